@@ -1,0 +1,57 @@
+"""Wake the supervision and the pages by name, after commit; losing a nudge costs seconds only.
+
+Services and the ingester say *what changed*; who acts on it is no business of theirs. The
+sweep (`queries.tasks.sweep`) is the certainty behind every nudge.
+"""
+
+import logging
+
+import redis
+from django.conf import settings
+from django.db import transaction
+
+logger = logging.getLogger(__name__)
+
+
+def reconcile_soon(application_id: int) -> None:
+    """Ask for a reconcile of the application once the current transaction has committed."""
+    transaction.on_commit(lambda: _send(application_id))
+
+
+def _send(application_id: int) -> None:
+    from controlplane.celery import app
+
+    try:
+        app.send_task("queries.tasks.reconcile_application", args=[application_id], retry=False)
+    except Exception as error:  # the broker is down: the sweep will find the row
+        logger.warning("nudge for application %s not sent: %s", application_id, error)
+
+
+def changed(*topics: str) -> None:
+    """Tell open pages, after commit, that topics such as "query:42" have changed."""
+    transaction.on_commit(lambda: _publish(topics))
+
+
+def _publish(topics: tuple[str, ...]) -> None:
+    try:
+        client = connection()
+        for topic in topics:
+            client.publish(settings.CHANGED_CHANNEL, topic)
+    except redis.RedisError as error:  # pages re-read by themselves after a while
+        logger.warning("change of %s not published: %s", ", ".join(topics), error)
+
+
+_client: redis.Redis | None = None
+
+
+def connection() -> redis.Redis:
+    """Return this process's Redis client, with a limit on every wait."""
+    global _client  # noqa: PLW0603 - one pool a process
+    if _client is None:
+        _client = redis.Redis.from_url(
+            settings.REDIS_URL,
+            socket_timeout=settings.REDIS_SOCKET_TIMEOUT_S,
+            socket_connect_timeout=settings.REDIS_SOCKET_TIMEOUT_S,
+            health_check_interval=30,
+        )
+    return _client

@@ -1,0 +1,176 @@
+"""What drivers said, stored once; plain ids, no foreign key upwards. All [I]."""
+
+from typing import ClassVar
+
+from django.db import models
+
+
+class Event(models.Model):
+    """One event as it came (heartbeats and progress apart, which have tables of their own)."""
+
+    driver = models.BigIntegerField()
+    epoch = models.BigIntegerField()
+    seq = models.BigIntegerField()
+    at = models.DateTimeField(db_index=True)
+    received_at = models.DateTimeField()
+    kind = models.CharField(max_length=12)
+    query = models.BigIntegerField(null=True)
+    run = models.BigIntegerField(null=True)
+    spark_run_id = models.CharField(max_length=36, default="")
+    body = models.JSONField(default=dict)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["driver", "seq"], name="event_driver_seq")
+        ]
+        indexes: ClassVar = [models.Index(fields=["query", "-at"], name="event_query_at")]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.driver}/{self.seq}"
+
+
+class Progress(models.Model):
+    """One executed batch of a run, the numbers that pages chart beside Spark's own JSON."""
+
+    driver = models.BigIntegerField()
+    epoch = models.BigIntegerField()
+    seq = models.BigIntegerField()
+    query = models.BigIntegerField()
+    run = models.BigIntegerField()
+    spark_run_id = models.CharField(max_length=36)
+    batch = models.BigIntegerField()
+    at = models.DateTimeField()  # the trigger's start (Spark's timestamp)
+    received_at = models.DateTimeField()
+    repaired = models.BooleanField(default=False)
+    num_input_rows = models.BigIntegerField(default=0)
+    input_rows_per_second = models.FloatField(null=True)
+    processed_rows_per_second = models.FloatField(null=True)
+    batch_duration_ms = models.BigIntegerField(default=0)
+    state_rows = models.BigIntegerField(null=True)
+    watermark = models.DateTimeField(null=True)
+    body = models.JSONField(default=dict)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["driver", "seq"], name="progress_driver_seq"),
+            models.UniqueConstraint(fields=["spark_run_id", "batch"], name="progress_run_batch"),
+        ]
+        indexes: ClassVar = [models.Index(fields=["query", "-at"], name="progress_query_at")]
+
+    def __str__(self) -> str:
+        return f"batch {self.batch} of run {self.run}"
+
+
+class Latest(models.Model):
+    """The newest line of a query, advanced only by (epoch, seq) of its driver."""
+
+    query = models.BigIntegerField(primary_key=True)
+    driver = models.BigIntegerField()
+    epoch = models.BigIntegerField()
+    seq = models.BigIntegerField()
+    run = models.BigIntegerField()
+    at = models.DateTimeField()  # of the newest event of any kind
+    idle_at = models.DateTimeField(null=True)  # the newest idle event
+    progress_at = models.DateTimeField(null=True)  # the newest executed batch
+    batch = models.BigIntegerField(null=True)
+    progress = models.JSONField(null=True)  # its Spark JSON
+
+    def __str__(self) -> str:
+        return f"latest of query {self.query}"
+
+
+class Gap(models.Model):
+    """Events of a driver (sequence) or batches of a run (batch ids) that did not arrive."""
+
+    kind = models.CharField(max_length=8)  # seq | batch
+    driver = models.BigIntegerField()
+    query = models.BigIntegerField(null=True)
+    run = models.BigIntegerField(null=True)
+    spark_run_id = models.CharField(max_length=36, default="")
+    first = models.BigIntegerField()  # inclusive
+    last = models.BigIntegerField()  # inclusive
+    missing = models.IntegerField()  # last - first + 1 at first sight
+    repaired = models.IntegerField(default=0)
+    source = models.CharField(max_length=10, default="")  # spool | memory | checkpoint
+    noticed_at = models.DateTimeField()
+    closed_at = models.DateTimeField(null=True)  # repaired whole, or beyond repair
+    beyond_repair = models.BooleanField(default=False)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["kind", "driver", "spark_run_id", "first"], name="gap_first"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} gap {self.first}–{self.last}"
+
+
+class Heartbeat(models.Model):
+    """The newest heartbeat of a driver."""
+
+    driver = models.BigIntegerField(primary_key=True)
+    epoch = models.BigIntegerField()
+    seq = models.BigIntegerField()
+    at = models.DateTimeField()
+    received_at = models.DateTimeField()
+    body = models.JSONField(default=dict)  # wire.Heartbeat's JSON form
+
+    def __str__(self) -> str:
+        return f"heartbeat of driver {self.driver}"
+
+
+class DroppedEvents(models.Model):
+    """A rise of Spark's drop counter between two heartbeats: how many, where, when."""
+
+    driver = models.BigIntegerField(db_index=True)
+    queue = models.CharField(max_length=40)  # streams | ours | outbox
+    count = models.BigIntegerField()
+    total = models.BigIntegerField()  # the counter afterwards
+    since = models.DateTimeField()
+    until = models.DateTimeField(db_index=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["driver", "queue", "total"], name="dropped_total")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.count} dropped from {self.queue}"
+
+
+class DeadLetter(models.Model):
+    """A stream entry that could not be read, kept with the reason."""
+
+    entry = models.CharField(max_length=40, unique=True)  # the stream's entry id
+    received_at = models.DateTimeField()
+    reason = models.TextField()
+    data = models.BinaryField()
+
+    def __str__(self) -> str:
+        return f"dead letter {self.entry}"
+
+
+class Rollup(models.Model):
+    """Progress of a query over one bucket of time: what long charts are drawn from."""
+
+    query = models.BigIntegerField()
+    width_s = models.IntegerField()  # 10 | 60 | 3600
+    start = models.DateTimeField()
+    batches = models.IntegerField()
+    rows = models.BigIntegerField()
+    duration_ms_min = models.BigIntegerField()
+    duration_ms_max = models.BigIntegerField()
+    duration_ms_sum = models.BigIntegerField()
+    input_rate_max = models.FloatField(null=True)
+    processed_rate_max = models.FloatField(null=True)
+    state_rows_max = models.BigIntegerField(null=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["query", "width_s", "start"], name="rollup_bucket")
+        ]
+
+    def __str__(self) -> str:
+        return f"rollup {self.width_s} s of query {self.query}"

@@ -1,0 +1,125 @@
+"""What a driver says, as one versioned form that driver and ingester share.
+
+A stream entry has one field, `e`: the JSON text of an `Event`. `seq` rises by one for every
+event of a driver, without holes, so that each loss can be counted. An event with `seq` 0
+stands outside the sequence (the shim's exit notice).
+"""
+
+import json
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Self
+
+VERSION = 1
+FIELD = "e"
+
+
+class Kind(StrEnum):
+    """What an event tells."""
+
+    STARTED = "started"  # body: Spark's Started event
+    PROGRESS = "progress"  # body: Spark's progress JSON, untouched
+    IDLE = "idle"  # body: Spark's Idle event
+    TERMINATED = "terminated"  # body: {"exception", "errorClassOnException", …}
+    START_ERROR = "start_error"  # body: {"error_class", "message"}: raised inside start()
+    STATUS = "status"  # body: {"state"}: the driver's status.json changed for this run
+    HEARTBEAT = "heartbeat"  # body: `Heartbeat` below as JSON
+    DRIVER_EXIT = "driver_exit"  # body: ExitReport's JSON; sent by the shim, seq 0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing a driver said."""
+
+    driver: int  # primary key of the driver's row
+    epoch: int  # the driver's
+    seq: int
+    at: str  # ISO 8601 UTC, by the driver's clock
+    kind: Kind
+    query: int | None = None
+    run: int | None = None
+    spark_run_id: str | None = None
+    batch: int | None = None  # progress only
+    repaired: bool = False  # taken from recentProgress, not from the bus
+    body: dict[str, Any] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """Return the event as compact JSON with its version."""
+        return json.dumps(
+            {
+                "v": VERSION,
+                "driver": self.driver,
+                "epoch": self.epoch,
+                "seq": self.seq,
+                "at": self.at,
+                "kind": self.kind,
+                "query": self.query,
+                "run": self.run,
+                "spark_run_id": self.spark_run_id,
+                "batch": self.batch,
+                "repaired": self.repaired,
+                "body": self.body,
+            },
+            separators=(",", ":"),
+        ).encode()
+
+    @classmethod
+    def decode(cls, data: bytes | str) -> Self:
+        """Return the event that `data` holds; raise ValueError with the reason otherwise."""
+        raw = json.loads(data)
+        if not isinstance(raw, dict):
+            raise ValueError("an event is a JSON object")
+        version = raw.pop("v", None)
+        if version != VERSION:
+            raise ValueError(f"event version {version!r} is not {VERSION}")
+        try:
+            event = cls(**{**raw, "kind": Kind(str(raw.get("kind")))})
+        except TypeError as error:
+            raise ValueError(f"not an event: {error}") from error
+        for name in ("driver", "epoch", "seq"):
+            if not isinstance(getattr(event, name), int):
+                raise ValueError(f"{name} is not a whole number")
+        if not isinstance(event.body, dict):
+            raise ValueError("body is not a JSON object")
+        return event
+
+
+@dataclass(frozen=True, slots=True)
+class QueueCounters:
+    """What Spark's own metrics say of one listener queue."""
+
+    dropped: int  # events, since the driver began: queue.NAME.numDroppedEvents
+    size: int  # events waiting
+    capacity: int
+    processing_p95_ms: float  # listenerProcessingTime
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerTimes:
+    """What one user's listener costs, by our own clock around each of its calls."""
+
+    name: str  # module:Class
+    calls: int
+    errors: int
+    last_error: str  # type and message of the newest, ""
+    p95_ms: float
+    max_ms: float
+    slow: bool  # a call took longer than SLOW_CALL_MS or one is running that long
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The body of a heartbeat: the driver's telemetry about itself."""
+
+    mode: str  # "private" (own queue) | "fallback" (per session, with repair)
+    streams: QueueCounters | None
+    ours: QueueCounters | None
+    listeners: tuple[ListenerTimes, ...]
+    last_seq: int
+    unsent: int  # events in the spool that Redis has not had yet
+    outbox_dropped: int  # events lost for want of spool
+    missing_batches: int  # holes in batch ids found so far, all runs
+    repaired: int  # of them, filled from recentProgress
+    python_rss_mb: float = 0
+    jvm_heap_used_mb: float = 0
+    jvm_heap_max_mb: float = 0

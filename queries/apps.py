@@ -1,0 +1,29 @@
+"""The app that decides and acts."""
+
+from importlib import import_module
+
+from django.apps import AppConfig
+
+
+class QueriesConfig(AppConfig):
+    """Definitions, operations and supervision of streaming queries."""
+
+    name = "queries"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def import_models(self) -> None:
+        """Register the models, which live in modules of their own below an empty package."""
+        for module in (
+            "installation",
+            "applications",
+            "definitions",
+            "drivers",
+            "failures",
+            "history",
+        ):
+            import_module(f"queries.models.{module}")
+        super().import_models()
+
+    def ready(self) -> None:
+        """Register the roles' rules and the groups that hold them."""
+        import_module("queries.roles").connect()

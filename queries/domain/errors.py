@@ -1,0 +1,85 @@
+"""What can go wrong on behalf of a user, each with a sentence and a way out.
+
+HeadgateError
+├── Invalid            the input does not describe something that can work (422)
+├── NotAllowed         the state or the role forbids it now (409 / 403)
+│   └── Forbidden
+├── Conflict           somebody else changed or holds it (409)
+│   └── StaleRevision  If-Match names an older revision (412)
+├── Missing            there is no such thing (404)
+└── Unavailable        a part of the system is down (503)
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One fault of an input: which field, the value that was given, what is wrong, what to do."""
+
+    field: str  # dotted path in the JSON form: "sources.0.options.path"
+    value: str  # as given, masked where secret, at most 200 characters
+    message: str
+    way_out: str = ""
+
+    def sentence(self) -> str:
+        """Return the problem as one line of text."""
+        way_out = f" {self.way_out}" if self.way_out else ""
+        return f"{self.field}: {self.message}{way_out}"
+
+
+class HeadgateError(Exception):
+    """Something went wrong."""
+
+    code = "error"
+
+    def __init__(self, message: str = "", *, way_out: str = "") -> None:
+        self.message = message or (type(self).__doc__ or "").strip()
+        self.way_out = way_out
+        super().__init__(f"{self.message} {way_out}".strip())
+
+
+class Invalid(HeadgateError):
+    """The definition has problems."""
+
+    code = "invalid"
+
+    def __init__(self, problems: tuple[Problem, ...] | list[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(problem.sentence() for problem in self.problems))
+
+
+class NotAllowed(HeadgateError):
+    """This cannot be done in the present state."""
+
+    code = "not-allowed"
+
+
+class Forbidden(NotAllowed):
+    """Your role does not allow this."""
+
+    code = "forbidden"
+
+
+class Conflict(HeadgateError):
+    """Somebody else holds or has changed this."""
+
+    code = "conflict"
+
+
+class StaleRevision(Conflict):
+    """The definition has changed since you read it."""
+
+    code = "stale-revision"
+
+
+class Missing(HeadgateError):
+    """There is no such thing."""
+
+    code = "missing"
+
+
+class Unavailable(HeadgateError):
+    """A part of the system does not answer."""
+
+    code = "unavailable"

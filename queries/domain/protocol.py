@@ -1,0 +1,278 @@
+"""The files through which control plane, shim and driver speak: forms, names, version.
+
+Both sides import this module and nothing of each other. Every file is replaced whole
+(write, fsync, rename), so a reader sees an old form or a new one, never half of one.
+`supervision.md` calls the files the truth and Redis a hint.
+
+A driver's directory holds:
+
+==================  ==========  ====================================================
+spec.json           launcher    `DriverSpec`, mode 0600, fsynced before the spawn
+assignment.json     launcher    `Assignment`, never replaced by a lower generation
+fairscheduler.xml   launcher    pools of the application
+shim.lock           shim        held (flock) for the shim's life
+ident.json          shim        `Ident`
+status.json         driver      `Status`
+exit.json           shim        `ExitReport`
+driver.log          driver      stdout and stderr of Python and JVM, mode 0600, append
+spark.log           driver      log4j2's rolling file
+spool/              driver      the outbox's events (listeners.spark)
+tmp/                driver      spark.local.dir and java.io.tmpdir, removed by the shim
+==================  ==========  ====================================================
+
+and the application's folder above it `current.json` (`Current`).
+"""
+
+import json
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, Self
+
+PROTOCOL = 1
+
+SPEC = "spec.json"
+ASSIGNMENT = "assignment.json"
+POOLS = "fairscheduler.xml"
+SHIM_LOCK = "shim.lock"
+IDENT = "ident.json"
+STATUS = "status.json"
+EXIT = "exit.json"
+CURRENT = "current.json"
+DRIVER_LOG = "driver.log"
+SPARK_LOG = "spark.log"
+SPOOL = "spool"
+TMP = "tmp"
+
+
+class Want(StrEnum):
+    """What an assignment wants of a run."""
+
+    RUN = "RUN"
+    DRAIN = "DRAIN"  # stop after the batch in flight has committed
+    STOP = "STOP"  # stop at once
+
+
+class RunState(StrEnum):
+    """Where a run is, as its driver sees it."""
+
+    ABSENT = "ABSENT"  # assigned, not seen by the driver yet (never written by it)
+    STARTING = "STARTING"  # being built, or started without a commit
+    RUNNING = "RUNNING"  # first commit or first idle event seen
+    STOPPING = "STOPPING"
+    ENDED = "ENDED"  # clean end: stopped as asked, or finished by itself
+    FAILED = "FAILED"  # `error` says why; errors inside start() included
+    REFUSED = "REFUSED"  # lock held, fenced or a stranger's checkpoint: `error`
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    def dumps(self) -> str:
+        """Return the JSON text of this form."""
+        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
+
+
+@dataclass(frozen=True, slots=True)
+class DriverSpec(_Form):
+    """Everything a driver is started with."""
+
+    driver: int  # primary key
+    epoch: int
+    application: str
+    installation: str
+    host: str
+    master: str
+    memory: str
+    conf: dict[str, str]
+    env: dict[str, str]  # references ("env:NAME", "file:NAME") unresolved
+    code_roots: tuple[str, ...]  # content-addressed copies, in order
+    code_sha256: str  # "" where there are none
+    scheduler_mode: str
+    listeners: tuple[str, ...]
+    redis_url: str
+    stream: str  # name of the installation's event stream
+    event_settings: dict[str, Any] = field(default_factory=dict)  # listeners.spark.settings
+    jars: tuple[str, ...] = ()
+    secrets_dir: str = ""
+    env_allowlist: tuple[str, ...] = ()  # names that "env:NAME" may resolve
+    stop_timeout_s: float = 30  # for spark.stop() and the whole exit
+    protocol: int = PROTOCOL
+
+    @classmethod
+    def loads(cls, text: str) -> Self:
+        """Return the form that `text` holds; raise ValueError where it cannot be read."""
+        raw = _object(text)
+        for name in ("code_roots", "listeners", "jars", "env_allowlist"):
+            raw[name] = tuple(raw.get(name, ()))
+        return cls(**raw)
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentEntry:
+    """One run that a driver is to host; stays until its end is acknowledged."""
+
+    query: int  # primary keys
+    name: str  # the query's name, which Spark shows
+    run: int
+    epoch: int  # the run's
+    spec: dict[str, Any]  # QuerySpec's JSON form
+    checkpoint: str
+    pool: str
+    want: Want
+    deadline: str | None = None  # ISO 8601 UTC: after it a DRAIN becomes a STOP
+    takeover: bool = False  # an author confirmed taking the checkpoint of another installation
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment(_Form):
+    """What a driver is to do now, whole."""
+
+    generation: int
+    epoch: int  # the driver's: a driver ignores another's
+    queries: tuple[AssignmentEntry, ...] = ()
+    end: bool = False  # leave when nothing runs any more
+    protocol: int = PROTOCOL
+
+    @classmethod
+    def loads(cls, text: str) -> Self:
+        """Return the form that `text` holds; raise ValueError where it cannot be read."""
+        raw = _object(text)
+        raw["queries"] = tuple(
+            AssignmentEntry(**{**entry, "want": Want(entry["want"])}) for entry in raw["queries"]
+        )
+        return cls(**raw)
+
+
+@dataclass(frozen=True, slots=True)
+class RunError:
+    """Why a run failed or was refused, as the driver knows it."""
+
+    error_class: str  # Spark's condition, "" where the throwable has none
+    type_name: str  # of the innermost cause: "java.lang.ArithmeticException", "ValueError"
+    root_cause: str  # message of the innermost cause, one paragraph
+    message: str  # the whole text, at most 32 KiB
+    refused: str = ""  # REFUSED only: "held" | "fenced" | "foreign"
+    holder_pid: int | None = None
+    unknown_batch: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """Where one run is."""
+
+    run: int
+    query: int
+    state: RunState
+    spark_run_id: str | None = None
+    spark_query_id: str | None = None
+    asked_for: Want = Want.RUN
+    started_at: str | None = None  # ISO 8601 UTC, all of them
+    first_commit_at: str | None = None
+    first_idle_at: str | None = None
+    ended_at: str | None = None
+    last_batch: int | None = None  # the last batch that committed in this run
+    failed_batch: int | None = None  # the batch in flight when it failed
+    failed_offsets: dict[str, Any] = field(default_factory=dict)  # {"start": …, "end": …} a source
+    last_progress: dict[str, Any] | None = None
+    warnings: tuple[str, ...] = ()  # "not locked: …"
+    error: RunError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Status(_Form):
+    """What a driver says of itself, whole."""
+
+    epoch: int
+    applied_generation: int
+    at: str
+    ready: bool = False  # the session is up
+    spark_version: str = ""
+    java_version: str = ""
+    application_id: str = ""
+    ui_url: str = ""
+    jvm_pid: int | None = None
+    runs: tuple[RunStatus, ...] = ()
+    error: RunError | None = None  # the driver's own: a session that cannot be built
+    protocol: int = PROTOCOL
+
+    @classmethod
+    def loads(cls, text: str) -> Self:
+        """Return the form that `text` holds; raise ValueError where it cannot be read."""
+        raw = _object(text)
+        raw["runs"] = tuple(_run_status(entry) for entry in raw["runs"])
+        raw["error"] = RunError(**raw["error"]) if raw.get("error") else None
+        return cls(**raw)
+
+
+@dataclass(frozen=True, slots=True)
+class Ident(_Form):
+    """Who the driver's processes are: (boot_id, pid, start_time) is an identity for good."""
+
+    boot_id: str
+    pid: int  # the driver's Python
+    start_time: int  # clock ticks since boot, /proc/PID/stat field 22
+    shim_pid: int
+    shim_start_time: int
+    spawned_at: str
+    jvm_pid: int | None = None
+    jvm_start_time: int | None = None
+    protocol: int = PROTOCOL
+
+    @classmethod
+    def loads(cls, text: str) -> Self:
+        """Return the form that `text` holds; raise ValueError where it cannot be read."""
+        return cls(**_object(text))
+
+
+@dataclass(frozen=True, slots=True)
+class ExitReport(_Form):
+    """How the driver's processes ended: "0", "1"…, "SIGKILL"…, or "UNKNOWN"; never a guess."""
+
+    python: str
+    jvm: str
+    core: bool
+    oom: bool
+    at: str
+    last_seq: int | None = None  # of the outbox; None where the driver could not say
+    log_tail: str = ""
+    protocol: int = PROTOCOL
+
+    @classmethod
+    def loads(cls, text: str) -> Self:
+        """Return the form that `text` holds; raise ValueError where it cannot be read."""
+        return cls(**_object(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Current(_Form):
+    """Which driver of an application is the newest: a shim of another epoch leaves."""
+
+    epoch: int
+    directory: str
+
+    @classmethod
+    def loads(cls, text: str) -> Self:
+        """Return the form that `text` holds; raise ValueError where it cannot be read."""
+        return cls(**_object(text))
+
+
+def _run_status(raw: dict[str, Any]) -> RunStatus:
+    error = raw.get("error")
+    return RunStatus(
+        **{
+            **raw,
+            "state": RunState(raw["state"]),
+            "asked_for": Want(raw["asked_for"]),
+            "warnings": tuple(raw.get("warnings", ())),
+            "error": RunError(**error) if error else None,
+        }
+    )
+
+
+def _object(text: str) -> dict[str, Any]:
+    raw = json.loads(text)
+    if not isinstance(raw, dict):
+        raise ValueError("the file holds no JSON object")
+    protocol = raw.get("protocol", PROTOCOL)
+    if protocol != PROTOCOL:
+        raise ValueError(f"protocol {protocol} is not {PROTOCOL}, the one this version speaks")
+    return raw

@@ -1,0 +1,155 @@
+"""The one JSON form of a definition, shared by page, API, revision and assignment.
+
+The models check types and shape only; what makes a definition workable (names, triggers
+against sinks, allowed configuration keys…) is said by `validation.py`, field by field.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
+
+
+class Watermark(_Frozen):
+    """How late rows may come: Spark's `withWatermark(column, delay)`."""
+
+    column: str
+    delay: str  # a Spark interval: "10 minutes"
+
+
+class Source(_Frozen):
+    """A streaming source: a temporary view named `name` over `spark.readStream`."""
+
+    name: str
+    format: str
+    options: dict[str, str] = Field(default_factory=dict)
+    ddl_schema: str = Field(default="", alias="schema")  # DDL; empty where the format has its own
+    watermark: Watermark | None = None
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Table(_Frozen):
+    """A static table to join with: a temporary view named `name` over `spark.read`."""
+
+    name: str
+    format: str
+    options: dict[str, str] = Field(default_factory=dict)
+    ddl_schema: str = Field(default="", alias="schema")
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Sink(_Frozen):
+    """Where the rows go: `writeStream.format(...)`."""
+
+    format: str
+    options: dict[str, str] = Field(default_factory=dict)
+    output_mode: Literal["append", "update", "complete"] = "append"
+    partition_by: tuple[str, ...] = ()
+
+
+class ProcessingTime(_Frozen):
+    """A batch every `interval`; "0 seconds" is as fast as possible."""
+
+    kind: Literal["processing_time"] = "processing_time"
+    interval: str = "0 seconds"
+
+
+class Once(_Frozen):
+    """One batch, then end (deprecated by Spark: availableNow is better)."""
+
+    kind: Literal["once"] = "once"
+
+
+class AvailableNow(_Frozen):
+    """Read all there is now, in as many batches as it takes, then end."""
+
+    kind: Literal["available_now"] = "available_now"
+
+
+class Continuous(_Frozen):
+    """Continuous processing; `interval` is the checkpoint interval."""
+
+    kind: Literal["continuous"] = "continuous"
+    interval: str
+
+
+class RealTime(_Frozen):
+    """Real-time mode; `interval` is the length of a batch, 5 seconds or more."""
+
+    kind: Literal["real_time"] = "real_time"
+    interval: str = "5 seconds"
+
+
+Trigger = Annotated[
+    ProcessingTime | Once | AvailableNow | Continuous | RealTime, Field(discriminator="kind")
+]
+
+#: Triggers after which a query ends by itself, and is then COMPLETED.
+ENDING_TRIGGERS = frozenset({"once", "available_now"})
+
+
+class _QueryBase(_Frozen):
+    sink: Sink | None = None
+    trigger: Trigger = Field(default_factory=ProcessingTime)
+    pool: str = ""  # scheduler pool of the application; empty: Spark's default pool
+    conf: dict[str, str] = Field(default_factory=dict)  # session SQL configuration, allowlisted
+
+
+class SqlQuery(_QueryBase):
+    """A SQL text over named sources and tables."""
+
+    kind: Literal["sql"] = "sql"
+    sources: tuple[Source, ...]
+    tables: tuple[Table, ...] = ()
+    sql: str
+
+
+class PythonQuery(_QueryBase):
+    """A function `module:function(spark, params)` under one of the application's roots."""
+
+    kind: Literal["python"] = "python"
+    function: str
+    params: dict[str, Any] = Field(default_factory=dict)
+
+
+QuerySpec = Annotated[SqlQuery | PythonQuery, Field(discriminator="kind")]
+
+
+class RestartPolicy(_Frozen):
+    """The ladder of restarts; the defaults are those of `restart.py`."""
+
+    base_delay_s: float = Field(default=5, gt=0, le=3600)
+    max_delay_s: float = Field(default=300, gt=0, le=86400)
+    healthy_after_s: float = Field(default=600, gt=0, le=86400)  # with a new commit: counter resets
+    poison_limit: int = Field(default=3, ge=1, le=100)
+    probe_every_s: float = Field(default=1800, gt=0, le=86400 * 7)
+    restart_on_stall: bool = False
+
+
+class ApplicationSpec(_Frozen):
+    """One Spark driver process: what it runs on and with."""
+
+    master: str = "local[2]"
+    memory: str = "1g"  # spark.driver.memory
+    conf: dict[str, str] = Field(default_factory=dict)  # allowlisted Spark configuration
+    env: dict[str, str] = Field(default_factory=dict)  # values may be "env:NAME" or "file:NAME"
+    python_path: tuple[str, ...] = ()  # absolute code roots under an allowed root
+    connectors: tuple[str, ...] = ()
+    scheduler_mode: Literal["FIFO", "FAIR"] = "FAIR"
+    failure_scope: Literal["query", "application"] = "query"
+    policy: RestartPolicy = Field(default_factory=RestartPolicy)
+    listeners: tuple[str, ...] = ()  # "module:Class", plain StreamingQueryListeners
+
+
+class PoolSpec(_Frozen):
+    """A FAIR scheduler pool of an application."""
+
+    name: str
+    weight: int = Field(default=1, ge=1, le=1000)
+    min_share: int = Field(default=0, ge=0, le=1000)
+    mode: Literal["FIFO", "FAIR"] = "FAIR"

@@ -1,0 +1,84 @@
+"""What supervision may ask of the place where drivers run."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from queries.domain.protocol import Assignment, DriverSpec, ExitReport, Ident, Status
+
+
+class Liveness(StrEnum):
+    """What can be proven of a driver now; "unknown" is not "dead" (invariant I3)."""
+
+    ABSENT = "ABSENT"  # no directory, or no shim ever took it
+    SPAWNING = "SPAWNING"  # a shim holds the lock, no identity written yet
+    ALIVE = "ALIVE"
+    EXITED = "EXITED"  # exit.json is there
+    ORPHANED = "ORPHANED"  # its Python is gone, its JVM still holds a checkpoint's lock or lives
+    GONE = "GONE"  # no shim, no process, no lock, no exit.json: exit UNKNOWN
+    ELSEWHERE = "ELSEWHERE"  # belongs to another host: cannot be seen from here
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """All that can be seen of a driver from its host, read in a few milliseconds."""
+
+    liveness: Liveness
+    ident: Ident | None = None
+    status: Status | None = None
+    exit: ExitReport | None = None
+    assignment_generation: int = 0  # of the file on disk
+    orphan_pid: int | None = None
+
+
+class Launcher(Protocol):
+    """A place where drivers run; every call is idempotent and bounded in time."""
+
+    def directory(self, application: str, epoch: int) -> Path:
+        """Return the directory of a driver, made or not."""
+        ...
+
+    def launch(self, spec: DriverSpec, assignment: Assignment, pools_xml: str) -> None:
+        """Write the intent (directory, spec, assignment, pools, current), then spawn the shim.
+
+        Called again for the same epoch it completes what is missing and never starts a
+        second driver. Raises `LaunchRefused` with a sentence where it cannot.
+        """
+        ...
+
+    def assign(self, application: str, assignment: Assignment) -> None:
+        """Replace the assignment unless a higher generation is there, and nudge the driver."""
+        ...
+
+    def sight(self, application: str, epoch: int, *, locations: tuple[str, ...] = ()) -> Sighting:
+        """Return what can be seen of a driver; `locations` are the checkpoints it may hold."""
+        ...
+
+    def terminate(self, application: str, epoch: int) -> None:
+        """Ask the driver's Python, and only it, to leave (SIGTERM)."""
+        ...
+
+    def kill(self, application: str, epoch: int) -> None:
+        """SIGKILL the driver's Python and JVM, an orphaned JVM included."""
+        ...
+
+    def holder(self, location: str) -> int | None:
+        """Return the pid that holds a checkpoint's lock on this host, or None."""
+        ...
+
+    def freeze_code(self, roots: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+        """Return the content-addressed copies of code roots and their common SHA-256."""
+        ...
+
+    def log_tail(self, application: str, epoch: int, *, lines: int = 200) -> str:
+        """Return the end of the driver's log, at most 256 KiB; "" where there is none."""
+        ...
+
+    def prune(self, application: str, *, keep: int) -> None:
+        """Remove directories of ended drivers beyond the newest `keep`."""
+        ...
+
+
+class LaunchRefused(Exception):
+    """The driver cannot be launched here; the message is a sentence with the way out."""

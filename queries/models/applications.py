@@ -1,0 +1,88 @@
+"""Applications: what is launched as one Spark driver process, and its scheduler pools.
+
+Who writes a column stands beside it: [C] catalog, [O] operations, [R] reconcile.
+"""
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+
+from queries.domain.states import Hold
+
+
+class Application(models.Model):
+    """A driver process to be: its definition's newest revision and its ladder of restarts."""
+
+    name = models.CharField(max_length=80, unique=True)  # [C] immutable
+    own = models.BooleanField(default=False)  # [C] made for one query
+    created_at = models.DateTimeField()  # [C]
+    target_revision = models.ForeignKey(  # [O] what the next driver is launched with
+        "queries.ApplicationRevision", null=True, on_delete=models.PROTECT, related_name="+"
+    )
+    generation = models.BigIntegerField(default=0)  # [O] rises with each verb on the application
+    archived_at = models.DateTimeField(null=True)  # [O]
+
+    version = models.BigIntegerField(default=0)  # [R] compare-and-set of every reconcile
+    assignment_generation = models.BigIntegerField(default=0)  # [R]
+    reached_generation = models.BigIntegerField(default=0)  # [R]
+    seen_generation = models.BigIntegerField(default=0)  # [R] an unseen one clears the counters
+    failures = models.IntegerField(default=0)  # [R] the ladder's n: deaths of drivers
+    next_attempt_at = models.DateTimeField(null=True)  # [R]
+    hold = models.CharField(max_length=8, default="", choices=[(h, h) for h in Hold])  # [R]
+    hold_reason = models.TextField(default="")  # [R]
+    #: [R] when reconcile must look again; read by `tasks.sweep`, which takes the due ones.
+    reconcile_after = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(
+                fields=["reconcile_after"],
+                name="application_reconcile_after",
+                condition=Q(reconcile_after__isnull=False),
+            )
+        ]
+        ordering: ClassVar = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ApplicationRevision(models.Model):
+    """One immutable form of an application's definition."""
+
+    application = models.ForeignKey(Application, on_delete=models.CASCADE, related_name="revisions")
+    number = models.IntegerField()
+    spec = models.JSONField()  # ApplicationSpec's JSON form
+    author = models.CharField(max_length=150)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["application", "number"], name="application_revision_number"
+            )
+        ]
+        ordering: ClassVar = ["-number"]
+
+    def __str__(self) -> str:
+        return f"{self.application_id} r{self.number}"
+
+
+class SchedulerPool(models.Model):
+    """A FAIR scheduler pool of an application; refused to be deleted while a query uses it."""
+
+    application = models.ForeignKey(Application, on_delete=models.CASCADE, related_name="pools")
+    name = models.CharField(max_length=80)
+    weight = models.IntegerField(default=1)
+    min_share = models.IntegerField(default=0)  # cores
+    mode = models.CharField(max_length=4, default="FAIR")
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["application", "name"], name="scheduler_pool_name")
+        ]
+        ordering: ClassVar = ["name"]
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,103 @@
+"""Queries, their immutable revisions, and the checkpoints they alone may hold."""
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+
+from queries.domain.states import Desired, Hold, Phase, StopMode
+
+
+class Query(models.Model):
+    """One streaming query: what is wanted of it and what is observed."""
+
+    name = models.CharField(max_length=80)  # [C] unique among the living, immutable
+    application = models.ForeignKey(  # [C]
+        "queries.Application", on_delete=models.PROTECT, related_name="queries"
+    )
+    created_at = models.DateTimeField()  # [C]
+    archived_at = models.DateTimeField(null=True)  # [O]
+
+    desired = models.CharField(  # [O]; [R] sets STOPPED when a once/availableNow run completes
+        max_length=8, default=Desired.STOPPED, choices=[(d, d) for d in Desired]
+    )
+    stop_mode = models.CharField(max_length=8, default=StopMode.GRACEFUL)  # [O]
+    stop_deadline = models.DateTimeField(null=True)  # [O] a graceful stop becomes immediate
+    generation = models.BigIntegerField(default=0)  # [O] rises with each verb
+    target_revision = models.ForeignKey(  # [O] pinned by start and restart
+        "queries.QueryRevision", null=True, on_delete=models.PROTECT, related_name="+"
+    )
+
+    phase = models.CharField(max_length=10, default=Phase.STOPPED, db_index=True)  # [R]
+    phase_reason = models.CharField(max_length=60, default="never started")  # [R] Reason
+    phase_detail = models.TextField(default="")  # [R] the sentence beside the reason
+    phase_since = models.DateTimeField(null=True)  # [R]
+    reached_generation = models.BigIntegerField(default=0)  # [R]
+    seen_generation = models.BigIntegerField(default=0)  # [R] an unseen one clears the counters
+    failures = models.IntegerField(default=0)  # [R] the ladder's n
+    next_attempt_at = models.DateTimeField(null=True)  # [R]
+    hold = models.CharField(max_length=8, default="", choices=[(h, h) for h in Hold])  # [R]
+    risk = models.TextField(default="")  # [R] what will be lost and when
+    source_reachable = models.BooleanField(null=True)  # [R] null: not known
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["name"], name="query_name_living", condition=Q(archived_at__isnull=True)
+            )
+        ]
+        ordering: ClassVar = ["name"]
+        verbose_name_plural = "queries"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class QueryRevision(models.Model):
+    """One immutable form of a query's definition."""
+
+    query = models.ForeignKey(Query, on_delete=models.CASCADE, related_name="revisions")
+    number = models.IntegerField()
+    kind = models.CharField(max_length=8)  # sql | python
+    spec = models.JSONField()  # QuerySpec's JSON form
+    author = models.CharField(max_length=150)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["query", "number"], name="query_revision_number")
+        ]
+        ordering: ClassVar = ["-number"]
+
+    def __str__(self) -> str:
+        return f"{self.query_id} r{self.number}"
+
+
+class Checkpoint(models.Model):
+    """A canonical location held by at most one query; archived queries free theirs."""
+
+    query = models.ForeignKey(  # at most one with retired_at null (constraint below)
+        Query, on_delete=models.PROTECT, related_name="checkpoints"
+    )
+    location = models.CharField(max_length=1024)  # canonical: "file:///…" without a last slash
+    created_at = models.DateTimeField()
+    built_from = models.ForeignKey(  # [R] rewind, reset
+        "self", null=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    retired_at = models.DateTimeField(null=True)  # [R] rewind, reset; [O] archive
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["location"],
+                name="checkpoint_location_held",
+                condition=Q(retired_at__isnull=True),
+            ),
+            models.UniqueConstraint(
+                fields=["query"], name="checkpoint_current", condition=Q(retired_at__isnull=True)
+            ),
+        ]
+        ordering: ClassVar = ["location"]
+
+    def __str__(self) -> str:
+        return self.location

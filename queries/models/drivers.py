@@ -1,0 +1,99 @@
+"""Drivers (processes of an application) and runs (starts of a query inside one). All [R]."""
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+
+from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, DriverState, RunOutcome
+
+
+class Driver(models.Model):
+    """One driver process; (boot_id, pid, start_time) is its identity for good."""
+
+    kind = models.CharField(max_length=8, default=DriverKind.SERVICE)
+    application = models.ForeignKey(
+        "queries.Application", on_delete=models.CASCADE, related_name="drivers"
+    )
+    application_revision = models.ForeignKey(
+        "queries.ApplicationRevision", on_delete=models.PROTECT, related_name="+"
+    )
+    pools = models.JSONField(default=list)  # the pools it was launched with
+    code_sha256 = models.CharField(max_length=64, default="")
+    epoch = models.BigIntegerField(unique=True)
+    host = models.CharField(max_length=255)
+    directory = models.CharField(max_length=1024)
+    created_at = models.DateTimeField()
+    state = models.CharField(max_length=8, default=DriverState.STARTING, db_index=True)
+    state_reason = models.CharField(max_length=60, default="")
+    state_since = models.DateTimeField()
+    applied_generation = models.BigIntegerField(default=0)
+    end_wanted = models.CharField(max_length=60, default="")  # reason, "" while it is wanted
+    end_wanted_at = models.DateTimeField(null=True)
+
+    boot_id = models.CharField(max_length=64, default="")
+    pid = models.IntegerField(null=True)  # the driver's Python
+    start_time = models.BigIntegerField(null=True)  # clock ticks since boot
+    jvm_pid = models.IntegerField(null=True)
+    spark_version = models.CharField(max_length=40, default="")
+    java_version = models.CharField(max_length=80, default="")
+    spark_application_id = models.CharField(max_length=80, default="")
+    ui_url = models.CharField(max_length=200, default="")
+
+    ended_at = models.DateTimeField(null=True)
+    exit_python = models.CharField(max_length=12, default="")  # code | signal | UNKNOWN
+    exit_jvm = models.CharField(max_length=12, default="")
+    last_seq = models.BigIntegerField(null=True)  # of its events, as it said when it left
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["application"],
+                name="driver_one_open",
+                condition=Q(kind=DriverKind.SERVICE, state__in=sorted(OPEN_DRIVER_STATES)),
+            )
+        ]
+        ordering: ClassVar = ["-epoch"]
+
+    def __str__(self) -> str:
+        return f"driver {self.epoch}"
+
+
+class Run(models.Model):
+    """One start of a query inside a driver (Spark's runId)."""
+
+    query = models.ForeignKey("queries.Query", on_delete=models.CASCADE, related_name="runs")
+    driver = models.ForeignKey(Driver, on_delete=models.CASCADE, related_name="runs")
+    epoch = models.BigIntegerField(unique=True)
+    checkpoint = models.ForeignKey(
+        "queries.Checkpoint", on_delete=models.PROTECT, related_name="runs"
+    )
+    revision = models.ForeignKey(
+        "queries.QueryRevision", on_delete=models.PROTECT, related_name="runs"
+    )
+    code_sha256 = models.CharField(max_length=64, default="")
+    generation = models.BigIntegerField()  # the query's when the run was made
+    cause = models.CharField(max_length=60)  # Reason: why it was started
+    actor = models.CharField(max_length=150, default="")  # who asked, "" for supervision
+    created_at = models.DateTimeField()
+
+    spark_run_id = models.CharField(max_length=36, null=True, unique=True)  # noqa: DJ001
+    started_at = models.DateTimeField(null=True)
+    first_commit_at = models.DateTimeField(null=True)
+    proven_at = models.DateTimeField(null=True)  # first commit or first idle event
+    last_batch = models.BigIntegerField(null=True)
+    stop_asked_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    outcome = models.CharField(
+        max_length=12, default="", choices=[(o, o) for o in RunOutcome], db_index=True
+    )
+    warnings = models.JSONField(default=list)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["query"], name="run_one_open", condition=Q(outcome=""))
+        ]
+        ordering: ClassVar = ["-epoch"]
+
+    def __str__(self) -> str:
+        return f"run {self.epoch}"

@@ -1,0 +1,70 @@
+"""What was asked and what changed: operations and transitions, append-only in spirit."""
+
+import uuid
+from typing import ClassVar
+
+from django.db import models
+
+from queries.domain.states import OperationOutcome
+
+
+class Operation(models.Model):
+    """An act of a person or of CI, followed to its end."""
+
+    uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    verb = models.CharField(max_length=20)
+    query = models.ForeignKey(  # null: the application's
+        "queries.Query", null=True, on_delete=models.CASCADE, related_name="operations"
+    )
+    application = models.ForeignKey(
+        "queries.Application", on_delete=models.CASCADE, related_name="operations"
+    )
+    generation = models.BigIntegerField()  # DONE when it is reached
+    actor = models.CharField(max_length=150)
+    created_at = models.DateTimeField(db_index=True)
+    deadline = models.DateTimeField()  # TIMED_OUT after it
+    steps = models.JSONField(default=list)  # [{name, state, at}] for those with several
+    outcome = models.CharField(  # [R]
+        max_length=12, default="", choices=[(o, o) for o in OperationOutcome], db_index=True
+    )
+    detail = models.TextField(default="")  # [R] why it failed, or what it waits for
+    ended_at = models.DateTimeField(null=True)  # [R]
+
+    class Meta:
+        ordering: ClassVar = ["-created_at", "-pk"]
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.uuid}"
+
+
+class Transition(models.Model):
+    """One change of state: from, to, why, who."""
+
+    at = models.DateTimeField(db_index=True)
+    application = models.ForeignKey(
+        "queries.Application", on_delete=models.CASCADE, related_name="transitions"
+    )
+    query = models.ForeignKey(
+        "queries.Query", null=True, on_delete=models.CASCADE, related_name="transitions"
+    )
+    driver = models.ForeignKey(
+        "queries.Driver", null=True, on_delete=models.CASCADE, related_name="transitions"
+    )
+    run = models.ForeignKey(
+        "queries.Run", null=True, on_delete=models.CASCADE, related_name="transitions"
+    )
+    subject = models.CharField(max_length=12)  # desired | phase | driver | definition | group
+    before = models.CharField(max_length=40)
+    after = models.CharField(max_length=40)
+    reason = models.CharField(max_length=60)  # Reason
+    detail = models.TextField(default="")
+    actor = models.CharField(max_length=150, default="")  # "" for supervision
+    operation = models.ForeignKey(
+        Operation, null=True, on_delete=models.SET_NULL, related_name="transitions"
+    )
+
+    class Meta:
+        ordering: ClassVar = ["-at", "-pk"]
+
+    def __str__(self) -> str:
+        return f"{self.subject} {self.before} → {self.after}"

@@ -1,0 +1,36 @@
+"""This installation: who it is, and the one rising number its epochs are drawn from."""
+
+import uuid
+
+from django.db import models, transaction
+
+
+class Installation(models.Model):
+    """The single row that names the installation and holds its last epoch."""
+
+    uuid = models.UUIDField(default=uuid.uuid4, editable=False)
+    last_epoch = models.BigIntegerField(default=0)  # [R] drawn for every Driver and every Run
+
+    def __str__(self) -> str:
+        return str(self.uuid)
+
+    @classmethod
+    def get(cls) -> "Installation":
+        """Return the installation's row, made at the first call."""
+        row, _ = cls.objects.get_or_create(pk=1)
+        return row
+
+    @classmethod
+    def draw_epoch(cls) -> int:
+        """Return the next epoch; the caller's transaction decides whether it counts."""
+        with transaction.atomic():
+            cls.get()
+            cls.objects.filter(pk=1).update(last_epoch=models.F("last_epoch") + 1)
+            epoch: int = cls.objects.values_list("last_epoch", flat=True).get(pk=1)
+            return epoch
+
+    @classmethod
+    def raise_epoch(cls, seen: int) -> None:
+        """Never draw at or below `seen`: a restored database can meet newer owner files."""
+        cls.get()
+        cls.objects.filter(pk=1, last_epoch__lt=seen).update(last_epoch=seen)

@@ -1,0 +1,71 @@
+"""Who may do what: viewer reads, operator acts, author defines, admin gives roles and tokens.
+
+The roles are Django groups of these names; each includes the ones before it. A superuser is
+an admin. Pages, streams, logs and API ask the same four permissions.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+import rules
+from django.db.models.signals import post_migrate
+
+
+class Role(StrEnum):
+    """A role is the name of its group."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    AUTHOR = "author"
+    ADMIN = "admin"
+
+
+ORDER = tuple(Role)
+
+VIEW = "queries.view"
+OPERATE = "queries.operate"
+DEFINE = "queries.define"
+ADMINISTER = "queries.administer"
+
+_PERMISSIONS = {
+    VIEW: Role.VIEWER,
+    OPERATE: Role.OPERATOR,
+    DEFINE: Role.AUTHOR,
+    ADMINISTER: Role.ADMIN,
+}
+
+
+def role_of(user: Any) -> Role | None:
+    """Return the highest role of a user, or None for a stranger."""
+    if not user.is_authenticated or not user.is_active:
+        return None
+    if user.is_superuser:
+        return Role.ADMIN
+    names = set(user.groups.values_list("name", flat=True))
+    held = [role for role in ORDER if role in names]
+    return held[-1] if held else None
+
+
+def _at_least(role: Role) -> Any:
+    def check(user: Any) -> bool:
+        held = role_of(user)
+        return held is not None and ORDER.index(held) >= ORDER.index(role)
+
+    return rules.predicate(check, name=f"is_at_least_{role}")
+
+
+def connect() -> None:
+    """Register the permissions, and make the groups whenever the database is migrated."""
+    for permission, role in _PERMISSIONS.items():
+        rules.set_perm(permission, _at_least(role)) if rules.perm_exists(
+            permission
+        ) else rules.add_perm(permission, _at_least(role))
+    post_migrate.connect(_make_groups, dispatch_uid="queries.roles")
+
+
+def _make_groups(**_: Any) -> None:
+    from django.apps import apps
+
+    group = apps.get_model("auth", "Group")
+    for role in ORDER:
+        group.objects.get_or_create(name=role.value)
