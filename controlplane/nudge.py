@@ -46,7 +46,7 @@ _client: redis.Redis | None = None
 
 def connection() -> redis.Redis:
     """Return this process's Redis client, with a limit on every wait."""
-    global _client  # noqa: PLW0603 - one pool a process
+    global _client
     if _client is None:
         _client = redis.Redis.from_url(
             settings.REDIS_URL,

@@ -78,7 +78,7 @@ def heartbeat_bars(query_ids: Iterable[int], *, count: int = 40) -> dict[int, li
 def progress_page(
     query_id: int, *, before: int | None = None, run: int | None = None, limit: int = 100
 ) -> list[dict[str, Any]]:
-    """Return progress rows, newest first: {id, run, batch, at, repaired, progress: Spark's JSON}."""
+    """Return progress rows, newest first: {id, run, batch, at, repaired, progress}."""
     raise NotImplementedError
 
 
