@@ -1,35 +1,10 @@
 """What supervision may ask of the place where drivers run."""
 
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
-from queries.domain.protocol import Assignment, DriverSpec, ExitReport, Ident, Status
-
-
-class Liveness(StrEnum):
-    """What can be proven of a driver now; "unknown" is not "dead" (invariant I3)."""
-
-    ABSENT = "ABSENT"  # no directory, or no shim ever took it
-    SPAWNING = "SPAWNING"  # a shim holds the lock, no identity written yet
-    ALIVE = "ALIVE"
-    EXITED = "EXITED"  # exit.json is there
-    ORPHANED = "ORPHANED"  # its Python is gone, its JVM still holds a checkpoint's lock or lives
-    GONE = "GONE"  # no shim, no process, no lock, no exit.json: exit UNKNOWN
-    ELSEWHERE = "ELSEWHERE"  # belongs to another host: cannot be seen from here
-
-
-@dataclass(frozen=True, slots=True)
-class Sighting:
-    """All that can be seen of a driver from its host, read in a few milliseconds."""
-
-    liveness: Liveness
-    ident: Ident | None = None
-    status: Status | None = None
-    exit: ExitReport | None = None
-    assignment_generation: int = 0  # of the file on disk
-    orphan_pid: int | None = None
+from queries.domain.observation import Sighting
+from queries.domain.protocol import Assignment, DriverSpec
 
 
 class Launcher(Protocol):
