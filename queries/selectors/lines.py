@@ -1,13 +1,23 @@
 """The line of a query as list, header and REST body show it: one form for all three."""
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from listeners.selectors import BatchBar, Dropped
-from queries.domain.states import Phase, Verdict
-from queries.models.definitions import Query
+from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.utils.dateparse import parse_datetime
+
+from listeners import selectors as heard
+from listeners.selectors import BatchBar, Dropped, LatestLine
+from queries.domain.errors import Missing
+from queries.domain.states import Desired, Hold, Phase, RunOutcome, Verdict
+from queries.models.applications import ApplicationRevision, SchedulerPool
+from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Driver, Run
+from queries.selectors.drift import drift, newest_application_revisions, pools_of
+
+_NOTHING_LOST = Dropped(bus=0, outbox=0, missing_batches=0, repaired=0, since=None, until=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +62,11 @@ class QueryLine:
     progress: ProgressLine | None
     last_event_at: datetime | None
     bars: list[BatchBar]
-    dropped: Dropped
-    converging: bool  # desired and actual differ
+    dropped: Dropped  # of the open run's driver, else of the last run's
+    converging: bool  # desired and actual differ, and not for want of a person
     needs_application_restart: tuple[str, ...]  # why: "pools", "revision", "code"
+    newest: QueryRevision | None = None  # the newest revision itself, with its spec
+    last_run: Run | None = None  # the newest run, open or not
 
 
 def query_lines(
@@ -67,11 +79,200 @@ def query_lines(
     search: str = "",
     pool: str = "",
     bars: int = 40,
+    desired: str = "",
+    after: str = "",
 ) -> list[QueryLine]:
-    """Return the lines of living queries by name, in a constant number of database queries."""
-    raise NotImplementedError
+    """Return the lines of living queries by name, in a constant number of database queries.
+
+    An empty filter lets everything through. `after` leaves out names up to and including it.
+    """
+    rows = Query.objects.filter(archived_at__isnull=True).order_by("name")
+    rows = rows.select_related("application", "target_revision")
+    if names:
+        rows = rows.filter(name__in=names)
+    if application:
+        rows = rows.filter(application__name=application)
+    if phases:
+        rows = rows.filter(phase__in=phases)
+    if desired:
+        rows = rows.filter(desired=desired)
+    if search:
+        rows = rows.filter(Q(name__icontains=search) | Q(application__name__icontains=search))
+    if after:
+        rows = rows.filter(name__gt=after)
+    lines = _assemble(rows, now=now, bars=bars)
+    if pool:
+        lines = [line for line in lines if line.pool == pool]
+    if verdicts:
+        lines = [line for line in lines if line.health and line.health.verdict in verdicts]
+    return lines
 
 
 def query_line(name: str, *, now: datetime) -> QueryLine:
     """Return one living query's line; raise `Missing` where there is none of that name."""
-    raise NotImplementedError
+    lines = query_lines(now=now, names=(name,))
+    if not lines:
+        raise Missing(
+            f"There is no query named {name}.", way_out="Look at the list of queries for its name."
+        )
+    return lines[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What was read for all lines at once, by query or application."""
+
+    newest: dict[int, QueryRevision]
+    runs: dict[int, Run]
+    checkpoints: dict[int, str]
+    latest: dict[int, LatestLine]
+    bars: dict[int, list[BatchBar]]
+    dropped: dict[int, Dropped]
+    application_revisions: dict[int, ApplicationRevision]
+    pools: dict[int, list[SchedulerPool]]
+
+
+def _assemble(rows: QuerySet[Query], *, now: datetime, bars: int) -> list[QueryLine]:
+    queries = list(rows)
+    if not queries:
+        return []
+    ids = [query.pk for query in queries]
+    applications = {query.application_id for query in queries}
+    runs = newest_runs(ids)
+    facts = _Facts(
+        newest=newest_revisions(ids),
+        runs=runs,
+        checkpoints=dict(
+            Checkpoint.objects.filter(query__in=ids, retired_at__isnull=True).values_list(
+                "query_id", "location"
+            )
+        ),
+        latest=heard.latest(ids),
+        bars=heard.heartbeat_bars(ids, count=bars) if bars else {},
+        dropped=heard.dropped(ids, drivers={pk: run.driver_id for pk, run in runs.items()}),
+        application_revisions=newest_application_revisions(applications),
+        pools=pools_of(applications),
+    )
+    return [_line(query, facts, now=now) for query in queries]
+
+
+def _line(query: Query, facts: _Facts, *, now: datetime) -> QueryLine:
+    last_run = facts.runs.get(query.pk)
+    run = last_run if last_run and last_run.outcome == RunOutcome.OPEN else None
+    driver = run.driver if run else None
+    newest = facts.newest.get(query.pk)
+    spec = run.revision.spec if run else (newest.spec if newest else {})
+    trigger = spec.get("trigger") or {"kind": "processing_time", "interval": "0 seconds"}
+    latest = facts.latest.get(query.pk)
+    return QueryLine(
+        query=query,
+        phase=Phase(query.phase),
+        health=_health(query, facts, run=run, trigger=trigger, now=now),
+        run=run,
+        driver=driver,
+        revision=newest.number if newest else None,
+        running_revision=run.revision.number if run else None,
+        in_sync=run is None or newest is None or run.revision_id == newest.pk,
+        trigger=trigger,
+        interval_ms=interval_ms(trigger),
+        pool=spec.get("pool", ""),
+        checkpoint=facts.checkpoints.get(query.pk, ""),
+        progress=progress_line(latest.progress) if latest and latest.progress else None,
+        last_event_at=latest.at if latest else None,
+        bars=facts.bars.get(query.pk, []),
+        dropped=facts.dropped.get(query.pk, _NOTHING_LOST),
+        converging=_converging(query),
+        needs_application_restart=drift(
+            driver,
+            newest=facts.application_revisions.get(query.application_id),
+            pools=facts.pools.get(query.application_id, []),
+            code_sha256=None,
+        ),
+        newest=newest,
+        last_run=last_run,
+    )
+
+
+def _health(
+    query: Query, facts: _Facts, *, run: Run | None, trigger: dict[str, Any], now: datetime
+) -> HealthLine | None:
+    return None
+
+
+def _converging(query: Query) -> bool:
+    phase = Phase(query.phase)
+    if query.desired == Desired.STOPPED:
+        return phase not in (Phase.STOPPED, Phase.COMPLETED)
+    if query.hold != Hold.NONE and query.generation == query.seen_generation:
+        return False  # it waits for a person, or for its next probe
+    return phase is not Phase.RUNNING
+
+
+def newest_revisions(query_ids: list[int]) -> dict[int, QueryRevision]:
+    """Return each query's newest revision, in one database query."""
+    newest = QueryRevision.objects.filter(query=OuterRef("query")).order_by("-number")
+    rows = QueryRevision.objects.filter(query__in=query_ids, pk=Subquery(newest.values("pk")[:1]))
+    return {row.query_id: row for row in rows}
+
+
+def newest_runs(query_ids: list[int]) -> dict[int, Run]:
+    """Return each query's newest run with driver and revision, in one database query.
+
+    At most one run of a query is open, and it is the newest: epochs only rise.
+    """
+    newest = Run.objects.filter(query=OuterRef("query")).order_by("-epoch")
+    rows = Run.objects.filter(query__in=query_ids, pk=Subquery(newest.values("pk")[:1]))
+    rows = rows.select_related("driver", "revision")
+    return {row.query_id: row for row in rows}
+
+
+_UNITS_MS = {
+    "millisecond": 1,
+    "ms": 1,
+    "second": 1000,
+    "sec": 1000,
+    "s": 1000,
+    "minute": 60_000,
+    "min": 60_000,
+    "m": 60_000,
+    "hour": 3_600_000,
+    "h": 3_600_000,
+    "day": 86_400_000,
+    "d": 86_400_000,
+}
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
+
+
+def interval_ms(trigger: dict[str, Any]) -> int | None:
+    """Return a processing-time trigger's interval in milliseconds, None for other triggers."""
+    if trigger.get("kind") != "processing_time":
+        return None
+    total = 0.0
+    for amount, unit in _PART.findall(str(trigger.get("interval", "")).lower()):
+        total += float(amount) * _UNITS_MS.get(unit, _UNITS_MS.get(unit.rstrip("s"), 0))
+    return int(total)
+
+
+def progress_line(progress: dict[str, Any]) -> ProgressLine:
+    """Return Spark's progress JSON in the numbers that lists and REST bodies show."""
+    at = parse_datetime(str(progress.get("timestamp", "")))
+    if at is None:
+        raise ValueError(f"progress without a timestamp: batch {progress.get('batchId')}")
+    watermark = progress.get("eventTime", {}).get("watermark")
+    return ProgressLine(
+        batch_id=int(progress["batchId"]),
+        timestamp=at,
+        num_input_rows=int(progress.get("numInputRows", 0)),
+        input_rows_per_second=_rate(progress.get("inputRowsPerSecond")),
+        processed_rows_per_second=_rate(progress.get("processedRowsPerSecond")),
+        batch_duration_ms=int(progress.get("batchDuration", 0)),
+        duration_ms=dict(progress.get("durationMs", {})),
+        watermark=parse_datetime(watermark) if watermark else None,
+    )
+
+
+def _rate(value: Any) -> float | None:
+    """Return a finite rate; Spark writes NaN and infinities as text or leaves them out."""
+    if not isinstance(value, int | float):
+        return None
+    return float(value) if abs(value) != float("inf") and value == value else None
