@@ -1,0 +1,459 @@
+"""A launcher without processes: drivers and runs move when a test says so.
+
+It keeps the `Launcher` protocol to the letter (idempotent launches, assignments that never
+go back, ended runs that stay until acknowledged), so that supervision is tested against what
+the real launcher promises. With `obliging=True` drivers do at once whatever they are asked.
+"""
+
+import hashlib
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from queries.domain.observation import Liveness, Sighting
+from queries.domain.protocol import (
+    Assignment,
+    AssignmentEntry,
+    DriverSpec,
+    ExitReport,
+    Ident,
+    RunError,
+    RunState,
+    RunStatus,
+    Status,
+    Want,
+)
+from queries.launchers.base import LaunchRefused
+
+ENDED = frozenset({RunState.ENDED, RunState.FAILED, RunState.REFUSED})
+BOOT_ID = "in-memory"
+
+
+class Crash(BaseException):
+    """The worker died in the middle of a call (a failure switch asked for it)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of the protocol, as it came."""
+
+    verb: str  # launch | assign | terminate | kill | prune
+    application: str
+    epoch: int | None = None
+    generation: int | None = None
+
+
+@dataclass(slots=True)
+class _Driver:
+    spec: DriverSpec
+    assignment: Assignment
+    pools_xml: str
+    ident: Ident | None = None
+    ready: bool = False
+    hanging: bool = False  # applies no assignment
+    applied_generation: int = 0
+    runs: dict[int, RunStatus] = field(default_factory=dict)
+    error: RunError | None = None
+    exit: ExitReport | None = None
+    gone: bool = False
+    orphan_pid: int | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self.exit is None and not self.gone and self.orphan_pid is None
+
+    @property
+    def jvm_lives(self) -> bool:
+        return self.alive or self.orphan_pid is not None
+
+
+class InMemoryLauncher:
+    """The public double of a launcher, with failure switches.
+
+    Switches: `refusal` (the next launches raise `LaunchRefused` with it), `crash_before` and
+    `crash_after` (verbs that raise `Crash` before or after they act, once each),
+    `elsewhere` (every driver belongs to another host), `code_version` (changes what
+    `freeze_code` returns, as an edited file would).
+    """
+
+    def __init__(
+        self,
+        *,
+        obliging: bool = False,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        root: Path = Path("/in-memory/drivers"),
+    ) -> None:
+        self.obliging = obliging
+        self.clock = clock
+        self.root = root
+        self.calls: list[Call] = []
+        self.refusal = ""
+        self.crash_before: set[str] = set()
+        self.crash_after: set[str] = set()
+        self.elsewhere = False
+        self.code_version = "1"
+        self._drivers: dict[str, dict[int, _Driver]] = {}
+        self._strangers: dict[str, int] = {}  # location -> pid that is none of ours
+        self._logs: dict[tuple[str, int], str] = {}
+        self._pids = iter(range(10_000, 10_000_000))
+        self._lock = threading.RLock()
+
+    # --- the protocol -----------------------------------------------------------------
+
+    def directory(self, application: str, epoch: int) -> Path:
+        """Return the directory the driver would have."""
+        return self.root / application / str(epoch)
+
+    def launch(self, spec: DriverSpec, assignment: Assignment, pools_xml: str) -> None:
+        """Start a driver that is alive at once, and not ready; again: change nothing."""
+        with self._call(Call("launch", spec.application, spec.epoch, assignment.generation)):
+            if self.refusal:
+                raise LaunchRefused(self.refusal)
+            drivers = self._drivers.setdefault(spec.application, {})
+            if spec.epoch in drivers or any(epoch > spec.epoch for epoch in drivers):
+                return
+            drivers[spec.epoch] = _Driver(spec, assignment, pools_xml, ident=self._new_ident())
+            if self.obliging:
+                self.ready(spec.application)
+
+    def assign(self, application: str, assignment: Assignment) -> None:
+        """Replace the assignment unless a higher generation is there; a ready driver applies it."""
+        call = Call("assign", application, assignment.epoch, assignment.generation)
+        with self._call(call):
+            driver = self._drivers.get(application, {}).get(assignment.epoch)
+            if driver is None or assignment.generation < driver.assignment.generation:
+                return
+            driver.assignment = assignment
+            self._apply(driver)
+
+    def sight(self, application: str, epoch: int, *, locations: tuple[str, ...] = ()) -> Sighting:
+        """Return what a look at the host would show."""
+        with self._lock:
+            driver = self._drivers.get(application, {}).get(epoch)
+            if self.elsewhere:
+                return Sighting(Liveness.ELSEWHERE)
+            if driver is None:
+                return Sighting(Liveness.ABSENT)
+            return Sighting(
+                liveness=_liveness(driver),
+                ident=driver.ident,
+                status=_status(driver, self._now()),
+                exit=driver.exit,
+                assignment_generation=driver.assignment.generation,
+                orphan_pid=driver.orphan_pid,
+            )
+
+    def terminate(self, application: str, epoch: int) -> None:
+        """Record the SIGTERM; an obliging driver leaves at once."""
+        with self._call(Call("terminate", application, epoch)):
+            driver = self._drivers.get(application, {}).get(epoch)
+            if driver is not None and driver.alive and self.obliging:
+                self.leave(application, epoch=epoch)
+
+    def kill(self, application: str, epoch: int) -> None:
+        """SIGKILL: a living driver exits with it; a killed orphan leaves an unknown exit."""
+        with self._call(Call("kill", application, epoch)):
+            driver = self._drivers.get(application, {}).get(epoch)
+            if driver is None:
+                return
+            if driver.orphan_pid is not None:
+                driver.orphan_pid, driver.gone = None, True
+            elif driver.alive:
+                self.die(application, epoch=epoch)
+
+    def holder(self, location: str) -> int | None:
+        """Return the pid of the JVM (or stranger) that holds the checkpoint's lock."""
+        with self._lock:
+            if location in self._strangers:
+                return self._strangers[location]
+            for driver in self._all():
+                entries = {entry.run: entry for entry in driver.assignment.queries}
+                for run, status in driver.runs.items():
+                    if not driver.jvm_lives or status.state in ENDED or run not in entries:
+                        continue
+                    if entries[run].checkpoint == location:
+                        return driver.orphan_pid or (driver.ident.jvm_pid if driver.ident else None)
+            return None
+
+    def freeze_code(self, roots: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+        """Return names of copies made from the roots' names and `code_version`."""
+        if not roots:
+            return (), ""
+        digest = hashlib.sha256(f"{roots} {self.code_version}".encode()).hexdigest()
+        return tuple(f"/in-memory/code/{digest}/{index}" for index in range(len(roots))), digest
+
+    def log_tail(self, application: str, epoch: int, *, lines: int = 200) -> str:
+        """Return the end of what `log` was given."""
+        return "\n".join(self._logs.get((application, epoch), "").splitlines()[-lines:])
+
+    def prune(self, application: str, *, keep: int) -> None:
+        """Forget ended drivers beyond the newest `keep`."""
+        with self._call(Call("prune", application)):
+            drivers = self._drivers.get(application, {})
+            ended = sorted(e for e, driver in drivers.items() if not driver.jvm_lives)
+            for epoch in ended[: max(0, len(ended) - keep)]:
+                del drivers[epoch]
+
+    # --- what a test says happens -----------------------------------------------------
+
+    def ready(self, application: str, *, epoch: int | None = None) -> None:
+        """The session is up; the assignment is applied: its runs are STARTING."""
+        with self._lock:
+            driver = self._driver(application, epoch)
+            driver.ready = True
+            self._apply(driver)
+
+    def session_fails(self, application: str, error: RunError, *, exit_code: str = "70") -> None:
+        """The session cannot be built: the driver says why and leaves."""
+        with self._lock:
+            driver = self._driver(application, None)
+            driver.error = error
+            driver.exit = self._exit(exit_code, "0")
+
+    def hang(self, application: str, *, hanging: bool = True) -> None:
+        """The driver applies no assignment any more (or does again, at once)."""
+        with self._lock:
+            driver = self._driver(application, None)
+            driver.hanging = hanging
+            self._apply(driver)
+
+    def commit(self, run: int, *, batch: int | None = None) -> None:
+        """A batch commits: the run is RUNNING."""
+        with self._lock:
+            driver, status = self._run(run)
+            previous = -1 if status.last_batch is None else status.last_batch
+            last = previous + 1 if batch is None else batch
+            driver.runs[run] = replace(
+                status,
+                state=RunState.RUNNING if status.state is RunState.STARTING else status.state,
+                first_commit_at=status.first_commit_at or self._now(),
+                last_batch=last,
+            )
+
+    def idle(self, run: int) -> None:
+        """The run finds nothing to read: it is RUNNING."""
+        self._change(run, state=RunState.RUNNING, first_idle_at=self._now())
+
+    def end_run(self, run: int) -> None:
+        """The run ends cleanly: stopped as asked, or finished by itself."""
+        self._change(run, state=RunState.ENDED, ended_at=self._now())
+
+    def fail_run(
+        self,
+        run: int,
+        error: RunError,
+        *,
+        batch: int | None = None,
+        offsets: dict[str, Any] | None = None,
+    ) -> None:
+        """The run fails with the error, at that batch."""
+        self._change(
+            run,
+            state=RunState.FAILED,
+            ended_at=self._now(),
+            failed_batch=batch,
+            failed_offsets=offsets or {},
+            error=replace(error, unknown_batch=batch is None),
+        )
+
+    def refuse(self, run: int, why: str, *, holder_pid: int | None = None) -> None:
+        """The checkpoint refuses the run: `why` is held, fenced or foreign."""
+        message = f"the checkpoint is {why}" + (f" by pid {holder_pid}" if holder_pid else "")
+        error = RunError("", "", message, message, refused=why, holder_pid=holder_pid)
+        self._change(run, state=RunState.REFUSED, ended_at=self._now(), error=error)
+
+    def leave(self, application: str, *, epoch: int | None = None) -> None:
+        """The driver ends its runs and leaves with 0."""
+        with self._lock:
+            driver = self._driver(application, epoch)
+            for run, status in driver.runs.items():
+                if status.state not in ENDED:
+                    driver.runs[run] = replace(
+                        status, state=RunState.ENDED, asked_for=Want.STOP, ended_at=self._now()
+                    )
+            driver.exit = self._exit("0", "0")
+
+    def die(
+        self,
+        application: str,
+        *,
+        python: str = "SIGKILL",
+        jvm: str = "SIGKILL",
+        oom: bool = False,
+        epoch: int | None = None,
+    ) -> None:
+        """Both processes end; the shim reports how. The runs' last states stay as they were."""
+        with self._lock:
+            self._driver(application, epoch).exit = self._exit(python, jvm, oom=oom)
+
+    def vanish(self, application: str, *, epoch: int | None = None) -> None:
+        """Shim, Python and JVM are gone, and nothing was reported."""
+        with self._lock:
+            driver = self._driver(application, epoch)
+            driver.gone, driver.orphan_pid = True, None
+
+    def orphan(self, application: str, pid: int, *, epoch: int | None = None) -> None:
+        """Shim and Python are gone, the JVM lives on and holds its locks."""
+        with self._lock:
+            self._driver(application, epoch).orphan_pid = pid
+
+    def hold(self, location: str, pid: int | None) -> None:
+        """A stranger's process holds (None: lets go of) the checkpoint's lock."""
+        if pid is None:
+            self._strangers.pop(location, None)
+        else:
+            self._strangers[location] = pid
+
+    def log(self, application: str, epoch: int, text: str) -> None:
+        """Set what the driver's log holds."""
+        self._logs[application, epoch] = text
+
+    # --- for assertions ---------------------------------------------------------------
+
+    def epochs(self, application: str) -> tuple[int, ...]:
+        """Return the epochs that were launched, in order."""
+        return tuple(sorted(self._drivers.get(application, {})))
+
+    def living(self) -> tuple[tuple[str, int], ...]:
+        """Return (application, epoch) of every driver whose JVM lives."""
+        return tuple(
+            (application, epoch)
+            for application, drivers in sorted(self._drivers.items())
+            for epoch, driver in sorted(drivers.items())
+            if driver.jvm_lives
+        )
+
+    def assignment(self, application: str, *, epoch: int | None = None) -> Assignment:
+        """Return the assignment on disk of the newest (or the named) driver."""
+        return self._driver(application, epoch).assignment
+
+    def spec(self, application: str, *, epoch: int | None = None) -> DriverSpec:
+        """Return what the newest (or the named) driver was launched with."""
+        return self._driver(application, epoch).spec
+
+    def pools(self, application: str) -> str:
+        """Return the newest driver's fairscheduler.xml."""
+        return self._driver(application, None).pools_xml
+
+    # --- inside -----------------------------------------------------------------------
+
+    @contextmanager
+    def _call(self, call: Call) -> Iterator[None]:
+        with self._lock:
+            self.calls.append(call)
+            if call.verb in self.crash_before:
+                self.crash_before.discard(call.verb)
+                raise Crash(f"before {call.verb}")
+            yield
+            if call.verb in self.crash_after:
+                self.crash_after.discard(call.verb)
+                raise Crash(f"after {call.verb}")
+
+    def _apply(self, driver: _Driver) -> None:
+        if not driver.ready or driver.hanging or not driver.alive:
+            return
+        wanted = {entry.run: entry for entry in driver.assignment.queries}
+        for run, status in list(driver.runs.items()):
+            if run not in wanted and status.state in ENDED:
+                del driver.runs[run]
+            elif run not in wanted:
+                self._ask(driver, run, Want.STOP)
+        for entry in wanted.values():
+            if entry.run not in driver.runs:
+                driver.runs[entry.run] = self._starting(entry)
+                if self.obliging and entry.want is Want.RUN:
+                    self.commit(entry.run)
+            if entry.want is not Want.RUN:
+                self._ask(driver, entry.run, entry.want)
+        driver.applied_generation = driver.assignment.generation
+        idle = all(status.state in ENDED for status in driver.runs.values())
+        if self.obliging and driver.assignment.end and idle:
+            driver.exit = self._exit("0", "0")
+
+    def _starting(self, entry: AssignmentEntry) -> RunStatus:
+        return RunStatus(
+            run=entry.run,
+            query=entry.query,
+            state=RunState.STARTING,
+            spark_run_id=str(uuid.uuid4()),
+            spark_query_id=str(uuid.uuid5(uuid.NAMESPACE_URL, entry.checkpoint)),
+            started_at=self._now(),
+        )
+
+    def _ask(self, driver: _Driver, run: int, want: Want) -> None:
+        status = driver.runs[run]
+        if status.state in ENDED:
+            return
+        state = RunState.ENDED if self.obliging else RunState.STOPPING
+        ended_at = self._now() if self.obliging else None
+        driver.runs[run] = replace(status, state=state, asked_for=want, ended_at=ended_at)
+
+    def _change(self, run: int, **changes: Any) -> None:
+        with self._lock:
+            driver, status = self._run(run)
+            driver.runs[run] = replace(status, **changes)
+
+    def _run(self, run: int) -> tuple[_Driver, RunStatus]:
+        for driver in self._all():
+            if run in driver.runs:
+                return driver, driver.runs[run]
+        raise LookupError(f"no driver has taken run {run} yet: is it ready?")
+
+    def _driver(self, application: str, epoch: int | None) -> _Driver:
+        drivers = self._drivers.get(application)
+        if not drivers:
+            raise LookupError(f"no driver of {application} was launched")
+        return drivers[max(drivers) if epoch is None else epoch]
+
+    def _all(self) -> list[_Driver]:
+        return [driver for drivers in self._drivers.values() for driver in drivers.values()]
+
+    def _now(self) -> str:
+        return self.clock().isoformat()
+
+    def _new_ident(self) -> Ident:
+        pid = next(self._pids)
+        return Ident(
+            boot_id=BOOT_ID,
+            pid=pid,
+            start_time=pid,
+            shim_pid=next(self._pids),
+            shim_start_time=pid,
+            spawned_at=self._now(),
+            jvm_pid=next(self._pids),
+            jvm_start_time=pid,
+        )
+
+    def _exit(self, python: str, jvm: str, *, oom: bool = False) -> ExitReport:
+        return ExitReport(python, jvm, core=False, oom=oom, at=self._now(), last_seq=0)
+
+
+def _liveness(driver: _Driver) -> Liveness:
+    if driver.exit is not None:
+        return Liveness.EXITED
+    if driver.orphan_pid is not None:
+        return Liveness.ORPHANED
+    return Liveness.GONE if driver.gone else Liveness.ALIVE
+
+
+def _status(driver: _Driver, now: str) -> Status | None:
+    if not driver.ready and driver.error is None:
+        return None
+    return Status(
+        epoch=driver.spec.epoch,
+        applied_generation=driver.applied_generation,
+        at=now,
+        ready=driver.ready,
+        spark_version="4.3.0",
+        java_version="17",
+        application_id=f"local-{driver.spec.epoch}",
+        ui_url="http://127.0.0.1:4040",
+        jvm_pid=driver.ident.jvm_pid if driver.ident else None,
+        runs=tuple(driver.runs.values()),
+        error=driver.error,
+    )
