@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from django.db import models
+from django.db.models import Q
 
 
 class Event(models.Model):
@@ -55,7 +56,14 @@ class Progress(models.Model):
             models.UniqueConstraint(fields=["driver", "seq"], name="progress_driver_seq"),
             models.UniqueConstraint(fields=["spark_run_id", "batch"], name="progress_run_batch"),
         ]
-        indexes: ClassVar = [models.Index(fields=["query", "-at"], name="progress_query_at")]
+        indexes: ClassVar = [
+            models.Index(fields=["query", "-at"], name="progress_query_at"),
+            models.Index(fields=["run", "batch"], name="progress_run"),
+            models.Index(fields=["at"], name="progress_at"),  # retention's
+            models.Index(  # few rows: what the driver's memory or its spool gave back
+                fields=["query", "driver"], name="progress_repaired", condition=Q(repaired=True)
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"batch {self.batch} of run {self.run}"
@@ -166,6 +174,8 @@ class Rollup(models.Model):
     input_rate_max = models.FloatField(null=True)
     processed_rate_max = models.FloatField(null=True)
     state_rows_max = models.BigIntegerField(null=True)
+    watermark_delay_s_max = models.FloatField(null=True)
+    phases_ms_sum = models.JSONField(default=dict)  # one sum per entry of durationMs
 
     class Meta:
         constraints: ClassVar = [

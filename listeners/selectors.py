@@ -1,10 +1,16 @@
 """Reads of what drivers said, for pages, API and the Observation."""
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
+from django.db import connection
+from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
+
+from listeners import models
 from listeners.wire import Heartbeat
 
 
@@ -49,8 +55,8 @@ class Dropped:
 
     bus: int  # dropped by Spark's queues of its driver (streams + ours)
     outbox: int
-    missing_batches: int
-    repaired: int
+    missing_batches: int  # all holes in batch ids, the repaired ones included
+    repaired: int  # of them, those that came back
     since: datetime | None
     until: datetime | None
 
@@ -67,19 +73,57 @@ class DriverTelemetry:
 
 def latest(query_ids: Iterable[int]) -> dict[int, LatestLine]:
     """Return the newest line of each query that has one."""
-    raise NotImplementedError
+    return {
+        row.query: LatestLine(
+            query=row.query,
+            run=row.run,
+            at=row.at,
+            idle_at=row.idle_at,
+            progress_at=row.progress_at,
+            batch=row.batch,
+            progress=row.progress,
+        )
+        for chunk in _chunks(query_ids)
+        for row in models.Latest.objects.filter(query__in=chunk)
+    }
 
 
 def heartbeat_bars(query_ids: Iterable[int], *, count: int = 40) -> dict[int, list[BatchBar]]:
     """Return each query's last `count` batches, oldest first; in one or two queries in all."""
-    raise NotImplementedError
+    newest_first: dict[int, list[models.Progress]] = defaultdict(list)
+    for chunk in _chunks(query_ids):
+        for row in models.Progress.objects.raw(*_last_batches(chunk, count)):
+            newest_first[row.query].append(row)
+    return {query: _bars(list(reversed(rows))) for query, rows in newest_first.items()}
 
 
 def progress_page(
     query_id: int, *, before: int | None = None, run: int | None = None, limit: int = 100
 ) -> list[dict[str, Any]]:
-    """Return progress rows, newest first: {id, run, batch, at, repaired, progress}."""
-    raise NotImplementedError
+    """Return progress rows, newest first: {id, run, batch, at, repaired, progress}.
+
+    `before` is the id of the last row of the page before; a row that retention has removed
+    since then is followed by nothing.
+    """
+    rows = models.Progress.objects.filter(query=query_id)
+    if run is not None:
+        rows = rows.filter(run=run)
+    if before is not None:
+        last = models.Progress.objects.filter(pk=before, query=query_id).only("at").first()
+        if last is None:
+            return []
+        rows = rows.filter(Q(at__lt=last.at) | Q(at=last.at, pk__lt=before))
+    return [
+        {
+            "id": row.pk,
+            "run": row.run,
+            "batch": row.batch,
+            "at": row.at,
+            "repaired": row.repaired,
+            "progress": row.body,
+        }
+        for row in rows.order_by("-at", "-pk")[:limit]
+    ]
 
 
 def series(query_id: int, *, since: datetime, until: datetime, points: int = 600) -> Series:
@@ -89,25 +133,142 @@ def series(query_id: int, *, since: datetime, until: datetime, points: int = 600
     batch_duration_ms, one `phase_NAME` per entry of durationMs (addBatch, getBatch,
     latestOffset, queryPlanning, walCommit, commitOffsets), watermark_delay_s, state_rows.
     Downsampled (MinMaxLTTB) where there are more than `points`; rollups beyond raw retention.
+    A row of nothing stands between two runs, so that no line is drawn across a stop.
     """
-    raise NotImplementedError
+    from listeners import series as chart
+
+    return Series(*chart.columns(query_id, since=since, until=until, points=points))
 
 
 def dropped(query_ids: Iterable[int], *, drivers: dict[int, int]) -> dict[int, Dropped]:
-    """Return the losses of each query's present driver (`drivers`: query id -> driver id)."""
-    raise NotImplementedError
+    """Return the losses of each query's present driver (`drivers`: query id -> driver id).
+
+    A query without a driver has lost nothing that can be said of now: all zero.
+    """
+    wanted = list(query_ids)
+    queues = _drops_by_driver({drivers[query] for query in wanted if query in drivers})
+    repaired = _by_query_and_driver(
+        models.Progress.objects.filter(repaired=True), wanted, Count("pk")
+    )
+    open_holes = _by_query_and_driver(
+        models.Gap.objects.filter(kind="batch"), wanted, Sum(F("missing") - F("repaired"))
+    )
+    result = {}
+    for query in wanted:
+        driver = drivers.get(query, 0)
+        drops = queues.get(driver, {})
+        back = repaired.get((query, driver), 0)
+        times = [(since, until) for _, since, until in drops.values()]
+        result[query] = Dropped(
+            bus=sum(total for queue, (total, _, _) in drops.items() if queue != "outbox"),
+            outbox=drops["outbox"][0] if "outbox" in drops else 0,
+            missing_batches=back + open_holes.get((query, driver), 0),
+            repaired=back,
+            since=min((since for since, _ in times), default=None),
+            until=max((until for _, until in times), default=None),
+        )
+    return result
 
 
 def drops_since(since: datetime) -> list[dict[str, Any]]:
     """Return rises of drop counters for the banner: {driver, queue, count, since, until}."""
-    raise NotImplementedError
+    rows = models.DroppedEvents.objects.filter(until__gte=since).order_by("since", "pk")
+    return [dict(row) for row in rows.values("driver", "queue", "count", "since", "until")]
 
 
 def telemetry(driver_ids: Iterable[int]) -> dict[int, DriverTelemetry]:
     """Return the newest heartbeat of each driver that has sent one."""
-    raise NotImplementedError
+    return {
+        row.driver: DriverTelemetry(
+            driver=row.driver,
+            at=row.at,
+            received_at=row.received_at,
+            heartbeat=Heartbeat.read(row.body),
+        )
+        for chunk in _chunks(driver_ids)
+        for row in models.Heartbeat.objects.filter(driver__in=chunk)
+    }
 
 
 def run_summary(run_id: int) -> dict[str, Any] | None:
     """Return {first, last, batches, rows, repaired} of a run's progress; None where it has none."""
-    raise NotImplementedError
+    summary = models.Progress.objects.filter(run=run_id).aggregate(
+        first=Min("batch"),
+        last=Max("batch"),
+        batches=Count("pk"),
+        rows=Sum("num_input_rows"),
+        repaired=Count("pk", filter=Q(repaired=True)),
+    )
+    return summary if summary["batches"] else None
+
+
+def _chunks(ids: Iterable[int], size: int = 200) -> Iterator[list[int]]:
+    """Yield ids in lists short enough for one statement of any database."""
+    rest = iter(dict.fromkeys(ids))
+    while chunk := list(islice(rest, size)):
+        yield chunk
+
+
+def _last_batches(queries: list[int], count: int) -> tuple[str, list[int]]:
+    """Return SQL that takes a few rows of each query off the index, newest first.
+
+    A window function would read every row of every query; Django's `union` cannot limit its
+    parts on SQLite, a derived table can.
+    """
+    quote = connection.ops.quote_name
+    columns = ", ".join(
+        quote(name)
+        for name in ("id", "query", "run", "batch", "at", "batch_duration_ms", "num_input_rows")
+    )
+    table = quote(models.Progress._meta.db_table)
+    part = (
+        f"SELECT * FROM (SELECT {columns}, {quote('repaired')} FROM {table} "
+        f"WHERE {quote('query')} = %s ORDER BY {quote('at')} DESC LIMIT %s) AS part"
+    )
+    sql = " UNION ALL ".join(f"{part}{number}" for number in range(len(queries)))
+    return sql, [value for query in queries for value in (query, count)]
+
+
+def _bars(rows: list[models.Progress]) -> list[BatchBar]:
+    bars = []
+    before: models.Progress | None = None
+    for row in rows:
+        same_run = before is not None and before.run == row.run
+        bars.append(
+            BatchBar(
+                batch=row.batch,
+                at=row.at,
+                duration_ms=row.batch_duration_ms,
+                rows=row.num_input_rows,
+                repaired=row.repaired,
+                run=row.run,
+                missing_before=max(0, row.batch - before.batch - 1) if before and same_run else 0,
+            )
+        )
+        before = row
+    return bars
+
+
+def _drops_by_driver(
+    drivers: set[int],
+) -> dict[int, dict[str, tuple[int, datetime, datetime]]]:
+    found: dict[int, dict[str, tuple[int, datetime, datetime]]] = defaultdict(dict)
+    for chunk in _chunks(drivers):
+        rows = (
+            models.DroppedEvents.objects.filter(driver__in=chunk)
+            .values("driver", "queue")
+            .annotate(highest=Max("total"), first=Min("since"), newest=Max("until"))
+        )
+        for row in rows:
+            found[row["driver"]][row["queue"]] = (row["highest"], row["first"], row["newest"])
+    return found
+
+
+def _by_query_and_driver(
+    rows: "QuerySet[Any]", queries: list[int], figure: Any
+) -> dict[tuple[int, int], int]:
+    return {
+        (row["query"], row["driver"]): row["figure"]
+        for chunk in _chunks(queries)
+        for row in rows.filter(query__in=chunk).values("query", "driver").annotate(figure=figure)
+    }

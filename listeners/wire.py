@@ -6,7 +6,7 @@ stands outside the sequence (the shim's exit notice).
 """
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
@@ -123,3 +123,20 @@ class Heartbeat:
     python_rss_mb: float = 0
     jvm_heap_used_mb: float = 0
     jvm_heap_max_mb: float = 0
+
+    def body(self) -> dict[str, Any]:
+        """Return the heartbeat as the body of an event."""
+        return asdict(self)
+
+    @classmethod
+    def read(cls, body: dict[str, Any]) -> Self:
+        """Return the heartbeat that an event's body holds; raise ValueError otherwise."""
+        try:
+            queues = {
+                name: QueueCounters(**body[name]) if body.get(name) else None
+                for name in ("streams", "ours")
+            }
+            times = tuple(ListenerTimes(**entry) for entry in body.get("listeners", ()))
+            return cls(**{**body, **queues, "listeners": times})
+        except TypeError as error:
+            raise ValueError(f"not a heartbeat: {error}") from error

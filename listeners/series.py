@@ -1,0 +1,143 @@
+"""Turn stored batches and rollups into chart columns, few enough for a page to draw."""
+
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from tsdownsample import MinMaxLTTBDownsampler
+
+from listeners import models
+
+#: More raw rows than this are not read for one chart; rollups are drawn instead.
+RAW_LIMIT = 20_000
+#: Buckets that one chart reads at most before a coarser width is taken.
+BUCKET_LIMIT = 5_000
+WIDTHS_S = (10, 60, 3600)
+#: The columns whose shape decides which rows a long chart keeps.
+_SHAPE = ("batch_duration_ms", "processed_rows_per_second", "num_input_rows")
+_PLAIN = (
+    "input_rows_per_second",
+    "processed_rows_per_second",
+    "num_input_rows",
+    "batch_duration_ms",
+    "watermark_delay_s",
+    "state_rows",
+)
+_PHASES = ("addBatch", "getBatch", "latestOffset", "queryPlanning", "walCommit", "commitOffsets")
+
+_SAMPLER: Any = MinMaxLTTBDownsampler()  # type: ignore[no-untyped-call]
+
+Row = dict[str, Any]  # "at" (seconds), "batch", "run" and columns by name
+
+
+def columns(
+    query_id: int, *, since: datetime, until: datetime, points: int
+) -> tuple[list[float], dict[str, list[float | None]], list[int | None]]:
+    """Return (at, columns, batches) of a query between two instants."""
+    raw = models.Progress.objects.filter(query=query_id)
+    inside = raw.filter(at__gte=since, at__lt=until)
+    if inside[: RAW_LIMIT + 1].count() > RAW_LIMIT:
+        rows = _rollup_rows(query_id, since, until)
+    else:
+        oldest = raw.order_by("at").values_list("at", flat=True).first()
+        rows = _rollup_rows(query_id, since, min(until, oldest or until))
+        rows += [_raw_row(row) for row in inside.order_by("at")]
+    return _columns(_with_breaks(_downsample(rows, points)))
+
+
+def watermark_delay_s(at: datetime, watermark: datetime | None) -> float | None:
+    """Return how far the watermark is behind the trigger's start; None where there is none yet.
+
+    Spark reports 1970 until the first batch with data has set the watermark.
+    """
+    if watermark is None or watermark.timestamp() <= 0:
+        return None
+    return (at - watermark).total_seconds()
+
+
+def _raw_row(row: models.Progress) -> Row:
+    phases = row.body.get("durationMs") or {}
+    return {
+        "at": row.at.timestamp(),
+        "batch": row.batch,
+        "run": row.run,
+        "input_rows_per_second": row.input_rows_per_second,
+        "processed_rows_per_second": row.processed_rows_per_second,
+        "num_input_rows": row.num_input_rows,
+        "batch_duration_ms": row.batch_duration_ms,
+        "watermark_delay_s": watermark_delay_s(row.at, row.watermark),
+        "state_rows": row.state_rows,
+        **{f"phase_{name}": value for name, value in phases.items() if name in _PHASES},
+    }
+
+
+def _rollup_rows(query_id: int, since: datetime, until: datetime) -> list[Row]:
+    span_s = (until - since).total_seconds()
+    if span_s <= 0:
+        return []
+    fine_enough = [width for width in WIDTHS_S if span_s / width <= BUCKET_LIMIT]
+    buckets = models.Rollup.objects.filter(
+        query=query_id,
+        width_s=fine_enough[0] if fine_enough else WIDTHS_S[-1],
+        start__gte=since,
+        start__lt=until,
+    )
+    return [_bucket_row(bucket) for bucket in buckets.order_by("start")]
+
+
+def _bucket_row(bucket: models.Rollup) -> Row:
+    return {
+        "at": bucket.start.timestamp(),
+        "batch": None,
+        "run": None,
+        "input_rows_per_second": bucket.input_rate_max,
+        "processed_rows_per_second": bucket.processed_rate_max,
+        "num_input_rows": bucket.rows,
+        "batch_duration_ms": bucket.duration_ms_max,
+        "watermark_delay_s": bucket.watermark_delay_s_max,
+        "state_rows": bucket.state_rows_max,
+        **{
+            f"phase_{name}": value / bucket.batches
+            for name, value in bucket.phases_ms_sum.items()
+            if name in _PHASES
+        },
+    }
+
+
+def _downsample(rows: list[Row], points: int) -> list[Row]:
+    """Keep about `points` rows: those that give the main columns their shape, peaks included."""
+    if len(rows) <= points:
+        return rows
+    each = max(4, points // len(_SHAPE))
+    at = np.array([row["at"] for row in rows], dtype=np.float64)
+    keep: set[int] = {0, len(rows) - 1}
+    for name in _SHAPE:
+        values = np.array([row[name] or 0 for row in rows], dtype=np.float64)
+        keep.update(_SAMPLER.downsample(at, values, n_out=each).tolist())
+    return [rows[index] for index in sorted(keep)]
+
+
+def _with_breaks(rows: list[Row]) -> list[Row]:
+    broken: list[Row] = []
+    for row in rows:
+        if (
+            broken
+            and None not in (row["run"], broken[-1]["run"])
+            and row["run"] != broken[-1]["run"]
+        ):
+            middle = (broken[-1]["at"] + row["at"]) / 2
+            broken.append({"at": middle, "batch": None, "run": row["run"]})
+        broken.append(row)
+    return broken
+
+
+def _columns(
+    rows: list[Row],
+) -> tuple[list[float], dict[str, list[float | None]], list[int | None]]:
+    present = [f"phase_{name}" for name in _PHASES if any(f"phase_{name}" in row for row in rows)]
+    names = (*_PLAIN, *present)
+    return (
+        [row["at"] for row in rows],
+        {name: [row.get(name) for row in rows] for name in names},
+        [row["batch"] for row in rows],
+    )
