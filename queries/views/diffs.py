@@ -1,0 +1,76 @@
+"""Two forms of a definition side by side, as lines that a person can read."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+#: Unchanged lines kept around a change.
+CONTEXT_LINES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class DiffLine:
+    """One line of a diff: what kind it is, and its number on either side."""
+
+    kind: str  # "same" | "added" | "removed" | "skipped"
+    before: int | None
+    after: int | None
+    text: str
+
+
+class _Readable(yaml.SafeDumper):
+    """YAML with block texts, so that a SQL text shows as it was written."""
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in value else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Readable.add_representer(str, _text)
+
+
+def readable(spec: Mapping[str, Any]) -> str:
+    """Return a definition as YAML, in the order of its keys, without what is empty."""
+    return yaml.dump(_tidy(spec), Dumper=_Readable, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _tidy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        kept = {key: _tidy(held) for key, held in value.items()}
+        return {key: held for key, held in kept.items() if held not in ("", None, [], {})}
+    if isinstance(value, list | tuple):
+        return [_tidy(held) for held in value]
+    if isinstance(value, str):  # YAML's block style cannot hold blanks before a line's end
+        return "\n".join(line.rstrip().expandtabs(4) for line in value.strip().splitlines())
+    return value
+
+
+def changes(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> list[DiffLine]:
+    """Return the lines that differ with some context; empty where nothing does."""
+    old = readable(before).splitlines() if before else []
+    new = readable(after).splitlines()
+    matcher = difflib.SequenceMatcher(a=old, b=new, autojunk=False)
+    lines: list[DiffLine] = []
+    end = 0
+    for group in matcher.get_grouped_opcodes(CONTEXT_LINES):
+        start = group[0][1]
+        if start > end:
+            lines.append(DiffLine("skipped", None, None, f"{start - end} unchanged lines"))
+        end = group[-1][2]
+        for tag, i1, i2, j1, j2 in group:
+            lines += _block(tag, old[i1:i2], new[j1:j2], i1 + 1, j1 + 1)
+    if lines and end < len(old):
+        lines.append(DiffLine("skipped", None, None, f"{len(old) - end} unchanged lines"))
+    return lines
+
+
+def _block(tag: str, old: list[str], new: list[str], i: int, j: int) -> list[DiffLine]:
+    if tag == "equal":
+        return [DiffLine("same", i + k, j + k, line) for k, line in enumerate(old)]
+    removed = [DiffLine("removed", i + k, None, line) for k, line in enumerate(old)]
+    added = [DiffLine("added", None, j + k, line) for k, line in enumerate(new)]
+    return removed + added

@@ -1,0 +1,243 @@
+"""A query's whole form: Django forms in, the JSON form of a QuerySpec out, and back.
+
+A definition has lists (sources, tables), so the whole is a bundle of one main form, two form
+sets, and the form of the application's own definition where the query gets one of its own.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+
+from queries.domain.errors import Problem
+from queries.views.application_form import (
+    ApplicationSpecForm,
+    add_problem,
+    initial_of,
+    show_problems,
+)
+from queries.views.query_form import TIMED_TRIGGERS, QueryForm, SourceFormSet, TableFormSet
+
+
+def _rows(formset: Any) -> list[tuple[int, dict[str, Any]]]:
+    """Return (row, cleaned data) of the rows in which something was typed."""
+    return [
+        (row, form.cleaned_data)
+        for row, form in enumerate(formset.forms)
+        if any(form.cleaned_data.values())
+    ]
+
+
+def _relation(data: Mapping[str, Any]) -> dict[str, Any]:
+    relation = {"name": data["name"], "format": data["format"], "options": data["options"]}
+    if data["ddl_schema"]:
+        relation["schema"] = data["ddl_schema"]
+    if data.get("watermark_column") or data.get("watermark_delay"):
+        relation["watermark"] = {
+            "column": data["watermark_column"],
+            "delay": data["watermark_delay"],
+        }
+    return relation
+
+
+#: Where a problem of the JSON form is shown: its path's beginning, the field of QueryForm.
+_PLACES = {
+    "sink.format": "sink_format",
+    "sink.options": "sink_options",
+    "sink.output_mode": "output_mode",
+    "sink.partition_by": "partition_by",
+    "sink": "sink_format",
+    "trigger.interval": "trigger_interval",
+    "trigger": "trigger_kind",
+    "sql": "sql",
+    "function": "function",
+    "params": "params",
+    "pool": "pool",
+    "conf": "conf",
+    "name": "name",
+    "kind": "kind",
+    "application": "application",
+    "checkpoint": "checkpoint",
+}
+_OWN = "application_spec."
+
+
+@dataclass(slots=True)
+class Bundle:
+    """The forms of one page, and what to make of them together."""
+
+    main: QueryForm
+    sources: Any
+    tables: Any
+    own: ApplicationSpecForm
+
+    @property
+    def forms(self) -> tuple[Any, ...]:
+        """Return every form and form set of the page."""
+        return (self.main, self.sources, self.tables, self.own)
+
+    def is_valid(self) -> bool:
+        """Tell whether everything typed can be read; what it means is the catalog's to say."""
+        return all(form.is_valid() for form in self.forms)
+
+    def spec(self) -> dict[str, Any]:
+        """Return the query's JSON form."""
+        data = self.main.cleaned_data
+        spec: dict[str, Any] = {"kind": data["kind"]}
+        if data["kind"] == "sql":
+            spec["sources"] = [_relation(row) for _, row in _rows(self.sources)]
+            if tables := [_relation(row) for _, row in _rows(self.tables)]:
+                spec["tables"] = tables
+            spec["sql"] = data["sql"].replace("\r\n", "\n")
+        else:
+            spec |= {"function": data["function"], "params": data["params"]}
+        if data["sink_format"] or data["sink_options"] or data["kind"] == "sql":
+            spec["sink"] = {
+                "format": data["sink_format"],
+                "options": data["sink_options"],
+                "output_mode": data["output_mode"] or "append",
+            }
+            if data["partition_by"]:
+                spec["sink"]["partition_by"] = data["partition_by"]
+        return {**spec, **self._running()}
+
+    def _running(self) -> dict[str, Any]:
+        data = self.main.cleaned_data
+        trigger = {"kind": data["trigger_kind"] or "processing_time"}
+        if data["trigger_interval"] and trigger["kind"] in TIMED_TRIGGERS:
+            trigger["interval"] = data["trigger_interval"]
+        spec: dict[str, Any] = {"trigger": trigger}
+        return spec | {name: data[name] for name in ("pool", "conf") if data[name]}
+
+    def body(self) -> dict[str, Any]:
+        """Return what the API takes to create this query."""
+        data = self.main.cleaned_data
+        body: dict[str, Any] = {"name": data["name"]}
+        if data["home"] == "shared":
+            body["application"] = data["application"]
+        elif own := self.own.spec():
+            body["application_spec"] = own
+        if data["checkpoint"]:
+            body["checkpoint"] = data["checkpoint"]
+        return {**body, "spec": self.spec()}
+
+    def show(self, problems: Iterable[Problem]) -> None:
+        """Put each problem at the field it is about."""
+        for problem in problems:
+            path = problem.field.removeprefix("spec.")
+            if path.startswith(_OWN):
+                show_problems(self.own, [problem], prefix=_OWN)
+            elif path.startswith(("sources.", "tables.")):
+                self._show_in_row(path, problem)
+            else:
+                self._show_in_main(path, problem)
+
+    def _show_in_row(self, path: str, problem: Problem) -> None:
+        which, index, *rest = path.split(".")
+        formset = self.sources if which == "sources" else self.tables
+        rows = [row for row, _ in _rows(formset)]
+        if not index.isdigit() or int(index) >= len(rows):
+            add_problem(self.main, None, problem)
+            return
+        form = formset.forms[rows[int(index)]]
+        name = "_".join(rest[:2]) if rest[:1] == ["watermark"] else (rest or ["name"])[0]
+        field = {"schema": "ddl_schema", "watermark": "watermark_column"}.get(name, name)
+        add_problem(form, field if field in form.fields else None, problem)
+
+    def _show_in_main(self, path: str, problem: Problem) -> None:
+        parts = path.split(".")
+        for length in range(len(parts), 0, -1):
+            if field := _PLACES.get(".".join(parts[:length])):
+                add_problem(self.main, field, problem)
+                return
+        add_problem(self.main, None, problem)
+
+    def reshaped(self, act: str) -> "Bundle":
+        """Return the page with a row more ("add-sources") or less ("remove-tables-1").
+
+        What was typed stays as it was typed, and is not judged yet.
+        """
+        verb, _, where = act.partition("-")
+        which, _, row = where.partition("-")
+        rows = {"sources": _typed(self.sources), "tables": _typed(self.tables)}
+        if verb == "add" and which in rows:
+            rows[which].append({})
+        elif verb == "remove" and which in rows and row.isdigit():
+            del rows[which][int(row) : int(row) + 1]
+        return unbound(_raw(self.main), rows["sources"], rows["tables"], _raw(self.own))
+
+
+def _raw(form: forms.BaseForm) -> dict[str, Any]:
+    return {name: form[name].value() for name in form.fields}
+
+
+def _typed(formset: Any) -> list[dict[str, Any]]:
+    return [_raw(form) for form in formset.forms]
+
+
+def unbound(
+    main: Mapping[str, Any],
+    sources: list[dict[str, Any]],
+    tables: list[dict[str, Any]],
+    own: Mapping[str, Any],
+) -> Bundle:
+    """Return a page that shows these values."""
+    return Bundle(
+        main=QueryForm(initial=dict(main)),
+        sources=SourceFormSet(initial=sources, prefix="sources"),
+        tables=TableFormSet(initial=tables, prefix="tables"),
+        own=ApplicationSpecForm(initial=dict(own), prefix="own"),
+    )
+
+
+def blank() -> Bundle:
+    """Return the page of a query to be, with room for its first source."""
+    return unbound({"trigger_interval": "10 seconds"}, [{}], [], initial_of({}))
+
+
+def posted(data: Any) -> Bundle:
+    """Return the page with what a browser sent."""
+    return Bundle(
+        main=QueryForm(data),
+        sources=SourceFormSet(data, prefix="sources"),
+        tables=TableFormSet(data, prefix="tables"),
+        own=ApplicationSpecForm(data, prefix="own"),
+    )
+
+
+def of_body(body: Mapping[str, Any]) -> Bundle:
+    """Return the page that shows a query's JSON form, whole as the API takes it."""
+    spec = body.get("spec") or {}
+    sink, trigger = spec.get("sink") or {}, spec.get("trigger") or {}
+    main = {
+        **{name: spec[name] for name in ("kind", "sql", "function", "params") if name in spec},
+        "name": body.get("name", ""),
+        "home": "shared" if body.get("application") else "own",
+        "application": body.get("application", ""),
+        "checkpoint": body.get("checkpoint", ""),
+        "sink_format": sink.get("format", ""),
+        "sink_options": sink.get("options", {}),
+        "output_mode": sink.get("output_mode", "append"),
+        "partition_by": sink.get("partition_by", ()),
+        "trigger_kind": trigger.get("kind", "processing_time"),
+        "trigger_interval": trigger.get("interval", ""),
+        "pool": spec.get("pool", ""),
+        "conf": spec.get("conf", {}),
+    }
+    return unbound(
+        main,
+        [_row(source) for source in spec.get("sources", ())],
+        [_row(table) for table in spec.get("tables", ())],
+        initial_of(body.get("application_spec") or {}),
+    )
+
+
+def _row(relation: Mapping[str, Any]) -> dict[str, Any]:
+    watermark = relation.get("watermark") or {}
+    return {
+        **relation,
+        "ddl_schema": relation.get("schema", relation.get("ddl_schema", "")),
+        "watermark_column": watermark.get("column", ""),
+        "watermark_delay": watermark.get("delay", ""),
+    }
