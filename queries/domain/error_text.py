@@ -1,0 +1,109 @@
+"""Read what Spark and Python print when something fails: classes, causes, frames of one's own.
+
+A failed query leaves one long text: Spark's condition in brackets, the tasks' stack, at
+times a Python traceback inside a Java one. Everything that has to be found in such a text is
+found here, so that classification and fingerprint agree about what they saw.
+"""
+
+import re
+
+#: "[DIVIDE_BY_ZERO]" or "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED]", as Spark prints a condition.
+_CONDITION = re.compile(r"\[(_?[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+(?:\.[A-Z][A-Z0-9_]*)?)\]")
+_SQLSTATE = re.compile(r"SQLSTATE:? ?([0-9A-Z]{5})")
+#: "pkg.SomeError: text" at the start of a line, in a Python traceback or a Java stack.
+_EXCEPTION_LINE = re.compile(
+    r"^(?:Caused by: |: |\w+ in thread \S+ )?"
+    r"((?:[A-Za-z_][\w$]*\.)*[A-Za-z_][\w$]*(?:Error|Exception|Timeout|Exit|Interrupt|Warning|gaierror|herror|timeout))"
+    r"(?::[ \t]*(.*))?$",
+    re.MULTILINE,
+)
+_PYTHON_FRAME = re.compile(r'^\s*File "([^"]+)", line \d+, in (\S+)', re.MULTILINE)
+_JAVA_FRAME = re.compile(r"^\s*at ((?:[\w$]+\.)+[\w$<>]+)\(", re.MULTILINE)
+_SQL_CONTEXT = re.compile(r"^== SQL.*==\s*\n(.*)\n\s*\^+", re.MULTILINE)
+_PYTHON_NOT_OWN = re.compile(
+    r"(site-packages|dist-packages|/python\d?\.\d+/|/lib/python|/pyspark/|pyspark\.zip|/py4j|py4j-|^<"
+    r"|/queries/runtime/|/listeners/spark/)"
+)
+_JAVA_NOT_OWN = re.compile(
+    r"^(org\.apache\.|java\.|javax\.|jdk\.|sun\.|com\.sun\.|scala\.|py4j\.|org\.rocksdb\.|io\.netty\.|org\.slf4j\.)"
+)
+#: Conditions that only wrap another one: what is inside says more.
+WRAPPERS = frozenset(
+    {
+        "STREAM_FAILED",
+        "TASK_WRITE_FAILED",
+        "INTERNAL_ERROR",
+        "CANNOT_LOAD_STATE_STORE.UNCATEGORIZED",
+        "CANNOT_WRITE_STATE_STORE.CANNOT_COMMIT",
+        "STREAMING_ASYNC_OPERATION_FAILED",
+    }
+)
+
+
+def conditions(*texts: str) -> list[str]:
+    """Return Spark's conditions in the order they are met, each once, wrappers last."""
+    found: list[str] = []
+    for text in texts:
+        found += [name for name in _CONDITION.findall(text) if name not in found]
+    return sorted(found, key=lambda name: name in WRAPPERS)
+
+
+def condition(error_class: str, root_cause: str, message: str) -> str:
+    """Return the condition that says most: the given one unless it only wraps another; or ""."""
+    found = conditions(f"[{error_class}]", root_cause, message)
+    return found[0] if found else error_class
+
+
+def sqlstate(*texts: str) -> str:
+    """Return the innermost SQLSTATE printed in the texts, "" where there is none but XXKST."""
+    states = [state for text in texts for state in _SQLSTATE.findall(text)]
+    return next((state for state in states if not state.startswith("XX")), "")
+
+
+def exceptions(text: str) -> list[tuple[str, str]]:
+    """Return every (type, text) that a stack or traceback names, in the order printed."""
+    return [(name, detail.strip()) for name, detail in _EXCEPTION_LINE.findall(text)]
+
+
+def short_type(name: str) -> str:
+    """Return the last part of a dotted or nested type name."""
+    return re.split(r"[.$]", name)[-1] if name else ""
+
+
+def first_sentence(text: str, *, limit: int = 160) -> str:
+    """Return the first sentence of a message without Spark's class and state, cut at `limit`."""
+    text = _CONDITION.sub("", text.strip(), count=1)
+    text = re.sub(r"\s*SQLSTATE:? ?[0-9A-Z]{5}\s*", "", text).strip()
+    lines = text.splitlines()
+    sentence = re.split(r"(?<=[.!?])\s", lines[0], maxsplit=1)[0].strip() if lines else ""
+    return sentence if len(sentence) <= limit else sentence[: limit - 1] + "…"
+
+
+def top_frame(message: str) -> str:
+    """Return the innermost frame of the user's own code or SQL, or "" where none is shown.
+
+    A Python frame is "file.py in function", a Java one "package.Class.method", and a SQL
+    fragment "sql: arr_delay / dep_delay". Line numbers are left out: they move with each edit.
+    """
+    python = [
+        (path, function)
+        for path, function in _PYTHON_FRAME.findall(message)
+        if not _PYTHON_NOT_OWN.search(path)
+    ]
+    if python:
+        path, function = python[-1]
+        return f"{_module_path(path)} in {function}"
+    fragment = _SQL_CONTEXT.search(message)
+    if fragment:
+        return f"sql: {' '.join(fragment[1].split())}"
+    innermost = message.rsplit("Caused by: ", maxsplit=1)[-1]
+    java = [frame for frame in _JAVA_FRAME.findall(innermost) if not _JAVA_NOT_OWN.match(frame)]
+    return java[0] if java else ""
+
+
+def _module_path(path: str) -> str:
+    """Return the file and the package it is in; a content-addressed folder is no package."""
+    *folders, name = path.split("/")
+    parent = folders[-1] if folders else ""
+    keep = re.fullmatch(r"[a-z_]+", parent) and parent != "code"
+    return f"{parent}/{name}" if keep else name
