@@ -188,5 +188,7 @@ class Reason(StrEnum):
     NOT_WANTED = "no query wants it"
     REPLACED = "replaced by a fresh driver"
     SHUTDOWN = "installation stopped"
+    RESUMED = "installation started again"
     FENCED = "a later epoch took over"
+    FAILURE_SCOPE = "a failure ends the whole application"
     START_TIMED_OUT = "did not start in time"
