@@ -14,7 +14,7 @@ from queries.domain.states import Hold
 class Application(models.Model):
     """A driver process to be: its definition's newest revision and its ladder of restarts."""
 
-    name = models.CharField(max_length=80, unique=True)  # [C] immutable
+    name = models.CharField(max_length=80)  # [C] unique among the living, immutable
     own = models.BooleanField(default=False)  # [C] made for one query
     created_at = models.DateTimeField()  # [C]
     target_revision = models.ForeignKey(  # [O] what the next driver is launched with
@@ -35,6 +35,13 @@ class Application(models.Model):
     reconcile_after = models.DateTimeField(null=True)
 
     class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["name"],
+                name="application_name_living",
+                condition=Q(archived_at__isnull=True),
+            )
+        ]
         indexes: ClassVar = [
             models.Index(
                 fields=["reconcile_after"],

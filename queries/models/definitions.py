@@ -84,6 +84,7 @@ class Checkpoint(models.Model):
     built_from = models.ForeignKey(  # [R] rewind, reset
         "self", null=True, on_delete=models.SET_NULL, related_name="+"
     )
+    takeover_at = models.DateTimeField(null=True)  # [O] an author confirmed taking it over
     retired_at = models.DateTimeField(null=True)  # [R] rewind, reset; [O] archive
 
     class Meta:

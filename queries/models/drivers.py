@@ -21,6 +21,7 @@ class Driver(models.Model):
     pools = models.JSONField(default=list)  # the pools it was launched with
     code_sha256 = models.CharField(max_length=64, default="")
     epoch = models.BigIntegerField(unique=True)
+    generation = models.BigIntegerField(default=0)  # the application's when it was made
     host = models.CharField(max_length=255)
     directory = models.CharField(max_length=1024)
     created_at = models.DateTimeField()
