@@ -3,6 +3,15 @@
 import os
 
 from django.core.asgi import get_asgi_application
+from django.core.exceptions import ImproperlyConfigured
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 application = get_asgi_application()
+
+from django.conf import settings  # noqa: E402
+
+if settings.SECRET_KEY_IS_EPHEMERAL:
+    raise ImproperlyConfigured(
+        "SECRET_KEY is not set, so nobody would stay signed in. Set it to a long random text, "
+        "the same for every process, or start with `make run`, which makes one."
+    )

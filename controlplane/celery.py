@@ -1,11 +1,80 @@
-"""The Celery application: short idempotent tasks, JSON only, a static beat schedule."""
+"""The Celery application: short idempotent tasks, JSON only, a static beat schedule.
 
+Worker and beat also give signs of life here (`controlplane.alive`), which `/readyz` and the
+pages judge by their age.
+"""
+
+import logging
 import os
+import threading
+from datetime import UTC, datetime
+from typing import Any
 
-from celery import Celery
+import redis
+from celery import Celery, signals
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
 app = Celery("headgate")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
+
+logger = logging.getLogger(__name__)
+
+SIGN_EVERY_S = 2.0
+_leaving = threading.Event()
+
+
+@signals.setup_logging.connect
+def _keep_our_logging(**_: Any) -> None:
+    """Celery sets up no logging of its own where this signal has a receiver."""
+
+
+@signals.worker_ready.connect
+def _worker_is_ready(**_: Any) -> None:
+    from controlplane import alive
+
+    # Drivers that outlived the last worker are looked at now, not at the next tick.
+    app.send_task("queries.tasks.adopt")
+    threading.Thread(
+        target=_say_every, args=(alive.WORKER,), name="signs-of-life", daemon=True
+    ).start()
+
+
+@signals.worker_shutdown.connect
+def _worker_leaves(**_: Any) -> None:
+    _leaving.set()
+
+
+@signals.task_postrun.connect
+def _sweep_is_done(task: Any = None, state: str = "", **_: Any) -> None:
+    from controlplane import alive
+
+    if task is not None and task.name == "queries.tasks.sweep" and state == "SUCCESS":
+        _say(alive.SWEEP)
+
+
+@signals.beat_init.connect
+def _beat_starts(**_: Any) -> None:
+    signals.after_task_publish.connect(_beat_has_sent, weak=False)
+
+
+def _beat_has_sent(sender: str = "", **_: Any) -> None:
+    from controlplane import alive
+
+    if sender == "queries.tasks.sweep":
+        _say(alive.BEAT)
+
+
+def _say_every(name: str) -> None:
+    while not _leaving.wait(SIGN_EVERY_S):
+        _say(name)
+
+
+def _say(name: str) -> None:
+    from controlplane import alive, nudge
+
+    try:
+        alive.say(nudge.connection(), name, now=datetime.now(UTC))
+    except redis.RedisError as error:  # the missing sign is itself the message
+        logger.debug("sign of life of %s not sent: %s", name, error)

@@ -9,6 +9,8 @@ import logging
 import redis
 from django.conf import settings
 from django.db import transaction
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 logger = logging.getLogger(__name__)
 
@@ -53,5 +55,7 @@ def connection() -> redis.Redis:
             socket_timeout=settings.REDIS_SOCKET_TIMEOUT_S,
             socket_connect_timeout=settings.REDIS_SOCKET_TIMEOUT_S,
             health_check_interval=30,
+            # redis-py's own default waits up to seven seconds more, in the midst of a request.
+            retry=Retry(NoBackoff(), 1),
         )
     return _client

@@ -1,36 +1,54 @@
 """Every setting, with its default, its unit in its name, and a loud failure when it is wrong.
 
-The environment variables are documented in `docs/settings.md`.
+The environment variables are documented in `docs/settings.md`; a test compares that table
+with what is read here. Small files in HEADGATE_HOME, written by `make run`, stand in for
+SECRET_KEY and REDIS_URL where these are not set.
 """
 
+import secrets
 import socket
+from datetime import timedelta
 from pathlib import Path
 
-import environ
+from csp.constants import NONCE, NONE, SELF
+
+from controlplane import environment as env
+from controlplane.machine.home import Home, read_line
 
 BASE_DIR = Path(__file__).resolve().parent.parent
-env = environ.Env()
 
 # --- where things are -----------------------------------------------------------------
-HEADGATE_HOME = Path(env.str("HEADGATE_HOME", default=str(BASE_DIR / "var"))).resolve()
-HEADGATE_HOST = env.str("HEADGATE_HOST", default=socket.gethostname())
-HEADGATE_PORT = env.int("HEADGATE_PORT", default=8000)
+HEADGATE_HOME = Path(env.text("HEADGATE_HOME", str(BASE_DIR / "var"), shown="var/")).resolve()
+HEADGATE_HOST = env.text("HEADGATE_HOST", socket.gethostname(), shown="the machine's name")
+HEADGATE_PORT = env.whole("HEADGATE_PORT", 8000, low=1, high=65535)
+HOME = Home(HEADGATE_HOME)
 DRIVERS_DIR = HEADGATE_HOME / "drivers"
 CODE_DIR = HEADGATE_HOME / "code"
 CHECKPOINTS_DIR = HEADGATE_HOME / "checkpoints"
-SECRETS_DIR = HEADGATE_HOME / "secrets"
-CONNECTORS_DIR = Path(env.str("HEADGATE_CONNECTORS", default=str(HEADGATE_HOME / "connectors")))
+SECRETS_DIR = Path(
+    env.text("HEADGATE_SECRETS", str(HEADGATE_HOME / "secrets"), shown="HEADGATE_HOME/secrets")
+)
+CONNECTORS_DIR = Path(
+    env.text(
+        "HEADGATE_CONNECTORS", str(HEADGATE_HOME / "connectors"), shown="HEADGATE_HOME/connectors"
+    )
+)
 #: Roots under which users' code may lie; a python_path outside of them is refused.
 CODE_ROOTS = [
     Path(root).resolve()
-    for root in env.list("HEADGATE_CODE_ROOTS", default=[str(BASE_DIR / "examples")])
+    for root in env.names("HEADGATE_CODE_ROOTS", (str(BASE_DIR / "examples"),), shown="examples/")
 ]
+#: Names that a definition's "env:NAME" may resolve, on the driver's host.
+SECRET_ENV_ALLOWLIST = env.names("HEADGATE_SECRET_ENV", ())
 
 # --- Django ---------------------------------------------------------------------------
-SECRET_KEY = env.str("SECRET_KEY", default="only-for-tests-and-builds")
-DEBUG = env.bool("DEBUG", default=False)
-ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
-CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
+SECRET_KEY = env.text("SECRET_KEY", read_line(HOME.secret_key), shown="HEADGATE_HOME/secret_key")
+#: No key was given: good for builds and tests, refused by `asgi.py`, for it dies with the process.
+SECRET_KEY_IS_EPHEMERAL = not SECRET_KEY
+SECRET_KEY = SECRET_KEY or secrets.token_urlsafe(50)
+DEBUG = env.flag("DEBUG", False)
+ALLOWED_HOSTS = env.names("ALLOWED_HOSTS", ("127.0.0.1", "localhost", "[::1]"))
+CSRF_TRUSTED_ORIGINS = env.names("CSRF_TRUSTED_ORIGINS", ())
 ROOT_URLCONF = "controlplane.urls"
 ASGI_APPLICATION = "controlplane.asgi.application"
 LANGUAGE_CODE = "en"
@@ -61,8 +79,114 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
 ]
 
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "controlplane.static.StaticFiles",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+    "axes.middleware.AxesMiddleware",  # last, as its documentation asks
+]
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "csp.context_processors.nonce",
+                "queries.views.shell.shell",
+                "controlplane.context.system",
+            ],
+        },
+    }
+]
+
+# --- static files ---------------------------------------------------------------------
+STATIC_URL = "/static/"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STATIC_ROOT = Path(
+    env.text("HEADGATE_STATIC", str(HEADGATE_HOME / "static"), shown="HEADGATE_HOME/static")
+)
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+}
+WHITENOISE_KEEP_ONLY_HASHED_FILES = False
+WHITENOISE_ALLOW_ALL_ORIGINS = False
+
+# --- who may come in ------------------------------------------------------------------
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",
+    "rules.permissions.ObjectPermissionBackend",
+    "django.contrib.auth.backends.ModelBackend",
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {
+        "NAME": "django.contrib.auth.password_validation.MinimumLengthValidator",
+        "OPTIONS": {"min_length": 10},
+    },
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "login"
+AXES_FAILURE_LIMIT = 10  # wrong passwords for one user from one address
+AXES_COOLOFF_TIME = timedelta(minutes=10)
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_RESET_ON_SUCCESS = True
+AXES_VERBOSE = False
+
+# --- sessions, cookies, headers -------------------------------------------------------
+HTTPS = env.flag("HEADGATE_HTTPS", False)  # a proxy in front speaks TLS and says so
+#: Browsers share cookies between the ports of a host; two installations keep apart by name.
+SESSION_COOKIE_NAME = f"headgate_session_{HEADGATE_PORT}"
+SESSION_COOKIE_AGE = 14 * 86400  # seconds
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_SECURE = HTTPS
+CSRF_COOKIE_SAMESITE = "Lax"
+CSRF_COOKIE_SECURE = HTTPS
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+SECURE_HSTS_SECONDS = 365 * 86400 if HTTPS else 0
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS else None
+X_FRAME_OPTIONS = "DENY"
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [NONE],
+        "script-src": [SELF, NONCE],
+        "style-src": [SELF, NONCE],
+        "img-src": [SELF, "data:"],  # Tabler's stylesheet draws its small icons as data:
+        "font-src": [SELF],
+        "connect-src": [SELF],
+        "manifest-src": [SELF],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+        "base-uri": [NONE],
+        "object-src": [NONE],
+    }
+}
+
+# --- database -------------------------------------------------------------------------
 DATABASES = {
-    "default": env.db_url("DATABASE_URL", default=f"sqlite:///{HEADGATE_HOME / 'headgate.sqlite3'}")
+    "default": env.database(
+        "DATABASE_URL",
+        f"sqlite:///{HEADGATE_HOME / 'headgate.sqlite3'}",
+        shown="HEADGATE_HOME/headgate.sqlite3",
+    )
 }
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     # WAL lets readers and a writer work together; IMMEDIATE takes the write lock when the
@@ -74,17 +198,141 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
             "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA busy_timeout=20000;"
         ),
     }
+else:
+    # Limits on every wait: to connect (seconds), for a statement and for a lock (milliseconds).
+    DATABASES["default"].setdefault("OPTIONS", {}).update(
+        {
+            "connect_timeout": 5,
+            "options": "-c statement_timeout=60000 -c lock_timeout=20000",
+        }
+    )
 
 # --- Redis, Celery --------------------------------------------------------------------
-REDIS_URL = env.str("REDIS_URL", default="redis://127.0.0.1:6379/0")
+REDIS_URL = env.redis_url(
+    "REDIS_URL",
+    read_line(HOME.redis_url) or "redis://127.0.0.1:6379/0",
+    shown="the embedded one, else redis://127.0.0.1:6379/0",
+)
 REDIS_SOCKET_TIMEOUT_S = 5
-
-# --- tunables -------------------------------------------------------------------------
-STARTS_AT_ONCE = env.int("HEADGATE_STARTS_AT_ONCE", default=2)  # drivers starting on one host
-DRIVER_MEMORY_BUDGET_MB = env.int("HEADGATE_DRIVER_MEMORY_BUDGET_MB", default=0)  # 0: 80 % of host
-START_DEADLINE_S = 180  # from spawn to Started
-OPERATION_DEADLINE_S = 600
-STOP_DEADLINE_S = 60  # a graceful stop becomes immediate
-EVENT_STREAM = env.str("HEADGATE_EVENT_STREAM", default="headgate:events")
+EVENT_STREAM = env.text("HEADGATE_EVENT_STREAM", "headgate:events")
 CHANGED_CHANNEL = EVENT_STREAM + ":changed"  # pub/sub: "query 42 changed"
-FORCE_LISTENER_FALLBACK = env.bool("HEADGATE_FORCE_LISTENER_FALLBACK", default=False)
+QUEUE = EVENT_STREAM.split(":")[0]  # what any worker may take
+HOST_QUEUE = f"{QUEUE}.{HEADGATE_HOST}"  # what touches this host's processes
+WORKER_THREADS = env.whole("HEADGATE_WORKER_THREADS", 8, low=2, high=64)
+
+CELERY_BROKER_URL = REDIS_URL
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # for ever: Redis comes back
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "visibility_timeout": 300,  # seconds; every task is far shorter
+    "socket_timeout": REDIS_SOCKET_TIMEOUT_S,
+    "socket_connect_timeout": REDIS_SOCKET_TIMEOUT_S,
+    "socket_keepalive": True,
+    "health_check_interval": 30,
+    "global_keyprefix": f"{QUEUE}:celery:",
+}
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TASK_SERIALIZER = "json"
+CELERY_RESULT_SERIALIZER = "json"
+CELERY_RESULT_BACKEND = None
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_DEFAULT_QUEUE = QUEUE
+CELERY_WORKER_POOL = "threads"
+CELERY_WORKER_CONCURRENCY = WORKER_THREADS
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_REDIRECT_STDOUTS = False
+CELERY_ENABLE_UTC = True
+CELERY_TIMEZONE = "UTC"
+SWEEP_EVERY_S = 2.0
+ADOPT_EVERY_S = 30.0
+GAPS_EVERY_S = 10.0
+ROLL_UP_EVERY_S = 10.0
+#: A tick that no worker took before the next but one is worth nothing: it expires.
+CELERY_BEAT_SCHEDULE = {
+    name: {"task": name, "schedule": every, "options": {"expires": 2 * every}}
+    for name, every in {
+        "queries.tasks.sweep": SWEEP_EVERY_S,
+        "queries.tasks.adopt": ADOPT_EVERY_S,
+        "queries.tasks.prune": 3600.0,
+        "listeners.tasks.judge_gaps": GAPS_EVERY_S,
+        "listeners.tasks.roll_up": ROLL_UP_EVERY_S,
+        "listeners.tasks.expire": 3600.0,
+    }.items()
+}
+CELERY_BEAT_MAX_LOOP_INTERVAL = 5  # seconds
+CELERY_BEAT_SCHEDULE_FILENAME = str(HOME.run / "beat")
+
+# --- REST -----------------------------------------------------------------------------
+TOKEN_DAYS = env.whole("HEADGATE_TOKEN_DAYS", 90, low=1, high=3650)  # a new token's life
+KNOX_TOKEN_MODEL = "queries.AccessToken"
+REST_KNOX = {
+    "TOKEN_TTL": timedelta(days=TOKEN_DAYS),
+    "AUTH_HEADER_PREFIX": "Token",
+    "AUTO_REFRESH": False,
+    "TOKEN_LIMIT_PER_USER": None,
+}
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "knox.auth.TokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Headgate",
+    "DESCRIPTION": "The control plane for Spark Structured Streaming.",
+    "VERSION": "1",
+    "OAS_VERSION": "3.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+}
+
+# --- tunables: supervision, telemetry, retention --------------------------------------
+STARTS_AT_ONCE = env.whole("HEADGATE_STARTS_AT_ONCE", 2, low=1, high=64)  # drivers, on one host
+DRIVER_MEMORY_BUDGET_MB = env.whole(  # 0: 80 % of the host's memory
+    "HEADGATE_DRIVER_MEMORY_BUDGET_MB", 0, low=0, high=16_777_216
+)
+START_DEADLINE_S = env.whole("HEADGATE_START_DEADLINE_S", 180, low=10, high=3600)  # spawn → Started
+OPERATION_DEADLINE_S = env.whole("HEADGATE_OPERATION_DEADLINE_S", 600, low=10, high=86400)
+STOP_DEADLINE_S = env.whole(  # a graceful stop becomes immediate
+    "HEADGATE_STOP_DEADLINE_S", 60, low=1, high=3600
+)
+FORCE_LISTENER_FALLBACK = env.flag("HEADGATE_FORCE_LISTENER_FALLBACK", False)
+PROGRESS_RETENTION_DAYS = env.whole("HEADGATE_PROGRESS_DAYS", 7, low=1, high=3650)  # raw progress
+HISTORY_RETENTION_DAYS = env.whole("HEADGATE_HISTORY_DAYS", 90, low=1, high=3650)  # runs, failures
+DRIVER_FOLDERS_KEPT = env.whole("HEADGATE_DRIVER_FOLDERS", 20, low=1, high=1000)  # an application
+DISK_WARNING_MB = env.whole("HEADGATE_DISK_WARNING_MB", 1024, low=0, high=16_777_216)  # free space
+DEMO = env.flag("HEADGATE_DEMO", True)  # the feeder and the flights' queries
+
+# --- logging --------------------------------------------------------------------------
+LOG_LEVEL = env.choice("HEADGATE_LOG_LEVEL", "INFO", ("DEBUG", "INFO", "WARNING", "ERROR"))
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {
+        "line": {
+            "()": "controlplane.logs.Masked",
+            "format": "%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+        }
+    },
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["console"], "level": "WARNING"},
+    "loggers": {
+        "controlplane": {"level": LOG_LEVEL},
+        "queries": {"level": LOG_LEVEL},
+        "listeners": {"level": LOG_LEVEL},
+        "celery": {"level": "INFO"},
+        "celery.app.trace": {"level": "WARNING"},  # a line for each sweep is noise
+        "celery.worker.strategy": {"level": "WARNING"},
+        "celery.beat": {"level": "WARNING"},
+        "django": {"handlers": [], "level": "WARNING"},
+        "django.request": {"level": "ERROR"},
+    },
+}

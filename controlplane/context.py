@@ -1,0 +1,21 @@
+"""What every page knows without its view saying so."""
+
+from typing import TYPE_CHECKING, Any
+
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.functional import SimpleLazyObject
+
+from controlplane.system import system_health
+
+if TYPE_CHECKING:
+    from controlplane.system import SystemHealth
+
+
+def system(request: HttpRequest) -> dict[str, Any]:
+    """Return `system`, the system's own health, looked at only where a template asks."""
+
+    def look() -> "SystemHealth":
+        return system_health(timezone.now())
+
+    return {"system": SimpleLazyObject(look)}

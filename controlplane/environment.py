@@ -1,0 +1,106 @@
+"""Read settings from the environment so that a wrong value stops the start and says which.
+
+Each reader names the variable, shows the value (unless it is secret) and the way out. What
+was read is kept in `DECLARED`, which a test compares with the table in `docs/settings.md`.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import environ
+from django.core.exceptions import ImproperlyConfigured
+
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"0", "false", "no", "off", ""})
+_PASSWORD = re.compile(r"(\w+://[^:/@\s]*):[^@/\s]+@")
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One environment variable that Headgate reads."""
+
+    name: str
+    default: str  # as a person would write it; "" where there is none
+
+
+DECLARED: dict[str, Variable] = {}
+
+
+def mask(text: str) -> str:
+    """Return the text with the passwords of addresses (`scheme://user:password@`) hidden."""
+    return _PASSWORD.sub(r"\1:***@", text)
+
+
+def wrong(name: str, value: str, way_out: str) -> ImproperlyConfigured:
+    """Return the error for a variable whose value cannot be used."""
+    return ImproperlyConfigured(f"{name}={mask(value)!r} cannot be used. {way_out}")
+
+
+def text(name: str, default: str, *, shown: str | None = None) -> str:
+    """Return a text; an empty variable counts as unset. `shown` is the default as documented."""
+    DECLARED[name] = Variable(name, default if shown is None else shown)
+    return os.environ.get(name, "").strip() or default
+
+
+def whole(name: str, default: int, *, low: int, high: int) -> int:
+    """Return a whole number from `low` to `high`, both included."""
+    raw = text(name, str(default))
+    try:
+        value = int(raw)
+    except ValueError:
+        value = low - 1
+    if not low <= value <= high:
+        raise wrong(name, raw, f"Give a whole number from {low} to {high}, or unset it.")
+    return value
+
+
+def flag(name: str, default: bool) -> bool:
+    """Return a switch: 1, true, yes, on; or 0, false, no, off."""
+    DECLARED[name] = Variable(name, "1" if default else "0")
+    raw = os.environ.get(name)
+    if raw is None:
+        return default
+    if raw.strip().lower() in _TRUE:
+        return True
+    if raw.strip().lower() in _FALSE:
+        return False
+    raise wrong(name, raw, "Give 1 or 0.")
+
+
+def choice(name: str, default: str, allowed: tuple[str, ...]) -> str:
+    """Return one of the allowed words."""
+    value = text(name, default)
+    if value not in allowed:
+        raise wrong(name, value, f"Give one of {', '.join(allowed)}.")
+    return value
+
+
+def names(name: str, default: tuple[str, ...], *, shown: str | None = None) -> list[str]:
+    """Return a list that is written with commas."""
+    raw = text(name, ",".join(default), shown=shown)
+    return [part.strip() for part in raw.split(",") if part.strip()]
+
+
+def database(name: str, default: str, *, shown: str) -> dict[str, Any]:
+    """Return Django's form of a database address: sqlite:///PATH or postgres://…"""
+    raw = text(name, default, shown=shown)
+    way_out = "Give sqlite:////absolute/path or postgres://USER:PASSWORD@HOST:PORT/NAME."
+    if not raw.startswith(("sqlite:", "postgres:", "postgresql:")):
+        raise wrong(name, raw, way_out)
+    try:
+        config: dict[str, Any] = environ.Env.db_url_config(raw)
+    except (ValueError, ImproperlyConfigured) as error:
+        raise wrong(name, raw, way_out) from error
+    if not config.get("NAME"):
+        raise wrong(name, raw, way_out)
+    return config
+
+
+def redis_url(name: str, default: str, *, shown: str) -> str:
+    """Return the address of a Redis: redis://, rediss:// or unix://."""
+    raw = text(name, default, shown=shown)
+    if not re.fullmatch(r"(rediss?://[^\s]*[^\s:/]+.*|unix://.+)", raw):
+        raise wrong(name, raw, "Give redis://HOST:PORT/DB, rediss://… or unix:///path?db=0.")
+    return raw

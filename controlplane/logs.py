@@ -1,0 +1,16 @@
+"""Keep secrets out of every log line, whoever wrote it."""
+
+import logging
+
+from controlplane.environment import mask
+
+
+class Masked(logging.Formatter):
+    """Format a record with the passwords of database and Redis addresses hidden.
+
+    It works on the finished text, so that tracebacks and arguments are covered too.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line (and traceback, if any) without passwords."""
+        return mask(super().format(record))

@@ -1,0 +1,34 @@
+"""Make an API token on the command line, for scripts that set up CI."""
+
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from queries.domain.errors import Invalid
+from queries.services.tokens import DEFAULT_DAYS, create_token
+
+
+class Command(BaseCommand):
+    """Print a new token of a user, and nothing else."""
+
+    help = "Print a new API token of USER, and nothing else. It cannot be shown again."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the user, and what the token is for and how long it lives."""
+        parser.add_argument("user", metavar="USER")
+        parser.add_argument("--name", default="command line", help="what the token is for")
+        parser.add_argument("--days", type=int, default=DEFAULT_DAYS, help="how long it lives")
+
+    def handle(self, *args: Any, user: str, name: str, days: int, **options: Any) -> None:
+        """Make the token; fail with a sentence where the user or a value will not do."""
+        users = get_user_model()
+        owner = users.objects.filter(**{users.USERNAME_FIELD: user, "is_active": True}).first()
+        if owner is None:
+            known = ", ".join(users.objects.values_list(users.USERNAME_FIELD, flat=True)[:20])
+            raise CommandError(f"There is no active user {user!r}. There are: {known or 'none'}.")
+        try:
+            _, text = create_token(user=owner, name=name, actor="createtoken", days=days)
+        except Invalid as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(text)
