@@ -1,0 +1,47 @@
+"""Tokens for CI: made by an admin (or on the command line), revoked by their owner or an admin."""
+
+from datetime import datetime, timedelta
+
+from django.contrib.auth.models import AbstractBaseUser
+
+from queries.domain.errors import Invalid, Problem
+from queries.models.tokens import AccessToken
+
+#: How long a token lives unless told otherwise, and at most.
+DEFAULT_DAYS = 90
+LONGEST_DAYS = 366
+
+
+def create_token(
+    *, user: AbstractBaseUser, name: str, actor: str, days: int = DEFAULT_DAYS
+) -> tuple[AccessToken, str]:
+    """Return a new token's row and its text, which nobody can read again afterwards.
+
+    It expires after `days` (1 to 366). Raises `Invalid` for a name or a life that will not do.
+    """
+    problems = []
+    if not name.strip() or len(name) > 80:
+        problems.append(
+            Problem("name", name[:200], "has 1 to 80 characters.", "Say what the token is for.")
+        )
+    if not 1 <= days <= LONGEST_DAYS:
+        problems.append(
+            Problem("days", str(days), f"is not between 1 and {LONGEST_DAYS}.", "Renew it in time.")
+        )
+    if problems:
+        raise Invalid(problems)
+    row, text = AccessToken.objects.create(
+        user=user, expiry=timedelta(days=days), name=name.strip(), created_by=actor
+    )
+    return row, text
+
+
+def revoke_token(*, token: AccessToken) -> None:
+    """Make a token worthless at once."""
+    token.delete()
+
+
+def forget_expired_tokens(*, now: datetime) -> int:
+    """Delete tokens whose life has ended; return how many."""
+    deleted, _ = AccessToken.objects.filter(expiry__lt=now).delete()
+    return deleted
