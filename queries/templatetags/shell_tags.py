@@ -1,0 +1,102 @@
+"""What every page draws the same way: icons, state badges, ages, addresses, page links."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django import template
+from django.http import HttpRequest
+from django.templatetags.static import static
+from django.urls import NoReverseMatch, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from queries.domain.states import Phase
+from queries.views.wording import TONES, VERDICT_WORDS, age_words, words
+
+register = template.Library()
+
+
+@register.simple_tag
+def icon(name: str, label: str = "") -> SafeString:
+    """Draw an icon of the sprite; without a label it is decoration and says nothing."""
+    href = f"{static('vendor/icons.svg')}#{name}"
+    if label:
+        return format_html(
+            '<svg class="icon" role="img" aria-label="{}"><use href="{}"></use></svg>', label, href
+        )
+    return format_html('<svg class="icon" aria-hidden="true"><use href="{}"></use></svg>', href)
+
+
+@register.simple_tag
+def state(value: Any, title: str = "", small: bool = False) -> SafeString:
+    """Draw any state's badge (phase, verdict, outcome, driver, group, operation) in its tone.
+
+    `title` is the reason or the evidence, shown on hover and read out after the word.
+    """
+    word = str(value or "")
+    if not word:
+        return SafeString("")
+    if not title:
+        title = Phase(word).description if word in Phase else VERDICT_WORDS.get(word, "")
+    return format_html(
+        '<span class="state{}" data-tone="{}" title="{}">{}</span>',
+        " state-small" if small else "",
+        TONES.get(word, "calm"),
+        title,
+        words(word),
+    )
+
+
+@register.simple_tag(takes_context=True)
+def age(context: template.Context, when: datetime | None, suffix: str = "ago") -> SafeString:
+    """Draw a moment as its age; it ticks by itself, and hovering shows the time in UTC."""
+    if when is None:
+        return SafeString('<span class="nothing">–</span>')
+    at = when.astimezone(UTC)
+    now = context.get("now") or datetime.now(UTC)
+    text = age_words((now - at).total_seconds())
+    return format_html(
+        '<time datetime="{}" data-age data-suffix="{}" title="{}">{}</time>',
+        at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        suffix,
+        at.strftime("%Y-%m-%d %H:%M:%S UTC"),
+        f"{text} {suffix}".strip() if text != "now" else text,
+    )
+
+
+@register.simple_tag
+def moment(when: datetime | None) -> SafeString:
+    """Draw a moment as absolute UTC time, where an order of events matters more than an age."""
+    if when is None:
+        return SafeString('<span class="nothing">–</span>')
+    at = when.astimezone(UTC)
+    return format_html(
+        '<time datetime="{}" title="{}"><span class="day">{}</span> {}</time>',
+        at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        at.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC",
+        at.strftime("%Y-%m-%d"),
+        at.strftime("%H:%M:%S"),
+    )
+
+
+@register.simple_tag
+def link_to(name: str, *args: Any, **kwargs: Any) -> str:
+    """Return the address of a page, or "" where this installation has no such page."""
+    try:
+        return reverse(name, args=args or None, kwargs=kwargs or None)
+    except NoReverseMatch:
+        return ""
+
+
+@register.simple_tag(takes_context=True)
+def with_query(context: template.Context, **changes: Any) -> str:
+    """Return the present page's query string with some parameters changed (None removes)."""
+    request: HttpRequest = context["request"]
+    parameters = request.GET.copy()
+    for key, value in changes.items():
+        if value in (None, ""):
+            parameters.pop(key, None)
+        else:
+            parameters[key] = str(value)
+    text = parameters.urlencode()
+    return f"?{text}" if text else "?"

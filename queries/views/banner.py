@@ -1,0 +1,64 @@
+"""What is wrong with the system itself, and which events were lost: said on every page."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from controlplane.system import system_health
+from listeners import selectors as heard
+
+#: Losses older than this are history: the query's page keeps them, the banner lets them go.
+DROPS_SHOWN_FOR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the banner."""
+
+    tone: str
+    text: str
+    since: datetime | None = None
+
+
+def banner(now: datetime) -> list[Line]:
+    """Return the lines to show, worst first; empty where all is well."""
+    health = system_health(now)
+    lines = [
+        Line("bad", f"{part.name.capitalize()}: {part.sentence}", part.since)
+        for part in health.problems
+    ]
+    if any(part.name == "database" for part in health.problems):
+        return lines
+    return lines + _drops(now)
+
+
+def _drops(now: datetime) -> list[Line]:
+    """Say per queue how many events Spark dropped, and when."""
+    counted: dict[str, int] = defaultdict(int)
+    since: dict[str, datetime] = {}
+    until: dict[str, datetime] = {}
+    for drop in heard.drops_since(now - DROPS_SHOWN_FOR):
+        queue = drop["queue"]
+        counted[queue] += drop["count"]
+        since[queue] = min(since.get(queue, drop["since"]), drop["since"])
+        until[queue] = max(until.get(queue, drop["until"]), drop["until"])
+    return [
+        Line(
+            "warn",
+            f"{count:,} {_LOST.get(queue, f'events dropped from {queue}')} "
+            f"{since[queue]:%H:%M}–{until[queue]:%H:%M} UTC. {_MEANING.get(queue, '')}".strip(),
+        )
+        for queue, count in sorted(counted.items())
+    ]
+
+
+_LOST = {
+    "streams": "events dropped from Spark's own listener queue",
+    "ours": "of our events dropped by Spark's listener bus",
+    "outbox": "events lost for want of space in a driver's spool",
+}
+_MEANING = {
+    "streams": "Listeners of users missed them; Headgate's own queue did not.",
+    "ours": "Missing batches are being repaired; each query's page counts them.",
+    "outbox": "Make room where the drivers write, then look at each query's page.",
+}

@@ -1,0 +1,116 @@
+"""The words and tones of states and quantities, the same on every page and fragment."""
+
+import math
+
+from queries.domain.states import Verdict
+
+#: Colour is for state only: calm (grey), busy (changing), ok, warn (late), bad.
+TONES: dict[str, str] = {
+    # phases
+    "STOPPED": "calm",
+    "PENDING": "busy",
+    "STARTING": "busy",
+    "RUNNING": "ok",
+    "STOPPING": "busy",
+    "COMPLETED": "done",
+    "BACKOFF": "warn",
+    "BROKEN": "bad",
+    "FAILED": "bad",
+    "LOST": "bad",
+    # health
+    "PROGRESSING": "ok",
+    "IDLE": "calm",
+    "CATCHING_UP": "busy",
+    "LAGGING": "warn",
+    "STALLED": "bad",
+    "ZOMBIE": "bad",
+    "BLIND": "warn",
+    # drivers, runs, operations, groups
+    "LIVE": "ok",
+    "ENDED": "calm",
+    "FENCED": "warn",
+    "REFUSED": "warn",
+    "DRIVER_ENDED": "bad",
+    "DONE": "done",
+    "SUPERSEDED": "calm",
+    "TIMED_OUT": "bad",
+    "OPEN": "bad",
+    "RESOLVED": "done",
+    # restart policies
+    "RETRY": "warn",
+    "POISON": "bad",
+    "FATAL": "bad",
+}
+
+#: One sentence for each verdict, where no evidence is at hand.
+VERDICT_WORDS: dict[str, str] = {
+    Verdict.PROGRESSING: "Commits batches as it should.",
+    Verdict.IDLE: "Running, and there is nothing to read.",
+    Verdict.CATCHING_UP: "Behind, and the backlog is falling.",
+    Verdict.LAGGING: "Its batches take longer than its trigger allows.",
+    Verdict.STALLED: "No commit, no event and no task for longer than it should take.",
+    Verdict.ZOMBIE: "The process lives, its JVM or its query does not.",
+    Verdict.BLIND: "No telemetry arrives, yet its checkpoint advances.",
+}
+
+
+def words(state: str) -> str:
+    """Return a state as people read it: "CATCHING_UP" is "Catching up"."""
+    return state.replace("_", " ").capitalize()
+
+
+def age_words(seconds: float) -> str:
+    """Return an age in one unit: "now", "12 s", "4 min", "3 h", "9 d"; static/js/age.js agrees."""
+    if seconds < 1:
+        return "now"
+    if seconds < 60:
+        return f"{int(seconds)} s"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} min"
+    if seconds < 86400:
+        return f"{int(seconds // 3600)} h"
+    return f"{int(seconds // 86400)} d"
+
+
+def duration_words(ms: float | None) -> str:
+    """Return a duration with at most three figures: "84 ms", "1.24 s", "12.4 s", "3 min 05 s"."""
+    if ms is None:
+        return "–"
+    if ms < 1000:
+        return f"{ms:.0f} ms"
+    seconds = ms / 1000
+    if seconds < 10:
+        return f"{seconds:.2f} s"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes:02d} min"
+    return f"{hours // 24} d {hours % 24} h"
+
+
+def number_words(value: float | None) -> str:
+    """Return a quantity with at most three figures and a unit: "9.4", "1.25k", "336k"."""
+    if value is None or math.isnan(value) or math.isinf(value):
+        return "–"
+    size = abs(value)
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if size >= limit:
+            return f"{_three_figures(value / limit)}{unit}"
+    return _three_figures(value)
+
+
+def _three_figures(value: float) -> str:
+    size = abs(value)
+    if size >= 100 or value == int(value):
+        return f"{value:.0f}"
+    return f"{value:.1f}" if size >= 10 else f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def rate_words(value: float | None) -> str:
+    """Return rows a second in short: "1.25k/s"; a dash where it is not known."""
+    text = number_words(value)
+    return text if text == "–" else f"{text}/s"

@@ -1,0 +1,181 @@
+// Live pages: one EventSource a page, closed where nobody looks, polling only where it is down.
+// htmx-ext-sse swaps the fragments; this file decides when there is a stream at all.
+(() => {
+  "use strict";
+  const body = document.body;
+  const button = document.getElementById("live");
+  if (!body.dataset.live || !button) return;
+
+  const PAUSED = "headgate-paused";
+  const POLL_MS = 5000;
+  const HIDDEN_POLL_MS = 30000;
+  const SILENT_MS = 20000; // the server sends a tick every 5 s
+
+  let source = null;
+  let paused = sessionStorage.getItem(PAUSED) === "1";
+  let cursor = "";
+  let heardAt = 0; // when the server last said anything, by our clock
+  let newest = ""; // time of the newest event any driver has sent
+  let polledAt = 0;
+  let polling = false;
+
+  const address = () => {
+    const parameters = new URLSearchParams({ topics: body.dataset.topics });
+    if (cursor) parameters.set("cursor", cursor);
+    return `${body.dataset.live}?${parameters}`;
+  };
+  const open = () => source !== null && source.readyState === EventSource.OPEN;
+  const wanted = () => !paused && !document.hidden;
+
+  // Cells marked .keep stand outside the live data: buttons, boxes.
+  Object.assign(Idiomorph.defaults.callbacks, {
+    beforeNodeRemoved: (node) => !(node.nodeType === 1 && node.classList.contains("keep")),
+  });
+
+  const closed = () => {
+    const nothing = new EventTarget();
+    return Object.assign(nothing, { readyState: EventSource.CLOSED, close() {} });
+  };
+  htmx.createEventSource = (url) => {
+    if (!wanted()) {
+      source = closed();
+      return source;
+    }
+    source = new EventSource(url);
+    source.addEventListener("tick", (event) => {
+      const tick = JSON.parse(event.data);
+      headgate.setServerTime(tick.now);
+      newest = tick.newest || "";
+      cursor = tick.cursor;
+      body.setAttribute("sse-connect", address());
+      heard();
+    });
+    return source;
+  };
+  const connect = () => {
+    body.setAttribute("sse-connect", address());
+    if (source === null) return;
+    source.close();
+    source.onerror?.(new Event("error")); // the extension's own way to open it again
+  };
+
+  const heard = () => {
+    heardAt = Date.now();
+    show();
+  };
+  body.addEventListener("htmx:sseOpen", heard);
+  body.addEventListener("htmx:sseError", () => show());
+  body.addEventListener("htmx:sseBeforeMessage", (event) => {
+    if (!wanted()) event.preventDefault();
+  });
+  body.addEventListener("htmx:sseMessage", () => {
+    heard();
+    headgate.tickAges();
+  });
+
+  // Where there is no stream, the same fragments come as JSON.
+  const poll = async () => {
+    if (polling) return;
+    polling = true;
+    polledAt = Date.now();
+    try {
+      const response = await fetch(address(), { headers: { Accept: "application/json" } });
+      if (!response.ok) throw new Error(String(response.status));
+      const answer = await response.json();
+      headgate.setServerTime(answer.tick.now);
+      newest = answer.tick.newest || "";
+      cursor = answer.tick.cursor;
+      for (const [event, data] of answer.fragments) {
+        document.querySelectorAll(`[sse-swap="${CSS.escape(event)}"]`).forEach((element) => {
+          const fragment = new DOMParser().parseFromString(`<template>${data}</template>`, "text/html");
+          const fresh = fragment.querySelector("template").content.firstElementChild;
+          if (fresh) Idiomorph.morph(element, fresh, { morphStyle: "outerHTML" });
+        });
+        document.dispatchEvent(new CustomEvent("headgate:data", { detail: { event, data } }));
+      }
+      heardAt = Date.now();
+      headgate.tickAges();
+    } catch {
+      // shown by its age; the next round tries again
+    } finally {
+      polling = false;
+      show();
+    }
+  };
+  setInterval(() => {
+    if (source && source.readyState === EventSource.OPEN && Date.now() - heardAt > SILENT_MS) connect();
+    const every = document.hidden ? HIDDEN_POLL_MS : POLL_MS;
+    if (!paused && (!open() || document.hidden) && Date.now() - polledAt >= every - 50) poll();
+    show();
+  }, 1000);
+
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) source?.close();
+    else if (!paused) connect();
+    show();
+  });
+  window.addEventListener("pagehide", () => source?.close());
+  window.addEventListener("pageshow", (event) => {
+    if (event.persisted && wanted()) connect();
+  });
+  button.addEventListener("click", () => {
+    paused = !paused;
+    sessionStorage.setItem(PAUSED, paused ? "1" : "0");
+    if (paused) source?.close();
+    else connect();
+    headgate.announce(paused ? "Paused" : "Live");
+    show();
+  });
+
+  const age = document.getElementById("live-age");
+  const word = button.querySelector(".live-word");
+  const show = () => {
+    const quiet = (Date.now() - heardAt) / 1000;
+    const state = paused ? "paused" : open() ? "live" : heardAt && quiet < 15 ? "polling" : heardAt ? "down" : "connecting";
+    button.dataset.state = state;
+    button.setAttribute("aria-pressed", String(!paused));
+    word.textContent = { paused: "Paused", live: "Live", polling: "Polling", down: "No answer", connecting: "Connecting" }[state];
+    const data = newest && (headgate.now() - Date.parse(newest)) / 1000;
+    const seconds = state === "live" || state === "polling" ? data : heardAt && quiet;
+    age.textContent = seconds === "" || seconds === 0 || Number.isNaN(seconds) ? "" : headgate.ageWords(Math.max(0, seconds));
+    button.title = {
+      paused: "Paused: press to go on (l)",
+      live: "Live. The age is that of the newest event. Press to pause (l)",
+      polling: "The stream is down: asking every 5 seconds. Press to pause (l)",
+      down: "The server does not answer: what you see is as old as this says",
+      connecting: "Connecting",
+    }[state];
+  };
+
+  // Other scripts hear named events of the stream without a connection of their own.
+  headgate.onLive = (event, handle) => {
+    document.addEventListener("headgate:data", (said) => {
+      if (said.detail.event === event) handle(said.detail.data);
+    });
+    const attach = () => {
+      if (source && !source[`heard ${event}`]) {
+        source[`heard ${event}`] = true;
+        source.addEventListener(event, (said) => {
+          heard();
+          handle(said.data);
+        });
+      }
+    };
+    attach();
+    body.addEventListener("htmx:sseOpen", attach);
+  };
+
+  // A changed phase is said once, politely; numbers are not.
+  new MutationObserver((changes) => {
+    for (const change of changes) {
+      const now = change.target.getAttribute("data-phase");
+      const name = change.target.getAttribute("data-name");
+      if (change.oldValue && now && now !== change.oldValue && name) {
+        headgate.announce(`${name}: ${now.toLowerCase()}`);
+      }
+    }
+  }).observe(body, { attributes: true, attributeFilter: ["data-phase"], attributeOldValue: true, subtree: true });
+
+  body.setAttribute("sse-connect", address());
+  show();
+})();

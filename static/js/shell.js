@@ -1,0 +1,157 @@
+// The shell's small comforts. Every page works without them.
+(() => {
+  "use strict";
+  const root = document.documentElement;
+  const dialog = document.getElementById("dialog");
+
+  // Theme: at once, and kept in the cookie that the server reads.
+  document.querySelectorAll("[data-theme-switch]").forEach((form) => {
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      const theme = event.submitter.value;
+      root.setAttribute("data-bs-theme", theme);
+      root.setAttribute("data-theme-chosen", "");
+      document.cookie = `theme=${theme};path=/;max-age=31536000;samesite=lax`;
+      document.dispatchEvent(new CustomEvent("headgate:theme"));
+    });
+  });
+
+  // Menus close when one looks elsewhere.
+  document.addEventListener("click", (event) => {
+    document.querySelectorAll("details.menu[open]").forEach((menu) => {
+      if (!menu.contains(event.target)) menu.open = false;
+    });
+  });
+
+  // Copy buttons.
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copy], [data-copy-from]");
+    if (!button) return;
+    const from = button.dataset.copyFrom && document.querySelector(button.dataset.copyFrom);
+    try {
+      await navigator.clipboard.writeText(from ? from.textContent : button.dataset.copy);
+      button.classList.add("copied");
+      announce("Copied");
+      setTimeout(() => button.classList.remove("copied"), 1500);
+    } catch {
+      announce("Could not copy");
+    }
+  });
+
+  // Links with data-dialog open the same page's content in a dialog.
+  const openDialog = async (address, label) => {
+    const response = await fetch(address, { headers: { "X-Fragment": "dialog" } });
+    if (!response.ok || response.redirected) {
+      window.location.assign(address);
+      return;
+    }
+    const page = new DOMParser().parseFromString(await response.text(), "text/html");
+    const content = page.querySelector(".confirm, .shortcuts");
+    if (!content) {
+      window.location.assign(address);
+      return;
+    }
+    dialog.replaceChildren(content);
+    dialog.setAttribute("aria-label", content.querySelector("h2")?.textContent || label);
+    dialog.showModal();
+    dialog.dispatchEvent(new CustomEvent("headgate:shown"));
+  };
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a[data-dialog]");
+    if (!link || event.metaKey || event.ctrlKey || event.shiftKey) return;
+    event.preventDefault();
+    openDialog(link.dataset.dialog || link.href, link.textContent).catch(() =>
+      window.location.assign(link.href),
+    );
+  });
+  dialog.addEventListener("click", (event) => {
+    if (event.target === dialog || event.target.closest("[data-close]")) {
+      event.preventDefault();
+      dialog.close();
+    }
+  });
+
+  // Say state changes, and nothing else, to screen readers.
+  const announcer = document.getElementById("announcer");
+  const announce = (text) => {
+    announcer.textContent = "";
+    requestAnimationFrame(() => (announcer.textContent = text));
+  };
+
+  // Keyboard; can be switched off.
+  const OFF = "headgate-keyboard-off";
+  const off = () => localStorage.getItem(OFF) === "1";
+  const showSwitch = () => {
+    document.querySelectorAll("#keyboard-off").forEach((box) => {
+      box.checked = off();
+      box.onchange = () => localStorage.setItem(OFF, box.checked ? "1" : "0");
+    });
+  };
+  dialog.addEventListener("headgate:shown", showSwitch);
+  showSwitch();
+
+  const rows = () => [...document.querySelectorAll("[data-row] a[data-row-link]")].filter((a) => a.offsetParent);
+  const step = (by) => {
+    const links = rows();
+    const at = links.findIndex((link) => link.closest("[data-row]").contains(document.activeElement));
+    const next = links[at < 0 ? (by > 0 ? 0 : links.length - 1) : Math.min(links.length - 1, Math.max(0, at + by))];
+    if (next) {
+      next.focus();
+      next.closest("[data-row]").scrollIntoView({ block: "nearest" });
+    }
+  };
+  let going = 0;
+  const go = { o: "Overview", q: "Queries", a: "Applications", f: "Failures", r: "Runs", c: "Checkpoints" };
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target.closest("input:not([type=checkbox]):not([type=radio]), textarea, select, [contenteditable]");
+    if (event.key === "Escape" && typing && typing.id === "search") typing.blur();
+    if (typing || event.metaKey || event.ctrlKey || event.altKey || off() || dialog.open) return;
+    if (going && Date.now() - going < 1200 && go[event.key]) {
+      going = 0;
+      const entry = [...document.querySelectorAll(".side nav a")].find((a) => a.textContent.trim() === go[event.key]);
+      if (entry) window.location.assign(entry.href);
+      return;
+    }
+    going = event.key === "g" ? Date.now() : 0;
+    const act = {
+      "/": () => document.getElementById("search")?.select(),
+      j: () => step(1),
+      k: () => step(-1),
+      x: () => document.activeElement.closest("[data-row]")?.querySelector("input[type=checkbox]")?.click(),
+      l: () => document.getElementById("live")?.click(),
+      "?": () => document.querySelector("a[data-dialog$='/shortcuts/']")?.click(),
+    }[event.key];
+    if (act) {
+      event.preventDefault();
+      act();
+    }
+  });
+
+  // "Select all" boxes, and the bar that counts what is selected.
+  const count = () => {
+    const boxes = [...document.querySelectorAll("[data-row] input[type=checkbox][name=name]")];
+    const chosen = boxes.filter((box) => box.checked).length;
+    document.querySelectorAll("[data-selected]").forEach((bar) => {
+      bar.dataset.selected = String(chosen);
+      const text = bar.querySelector("[data-selected-text]");
+      if (text) text.textContent = chosen ? `${chosen} selected` : "None selected";
+    });
+    document.querySelectorAll("[data-select-all]").forEach((box) => {
+      box.checked = chosen > 0 && chosen === boxes.length;
+      box.indeterminate = chosen > 0 && chosen < boxes.length;
+    });
+  };
+  document.addEventListener("change", (event) => {
+    if (event.target.matches("[data-select-all]")) {
+      document.querySelectorAll("[data-row] input[type=checkbox][name=name]").forEach((box) => {
+        box.checked = event.target.checked;
+      });
+    }
+    if (event.target.matches("input[type=checkbox]")) count();
+    const form = event.target.closest("form[data-submit-on-change]");
+    if (form) form.requestSubmit();
+  });
+  count();
+
+  window.headgate = Object.assign(window.headgate || {}, { announce, openDialog });
+})();
