@@ -43,5 +43,5 @@ def revoke_token(*, token: AccessToken) -> None:
 
 def forget_expired_tokens(*, now: datetime) -> int:
     """Delete tokens whose life has ended; return how many."""
-    deleted, _ = AccessToken.objects.filter(expiry__lt=now).delete()
+    deleted: int = AccessToken.objects.filter(expiry__lt=now).delete()[0]
     return deleted
