@@ -7,6 +7,23 @@ from typing import Any
 
 import yaml
 
+#: The order in which a definition is read, whatever order its JSON form has.
+_ORDER = (
+    "kind",
+    "sources",
+    "tables",
+    "sql",
+    "function",
+    "params",
+    "sink",
+    "trigger",
+    "pool",
+    "conf",
+    "name",
+    "format",
+    "schema",
+    "options",
+)
 #: Unchanged lines kept around a change.
 CONTEXT_LINES = 3
 
@@ -40,13 +57,17 @@ def readable(spec: Mapping[str, Any]) -> str:
 
 def _tidy(value: Any) -> Any:
     if isinstance(value, Mapping):
-        kept = {key: _tidy(held) for key, held in value.items()}
+        kept = {key: _tidy(value[key]) for key in sorted(value, key=_place)}
         return {key: held for key, held in kept.items() if held not in ("", None, [], {})}
     if isinstance(value, list | tuple):
         return [_tidy(held) for held in value]
     if isinstance(value, str):  # YAML's block style cannot hold blanks before a line's end
         return "\n".join(line.rstrip().expandtabs(4) for line in value.strip().splitlines())
     return value
+
+
+def _place(key: str) -> int:
+    return _ORDER.index(key) if key in _ORDER else len(_ORDER)
 
 
 def changes(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> list[DiffLine]:

@@ -81,6 +81,22 @@ class Bundle:
         """Tell whether everything typed can be read; what it means is the catalog's to say."""
         return all(form.is_valid() for form in self.forms)
 
+    def faulty(self) -> str:
+        """Return how many fields are at fault, as "2 fields need a look"; "" for none."""
+        count = sum(
+            len(one.errors)
+            for form in self.forms
+            for one in getattr(form, "forms", (form,))
+            if one.is_bound
+        )
+        return (
+            ""
+            if not count
+            else "a field needs a look"
+            if count == 1
+            else (f"{count} fields need a look")
+        )
+
     def spec(self) -> dict[str, Any]:
         """Return the query's JSON form."""
         data = self.main.cleaned_data
@@ -111,8 +127,10 @@ class Bundle:
         return spec | {name: data[name] for name in ("pool", "conf") if data[name]}
 
     def body(self) -> dict[str, Any]:
-        """Return what the API takes to create this query."""
+        """Return what the API takes: to create this query, or to change it where it is there."""
         data = self.main.cleaned_data
+        if not data["home"]:  # a query that is there stays where it is
+            return {"spec": self.spec()}
         body: dict[str, Any] = {"name": data["name"]}
         if data["home"] == "shared":
             body["application"] = data["application"]

@@ -103,6 +103,7 @@ class QueryForm(forms.Form):
     home = forms.ChoiceField(
         label="Runs in",
         choices=[("own", "a driver of its own"), ("shared", "a shared application")],
+        required=False,
         widget=forms.RadioSelect,
         initial="own",
     )

@@ -1,0 +1,102 @@
+"""What the forms start from: a definition's newest form, its history, and names to choose."""
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from queries.domain.errors import Missing
+from queries.models.applications import Application, ApplicationRevision, SchedulerPool
+from queries.models.definitions import Query, QueryRevision
+
+
+@dataclass(frozen=True, slots=True)
+class QueryDefinition:
+    """A living query and its revisions, newest first."""
+
+    query: Query
+    revisions: tuple[QueryRevision, ...]
+    checkpoint: str
+
+    @property
+    def newest(self) -> QueryRevision:
+        """Return the newest revision."""
+        return self.revisions[0]
+
+    def numbered(self, number: int) -> QueryRevision:
+        """Return the revision of this number; raise `Missing` where there is none."""
+        return _numbered(self.revisions, number, f"query {self.query.name}")
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationDefinition:
+    """A living application, its revisions newest first, and its pools."""
+
+    application: Application
+    revisions: tuple[ApplicationRevision, ...]
+    pools: tuple[SchedulerPool, ...]
+
+    @property
+    def newest(self) -> ApplicationRevision:
+        """Return the newest revision."""
+        return self.revisions[0]
+
+    def numbered(self, number: int) -> ApplicationRevision:
+        """Return the revision of this number; raise `Missing` where there is none."""
+        return _numbered(self.revisions, number, f"application {self.application.name}")
+
+    def pool(self, name: str) -> SchedulerPool:
+        """Return the pool of this name; raise `Missing` where there is none."""
+        for pool in self.pools:
+            if pool.name == name:
+                return pool
+        raise Missing(f"Application {self.application.name} has no pool named {name}.")
+
+
+R = TypeVar("R", QueryRevision, ApplicationRevision)
+
+
+def _numbered(revisions: tuple[R, ...], number: int, owner: str) -> R:
+    for revision in revisions:
+        if revision.number == number:
+            return revision
+    raise Missing(f"The {owner} has no revision {number}.")
+
+
+def query_definition(name: str) -> QueryDefinition:
+    """Return a living query's definition; raise `Missing` where there is none of that name."""
+    query = (
+        Query.objects.filter(name=name, archived_at__isnull=True)
+        .select_related("application", "target_revision")
+        .first()
+    )
+    if query is None:
+        raise Missing(f"There is no query named {name}.")
+    checkpoint = query.checkpoints.filter(retired_at__isnull=True).first()
+    return QueryDefinition(
+        query=query,
+        revisions=tuple(query.revisions.order_by("-number")),
+        checkpoint=checkpoint.location if checkpoint else "",
+    )
+
+
+def application_definition(name: str) -> ApplicationDefinition:
+    """Return a living application's definition; raise `Missing` where there is none."""
+    application = Application.objects.filter(name=name, archived_at__isnull=True).first()
+    if application is None:
+        raise Missing(f"There is no application named {name}.")
+    return ApplicationDefinition(
+        application=application,
+        revisions=tuple(application.revisions.order_by("-number")),
+        pools=tuple(application.pools.order_by("name")),
+    )
+
+
+def shared_application_names() -> list[str]:
+    """Return the names of applications that were not made for one query alone."""
+    rows = Application.objects.filter(archived_at__isnull=True, own=False)
+    return list(rows.order_by("name").values_list("name", flat=True))
+
+
+def pool_names() -> list[tuple[str, str]]:
+    """Return (pool, application) of every pool there is."""
+    rows = SchedulerPool.objects.filter(application__archived_at__isnull=True)
+    return list(rows.order_by("name", "application__name").values_list("name", "application__name"))

@@ -1,0 +1,81 @@
+"""A failure's text as causes, the root first, with the frames of Spark and Java folded.
+
+Spark's messages hold a Python traceback, a JVM stack with its `Caused by` and often both in
+one another; the line that matters is near the end, below hundreds that do not.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+_CAUSED_BY = re.compile(
+    r"^\s*(Caused by: |The above exception was the direct cause|During handling of the above)"
+)
+_FRAME = re.compile(r'^(\s+at |\s+File ".*", line \d+|\s+\.\.\. \d+ (more|common frames))')
+_THEIRS = re.compile(
+    r"\bat (org\.apache\.|java\.|javax\.|jdk\.|sun\.|scala\.|py4j\.|com\.sun\.|io\.netty\.)"
+    r"|\bat org\.sparkproject\."
+    r'|File ".*(site-packages|dist-packages|/pyspark/|/py4j/|/lib/python3)'
+    r"|File \"<frozen |\.\.\. \d+ (more|common frames)"
+)
+
+
+@dataclass(slots=True)
+class Frames:
+    """Frames that stand together: one's own, or those of a library (shown folded)."""
+
+    own: bool
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """Return how many frames these lines are."""
+        return sum(bool(_FRAME.match(line)) for line in self.lines)
+
+    @property
+    def text(self) -> str:
+        """Return the lines as one text."""
+        return "\n".join(self.lines)
+
+
+@dataclass(slots=True)
+class Cause:
+    """One exception of a chain: what it says and where it was raised."""
+
+    head: str
+    frames: list[Frames] = field(default_factory=list)
+
+
+def causes(text: str) -> list[Cause]:
+    """Return the exceptions that a text holds, the root cause first."""
+    found: list[Cause] = []
+    for block in _blocks(text.expandtabs(4).splitlines()):
+        start = next((i for i, line in enumerate(block) if _FRAME.match(line)), len(block))
+        head = "\n".join(block[:start]).strip().removeprefix("Caused by: ")
+        frames = _frames(block[start:])
+        if head or frames:
+            found.append(Cause(head, frames))
+    return found[::-1]
+
+
+def _blocks(lines: list[str]) -> list[list[str]]:
+    blocks: list[list[str]] = [[]]
+    for line in lines:
+        if _CAUSED_BY.match(line):
+            blocks.append([])
+        blocks[-1].append(line)
+    return blocks
+
+
+def _frames(lines: list[str]) -> list[Frames]:
+    found: list[Frames] = []
+    for line in lines:
+        if not line.strip():
+            continue
+        if _FRAME.match(line):
+            own = not _THEIRS.search(line)
+            if not found or found[-1].own is not own:
+                found.append(Frames(own))
+        elif not line.startswith((" ", "\t")):  # what a traceback raised, below its frames
+            found.append(Frames(True))
+        found[-1].lines.append(line)
+    return found
