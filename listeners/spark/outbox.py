@@ -1,0 +1,230 @@
+"""Give every event its number and bring it to Redis, whatever Redis does.
+
+One thread adds (numbers, spools, hands over), another sends. Adding never waits for Redis:
+what memory cannot hold is read back from the spool once Redis takes events again. An entry
+whose arrival is not certain is sent again; the ingester stores each number once.
+"""
+
+import logging
+import threading
+import time
+from collections import deque
+from dataclasses import replace
+from pathlib import Path
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from listeners.spark.settings import TelemetrySettings
+from listeners.spark.spool import Segment, Spool
+from listeners.wire import FIELD, Event
+
+logger = logging.getLogger(__name__)
+
+MEMORY_BYTES = 8 * 1024 * 1024  # unsent events kept in memory beside the spool
+BATCH_EVENTS = 500  # events in one pipeline
+BATCH_BYTES = 1024 * 1024
+FIRST_DELAY_S, LAST_DELAY_S = 0.1, 5.0  # backoff while Redis does not answer
+HOLD_BACK_S = 1.0  # between looks while the stream is too long
+LOG_EVERY_S = 60.0
+
+Entry = tuple[int, bytes]
+
+
+class Outbox:
+    """The events of one driver on their way to the installation's stream."""
+
+    def __init__(
+        self, *, folder: Path, redis_url: str, stream: str, settings: TelemetrySettings
+    ) -> None:
+        megabyte = 1024 * 1024
+        self._spool = Spool(
+            folder,
+            limit=settings.spool_mb * megabyte,
+            sent_limit=settings.spool_sent_mb * megabyte,
+        )
+        self._settings = settings
+        self._stream = stream
+        self._client = _client(redis_url, settings.socket_timeout_s)
+        self._changed = threading.Condition()
+        self._ready: deque[Entry] = deque()  # unsent, in order, the oldest first
+        self._ready_bytes = 0
+        self._on_disk_from: int | None = None  # unsent from this number on is in the spool only
+        self._last = 0
+        self._sent_to = 0
+        self._sent = 0
+        self._added = 0
+        self._dropped = 0
+        self._draining = threading.Event()  # leave when all is sent
+        self._stopping = threading.Event()  # leave now
+        self._logged_at = -LOG_EVERY_S
+        self._sender = threading.Thread(target=self._run, name="telemetry-sender", daemon=True)
+
+    def start(self) -> None:
+        """Begin sending."""
+        self._sender.start()
+
+    def add(self, event: Event) -> int:
+        """Number an event, spool it and hand it to the sender; return its number. Never waits."""
+        with self._changed:
+            self._last += 1
+            line = replace(event, seq=self._last).encode()
+            self._keep(self._last, line)
+            self._changed.notify_all()
+            return self._last
+
+    def skip(self, count: int) -> None:
+        """Use up numbers for events that were lost before they could be added."""
+        with self._changed:
+            self._last += count
+            self._dropped += count
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the newest event."""
+        return self._last
+
+    @property
+    def unsent(self) -> int:
+        """How many events Redis has not had yet."""
+        return max(0, self._added - self._sent)
+
+    @property
+    def dropped(self) -> int:
+        """How many events were lost for want of room."""
+        return self._dropped
+
+    def close(self, deadline_s: float) -> int:
+        """Send what is left, for `deadline_s` at most; return the number of the last event."""
+        self._draining.set()
+        with self._changed:
+            self._changed.notify_all()
+        if self._sender.is_alive():
+            self._sender.join(max(0.0, deadline_s))
+        self._stopping.set()
+        with self._changed:
+            self._changed.notify_all()
+            self._spool.close()
+        return self._last
+
+    # --- adding ---------------------------------------------------------------------------
+    def _keep(self, seq: int, line: bytes) -> None:
+        spooled = True
+        try:
+            for segment in self._spool.append(seq, line, sent_to=self._sent_to):
+                self._count_lost(segment)
+        except OSError as error:
+            spooled = False
+            self._complain("the spool cannot be written: %s", error)
+        in_memory = self._on_disk_from is None and self._ready_bytes + len(line) <= MEMORY_BYTES
+        if in_memory:
+            self._ready.append((seq, line))
+            self._ready_bytes += len(line)
+        elif not spooled:
+            self._dropped += 1
+            return
+        elif self._on_disk_from is None:
+            self._on_disk_from = seq
+        self._added += 1
+
+    def _count_lost(self, segment: Segment) -> None:
+        """Count the events of a removed segment that memory does not hold either."""
+        if self._on_disk_from is None:
+            return
+        only_there = segment.last - max(segment.first, self._on_disk_from) + 1
+        lost = max(0, min(segment.count, only_there))
+        self._dropped += lost
+        self._added -= lost
+
+    # --- sending --------------------------------------------------------------------------
+    def _run(self) -> None:
+        delay = FIRST_DELAY_S
+        while not self._stopping.is_set():
+            batch = self._next_batch()
+            if not batch:
+                if self._draining.is_set():
+                    return
+                continue
+            try:
+                unread = self._post(batch)
+            except (redis.RedisError, OSError) as error:
+                self._complain("events wait in the spool, Redis does not take them: %s", error)
+                self._pause(delay)
+                delay = min(LAST_DELAY_S, delay * 2)
+                continue
+            delay = FIRST_DELAY_S
+            self._note_sent(batch)
+            if unread > self._settings.max_unread:
+                self._hold_back()
+
+    def _next_batch(self) -> list[Entry]:
+        """Return the oldest unsent events without taking them out; [] when there are none."""
+        with self._changed:
+            if not self._ready and self._on_disk_from is not None:
+                self._load()
+            if not self._ready and not self._draining.is_set():
+                self._changed.wait(1.0)
+            batch: list[Entry] = []
+            size = 0
+            for seq, line in self._ready:
+                if batch and (len(batch) >= BATCH_EVENTS or size + len(line) > BATCH_BYTES):
+                    break
+                batch.append((seq, line))
+                size += len(line)
+            return batch
+
+    def _load(self) -> None:
+        """Take one segment back into memory, or leave disk mode when all has been read."""
+        assert self._on_disk_from is not None
+        entries = self._spool.segment_from(self._on_disk_from)
+        self._ready.extend(entries)
+        self._ready_bytes = sum(len(line) for _, line in entries)
+        following = entries[-1][0] + 1 if entries else self._last + 1
+        self._on_disk_from = following if following <= self._last else None
+
+    def _post(self, batch: list[Entry]) -> int:
+        """Send a batch in one round trip; return how many entries the stream holds now."""
+        with self._client.pipeline(transaction=False) as pipeline:
+            for _, line in batch:
+                pipeline.xadd(self._stream, {FIELD: line})
+            pipeline.xlen(self._stream)
+            return int(pipeline.execute()[-1])
+
+    def _note_sent(self, batch: list[Entry]) -> None:
+        with self._changed:
+            for seq, line in batch:
+                if self._ready and self._ready[0][0] == seq:
+                    self._ready.popleft()
+                    self._ready_bytes -= len(line)
+            self._sent += len(batch)
+            self._sent_to = max(self._sent_to, batch[-1][0])
+
+    def _hold_back(self) -> None:
+        """Wait while the stream is longer than the ingester should find it."""
+        while not (self._stopping.is_set() or self._draining.is_set()):
+            self._pause(HOLD_BACK_S)
+            try:
+                if int(self._client.xlen(self._stream)) <= self._settings.max_unread:
+                    return
+            except (redis.RedisError, OSError):
+                return  # sending will meet the same trouble and wait for it to pass
+
+    def _pause(self, seconds: float) -> None:
+        self._stopping.wait(seconds)
+
+    def _complain(self, message: str, error: Exception) -> None:
+        if time.monotonic() - self._logged_at >= LOG_EVERY_S:
+            self._logged_at = time.monotonic()
+            logger.warning(message, error)
+
+
+def _client(url: str, timeout_s: float) -> redis.Redis:
+    """Return a client that fails fast: the sender has a backoff of its own."""
+    return redis.Redis.from_url(
+        url,
+        socket_timeout=timeout_s,
+        socket_connect_timeout=timeout_s,
+        retry=Retry(NoBackoff(), 0),
+        health_check_interval=0,
+    )

@@ -1,0 +1,120 @@
+"""Beat and look back: heartbeats, and batches that the bus did not bring."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from py4j.protocol import Py4JError
+
+from listeners.spark.repair import ended_at, recent_executed
+from listeners.spark.settings import TelemetrySettings
+from listeners.spark.sorter import Recalled, RunLine, Sorter
+
+logger = logging.getLogger(__name__)
+
+_TICK_S = 0.2
+_SHORTEST_RECALL_S = 0.25
+_PRIVATE_RECALL_S = 15.0  # a look that finds nothing, unless the private queue is deaf
+_FALLBACK_GRACE_S = 3.0
+_LAST_EVENTS_S = 3.0  # an ended run's events may still be on their way this long
+
+
+class Pulse:
+    """A thread that beats every few seconds and reads each run's memory when that is due."""
+
+    def __init__(
+        self,
+        *,
+        jvm: Any,
+        sorter: Sorter,
+        settings: TelemetrySettings,
+        private: bool,
+        put: Callable[[Recalled], None],
+        heartbeat: Callable[[], None],
+    ) -> None:
+        self._jvm = jvm
+        self._sorter = sorter
+        self._settings = settings
+        self._private = private
+        self._grace_s = settings.grace_s if private else min(settings.grace_s, _FALLBACK_GRACE_S)
+        self._put = put
+        self._heartbeat = heartbeat
+        self._ended: dict[str, float] = {}  # Spark's run id -> monotonic time of its end
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="telemetry-pulse", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def run_ended(self, spark_run_id: str) -> None:
+        """Read this run's memory once more when its last events have had time to arrive."""
+        self._ended.setdefault(spark_run_id, time.monotonic())
+
+    def close(self, deadline_s: float) -> None:
+        """Read every run's memory a last time, then stop; wait for `deadline_s` at most."""
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join(deadline_s)
+
+    def _run(self) -> None:
+        next_beat = 0.0
+        while not self._closing.wait(_TICK_S):
+            now = time.monotonic()
+            for run in list(self._sorter.runs.values()):
+                self._look(run, now)
+            if now >= next_beat:
+                next_beat = now + self._settings.heartbeat_s
+                self._beat()
+        for run in list(self._sorter.runs.values()):
+            if not run.done:
+                self._recall(run, final=True)
+        self._beat()
+
+    def _beat(self) -> None:
+        try:
+            self._heartbeat()
+        except Exception:  # the loop's edge: the next beat may do better
+            logger.exception("a heartbeat could not be sent")
+
+    def _look(self, run: RunLine, now: float) -> None:
+        if run.done:
+            return
+        ended = self._ended.get(run.known.spark_run_id)
+        if ended is not None:
+            told = self._sorter.terminated(run.known.spark_run_id, 0) is not None
+            if told or now - ended > _LAST_EVENTS_S:
+                self._recall(run, final=True)
+            return
+        hole = run.batches.holes and now >= run.recalled_at + _SHORTEST_RECALL_S
+        if hole or now >= run.recall_after:
+            self._recall(run, final=False)
+
+    def _recall(self, run: RunLine, *, final: bool) -> None:
+        """Read what the query remembers and hand it to the sorter; plan the next look."""
+        usual_s = _PRIVATE_RECALL_S if self._private else self._settings.repair_s
+        run.recalled_at = time.monotonic()
+        run.recall_after = run.recalled_at + usual_s
+        try:
+            remembered = recent_executed(self._jvm, run.known.jquery)
+        except (Py4JError, OSError, ValueError) as error:
+            logger.debug("run %s cannot be read back: %s", run.known.spark_run_id, error)
+            run.done = final
+            return
+        if len(remembered) > 1 and not self._private:
+            run.recall_after = time.monotonic() + _share_of_memory_s(remembered, usual_s)
+        overdue_at = None if final else time.time() - self._grace_s
+        self._put(Recalled(run.known.spark_run_id, remembered, overdue_at))
+        if final:
+            run.done = True
+            run.known = replace(run.known, jquery=None)  # lets go of the query in the JVM
+            self._ended.pop(run.known.spark_run_id, None)
+
+
+def _share_of_memory_s(remembered: list[dict[str, Any]], usual_s: float) -> float:
+    """Return how long to wait so that a fast query does not forget what was not yet read."""
+    span_s = ended_at(remembered[-1]) - ended_at(remembered[0])
+    return max(_SHORTEST_RECALL_S, min(usual_s, span_s / 3))

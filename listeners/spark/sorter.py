@@ -1,0 +1,226 @@
+"""Turn what was heard into events: whose it is, told once, in order.
+
+All of it happens on one thread, which takes one message after the other; so nothing here
+needs a lock.
+"""
+
+import json
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from listeners.spark.listener import Heard
+from listeners.spark.repair import Progress, RunBatches
+from listeners.spark.settings import TelemetrySettings
+from listeners.wire import Event, Kind
+
+_KEPT_RUNS = 200  # of one driver; the oldest ended ones go first
+_REMEMBERED_ENDS = 1_000  # Terminated events kept for `terminated`
+
+
+@dataclass(frozen=True, slots=True)
+class RunKnown:
+    """The runtime names the query and run behind one of Spark's run ids."""
+
+    query: int
+    run: int
+    spark_run_id: str
+    jquery: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """The batches that a query remembers."""
+
+    spark_run_id: str
+    remembered: list[Progress]
+    overdue_at: float | None  # see RunBatches.recall
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Something the driver itself has to say."""
+
+    kind: Kind
+    body: dict[str, Any]
+    query: int | None = None
+    run: int | None = None
+    at: float = field(default_factory=time.time)
+
+
+@dataclass(slots=True)
+class RunLine:
+    """One run as telemetry knows it."""
+
+    known: RunKnown
+    batches: RunBatches = field(default_factory=RunBatches)
+    recalled_at: float = 0.0  # monotonic
+    recall_after: float = 0.0  # monotonic
+    done: bool = False  # ended and recalled for the last time
+
+
+@dataclass(slots=True)
+class _Held:
+    since: float  # monotonic
+    heard: Heard
+    body: dict[str, Any]
+
+
+class Sorter:
+    """The one thread's state: runs by Spark's id, events held, ends seen."""
+
+    def __init__(
+        self, *, driver: int, epoch: int, settings: TelemetrySettings, emit: Callable[[Event], Any]
+    ) -> None:
+        self._driver = driver
+        self._epoch = epoch
+        self._settings = settings
+        self._emit = emit
+        self.runs: dict[str, RunLine] = {}
+        self._forgotten = (0, 0)  # batches missing and repaired of runs no longer kept
+        self._held: dict[str, list[_Held]] = {}
+        self._held_count = 0
+        self._ends: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._ended = threading.Condition()
+
+    def take(self, message: Heard | RunKnown | Recalled | Said) -> None:
+        """Turn one message into the events that it makes, none or several."""
+        match message:
+            case Heard():
+                self._hear(message)
+            case RunKnown():
+                self._know(message)
+            case Recalled():
+                self._recall(message)
+            case Said():
+                self._say(message)
+
+    def release_held(self, now: float) -> None:
+        """Let events go unnamed that have waited too long for their run to become known."""
+        for spark_run_id in list(self._held):
+            if now - self._held[spark_run_id][0].since > self._settings.hold_s:
+                self._release(spark_run_id)
+
+    def release_all(self) -> None:
+        """Let everything go that is still held: the driver is leaving."""
+        for spark_run_id in list(self._held):
+            self._release(spark_run_id)
+
+    def terminated(self, spark_run_id: str, timeout_s: float) -> dict[str, Any] | None:
+        """Wait for the Terminated event of a run; None where it does not come in time."""
+        with self._ended:
+            self._ended.wait_for(lambda: spark_run_id in self._ends, timeout_s)
+            return self._ends.get(spark_run_id)
+
+    def losses(self) -> tuple[int, int]:
+        """Return how many batches were found missing and how many came back, of all runs."""
+        missing, repaired = self._forgotten
+        for line in list(self.runs.values()):
+            missing += line.batches.missing
+            repaired += line.batches.repaired
+        return missing, repaired
+
+    # --- one message each -----------------------------------------------------------------
+    def _hear(self, heard: Heard) -> None:
+        body = json.loads(heard.text)
+        if heard.kind is Kind.PROGRESS:
+            body = body["progress"]
+        spark_run_id = str(body["runId"])
+        if heard.kind is Kind.TERMINATED:
+            self._note_end(spark_run_id, body)
+        if spark_run_id in self.runs:
+            self._tell(self.runs[spark_run_id], heard, body)
+            return
+        self._held.setdefault(spark_run_id, []).append(_Held(time.monotonic(), heard, body))
+        self._held_count += 1
+        if self._held_count > self._settings.hold_events:
+            self._release(next(iter(self._held)))
+
+    def _know(self, known: RunKnown) -> None:
+        line = self.runs.setdefault(known.spark_run_id, RunLine(known))
+        held = self._held.pop(known.spark_run_id, [])
+        self._held_count -= len(held)
+        for waiting in held:
+            self._tell(line, waiting.heard, waiting.body)
+        if len(self.runs) > _KEPT_RUNS:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        for spark_run_id, line in self.runs.items():
+            if line.done:
+                missing, repaired = self._forgotten
+                batches = self.runs.pop(spark_run_id).batches
+                self._forgotten = (missing + batches.missing, repaired + batches.repaired)
+                return
+
+    def _recall(self, recalled: Recalled) -> None:
+        line = self.runs.get(recalled.spark_run_id)
+        if line is None:
+            return
+        found = line.batches.recall(recalled.remembered, overdue_at=recalled.overdue_at)
+        for progress in found:
+            self._emit(self._event(Kind.PROGRESS, time.time(), progress, line, repaired=True))
+
+    def _say(self, said: Said) -> None:
+        self._emit(
+            Event(
+                driver=self._driver,
+                epoch=self._epoch,
+                seq=0,
+                at=_iso(said.at),
+                kind=said.kind,
+                query=said.query,
+                run=said.run,
+                body=said.body,
+            )
+        )
+
+    # --- events ---------------------------------------------------------------------------
+    def _tell(self, line: RunLine, heard: Heard, body: dict[str, Any]) -> None:
+        if heard.kind is Kind.PROGRESS and not line.batches.tell(int(body["batchId"])):
+            return
+        self._emit(self._event(heard.kind, heard.at, body, line))
+
+    def _release(self, spark_run_id: str) -> None:
+        held = self._held.pop(spark_run_id)
+        self._held_count -= len(held)
+        for waiting in held:
+            self._emit(self._event(waiting.heard.kind, waiting.heard.at, waiting.body, None))
+
+    def _event(
+        self,
+        kind: Kind,
+        at: float,
+        body: dict[str, Any],
+        line: RunLine | None,
+        *,
+        repaired: bool = False,
+    ) -> Event:
+        return Event(
+            driver=self._driver,
+            epoch=self._epoch,
+            seq=0,  # the outbox numbers it
+            at=_iso(at),
+            kind=kind,
+            query=line.known.query if line else None,
+            run=line.known.run if line else None,
+            spark_run_id=str(body["runId"]),
+            batch=int(body["batchId"]) if kind is Kind.PROGRESS else None,
+            repaired=repaired,
+            body=body,
+        )
+
+    def _note_end(self, spark_run_id: str, body: dict[str, Any]) -> None:
+        with self._ended:
+            self._ends[spark_run_id] = body
+            while len(self._ends) > _REMEMBERED_ENDS:
+                self._ends.popitem(last=False)
+            self._ended.notify_all()
+
+
+def _iso(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,124 @@
+"""Keep a driver's events on disk until Redis has them, and a while longer for repairs.
+
+A spool is a folder of segments named by their first sequence number; each line is
+`SEQ<tab>JSON`. Segments are only appended to and removed whole.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+
+SEGMENT_BYTES = 4 * 1024 * 1024
+SUFFIX = ".events"
+
+
+@dataclass(slots=True)
+class Segment:
+    """One file of a spool."""
+
+    path: Path
+    first: int
+    last: int
+    size: int = 0
+    count: int = 0
+
+
+class Spool:
+    """The writing side; used under its owner's lock, never by two threads at once."""
+
+    def __init__(self, folder: Path, *, limit: int, sent_limit: int) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder = folder
+        self._limit = limit  # bytes, sent and unsent together
+        self._sent_limit = sent_limit  # bytes of segments that have been sent whole
+        self._segments: list[Segment] = []
+        self._file: FileIO | None = None
+
+    def append(self, seq: int, line: bytes, *, sent_to: int) -> list[Segment]:
+        """Write one event; return the segments with unsent events that had to make room.
+
+        `sent_to` is the last sequence number that Redis has. Raises OSError where the disk
+        refuses; the event is then not in the spool.
+        """
+        data = b"%d\t%s\n" % (seq, line)
+        segment = self._segments[-1] if self._segments else None
+        if segment is None or self._file is None or segment.size + len(data) > SEGMENT_BYTES:
+            segment = self._open(seq)
+        assert self._file is not None
+        written = self._file.write(data)
+        if written != len(data):
+            self._close()  # a torn line ends its segment; readers skip it
+            raise OSError("the disk took only part of an event")
+        segment.last, segment.count = seq, segment.count + 1
+        segment.size += len(data)
+        return self._make_room(sent_to)
+
+    def segment_from(self, seq: int) -> list[tuple[int, bytes]]:
+        """Return the events with sequence numbers from `seq` on of the first segment with any."""
+        for segment in self._segments:
+            if segment.last >= seq:
+                found = [entry for entry in read_segment(segment.path) if entry[0] >= seq]
+                if found:
+                    return found
+        return []
+
+    def close(self) -> None:
+        """Close the open segment; the files stay."""
+        self._close()
+
+    def _open(self, seq: int) -> Segment:
+        self._close()
+        path = self._folder / f"{seq:020d}{SUFFIX}"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._file = FileIO(descriptor, "a")
+        segment = Segment(path, seq, seq - 1)
+        self._segments.append(segment)
+        return segment
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _make_room(self, sent_to: int) -> list[Segment]:
+        """Remove sent segments beyond their share, then the oldest beyond the limit."""
+        sent = [segment for segment in self._segments[:-1] if segment.last <= sent_to]
+        surplus = sum(segment.size for segment in sent) - self._sent_limit
+        for segment in sent:
+            if surplus <= 0:
+                break
+            surplus -= segment.size
+            self._remove(segment)
+        lost = []
+        while len(self._segments) > 1 and self._size() > self._limit:
+            oldest = self._segments[0]
+            if oldest.last > sent_to:
+                lost.append(oldest)
+            self._remove(oldest)
+        return lost
+
+    def _size(self) -> int:
+        return sum(segment.size for segment in self._segments)
+
+    def _remove(self, segment: Segment) -> None:
+        self._segments.remove(segment)
+        segment.path.unlink(missing_ok=True)
+
+
+def segments(folder: Path) -> list[Path]:
+    """Return the segment files of a spool, oldest first; empty where there is no such folder."""
+    return sorted(folder.glob(f"*{SUFFIX}"))
+
+
+def read_segment(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield (seq, JSON) of each whole line; nothing where the segment has just been removed."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return
+    for line in data.split(b"\n")[:-1]:
+        number, tab, event = line.partition(b"\t")
+        if tab and number.isdigit() and event.endswith(b"}"):
+            yield int(number), event

@@ -1,0 +1,207 @@
+"""Everything a driver tells the control plane about its queries, behind one object.
+
+Four things work beside each other: Spark's bus calls the listener, which enqueues; the
+*sorter* thread names and numbers events and spools them; the outbox's *sender* brings them
+to Redis; the *pulse* thread sends heartbeats and fetches batches that the bus did not bring.
+None of them can hold up a query.
+"""
+
+import logging
+import os
+import threading
+import time
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from listeners.spark import drops, listener, users
+from listeners.spark.outbox import Outbox
+from listeners.spark.pulse import Pulse
+from listeners.spark.settings import TelemetrySettings
+from listeners.spark.sorter import Recalled, RunKnown, Said, Sorter
+from listeners.spark.users import ListenerRefused
+from listeners.wire import Heartbeat, Kind
+
+__all__ = ["ListenerRefused", "Telemetry"]
+logger = logging.getLogger(__name__)
+
+LAST_SEQ = "last_seq"  # file in the driver's directory, read by the shim
+SPOOL = "spool"
+_INBOX_LIMIT = 50_000  # messages waiting for the sorter; beyond, events are counted as lost
+
+Message = listener.Heard | RunKnown | Recalled | Said
+
+
+class Telemetry:
+    """The telemetry of one driver; every method returns at once unless it says otherwise."""
+
+    def __init__(
+        self,
+        *,
+        driver: int,
+        epoch: int,
+        directory: Path,
+        redis_url: str,
+        stream: str,
+        settings: dict[str, Any],
+    ) -> None:
+        self._settings = TelemetrySettings.read(settings)
+        self._directory = directory
+        self._outbox = Outbox(
+            folder=directory / SPOOL, redis_url=redis_url, stream=stream, settings=self._settings
+        )
+        self._sorter = Sorter(
+            driver=driver, epoch=epoch, settings=self._settings, emit=self._outbox.add
+        )
+        self._inbox: SimpleQueue[Message | None] = SimpleQueue()
+        self._overflow = 0
+        self._sorting = threading.Thread(target=self._sort, name="telemetry-sorter", daemon=True)
+        self._users: dict[str, users.TimedListener] = {}
+        self._spark: Any = None
+        self._java: Any = None
+        self._pulse: Pulse | None = None
+        self._counters: dict[str, drops.BusCounters] = {}
+        self.mode = "fallback"  # "private" once the queue of our own is seen to be there
+
+    # --- life -----------------------------------------------------------------------------
+    def attach(self, spark: Any) -> None:
+        """Sit on a private queue of the bus, or fall back to every session; begin to send."""
+        self._spark = spark
+        self._java = listener.java_listener(spark, listener.BusListener(self._take_heard))
+        self._counters = {name: drops.BusCounters(spark, name) for name in ("streams", "ours")}
+        if not self._settings.force_fallback and listener.attach_private(
+            spark, self._java, capacity=self._settings.queue_capacity
+        ):
+            self.mode = "private"
+        else:
+            listener.attach_to_session(spark, self._java)
+        logger.info("telemetry listens on %s", _MODES[self.mode])
+        self._outbox.start()
+        self._sorting.start()
+        self._pulse = Pulse(
+            jvm=spark.sparkContext._jvm,
+            sorter=self._sorter,
+            settings=self._settings,
+            private=self.mode == "private",
+            put=self._inbox.put,
+            heartbeat=self.heartbeat,
+        )
+        self._pulse.start()
+
+    def session_opened(self, session: Any, user_listeners: tuple[str, ...]) -> None:
+        """Attach the application's own listeners (and ours in the fallback) to a session.
+
+        Raises ListenerRefused, naming the listener and why, before any of them is attached.
+        """
+        loaded = [self._user_listener(name) for name in user_listeners]
+        if self.mode == "fallback":
+            listener.attach_to_session(session, self._java)
+        for user in loaded:
+            session.streams.addListener(user)
+
+    def session_closed(self, session: Any) -> None:
+        """Take the session's bus off the `streams` queue."""
+        listener.remove_session_bus(session)
+
+    def close(self, deadline_s: float) -> int:
+        """Recall, sort and send what is left, for `deadline_s` at most; return the last number.
+
+        The number is written to DIRECTORY/last_seq too, from where the shim reports it.
+        """
+        end = time.monotonic() + deadline_s
+        if self._pulse is not None:
+            self._pulse.close(deadline_s / 3)
+        self._inbox.put(None)
+        if self._sorting.is_alive():
+            self._sorting.join(max(0.1, (end - time.monotonic()) / 2))
+        last = self._outbox.close(max(0.1, end - time.monotonic()))
+        _replace(self._directory / LAST_SEQ, f"{last}\n")
+        return last
+
+    # --- what the runtime says ------------------------------------------------------------
+    def query_started(self, *, query: int, run: int, spark_run_id: str, jquery: Any) -> None:
+        """Name the query and run behind Spark's run id; may come after Spark's own event."""
+        self._inbox.put(RunKnown(query, run, spark_run_id, jquery))
+
+    def query_ended(self, *, query: int, run: int, spark_run_id: str, jquery: Any) -> None:
+        """Note the end of a run: its memory is read once more, shortly."""
+        self._inbox.put(RunKnown(query, run, spark_run_id, jquery))
+        if self._pulse is not None:
+            self._pulse.run_ended(spark_run_id)
+
+    def start_failed(self, *, query: int, run: int, error_class: str, message: str) -> None:
+        """Tell of an error raised inside `start()`, of which Spark itself tells nobody."""
+        body = {"error_class": error_class, "message": message}
+        self._inbox.put(Said(Kind.START_ERROR, body, query, run))
+
+    def status_changed(self, *, query: int, run: int, state: str) -> None:
+        """Tell that a run's line in status.json has changed."""
+        self._inbox.put(Said(Kind.STATUS, {"state": state}, query, run))
+
+    def terminated(self, spark_run_id: str, timeout_s: float) -> dict[str, Any] | None:
+        """Wait for Spark's Terminated event of a run; None where it does not come in time."""
+        return self._sorter.terminated(spark_run_id, timeout_s)
+
+    def heartbeat(self) -> None:
+        """Send one heartbeat: Spark's counters, listeners' times, our own figures."""
+        used_mb, max_mb = drops.jvm_heap_mb(self._spark)
+        missing, repaired = self._sorter.losses()
+        beat = Heartbeat(
+            mode=self.mode,
+            streams=self._counters["streams"].read(),
+            ours=self._counters["ours"].read() if self.mode == "private" else None,
+            listeners=tuple(user.times() for user in list(self._users.values())),
+            last_seq=self._outbox.last_seq,
+            unsent=self._outbox.unsent + self._inbox.qsize(),
+            outbox_dropped=self._outbox.dropped + self._overflow,
+            missing_batches=missing,
+            repaired=repaired,
+            python_rss_mb=drops.python_rss_mb(),
+            jvm_heap_used_mb=used_mb,
+            jvm_heap_max_mb=max_mb,
+        )
+        self._inbox.put(Said(Kind.HEARTBEAT, beat.body()))
+
+    # --- inside ---------------------------------------------------------------------------
+    def _take_heard(self, heard: listener.Heard) -> None:
+        """Enqueue; called by Spark's bus, so nothing else may happen here."""
+        if self._inbox.qsize() >= _INBOX_LIMIT:
+            self._overflow += 1
+        else:
+            self._inbox.put(heard)
+
+    def _sort(self) -> None:
+        while True:
+            try:
+                message = self._inbox.get(timeout=1.0)
+            except Empty:
+                self._sorter.release_held(time.monotonic())
+                continue
+            if message is None:
+                self._sorter.release_all()
+                return
+            if self._overflow:
+                lost, self._overflow = self._overflow, 0
+                self._outbox.skip(lost)
+            try:
+                self._sorter.take(message)
+            except Exception:  # the loop's edge: one odd message must not end all telemetry
+                logger.exception("an event could not be sorted and is counted as lost")
+                self._outbox.skip(1)
+
+    def _user_listener(self, name: str) -> users.TimedListener:
+        if name not in self._users:
+            self._users[name] = users.load(name, slow_call_ms=self._settings.slow_call_ms)
+        return self._users[name]
+
+
+_MODES = {"private": "a queue of its own", "fallback": "every session (fallback, with repair)"}
+
+
+def _replace(path: Path, text: str) -> None:
+    beside = path.with_name(path.name + ".tmp")
+    with open(beside, "w", encoding="ascii") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)

@@ -1,0 +1,119 @@
+"""Attach the listeners that users bring, and time every call of theirs.
+
+They are registered the standard way and cost what they cost; a slow or raising one is named
+with its times and errors, so that nobody has to guess why Spark dropped events.
+"""
+
+import importlib
+import threading
+import time
+from collections import deque
+from typing import Any
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from listeners.wire import ListenerTimes
+
+_REMEMBERED_CALLS = 512  # the p95 is theirs
+
+
+class ListenerRefused(Exception):
+    """A user's listener cannot be used; the message names it and says why."""
+
+
+class TimedListener(StreamingQueryListener):  # type: ignore[misc]
+    """A user's listener with a clock around each call; what it raises goes on to Spark."""
+
+    def __init__(self, name: str, listener: StreamingQueryListener, *, slow_call_ms: float) -> None:
+        self._name = name
+        self._listener = listener
+        self._slow_call_ms = slow_call_ms
+        self._lock = threading.Lock()
+        self._calls = 0
+        self._errors = 0
+        self._last_error = ""
+        self._recent: deque[float] = deque(maxlen=_REMEMBERED_CALLS)  # ms
+        self._max_ms = 0.0
+        self._running: dict[int, float] = {}  # thread -> monotonic time its call began
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Pass on a Started event."""
+        self._call("onQueryStarted", event)
+
+    def onQueryProgress(self, event: Any) -> None:
+        """Pass on a Progress event."""
+        self._call("onQueryProgress", event)
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Pass on an Idle event."""
+        self._call("onQueryIdle", event)
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Pass on a Terminated event."""
+        self._call("onQueryTerminated", event)
+
+    def times(self) -> ListenerTimes:
+        """Return what the listener has cost so far; a call still running counts with its age."""
+        now = time.monotonic()
+        with self._lock:
+            running = [(now - began) * 1000 for began in self._running.values()]
+            costs = sorted([*self._recent, *running])
+            max_ms = max([self._max_ms, *running])
+            return ListenerTimes(
+                name=self._name,
+                calls=self._calls,
+                errors=self._errors,
+                last_error=self._last_error,
+                p95_ms=round(costs[int(0.95 * (len(costs) - 1))], 3) if costs else 0.0,
+                max_ms=round(max_ms, 3),
+                slow=max_ms > self._slow_call_ms,
+            )
+
+    def _call(self, name: str, event: Any) -> None:
+        thread = threading.get_ident()
+        began = time.monotonic()
+        with self._lock:
+            self._calls += 1
+            self._running[thread] = began
+        try:
+            getattr(self._listener, name)(event)
+        except Exception as error:
+            with self._lock:
+                self._errors += 1
+                self._last_error = f"{type(error).__name__}: {error}"[:500]
+            raise
+        finally:
+            took_ms = (time.monotonic() - began) * 1000
+            with self._lock:
+                self._running.pop(thread, None)
+                self._recent.append(took_ms)
+                self._max_ms = max(self._max_ms, took_ms)
+
+
+def load(name: str, *, slow_call_ms: float) -> TimedListener:
+    """Return an instance of the listener class `module:Class`, timed.
+
+    Raises ListenerRefused where the module or class is missing, is no
+    StreamingQueryListener, or cannot be made without arguments.
+    """
+    module_name, _, class_name = name.partition(":")
+    if not module_name or not class_name:
+        raise ListenerRefused(f"listener {name!r}: write it as module:Class")
+    try:
+        made = getattr(importlib.import_module(module_name), class_name)
+    except Exception as error:  # a user's module may raise anything while it is imported
+        reason = f"{type(error).__name__}: {error}"
+        raise ListenerRefused(f"listener {name} cannot be imported: {reason}") from error
+    if not (isinstance(made, type) and issubclass(made, StreamingQueryListener)):
+        raise ListenerRefused(
+            f"listener {name} is no StreamingQueryListener: "
+            "let the class inherit from pyspark.sql.streaming.StreamingQueryListener"
+        )
+    try:
+        listener = made()
+    except Exception as error:  # a user's constructor may raise anything
+        reason = f"{type(error).__name__}: {error}"
+        raise ListenerRefused(f"listener {name} cannot be made without arguments: {reason}") from (
+            error
+        )
+    return TimedListener(name, listener, slow_call_ms=slow_call_ms)
