@@ -17,6 +17,8 @@ exit.json           shim        `ExitReport`
 driver.log          driver      stdout and stderr of Python and JVM, mode 0600, append
 spark.log           driver      log4j2's rolling file
 spool/              driver      the outbox's events (listeners.spark)
+driver.lock         driver      held by Python and JVM until both are gone; names Python
+last_seq            driver      the outbox's last sequence number, when it has left cleanly
 tmp/                driver      spark.local.dir and java.io.tmpdir, removed by the shim
 ==================  ==========  ====================================================
 
@@ -42,6 +44,8 @@ DRIVER_LOG = "driver.log"
 SPARK_LOG = "spark.log"
 SPOOL = "spool"
 TMP = "tmp"
+DRIVER_LOCK = "driver.lock"
+LAST_SEQ = "last_seq"
 
 
 class Want(StrEnum):

@@ -1,0 +1,104 @@
+"""Files as a protocol: replaced whole, and locked so that a look never takes the lock.
+
+The launchers (server side) and the runtime (inside the driver) both stand on this and import
+nothing of each other. Lock files come in two kinds. `take_lock` takes an *open file
+description* lock: it survives a fork and is held until the last process that inherited the
+descriptor is gone. The checkpoint's lock is a POSIX record lock of the JVM's; `lock_holder`
+names its owner. Both looks (`is_locked`, `lock_holder`) are queries to the kernel.
+"""
+
+import fcntl
+import os
+import struct
+import threading
+from pathlib import Path
+
+#: struct flock on 64-bit Linux: type, whence, start, length, pid, padding (fcntl(2)).
+_FLOCK = struct.Struct("hhqqi4x")
+
+
+def replace_file(path: Path, text: str, *, durable: bool = True) -> None:
+    """Replace `path` whole by `text`, mode 0600; `durable` waits until it is on disk."""
+    # A name of this writer's own, so that two writers never share a half-written file.
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        draft.rename(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    if durable:
+        _sync_folder(path.parent)
+
+
+def read_file(path: Path) -> str | None:
+    """Return the text of `path`, or None where there is no such file."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def read_tail(path: Path, limit: int) -> str:
+    """Return the last `limit` bytes of `path` as text; "" where there is no such file."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - limit))
+            data = file.read(limit)
+    except FileNotFoundError:
+        return ""
+    if size > limit:  # begin at a whole line where there is one
+        data = data.partition(b"\n")[2] or data
+    return data.decode("utf-8", errors="replace")
+
+
+def take_lock(path: Path) -> int | None:
+    """Lock `path` for this open file and return its descriptor; None where another has it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def is_locked(path: Path) -> bool:
+    """Tell whether somebody holds the lock that `take_lock` takes."""
+    return _conflict(path, fcntl.F_OFD_GETLK) is not None
+
+
+def lock_holder(path: Path) -> int | None:
+    """Return the pid of the process that holds a POSIX lock on `path`; None where none does."""
+    return _conflict(path, fcntl.F_GETLK)
+
+
+def _conflict(path: Path, command: int) -> int | None:
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, command, request))
+    finally:
+        os.close(descriptor)
+    return None if kind == fcntl.F_UNLCK else pid
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,102 @@
+"""Code as drivers run it: a copy named by its content, that no later edit can change."""
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from queries.launchers.base import LaunchRefused
+
+LIMIT_BYTES = 50 * 1024 * 1024  # all roots of an application together
+_SKIP = frozenset(
+    {
+        "__pycache__",
+        ".git",
+        ".hg",
+        ".venv",
+        ".mypy_cache",
+        ".pytest_cache",
+        ".ruff_cache",
+        "node_modules",
+        "var",
+    }
+)
+
+
+def freeze(roots: tuple[str, ...], code_dir: Path) -> tuple[tuple[str, ...], str]:
+    """Copy code roots to `code_dir/<sha256>/<n>` and return the copies and the SHA-256.
+
+    The same content gives the same copy. Raises `LaunchRefused` where a root cannot be read
+    or all together hold more than 50 MB.
+    """
+    if not roots:
+        return (), ""
+    files = [(index, root, name) for index, root in enumerate(roots) for name in _files(root)]
+    _check_size(files)
+    digest = _digest(files)
+    if not (code_dir / digest).is_dir():
+        digest = _copy(files, len(roots), code_dir)
+    return tuple(str(code_dir / digest / str(index)) for index in range(len(roots))), digest
+
+
+def _files(root: str) -> Iterator[str]:
+    """Yield the root's regular files as relative paths, in a fixed order."""
+    if not Path(root).is_dir():
+        raise LaunchRefused(f"The code root {root} is no folder. Create it or change python_path.")
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if name not in _SKIP)
+        for name in sorted(names):
+            path = Path(folder) / name
+            if not name.endswith(".pyc") and path.is_file():
+                yield str(path.relative_to(root))
+
+
+def _check_size(files: list[tuple[int, str, str]]) -> None:
+    total = sum((Path(root) / name).stat().st_size for _, root, name in files)
+    if total > LIMIT_BYTES:
+        roots = ", ".join(sorted({root for _, root, _ in files}))
+        raise LaunchRefused(
+            f"The code roots {roots} hold {total / 1e6:.0f} MB; drivers run from copies of at "
+            "most 50 MB. Move data out of them, or name a smaller folder in python_path."
+        )
+
+
+def _digest(files: list[tuple[int, str, str]]) -> str:
+    whole = hashlib.sha256()
+    for index, root, name in files:
+        try:
+            content = hashlib.sha256((Path(root) / name).read_bytes()).hexdigest()
+        except OSError as error:
+            raise LaunchRefused(f"The code file {root}/{name} cannot be read: {error}") from error
+        whole.update(f"{index}\0{name}\0{content}\n".encode())
+    return whole.hexdigest()
+
+
+def _copy(files: list[tuple[int, str, str]], count: int, code_dir: Path) -> str:
+    """Copy beside, then rename: a copy is whole or not there. Return its SHA-256.
+
+    It is named by what was copied, which an edit in between can make differ from `files`.
+    """
+    code_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=code_dir))
+    try:
+        for index in range(count):
+            (draft / str(index)).mkdir()
+        for index, root, name in files:
+            copy = draft / str(index) / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(Path(root) / name, copy)
+        digest = _digest([(index, str(draft / str(index)), name) for index, _, name in files])
+        try:
+            draft.rename(code_dir / digest)
+        except OSError:
+            # Where another worker was first, its copy has the same name, hence the same content.
+            if not (code_dir / digest).is_dir():
+                raise
+        return digest
+    except OSError as error:
+        raise LaunchRefused(f"The code cannot be copied to {code_dir}: {error}") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)

@@ -1,0 +1,121 @@
+"""Processes as identities: (boot_id, pid, start_time), never a bare pid.
+
+A pid is used again; a pidfd opened first and compared after cannot mean a stranger.
+"""
+
+import os
+import select
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_PROC = Path("/proc")
+
+
+def boot_id() -> str:
+    """Return the identity of this boot of the host."""
+    return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+
+
+def start_time(pid: int) -> int | None:
+    """Return when the process began, in clock ticks since boot; None where there is none."""
+    fields = _stat(pid)
+    return int(fields[19]) if fields else None  # field 22 of proc(5), counted after the name
+
+
+def state(pid: int) -> str:
+    """Return the kernel's letter for the process (R, S, T, Z…), "" where there is none."""
+    fields = _stat(pid)
+    return fields[0] if fields else ""
+
+
+def is_alive(pid: int, started: int | None) -> bool:
+    """Tell whether that very process still runs; a zombie does not."""
+    return started is not None and start_time(pid) == started and state(pid) not in ("Z", "X", "")
+
+
+def command_line(pid: int) -> str:
+    """Return the arguments of a process, "" where it cannot be read."""
+    try:
+        return (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def is_spark(pid: int) -> bool:
+    """Tell whether the process is a JVM that runs Spark (or is about to)."""
+    return "org.apache.spark." in command_line(pid)
+
+
+def all_pids() -> Iterator[int]:
+    """Yield the pids that can be seen now."""
+    for entry in os.scandir(_PROC):
+        if entry.name.isdigit():
+            yield int(entry.name)
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the pids below `pid`, parents before children."""
+    children: dict[int, list[int]] = {}
+    for other in all_pids():
+        fields = _stat(other)
+        if fields:
+            children.setdefault(int(fields[1]), []).append(other)
+    found: list[int] = []
+    queue = list(children.get(pid, ()))
+    while queue:
+        child = queue.pop(0)
+        found.append(child)
+        queue.extend(children.get(child, ()))
+    return found
+
+
+@contextmanager
+def handle(pid: int, started: int | None) -> Iterator[int | None]:
+    """Open a pidfd on that very process; None where it is gone (or `started` is not known)."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except (ProcessLookupError, OSError):
+        yield None
+        return
+    try:
+        # The second look: had the pid been used again, the start time would differ.
+        yield descriptor if started is not None and start_time(pid) == started else None
+    finally:
+        os.close(descriptor)
+
+
+def send(pid: int, started: int | None, number: signal.Signals) -> bool:
+    """Signal that very process and nobody else; False where it is gone."""
+    with handle(pid, started) as descriptor:
+        if descriptor is None:
+            return False
+        try:
+            signal.pidfd_send_signal(descriptor, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+
+def kill_and_wait(pid: int, started: int | None, timeout_s: float) -> bool:
+    """SIGKILL that very process and wait for its end; False where it outlives the time."""
+    with handle(pid, started) as descriptor:
+        if descriptor is None:
+            return True
+        try:
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        except ProcessLookupError:
+            return True
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(timeout_s * 1000))
+
+
+def _stat(pid: int) -> list[str]:
+    try:
+        text = (_PROC / str(pid) / "stat").read_text()
+    except OSError:
+        return []
+    # The name stands in parentheses and may hold spaces and parentheses itself.
+    return text.rpartition(")")[2].split()
