@@ -182,6 +182,7 @@ class Reason(StrEnum):
     DRIVER_DIED = "its driver died"
     HOST_SILENT = "its host is silent"
     RETRY_DUE = "retry due"
+    REGRESSED = "failed again after it was resolved"
     PROBE = "probe of a broken query"
     ARCHIVED = "deleted"
     LAUNCHED = "launched"

@@ -28,6 +28,7 @@ class Driver(models.Model):
     state = models.CharField(max_length=8, default=DriverState.STARTING, db_index=True)
     state_reason = models.CharField(max_length=60, default="")
     state_since = models.DateTimeField()
+    assignment_digest = models.CharField(max_length=64, default="")  # of what it was last given
     applied_generation = models.BigIntegerField(default=0)
     end_wanted = models.CharField(max_length=60, default="")  # reason, "" while it is wanted
     end_wanted_at = models.DateTimeField(null=True)

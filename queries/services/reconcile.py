@@ -1,0 +1,253 @@
+"""observe → decide → apply, for one application; every call is idempotent and short.
+
+A nudge makes it sooner, the sweep makes it certain, and whoever loses the compare-and-set on
+the application's version returns: the winner saw at least as much.
+"""
+
+import logging
+from datetime import datetime
+
+from django.conf import settings
+from django.db import transaction
+
+from controlplane.nudge import changed
+from queries.domain.decide import decide
+from queries.domain.decision import Decision, DriverAction
+from queries.domain.observation import Sighting
+from queries.domain.protocol import Assignment, AssignmentEntry
+from queries.domain.spec import ApplicationSpec
+from queries.launchers.base import Launcher, LaunchRefused
+from queries.models.applications import Application
+from queries.models.drivers import Driver
+from queries.selectors.observation import Rows, observation, read_rows
+from queries.services import assignments, records
+
+logger = logging.getLogger(__name__)
+
+#: Rounds in one call: an end is settled, then what follows from it is decided at once.
+ROUNDS = 4
+
+
+def reconcile(application_id: int, *, launcher: Launcher, now: datetime) -> bool:
+    """Bring one application a step nearer to what is wanted of it.
+
+    Returns whether this call won; False means that somebody else changed the application
+    meanwhile, or that it is gone, and that nothing was done.
+    """
+    for _ in range(ROUNDS):
+        rows = read_rows(application_id)
+        if rows is None:
+            return False
+        sighting = _sight(rows, launcher)
+        decision = decide(observation(rows, sighting), now)
+        if not _Step(rows, sighting, decision, launcher, now).take():
+            return False
+        if not decision.again:
+            return True
+    return True
+
+
+def _sight(rows: Rows, launcher: Launcher) -> Sighting | None:
+    if rows.driver is None:
+        return None
+    return launcher.sight(rows.application.name, rows.driver.epoch, locations=rows.locations)
+
+
+class _Step:
+    """One decision being carried out: rows first, in one transaction, then the launcher."""
+
+    def __init__(
+        self,
+        rows: Rows,
+        sighting: Sighting | None,
+        decision: Decision,
+        launcher: Launcher,
+        now: datetime,
+    ) -> None:
+        self.rows = rows
+        self.sighting = sighting
+        self.decision = decision
+        self.launcher = launcher
+        self.now = now
+        self.application = rows.application
+        self.driver = rows.driver
+        self.code_roots: tuple[str, ...] = ()
+        self.code_sha256 = ""
+        self.assignment: Assignment | None = None
+
+    def take(self) -> bool:
+        """Carry the decision out; return whether the compare-and-set was won."""
+        if not self._freeze_code():
+            return False
+        log_tail = self._log_tail()
+        with transaction.atomic():
+            if not self._claim():
+                return False
+            self._write_driver(log_tail)
+            self._write_queries(log_tail)
+            self._write_assignment()
+        self._act()
+        return True
+
+    def _freeze_code(self) -> bool:
+        """Copy the code that a driver is about to run; a refusal holds the application."""
+        if self.decision.driver.action not in {DriverAction.LAUNCH, DriverAction.SPAWN}:
+            return True
+        revision = self.driver.application_revision if self.driver else self.rows.revision
+        spec = ApplicationSpec.model_validate(revision.spec)
+        try:
+            self.code_roots, self.code_sha256 = self.launcher.freeze_code(spec.python_path)
+        except LaunchRefused as error:
+            records.hold_application(self.application, str(error), now=self.now)
+            return False
+        return True
+
+    def _log_tail(self) -> str:
+        ended = self.decision.driver.fault is not None or any(
+            choice.ended and choice.ended.fault for choice in self.decision.queries
+        )
+        if not ended or self.driver is None:
+            return ""
+        return self.launcher.log_tail(self.application.name, self.driver.epoch, lines=100)
+
+    def _claim(self) -> bool:
+        """Win the application's version, or nothing."""
+        choice, before = self.decision, self.application
+        fields = {
+            "failures": choice.failures,
+            "next_attempt_at": choice.next_attempt_at,
+            "hold": choice.hold,
+            "hold_reason": choice.hold_reason,
+            "seen_generation": choice.seen_generation,
+            "reached_generation": choice.reached_generation,
+            "reconcile_after": choice.wake_at,
+        }
+        won = Application.objects.filter(
+            pk=before.pk, version=before.version, generation=before.generation
+        ).update(version=before.version + 1, **fields)
+        return bool(won)
+
+    def _write_driver(self, log_tail: str) -> None:
+        choice = self.decision.driver
+        if choice.action is DriverAction.LAUNCH:
+            self.driver = records.create_driver(
+                self.application,
+                self.rows.revision,
+                directory=lambda epoch: str(self.launcher.directory(self.application.name, epoch)),
+                code_sha256=self.code_sha256,
+                now=self.now,
+            )
+        elif self.driver is not None:
+            records.update_driver(self.driver, self.sighting, choice, now=self.now)
+            if choice.fault is not None:
+                records.record_failure(
+                    choice.fault,
+                    driver=self.driver,
+                    run=None,
+                    attempt=self.decision.failures,
+                    next_attempt_at=self.decision.next_attempt_at,
+                    log_tail=log_tail,
+                    now=self.now,
+                )
+
+    def _write_queries(self, log_tail: str) -> None:
+        statuses = self.sighting.status.runs if self.sighting and self.sighting.status else ()
+        by_run = {status.run: status for status in statuses}
+        rows = {query.pk: query for query in self.rows.queries}
+        for choice in self.decision.queries:
+            query, run = rows[choice.query], self.rows.runs.get(choice.query)
+            if run is not None:
+                records.update_run(run, by_run.get(run.pk), choice, now=self.now)
+            if choice.ended is not None and choice.ended.fault is not None and run is not None:
+                records.record_failure(
+                    choice.ended.fault,
+                    driver=run.driver,
+                    run=run,
+                    attempt=choice.failures,
+                    next_attempt_at=choice.next_attempt_at,
+                    log_tail=log_tail,
+                    now=self.now,
+                )
+            if choice.ended is not None:
+                self.rows.runs.pop(choice.query, None)
+            if choice.open_run is not None and self.driver is not None:
+                checkpoint = self.rows.checkpoints[choice.query]
+                self.rows.runs[choice.query] = records.create_run(
+                    query, self.driver, checkpoint, choice.open_run, now=self.now
+                )
+            records.update_query(query, choice, now=self.now)
+        records.close_operations(self.application, self.decision, now=self.now)
+
+    def _write_assignment(self) -> None:
+        """Number the assignment anew where what it says has changed."""
+        driver = self.driver
+        if driver is None or self.decision.driver.exit is not None:
+            return
+        runs = {query: run for query, run in self.rows.runs.items() if run.driver_id == driver.pk}
+        said = assignments.entries(self.decision, runs, self.rows.checkpoints)
+        end = bool(self.decision.driver.end_wanted)
+        digest = assignments.digest(said, end=end)
+        generation = self.application.assignment_generation
+        if digest != driver.assignment_digest:
+            generation += 1
+            Application.objects.filter(pk=self.application.pk).update(
+                assignment_generation=generation
+            )
+            Driver.objects.filter(pk=driver.pk).update(assignment_digest=digest)
+        on_disk = self.sighting.assignment_generation if self.sighting else 0
+        if on_disk < generation:
+            self.assignment = _assignment(generation, driver, said, end=end)
+
+    def _act(self) -> None:
+        """Do to the process what the rows now say; whatever is lost here, the next look redoes."""
+        name, driver, action = self.application.name, self.driver, self.decision.driver.action
+        if driver is None:
+            return
+        if action in {DriverAction.LAUNCH, DriverAction.SPAWN}:
+            self._launch(driver)
+            return
+        if self.assignment is not None:
+            self.launcher.assign(name, self.assignment)
+        if action is DriverAction.TERMINATE:
+            self.launcher.terminate(name, driver.epoch)
+        elif action is DriverAction.KILL:
+            self.launcher.kill(name, driver.epoch)
+        if self.decision.driver.exit is not None:
+            changed(f"application:{self.application.pk}")
+
+    def _launch(self, driver: Driver) -> None:
+        generation = Application.objects.values_list("assignment_generation", flat=True).get(
+            pk=self.application.pk
+        )
+        assignment = self.assignment or _assignment(generation, driver, (), end=False)
+        spec = assignments.driver_spec(driver, self.code_roots)
+        try:
+            self.launcher.launch(spec, assignment, assignments.pools_xml(driver))
+        except LaunchRefused as error:
+            records.hold_application(self.application, str(error), now=self.now)
+        logger.info("launched driver %s of %s", driver.epoch, self.application.name)
+
+
+def _assignment(
+    generation: int, driver: Driver, said: tuple[AssignmentEntry, ...], *, end: bool
+) -> Assignment:
+    return Assignment(generation=generation, epoch=driver.epoch, queries=said, end=end)
+
+
+def due_applications(*, now: datetime, limit: int = 200) -> list[int]:
+    """Return the applications whose `reconcile_after` has passed, longest waiting first."""
+    rows = Application.objects.filter(reconcile_after__lte=now).order_by("reconcile_after")
+    return list(rows.values_list("pk", flat=True)[:limit])
+
+
+def wake_all(*, now: datetime) -> None:
+    """Have every application of this host looked at: a worker has come up, or the sweep adopts."""
+    Application.objects.filter(drivers__host=settings.HEADGATE_HOST, drivers__ended_at=None).update(
+        reconcile_after=now
+    )
+
+
+def prune_folders(*, launcher: Launcher) -> None:
+    """Remove the folders of ended drivers beyond the newest few of each application."""
+    for name in Application.objects.values_list("name", flat=True).distinct():
+        launcher.prune(name, keep=settings.DRIVER_FOLDERS_KEPT)

@@ -1,0 +1,328 @@
+"""What reconcile writes: drivers, runs, failures, phases, ends of operations.
+
+Every function here runs inside the transaction of a step that has won its application.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F, Q
+
+from controlplane.nudge import changed, reconcile_soon
+from queries.domain.decision import Decision, DriverDecision, Fault, QueryDecision
+from queries.domain.masking import mask, mask_text
+from queries.domain.observation import Sighting
+from queries.domain.protocol import RunStatus, Want
+from queries.domain.states import (
+    Desired,
+    DriverState,
+    GroupStatus,
+    Hold,
+    OperationOutcome,
+    Phase,
+    Reason,
+)
+from queries.models.applications import Application, ApplicationRevision
+from queries.models.definitions import Checkpoint, Query
+from queries.models.drivers import Driver, Run
+from queries.models.failures import Failure, FailureGroup
+from queries.models.history import Operation, Transition
+from queries.models.installation import Installation
+from queries.services.assignments import pools_of
+
+
+def create_driver(
+    application: Application,
+    revision: ApplicationRevision,
+    *,
+    directory: Callable[[int], str],
+    code_sha256: str,
+    now: datetime,
+) -> Driver:
+    """Insert the next driver of an application, with the next epoch."""
+    epoch = Installation.draw_epoch()
+    driver = Driver.objects.create(
+        application=application,
+        application_revision=revision,
+        pools=pools_of(application),
+        code_sha256=code_sha256,
+        epoch=epoch,
+        generation=application.generation,
+        host=settings.HEADGATE_HOST,
+        directory=directory(epoch),
+        created_at=now,
+        state=DriverState.STARTING,
+        state_reason=Reason.LAUNCHED,
+        state_since=now,
+    )
+    _driver_transition(driver, "", DriverState.STARTING, Reason.LAUNCHED, now)
+    return driver
+
+
+def update_driver(
+    driver: Driver, sighting: Sighting | None, choice: DriverDecision, *, now: datetime
+) -> None:
+    """Write what was seen of a driver, and its change of state."""
+    fields: dict[str, Any] = {}
+    if sighting is not None and sighting.ident is not None:
+        ident = sighting.ident
+        fields |= {"boot_id": ident.boot_id, "pid": ident.pid, "start_time": ident.start_time}
+        fields["jvm_pid"] = ident.jvm_pid or driver.jvm_pid
+    if sighting is not None and sighting.status is not None:
+        status = sighting.status
+        fields["jvm_pid"] = status.jvm_pid or fields.get("jvm_pid") or driver.jvm_pid
+        fields |= {
+            "applied_generation": status.applied_generation,
+            "spark_version": status.spark_version,
+            "java_version": status.java_version[:80],
+            "spark_application_id": status.application_id,
+            "ui_url": status.ui_url,
+        }
+    if choice.end_wanted and not driver.end_wanted:
+        fields |= {"end_wanted": choice.end_wanted, "end_wanted_at": now}
+    if choice.exit is not None:
+        fields |= {
+            "ended_at": now,
+            "exit_python": choice.exit.python[:12],
+            "exit_jvm": choice.exit.jvm[:12],
+            "last_seq": choice.exit.last_seq,
+        }
+    if choice.state is not None and choice.state != driver.state:
+        reason = choice.end_wanted or (Reason.DRIVER_DIED if choice.fault else Reason.NONE)
+        fields |= {"state": choice.state, "state_reason": reason, "state_since": now}
+        detail = choice.fault.classified.title if choice.fault else ""
+        _driver_transition(driver, driver.state, choice.state, reason, now, detail)
+        changed(f"application:{driver.application_id}", f"driver:{driver.pk}")
+    fresh = {name: value for name, value in fields.items() if getattr(driver, name) != value}
+    if fresh:
+        Driver.objects.filter(pk=driver.pk).update(**fresh)
+
+
+def create_run(
+    query: Query, driver: Driver, checkpoint: Checkpoint, cause: Reason, *, now: datetime
+) -> Run:
+    """Insert the next run of a query, on the revision that its start has pinned."""
+    revision = query.target_revision or query.revisions.order_by("-number").first()
+    assert revision is not None, "a query has a revision from its first transaction on"
+    asked = (
+        Operation.objects.filter(query=query, generation=query.generation)
+        .order_by("-pk")
+        .values_list("actor", flat=True)
+        .first()
+    )
+    return Run.objects.create(
+        query=query,
+        driver=driver,
+        epoch=Installation.draw_epoch(),
+        checkpoint=checkpoint,
+        revision=revision,
+        code_sha256=driver.code_sha256,
+        generation=query.generation,
+        cause=cause,
+        actor=asked if asked and cause in {Reason.ASKED_START, Reason.ASKED_RESTART} else "",
+        created_at=now,
+    )
+
+
+def update_run(run: Run, status: RunStatus | None, choice: QueryDecision, *, now: datetime) -> None:
+    """Write what its driver says of an open run, and its end."""
+    fields: dict[str, Any] = {}
+    if status is not None:
+        committed, idle = _time(status.first_commit_at), _time(status.first_idle_at)
+        fields = {
+            "spark_run_id": status.spark_run_id or run.spark_run_id,
+            "started_at": _time(status.started_at) or run.started_at,
+            "first_commit_at": committed or run.first_commit_at,
+            "proven_at": run.proven_at or committed or idle,
+            "last_batch": run.last_batch if status.last_batch is None else status.last_batch,
+            "warnings": list(status.warnings),
+        }
+    if choice.ended is not None:
+        fields |= {"outcome": choice.ended.outcome, "ended_at": now}
+    elif choice.want is not Want.RUN and run.stop_asked_at is None:
+        fields["stop_asked_at"] = now
+    fresh = {name: value for name, value in fields.items() if getattr(run, name) != value}
+    if fresh:
+        Run.objects.filter(pk=run.pk).update(**fresh)
+        changed(f"query:{run.query_id}")
+
+
+def update_query(query: Query, choice: QueryDecision, *, now: datetime) -> None:
+    """Write a query's phase and ladder; a completion wants it stopped from now on."""
+    if choice.completed:
+        done = Query.objects.filter(pk=query.pk, generation=query.generation)
+        if done.update(desired=Desired.STOPPED):
+            _query_transition(
+                query, "desired", Desired.RUNNING, Desired.STOPPED, Reason.COMPLETED, "", now
+            )
+    fields: dict[str, Any] = {
+        "failures": choice.failures,
+        "next_attempt_at": choice.next_attempt_at,
+        "hold": choice.hold,
+        "seen_generation": choice.seen_generation,
+        "reached_generation": choice.reached_generation,
+        "phase": choice.phase,
+        "phase_reason": choice.reason,
+        "phase_detail": choice.detail,
+    }
+    if choice.phase != query.phase:
+        fields["phase_since"] = now
+        _query_transition(
+            query, "phase", query.phase, choice.phase, choice.reason, choice.detail, now
+        )
+    fresh = {name: value for name, value in fields.items() if getattr(query, name) != value}
+    if fresh:
+        Query.objects.filter(pk=query.pk).update(**fresh)
+        changed(f"query:{query.pk}")
+
+
+def record_failure(
+    fault: Fault,
+    *,
+    driver: Driver,
+    run: Run | None,
+    attempt: int,
+    next_attempt_at: datetime | None,
+    log_tail: str,
+    now: datetime,
+) -> Failure:
+    """Insert a failure into its group; a resolved group reopens."""
+    query = run.query if run is not None else None
+    error, classified = fault.error, fault.classified
+    group = _group(fault, driver.application, query, now)
+    failure = Failure.objects.create(
+        driver=driver,
+        run=run,
+        group=group,
+        at=now,
+        category=classified.category,
+        policy=classified.policy,
+        error_class=(error.error_class if error else "")[:200],
+        error_type=(error.type_name if error else "")[:200],
+        root_cause=mask_text(error.root_cause if error else classified.title),
+        message=mask_text(error.message if error else ""),
+        batch=fault.batch,
+        offsets=fault.offsets,
+        log_tail=mask_text(log_tail),
+        conf=mask(driver.application_revision.spec.get("conf", {})),
+        last_progress=fault.last_progress,
+        attempt=attempt,
+        next_attempt_at=next_attempt_at,
+    )
+    changed(f"group:{group.pk}", *([f"query:{query.pk}"] if query else []))
+    return failure
+
+
+def close_operations(application: Application, decision: Decision, *, now: datetime) -> None:
+    """End the operations whose generation is reached, that cannot be, or whose time is over."""
+    pending = Operation.objects.filter(application=application, outcome=OperationOutcome.OPEN)
+    by_query = {choice.query: choice for choice in decision.queries}
+    for operation in pending:
+        if operation.query_id is None:
+            reached, choice = decision.reached_generation, None
+        else:
+            choice = by_query.get(operation.query_id)
+            reached = choice.reached_generation if choice else 0
+        if reached >= operation.generation:
+            _close(operation, OperationOutcome.DONE, "", now)
+        elif choice is not None and choice.phase in {Phase.FAILED, Phase.BROKEN}:
+            _close(operation, OperationOutcome.FAILED, choice.detail or choice.reason, now)
+        elif operation.deadline <= now:
+            waits = f"{choice.phase.label}: {choice.detail or choice.reason}" if choice else ""
+            _close(operation, OperationOutcome.TIMED_OUT, waits, now)
+
+
+def hold_application(application: Application, reason: str, *, now: datetime) -> None:
+    """Hold an application that cannot be launched, with the sentence that says why."""
+    with transaction.atomic():
+        won = Application.objects.filter(pk=application.pk, version=application.version).update(
+            version=F("version") + 1,
+            hold=Hold.FAILED,
+            hold_reason=reason,
+            seen_generation=application.generation,
+            reconcile_after=now,
+        )
+        if won:
+            # Their generations count as seen: else they would clear the hold at once.
+            Query.objects.filter(application=application, archived_at=None).update(
+                seen_generation=F("generation")
+            )
+            reconcile_soon(application.pk)
+
+
+def _group(
+    fault: Fault, application: Application, query: Query | None, now: datetime
+) -> FailureGroup:
+    key = Q(query=query) if query is not None else Q(query=None, application=application)
+    group = FailureGroup.objects.filter(key, fingerprint=fault.fingerprint).first()
+    if group is None:
+        group = FailureGroup.objects.create(
+            query=query,
+            application=application,
+            fingerprint=fault.fingerprint,
+            title=mask_text(fault.classified.title)[:300],
+            count=0,
+            first_seen=now,
+            last_seen=now,
+        )
+    FailureGroup.objects.filter(pk=group.pk).update(count=F("count") + 1, last_seen=now)
+    reopened = FailureGroup.objects.filter(pk=group.pk, status=GroupStatus.RESOLVED).update(
+        status=GroupStatus.OPEN, regressed_at=now
+    )
+    if reopened:
+        Transition.objects.create(
+            at=now,
+            application=application,
+            query=query,
+            subject="group",
+            before=GroupStatus.RESOLVED,
+            after=GroupStatus.OPEN,
+            reason=Reason.REGRESSED,
+            detail=group.title,
+        )
+    return group
+
+
+def _close(operation: Operation, outcome: OperationOutcome, detail: str, now: datetime) -> None:
+    closed = Operation.objects.filter(pk=operation.pk, outcome=OperationOutcome.OPEN).update(
+        outcome=outcome, detail=detail, ended_at=now
+    )
+    if closed:
+        changed(f"operation:{operation.uuid}")
+
+
+def _driver_transition(
+    driver: Driver, before: str, after: str, reason: str, now: datetime, detail: str = ""
+) -> None:
+    Transition.objects.create(
+        at=now,
+        application=driver.application,
+        driver=driver,
+        subject="driver",
+        before=before,
+        after=after,
+        reason=reason,
+        detail=detail,
+    )
+
+
+def _query_transition(
+    query: Query, subject: str, before: str, after: str, reason: str, detail: str, now: datetime
+) -> None:
+    Transition.objects.create(
+        at=now,
+        application_id=query.application_id,
+        query=query,
+        subject=subject,
+        before=before,
+        after=after,
+        reason=reason,
+        detail=detail,
+    )
+
+
+def _time(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None

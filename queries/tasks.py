@@ -1,0 +1,48 @@
+"""Celery shells: each fetches, calls one service, ends. Ids only; a stale one does nothing."""
+
+import logging
+
+from celery import shared_task
+from django.utils import timezone
+
+from queries.launchers.configured import launcher
+from queries.models.drivers import Driver
+from queries.services import reconcile as service
+
+logger = logging.getLogger(__name__)
+
+
+@shared_task(name="queries.tasks.reconcile_application")
+def reconcile_application(application_id: int) -> None:
+    """Look at one application now (a nudge)."""
+    service.reconcile(application_id, launcher=launcher(), now=timezone.now())
+
+
+@shared_task(name="queries.tasks.reconcile_driver")
+def reconcile_driver(driver_id: int) -> None:
+    """Look at the application of a driver that has said something (a nudge)."""
+    found = Driver.objects.filter(pk=driver_id).values_list("application_id", flat=True).first()
+    if found is not None:
+        service.reconcile(found, launcher=launcher(), now=timezone.now())
+
+
+@shared_task(name="queries.tasks.sweep")
+def sweep() -> None:
+    """Look at every application that is due: the certainty behind lost nudges."""
+    for application_id in service.due_applications(now=timezone.now()):
+        try:
+            service.reconcile(application_id, launcher=launcher(), now=timezone.now())
+        except Exception:  # one application's trouble must not keep the others waiting
+            logger.exception("application %s could not be reconciled", application_id)
+
+
+@shared_task(name="queries.tasks.adopt")
+def adopt() -> None:
+    """Look at every application that has a driver on this host: a worker has come up."""
+    service.wake_all(now=timezone.now())
+
+
+@shared_task(name="queries.tasks.prune")
+def prune() -> None:
+    """Remove the folders of old drivers."""
+    service.prune_folders(launcher=launcher())
