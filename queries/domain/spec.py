@@ -6,7 +6,18 @@ against sinks, allowed configuration keys…) is said by `validation.py`, field 
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+
+def _as_text(value: Any) -> Any:
+    """Write numbers and truth values as Spark's options want them: `20` as "20"."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+#: A value of an option, of configuration or of the environment: always text for Spark.
+Text = Annotated[str, BeforeValidator(_as_text)]
 
 
 class _Frozen(BaseModel):
@@ -25,7 +36,7 @@ class Source(_Frozen):
 
     name: str
     format: str
-    options: dict[str, str] = Field(default_factory=dict)
+    options: dict[str, Text] = Field(default_factory=dict)
     ddl_schema: str = Field(default="", alias="schema")  # DDL; empty where the format has its own
     watermark: Watermark | None = None
 
@@ -37,7 +48,7 @@ class Table(_Frozen):
 
     name: str
     format: str
-    options: dict[str, str] = Field(default_factory=dict)
+    options: dict[str, Text] = Field(default_factory=dict)
     ddl_schema: str = Field(default="", alias="schema")
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -47,7 +58,7 @@ class Sink(_Frozen):
     """Where the rows go: `writeStream.format(...)`."""
 
     format: str
-    options: dict[str, str] = Field(default_factory=dict)
+    options: dict[str, Text] = Field(default_factory=dict)
     output_mode: Literal["append", "update", "complete"] = "append"
     partition_by: tuple[str, ...] = ()
 
@@ -94,10 +105,11 @@ ENDING_TRIGGERS = frozenset({"once", "available_now"})
 
 
 class _QueryBase(_Frozen):
+    description: str = Field(default="", max_length=2000)  # what it is for, shown on its page
     sink: Sink | None = None
     trigger: Trigger = Field(default_factory=ProcessingTime)
     pool: str = ""  # scheduler pool of the application; empty: Spark's default pool
-    conf: dict[str, str] = Field(default_factory=dict)  # session SQL configuration, allowlisted
+    conf: dict[str, Text] = Field(default_factory=dict)  # session SQL configuration, allowlisted
 
 
 class SqlQuery(_QueryBase):
@@ -134,10 +146,11 @@ class RestartPolicy(_Frozen):
 class ApplicationSpec(_Frozen):
     """One Spark driver process: what it runs on and with."""
 
+    description: str = Field(default="", max_length=2000)  # what it is for, shown on its page
     master: str = "local[2]"
     memory: str = "1g"  # spark.driver.memory
-    conf: dict[str, str] = Field(default_factory=dict)  # allowlisted Spark configuration
-    env: dict[str, str] = Field(default_factory=dict)  # values may be "env:NAME" or "file:NAME"
+    conf: dict[str, Text] = Field(default_factory=dict)  # allowlisted Spark configuration
+    env: dict[str, Text] = Field(default_factory=dict)  # values may be "env:NAME" or "file:NAME"
     python_path: tuple[str, ...] = ()  # absolute code roots under an allowed root
     connectors: tuple[str, ...] = ()
     scheduler_mode: Literal["FIFO", "FAIR"] = "FAIR"

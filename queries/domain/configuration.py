@@ -1,0 +1,226 @@
+"""Which Spark configuration and environment a definition may set: what is listed, no more.
+
+Headgate launches, watches and stops the driver through its configuration, so a key that
+loads classes, moves directories or changes what Headgate sets itself would take supervision
+out of its hands. What tunes a query is open.
+"""
+
+import re
+from collections.abc import Mapping
+
+from queries.domain.errors import Problem
+from queries.domain.masking import is_reference, is_secret_name, mask_text
+
+#: Spark configuration that an application may set, whole names as regular expressions.
+_APPLICATION = re.compile(
+    "|".join(
+        (
+            r"spark\.sql\..+",
+            r"spark\.hadoop\..+",
+            r"spark\.kafka\..+",
+            r"spark\.scheduler\.listenerbus\.eventqueue\."
+            r"(capacity|(streams|shared|appStatus|eventLog|executorManagement)\.capacity)",
+            r"spark\.scheduler\.(minRegisteredResourcesRatio|maxRegisteredResourcesWaitingTime)",
+            r"spark\.default\.parallelism",
+            r"spark\.cores\.max",
+            r"spark\.driver\.(maxResultSize|memoryOverhead|memoryOverheadFactor|cores)",
+            r"spark\.executor\.(cores|memory|memoryOverhead|memoryOverheadFactor|instances"
+            r"|heartbeatInterval|pyspark\.memory)",
+            r"spark\.(dynamicAllocation|network|rpc|locality|speculation|excludeOnFailure|reducer"
+            r"|memory|broadcast|cleaner|stage|storage|rdd|buffer|io\.compression)(\..+)?",
+            r"spark\.shuffle\.(?!manager$|sort\.io\.plugin|service\.).+",
+            r"spark\.task\.(cpus|maxFailures|reaper\..+)",
+            r"spark\.python\.(worker|profile|authenticate|task)\..+",
+            r"spark\.serializer",
+            r"spark\.kryoserializer\.buffer(\.max)?",
+            r"spark\.log\.level",
+            r"spark\.eventLog\.(enabled|dir|compress|rolling\..+)",
+            r"spark\.metrics\.namespace",
+            r"spark\.ui\.(retained\w+|dagGraph\.\w+|timeline\..+)",
+            r"spark\.checkpoint\.compress",
+            r"spark\.files\.(maxPartitionBytes|openCostInBytes|ignore\w+Files)",
+        )
+    )
+)
+#: Within what is open above: what loads classes, and what Headgate sets itself.
+_RESERVED: tuple[tuple[str, str], ...] = (
+    (r"spark\.master", "Set the application's master."),
+    (r"spark\.driver\.memory", "Set the application's memory."),
+    (r"spark\.app\.name|spark\.app\.id", "Spark shows the application's name."),
+    (r"spark\.scheduler\.(mode|allocation\.file|pool)", "Set scheduler mode and pools."),
+    (r"spark\.jars(\..+)?|spark\.files|spark\.archives", "Name a connector instead."),
+    (r"spark\.submit\.pyFiles", "Set the application's Python path."),
+    (r"spark\.(driver|executor)\.extra\w+|spark\.\w+\.defaultJavaOptions", ""),
+    (r"spark\.plugins(\..+)?|spark\.extraListeners", "Set the application's listeners."),
+    (r"spark\.sql\.(extensions(\..+)?|queryExecutionListeners|cache\.serializer)", ""),
+    (r"spark\.sql\.streaming\.streamingQueryListeners", "Set the application's listeners."),
+    (r"spark\.sql\.streaming\.checkpointLocation", "Set the query's checkpoint."),
+    (
+        r"spark\.sql\.streaming\.(stopTimeout|stopActiveRunOnRestart|numRecentProgressUpdates)",
+        "Headgate sets it, for stops and repairs depend on it.",
+    ),
+    (r"spark\.sql\.catalogImplementation|spark\.sql\.hive\.metastore\.jars.*", ""),
+    (r"spark\.hadoop\.(hadoop\.tmp\.dir|fs\.\w+\.impl\.disable\.cache)", ""),
+    (r"spark\.(local\.dir|driver\.(host|port|bindAddress)|ui\.(port|enabled|killEnabled))", ""),
+    (r"spark\.pyspark\..+|spark\.python\.daemon\.module|spark\.python\.worker\.module", ""),
+    (r"spark\.redaction\..+|spark\.ui\.filters|spark\.authenticate.*", ""),
+)
+_WHY_RESERVED = "Headgate keeps it for itself."
+#: SQL configuration that Spark fixes when the session is made (`RuntimeConfig.isModifiable`).
+_STATIC_SQL = re.compile(
+    r"spark\.sql\.(warehouse\.dir|event\.truncate\.length|globalTempDatabase|debug"
+    r"|metadataCacheTTLSeconds|reflect\.allowList|hive\..+|catalog\.spark_catalog\.defaultDatabase"
+    r"|sources\.disabledJdbcConnProviderList|streaming\.ui\..+|ui\.retainedExecutions"
+    r"|filesourceTableRelationCacheSize|codegen\.cache\.maxEntries|codegen\.comments)"
+)
+_ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+#: Variables that steer Python, the JVM, Spark, the loader or Headgate itself.
+_ENVIRONMENT_RESERVED = re.compile(
+    r"PATH|HOME|PWD|SHELL|USER|LOGNAME|TMPDIR|LD_.+|DYLD_.+|PYTHON.*|PYSPARK_.+|SPARK_.+|JAVA_.+"
+    r"|_JAVA_OPTIONS|JDK_JAVA_OPTIONS|CLASSPATH|HADOOP_.+|YARN_.+|HEADGATE_.+|DJANGO_.+"
+    r"|SECRET_KEY|DATABASE_URL|REDIS_URL|CELERY_.+|VIRTUAL_ENV",
+    re.IGNORECASE,
+)
+#: Options that Headgate sets on reader or writer itself.
+_RESERVED_OPTIONS = {
+    "checkpointlocation": "Set the query's checkpoint.",
+    "queryname": "Spark shows the query's name.",
+}
+#: A key whose last word is one of these tells about a secret and is none itself.
+_ABOUT_A_SECRET = re.compile(
+    r"(?:[._-]|(?<=[a-z])(?=[A-Z]))(column|field|name|path|location|type|class|url|uri|endpoint"
+    r"|provider|mode|enabled|mechanism|interval|seconds|ms|count|limit)$",
+    re.IGNORECASE,
+)
+
+
+def application_conf_problems(conf: Mapping[str, str]) -> list[Problem]:
+    """Return what an application's Spark configuration may not hold."""
+    problems = [found for key, value in conf.items() if (found := _conf_problem(key, value))]
+    return problems + secret_problems("conf", conf)
+
+
+def query_conf_problems(conf: Mapping[str, str]) -> list[Problem]:
+    """Return what a query's session configuration may not hold: it is SQL's, and changeable."""
+    problems = []
+    for key, value in conf.items():
+        if not key.startswith("spark.sql."):
+            problems.append(
+                Problem(
+                    f"conf.{key}",
+                    value,
+                    "is not of a query's session.",
+                    "A query sets spark.sql.… only; the rest belongs to the application.",
+                )
+            )
+        elif _STATIC_SQL.fullmatch(key):
+            problems.append(
+                Problem(
+                    f"conf.{key}",
+                    value,
+                    "is fixed when the driver starts.",
+                    "Set it in the application's configuration.",
+                )
+            )
+        elif found := _conf_problem(key, value):
+            problems.append(found)
+    return problems + secret_problems("conf", conf)
+
+
+def environment_problems(env: Mapping[str, str], *, allowed: tuple[str, ...]) -> list[Problem]:
+    """Return what an application's environment may not hold.
+
+    `allowed` are the names that "env:NAME" may resolve on the driver's host.
+    """
+    problems = []
+    for name, value in env.items():
+        field = f"env.{name}"
+        if not _ENVIRONMENT_NAME.fullmatch(name):
+            problems.append(
+                Problem(field, value, "is no name of a variable.", "Use letters, digits and _.")
+            )
+        elif _ENVIRONMENT_RESERVED.fullmatch(name):
+            problems.append(
+                Problem(
+                    field,
+                    value,
+                    "steers Python, Java, Spark or Headgate and cannot be set here.",
+                    "Choose a name of your own.",
+                )
+            )
+        if "\0" in value:
+            problems.append(Problem(field, "", "holds a zero byte.", "Remove it."))
+    return problems + secret_problems("env", env) + reference_problems("env", env, allowed=allowed)
+
+
+def option_problems(field: str, options: Mapping[str, str]) -> list[Problem]:
+    """Return what the options of a source, table or sink may not hold."""
+    problems = [
+        Problem(f"{field}.{key}", value, "is set by Headgate.", _RESERVED_OPTIONS[key.lower()])
+        for key, value in options.items()
+        if key.lower() in _RESERVED_OPTIONS
+    ]
+    return problems + secret_problems(field, options)
+
+
+def secret_problems(field: str, values: Mapping[str, object]) -> list[Problem]:
+    """Return a problem for each secret that is written out instead of named."""
+    problems = []
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            problems += secret_problems(f"{field}.{key}", value)
+        elif isinstance(value, str) and _written_out(key, value):
+            problems.append(
+                Problem(
+                    f"{field}.{key}",
+                    "••••••",
+                    "looks like a secret that is written out.",
+                    'Name it instead: "env:NAME" for a variable of the drivers\' host, '
+                    '"file:NAME" for a file in the secrets folder.',
+                )
+            )
+    return problems
+
+
+def reference_problems(
+    field: str, values: Mapping[str, object], *, allowed: tuple[str, ...]
+) -> list[Problem]:
+    """Return a problem for each "env:NAME" that the drivers' host will not resolve."""
+    return [
+        Problem(
+            f"{field}.{key}",
+            value,
+            "is not among the variables that definitions may name.",
+            f"Add {value.removeprefix('env:')} to HEADGATE_SECRET_ENV, or put the secret in a "
+            'file of the secrets folder and write "file:NAME".',
+        )
+        for key, value in values.items()
+        if isinstance(value, str)
+        and value.startswith("env:")
+        and is_reference(value)
+        and value.removeprefix("env:") not in allowed
+    ]
+
+
+def _written_out(key: str, value: str) -> bool:
+    if not value or is_reference(value):
+        return False
+    named = is_secret_name(key) and not _ABOUT_A_SECRET.search(key)
+    return named or mask_text(value) != value
+
+
+def _conf_problem(key: str, value: str) -> Problem | None:
+    field = f"conf.{key}"
+    if re.search(r"[\x00-\x1f]", f"{key}{value}"):
+        return Problem(field, "", "holds a control character.", "Remove it.")
+    for pattern, way_out in _RESERVED:
+        if re.fullmatch(pattern, key):
+            return Problem(field, value, "cannot be set here.", way_out or _WHY_RESERVED)
+    if not _APPLICATION.fullmatch(key):
+        return Problem(
+            field,
+            value,
+            "is not among the configuration that a definition may set.",
+            "Open are spark.sql.…, spark.hadoop.…, memory, shuffle, network and executor settings.",
+        )
+    return None

@@ -1,0 +1,57 @@
+"""Read a DDL schema ("id BIGINT, name STRING") far enough to name a typing error.
+
+Spark has the last word; only what cannot be right is refused here.
+"""
+
+import re
+
+_TYPES = frozenset(
+    {"string", "char", "varchar", "boolean", "byte", "tinyint", "short", "smallint", "int"}
+    | {"integer", "long", "bigint", "float", "real", "double", "decimal", "dec", "numeric"}
+    | {"date", "timestamp", "timestamp_ntz", "timestamp_ltz", "time", "binary", "array", "map"}
+    | {"struct", "interval", "variant", "void", "null", "geometry", "geography"}
+)
+_COLUMN = re.compile(r"\s*(`(?:[^`]|``)+`|[^\s:`,<>()]+)(?:\s*:\s*|\s+)([A-Za-z_]+)(.*)", re.DOTALL)
+
+
+class NotASchema(ValueError):
+    """The text is no DDL schema; the message is a sentence without the field."""
+
+
+def columns(ddl: str) -> dict[str, str]:
+    """Return each column's name -> type in lower case; raise `NotASchema` with the reason."""
+    found: dict[str, str] = {}
+    for part in _split(ddl):
+        column = _COLUMN.fullmatch(part)
+        if not column:
+            raise NotASchema(f"has no name and type in {part.strip()!r}.")
+        name, kind = column[1].strip("`"), column[2].lower()
+        if kind not in _TYPES:
+            raise NotASchema(f"gives column {name} the type {column[2]}, which Spark has not.")
+        if name.lower() in {known.lower() for known in found}:
+            raise NotASchema(f"names column {name} twice.")
+        found[name] = kind
+    return found
+
+
+def _split(ddl: str) -> list[str]:
+    """Return the parts between commas that stand outside of brackets and quotes."""
+    parts, depth, quote = [""], 0, ""
+    for character in ddl:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "`'\"":
+            quote = character
+        elif character in "<(":
+            depth += 1
+        elif character in ">)":
+            depth -= 1
+        if depth < 0:
+            break
+        if character == "," and depth == 0 and not quote:
+            parts.append("")
+        else:
+            parts[-1] += character
+    if depth or quote:
+        raise NotASchema("has brackets or quotes that do not close.")
+    return parts

@@ -1,0 +1,90 @@
+"""Where checkpoints lie: one canonical form, so that equal and nested locations are seen.
+
+Two queries on one checkpoint execute the same batches twice, and one checkpoint inside
+another mixes their files; both are refused before anything starts.
+"""
+
+import re
+from collections.abc import Mapping
+
+from queries.domain.errors import Problem
+
+_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(.*)", re.DOTALL)
+_GLOB = re.compile(r"[*?\[\]{}\x00-\x1f\\]")
+
+
+class NotALocation(ValueError):
+    """The text names no place that a checkpoint can lie in; the message is a sentence."""
+
+
+def canonical(text: str) -> str:
+    """Return a location as "scheme://authority/path" without "." parts or a last slash.
+
+    A plain absolute path is of scheme file. Symbolic links are the caller's to resolve.
+    Raises `NotALocation` for relative paths, "..", wildcards and the root itself.
+    """
+    text = text.strip()
+    if _GLOB.search(text):
+        raise NotALocation("holds a wildcard or a control character.")
+    found = _SCHEME.fullmatch(text)
+    scheme, rest = (found[1].lower(), found[2]) if found else ("file", text)
+    authority = ""
+    if rest.startswith("//"):
+        authority, _, rest = rest[2:].partition("/")
+        rest = f"/{rest}"
+    if not rest.startswith("/"):
+        raise NotALocation("is not absolute.")
+    if scheme == "file":
+        if authority not in ("", "localhost"):
+            raise NotALocation(f"names the host {authority}; a file is on the driver's own host.")
+        authority = ""
+    elif not authority:
+        raise NotALocation(f"names no bucket or host after {scheme}://.")
+    parts = [part for part in rest.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        raise NotALocation('holds "..".')
+    if not parts:
+        raise NotALocation("is the root of a file system.")
+    return f"{scheme}://{authority}/{'/'.join(parts)}"
+
+
+def local_path(location: str) -> str | None:
+    """Return the path of a canonical location on the local file system, else None."""
+    return location.removeprefix("file://") if location.startswith("file:///") else None
+
+
+def overlaps(one: str, other: str) -> bool:
+    """Return whether two canonical locations are the same, or one lies in the other."""
+    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
+
+
+def checkpoint_problem(location: str, held: Mapping[str, str]) -> Problem | None:
+    """Return why a canonical location cannot be had; `held` maps location -> holding query."""
+    for other, holder in sorted(held.items()):
+        if not overlaps(location, other):
+            continue
+        if location == other:
+            relation = f"is the checkpoint of query {holder}."
+        elif location.startswith(other):
+            relation = f"lies inside {other}, the checkpoint of query {holder}."
+        else:
+            relation = f"holds {other}, the checkpoint of query {holder}."
+        return Problem("checkpoint", location, relation, "Choose a folder of its own.")
+    return None
+
+
+def path_problem(field: str, text: str) -> Problem | None:
+    """Return what is wrong with a path that a source reads or a sink writes, or None.
+
+    Wildcards are fine in what is read; relative paths and ".." are not, for the driver's
+    working directory is no place that anyone chose.
+    """
+    found = _SCHEME.fullmatch(text.strip())
+    rest = found[2] if found else text.strip()
+    if not rest.startswith("/"):
+        return Problem(
+            field, text, "is not absolute.", "Begin it with / or a scheme such as s3a://bucket/."
+        )
+    if ".." in rest.split("/"):
+        return Problem(field, text, 'holds "..".', "Write the path without it.")
+    return None

@@ -1,0 +1,187 @@
+"""What can be said for certain of a SQL text before Spark sees it.
+
+sqlglot reads most of Spark's SQL, not all of it: what it cannot read is left to Spark, which
+has its own message. Only findings that Spark would surely share are refused here.
+"""
+
+from collections.abc import Iterator
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from queries.domain.errors import Problem
+from queries.domain.spec import SqlQuery
+
+_MODE_FIELD = "sink.output_mode"
+
+
+def sql_problems(spec: SqlQuery) -> list[Problem]:
+    """Return what is certainly wrong with a query's text and its sink's output mode."""
+    if not spec.sql.strip():
+        return [Problem("sql", "", "is empty.", "Write a SELECT over the sources.")]
+    try:
+        statements = [each for each in sqlglot.parse(spec.sql, dialect="spark") if each]
+    except SqlglotError:
+        return []
+    if len(statements) > 1:
+        return [Problem("sql", spec.sql[:200], "holds several statements.", "Write one SELECT.")]
+    if not statements or isinstance(statements[0], exp.Command):
+        return []  # sqlglot takes what it cannot read for a command: Spark is to judge
+    statement = statements[0]
+    if not isinstance(statement, exp.Query):
+        return [
+            Problem(
+                "sql",
+                spec.sql[:200],
+                f"is a {statement.key.upper()}, not a query.",
+                "Write a SELECT; the sink writes its rows.",
+            )
+        ]
+    text = _Text(spec, statement)
+    return text.unknown_names() or [*text.output_mode_problems(), *text.trigger_problems()]
+
+
+class _Text:
+    """A parsed text beside the names it may use."""
+
+    def __init__(self, spec: SqlQuery, statement: exp.Query) -> None:
+        self.spec = spec
+        self.statement = statement
+        self.streams = {source.name.lower() for source in spec.sources}
+        self.statics = {table.name.lower() for table in spec.tables}
+        self.ctes = {cte.alias_or_name.lower(): cte.this for cte in statement.find_all(exp.CTE)}
+        self.opaque = statement.find(exp.Anonymous) is not None  # may be an aggregate, or not
+
+    def unknown_names(self) -> list[Problem]:
+        """Return the tables that no source, table or WITH gives."""
+        if any("catalog" in key or "hive" in key for key in self.spec.conf):
+            return []
+        known = self.streams | self.statics | set(self.ctes)
+        used = {
+            table.name.lower(): table.name
+            for table in self.statement.find_all(exp.Table)
+            if table.name and not table.db and isinstance(table.this, exp.Identifier)
+        }
+        problems = [
+            Problem(
+                "sql",
+                name,
+                f"reads {name}, which is neither a source nor a table of this query.",
+                f"It has {', '.join(sorted(self.streams | self.statics)) or 'none'}.",
+            )
+            for lower, name in used.items()
+            if lower not in known
+        ]
+        if not problems and used and not self.streams & set(used):
+            problems.append(
+                Problem("sql", "", "reads no streaming source.", "Select from one of the sources.")
+            )
+        return problems
+
+    def output_mode_problems(self) -> list[Problem]:
+        """Return how the sink's output mode contradicts the text."""
+        sink = self.spec.sink
+        if sink is None:
+            return []
+        aggregates = any(self._streaming_aggregates())
+        mode = sink.output_mode
+        watermarked = "watermark" in self.spec.sql.lower() or any(
+            source.watermark for source in self.spec.sources
+        )
+        if mode == "append" and aggregates and not watermarked:
+            return [
+                Problem(
+                    _MODE_FIELD,
+                    mode,
+                    "cannot be used for an aggregation without a watermark: "
+                    "no group would ever be final.",
+                    "Give a source a watermark and group by it, or use update or complete.",
+                )
+            ]
+        if mode == "complete" and not self._any_aggregate() and not self.opaque:
+            return [
+                Problem(
+                    _MODE_FIELD,
+                    mode,
+                    "needs an aggregation, and the text has none.",
+                    "Use append.",
+                )
+            ]
+        if isinstance(self.statement, exp.Select) and self._sorts() and mode != "complete":
+            return [
+                Problem(
+                    "sql",
+                    "ORDER BY",
+                    f"a stream in {mode} mode cannot be sorted.",
+                    "Remove ORDER BY, or aggregate and use output mode complete.",
+                )
+            ]
+        return []
+
+    def trigger_problems(self) -> list[Problem]:
+        """Return how the trigger contradicts the text."""
+        aggregates = any(self._streaming_aggregates())
+        if self.spec.trigger.kind == "continuous" and aggregates:
+            return [
+                Problem(
+                    "trigger.kind",
+                    "continuous",
+                    "cannot aggregate: it knows selections and projections only.",
+                    "Use a processing-time trigger.",
+                )
+            ]
+        options = self.spec.sink.options if self.spec.sink else {}
+        lowered = {key.lower(): value.lower() for key, value in options.items()}
+        if aggregates and lowered.get("asyncprogresstrackingenabled") == "true":
+            return [
+                Problem(
+                    "sink.options.asyncProgressTrackingEnabled",
+                    "true",
+                    "does not go with a stateful query.",
+                    "Remove it.",
+                )
+            ]
+        return []
+
+    def _sorts(self) -> bool:
+        return self.statement.args.get("order") is not None
+
+    def _any_aggregate(self) -> bool:
+        return any(
+            _aggregates(select) or select.args.get("distinct")
+            for select in self.statement.find_all(exp.Select)
+        )
+
+    def _streaming_aggregates(self) -> Iterator[exp.Select]:
+        """Yield the SELECTs that aggregate over rows of a stream."""
+        for select in self.statement.find_all(exp.Select):
+            if _aggregates(select) and self._streams(select, frozenset()):
+                yield select
+
+    def _streams(self, query: exp.Expression, seen: frozenset[str]) -> bool:
+        """Return whether rows of a stream reach `query` through its FROM and JOINs."""
+        if isinstance(query, exp.SetOperation):
+            return self._streams(query.left, seen) or self._streams(query.right, seen)
+        if isinstance(query, exp.Subquery):
+            return self._streams(query.this, seen)
+        if isinstance(query, exp.Table):
+            name = query.name.lower()
+            if name in self.ctes and name not in seen:
+                return self._streams(self.ctes[name], seen | {name})
+            return not query.db and name in self.streams
+        source = query.args.get("from_") or query.args.get("from")
+        inputs = [source.this] if source is not None else []
+        inputs += [join.this for join in query.args.get("joins") or []]
+        return any(self._streams(each, seen) for each in inputs)
+
+
+def _aggregates(select: exp.Select) -> bool:
+    """Return whether this SELECT itself, not one inside it, groups or aggregates."""
+    if select.args.get("group") is not None:
+        return True
+    return any(
+        isinstance(node, exp.AggFunc) and not node.find_ancestor(exp.Window)
+        for projection in select.expressions
+        for node in projection.walk(prune=lambda inner: isinstance(inner, exp.Query))
+    )

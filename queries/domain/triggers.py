@@ -1,0 +1,200 @@
+"""Triggers: how long an interval is, and which trigger goes with which source and sink.
+
+The limits are Spark 4.3's, checked when a definition is saved, because Spark itself tells
+most of them only after a driver has been started for the query.
+"""
+
+import re
+
+from queries.domain.errors import Problem
+from queries.domain.spec import (
+    AvailableNow,
+    Continuous,
+    Once,
+    ProcessingTime,
+    PythonQuery,
+    RealTime,
+    Sink,
+    SqlQuery,
+)
+
+#: Real-time mode's shortest batch (Spark: INVALID_STREAMING_REAL_TIME_MODE_TRIGGER_INTERVAL).
+REAL_TIME_MIN_MS = 5000
+CONTINUOUS_SOURCES = frozenset({"kafka", "rate"})
+CONTINUOUS_SINKS = frozenset({"kafka", "console", "memory", "noop"})
+REAL_TIME_SOURCES = frozenset({"kafka"})
+REAL_TIME_SINKS = frozenset({"kafka", "console", "memory"})
+#: Sinks that Spark lets through for async progress tracking.
+ASYNC_PROGRESS_SINKS = frozenset({"kafka", "console", "memory", "noop"})
+
+_UNITS_MS = {
+    "microsecond": 0.001,
+    "millisecond": 1,
+    "second": 1000,
+    "minute": 60_000,
+    "hour": 3_600_000,
+    "day": 86_400_000,
+    "week": 7 * 86_400_000,
+}
+_PART = re.compile(r"([+-]?\d+(?:\.\d+)?)\s+([a-z]+)", re.IGNORECASE)
+_INTERVAL = re.compile(rf"\s*(?:interval\s+)?(?:{_PART.pattern}\s*)+", re.IGNORECASE)
+
+
+def interval_ms(text: str) -> int | None:
+    """Return a Spark interval ("10 seconds", "1 minute 30 seconds") in ms, or None.
+
+    As Spark does, it refuses months and years, which have no fixed length, fractions of
+    anything but seconds, and negative lengths.
+    """
+    if not _INTERVAL.fullmatch(text):
+        return None
+    total = 0.0
+    for number, unit in _PART.findall(re.sub(r"(?i)^\s*interval\s", "", text)):
+        name = unit.lower().removesuffix("s")
+        if name not in _UNITS_MS or ("." in number and name != "second"):
+            return None  # Spark allows a fraction of seconds only
+        total += float(number) * _UNITS_MS[name]
+    return int(total) if total >= 0 else None
+
+
+def interval_problem(field: str, text: str, *, at_least_ms: int = 0) -> Problem | None:
+    """Return what is wrong with an interval, or None."""
+    length = interval_ms(text)
+    if length is None:
+        return Problem(
+            field, text, "is not an interval.", 'Write a number and a unit: "10 seconds".'
+        )
+    if length < at_least_ms:
+        least = f"{at_least_ms / 1000:g} seconds" if at_least_ms >= 1000 else f"{at_least_ms} ms"
+        return Problem(field, text, f"is shorter than {least}.", f"Give {least} or more.")
+    return None
+
+
+def trigger_problems(spec: SqlQuery | PythonQuery) -> list[Problem]:
+    """Return what is wrong with a query's trigger and what does not go with it."""
+    match spec.trigger:
+        case ProcessingTime(interval=text):
+            found = interval_problem("trigger.interval", text)
+            problems = [found] if found else []
+        case Once() | AvailableNow():
+            problems = []
+        case Continuous(interval=text):
+            found = interval_problem("trigger.interval", text, at_least_ms=1)
+            problems = ([found] if found else []) + _continuous(spec)
+        case RealTime(interval=text):
+            found = interval_problem("trigger.interval", text, at_least_ms=REAL_TIME_MIN_MS)
+            problems = ([found] if found else []) + _real_time(spec)
+    return problems + (_async_progress(spec, spec.sink) if spec.sink else [])
+
+
+def _limits(
+    spec: SqlQuery | PythonQuery,
+    what: str,
+    sources: frozenset[str],
+    sinks: frozenset[str],
+) -> list[Problem]:
+    problems = []
+    if isinstance(spec, SqlQuery):
+        for index, source in enumerate(spec.sources):
+            if source.format not in sources:
+                problems.append(
+                    Problem(
+                        f"sources.{index}.format",
+                        source.format,
+                        f"cannot be read by a {what} trigger.",
+                        f"Use {_either(sources)}, or a processing-time trigger.",
+                    )
+                )
+    if spec.sink and spec.sink.format not in sinks:
+        problems.append(
+            Problem(
+                "sink.format",
+                spec.sink.format,
+                f"cannot be written by a {what} trigger.",
+                f"Use {_either(sinks)}, or a processing-time trigger.",
+            )
+        )
+    return problems
+
+
+def _continuous(spec: SqlQuery | PythonQuery) -> list[Problem]:
+    problems = _limits(spec, "continuous", CONTINUOUS_SOURCES, CONTINUOUS_SINKS)
+    if spec.sink and spec.sink.output_mode == "complete":
+        problems.append(
+            Problem(
+                "sink.output_mode",
+                "complete",
+                "needs an aggregation, which continuous processing does not have.",
+                "Use append or update.",
+            )
+        )
+    return problems
+
+
+def _real_time(spec: SqlQuery | PythonQuery) -> list[Problem]:
+    problems = _limits(spec, "real-time", REAL_TIME_SOURCES, REAL_TIME_SINKS)
+    if spec.sink and spec.sink.output_mode != "update":
+        problems.append(
+            Problem(
+                "sink.output_mode",
+                spec.sink.output_mode,
+                "does not go with real-time mode.",
+                "Real-time mode knows update only.",
+            )
+        )
+    if isinstance(spec, SqlQuery):
+        problems += [
+            Problem(
+                f"sources.{index}.options.{key}",
+                value,
+                "does not go with real-time mode.",
+                "Remove it.",
+            )
+            for index, source in enumerate(spec.sources)
+            for key, value in source.options.items()
+            if key.lower() in ("maxoffsetspertrigger", "minoffsetspertrigger")
+        ]
+    return problems
+
+
+def _async_progress(spec: SqlQuery | PythonQuery, sink: Sink) -> list[Problem]:
+    options = {key.lower(): value for key, value in sink.options.items()}
+    enabled = options.get("asyncprogresstrackingenabled", "false")
+    field = "sink.options.asyncProgressTrackingEnabled"
+    if enabled.lower() != "true":
+        return []
+    problems = []
+    if sink.format not in ASYNC_PROGRESS_SINKS:
+        problems.append(
+            Problem(
+                field,
+                enabled,
+                f"does not go with a {sink.format} sink.",
+                f"Remove it, or use {_either(ASYNC_PROGRESS_SINKS)}.",
+            )
+        )
+    if isinstance(spec.trigger, Once | AvailableNow | Continuous):
+        problems.append(
+            Problem(
+                field,
+                enabled,
+                f"does not go with a {spec.trigger.kind} trigger.",
+                "Remove it, or use a processing-time trigger.",
+            )
+        )
+    every = options.get("asyncprogresstrackingcheckpointintervalms", "1000")
+    if isinstance(spec.trigger, RealTime) and every != "0":
+        problems.append(
+            Problem(
+                "sink.options.asyncProgressTrackingCheckpointIntervalMs",
+                every,
+                "must be 0 in real-time mode.",
+                'Set it to "0".',
+            )
+        )
+    return problems
+
+
+def _either(names: frozenset[str]) -> str:
+    ordered = sorted(names)
+    return ordered[0] if len(ordered) == 1 else f"{', '.join(ordered[:-1])} or {ordered[-1]}"
