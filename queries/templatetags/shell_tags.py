@@ -37,7 +37,7 @@ def state(value: Any, title: str = "", small: bool = False) -> SafeString:
     if not word:
         return SafeString("")
     if not title:
-        title = Phase(word).description if word in Phase else VERDICT_WORDS.get(word, "")
+        title = Phase(word).description if word in set(Phase) else VERDICT_WORDS.get(word, "")
     return format_html(
         '<span class="state{}" data-tone="{}" title="{}">{}</span>',
         " state-small" if small else "",
@@ -61,6 +61,22 @@ def age(context: template.Context, when: datetime | None, suffix: str = "ago") -
         suffix,
         at.strftime("%Y-%m-%d %H:%M:%S UTC"),
         f"{text} {suffix}".strip() if text != "now" else text,
+    )
+
+
+@register.simple_tag(takes_context=True)
+def until(context: template.Context, when: datetime | None) -> SafeString:
+    """Draw a moment to come as the time left: "in 12 s", then "due"; it ticks by itself."""
+    if when is None:
+        return SafeString("")
+    at = when.astimezone(UTC)
+    now = context.get("now") or datetime.now(UTC)
+    left = (at - now).total_seconds()
+    return format_html(
+        '<time datetime="{}" data-until title="{}">{}</time>',
+        at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        at.strftime("%Y-%m-%d %H:%M:%S UTC"),
+        f"in {age_words(left)}" if left >= 1 else "due",
     )
 
 

@@ -4,8 +4,11 @@ from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.template.loader import render_to_string
+
 from controlplane.system import system_health
 from listeners import selectors as heard
+from queries.views.fragments import Changes, Drawn, fragments
 
 #: Losses older than this are history: the query's page keeps them, the banner lets them go.
 DROPS_SHOWN_FOR = timedelta(hours=1)
@@ -62,3 +65,9 @@ _MEANING = {
     "ours": "Missing batches are being repaired; each query's page counts them.",
     "outbox": "Make room where the drivers write, then look at each query's page.",
 }
+
+
+@fragments("system", hears=("system", "driver"))
+def draw_banner(key: str, changes: Changes, now: datetime) -> Drawn:
+    """Draw the banner."""
+    yield "system", render_to_string("shell/_banner.html", {"banner": banner(now), "now": now})

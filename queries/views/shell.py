@@ -112,7 +112,6 @@ def search(request: HttpRequest) -> HttpResponse:
     """Go to the query of exactly this name, else to the list of those that resemble it."""
     from django.utils import timezone
 
-
     text = request.GET.get("q", "").strip()
     if text and query_lines(now=timezone.now(), names=(text,), bars=0):
         return redirect("query", name=text)

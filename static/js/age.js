@@ -14,13 +14,19 @@
   const draw = (element) => {
     const at = Date.parse(element.getAttribute("datetime"));
     if (Number.isNaN(at)) return;
-    const text = words((Date.now() + skew - at) / 1000);
+    const passed = (Date.now() + skew - at) / 1000;
+    if (element.hasAttribute("data-until")) {
+      const left = passed > -1 ? "due" : `in ${words(-passed)}`;
+      if (element.textContent !== left) element.textContent = left;
+      return;
+    }
+    const text = words(passed);
     const suffix = element.dataset.suffix || "";
     const whole = text === "now" || !suffix ? text : `${text} ${suffix}`;
     if (element.textContent !== whole) element.textContent = whole;
   };
 
-  const tick = () => document.querySelectorAll("time[data-age]").forEach(draw);
+  const tick = () => document.querySelectorAll("time[data-age], time[data-until]").forEach(draw);
 
   window.headgate = Object.assign(window.headgate || {}, {
     ageWords: words,
