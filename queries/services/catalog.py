@@ -49,15 +49,18 @@ def revise_application(
         _refuse_archived(Application.objects.get(pk=application.pk))
         newest = application.revisions.order_by("-number")[0]
         _refuse_stale(newest.number, expected_revision)
-        form, problems = _application_form(unmask(spec, before=newest.spec))
-        if form is not None:
-            problems = problems + _orphaned_queries(application, form)
-        _refuse(problems)
-        if form is None or validation.as_json(form) == newest.spec:
+        form = _revised_application(application, unmask(spec, before=newest.spec))
+        if validation.as_json(form) == newest.spec:
             return newest
         revision = _add_application_revision(application, newest.number + 1, form, actor, now)
         changed(f"application:{application.pk}")
         return revision
+
+
+def check_application(*, application: Application, spec: dict[str, Any]) -> None:
+    """Validate a new form of an application without writing; raises `Invalid`."""
+    newest = application.revisions.order_by("-number")[0]
+    _revised_application(application, unmask(spec, before=newest.spec))
 
 
 def save_pool(
@@ -308,6 +311,14 @@ def _application_form(raw: dict[str, Any]) -> tuple[ApplicationSpec | None, list
     seen = surroundings.look(form)
     problems = validation.application_problems(form, surroundings=seen)
     return form, problems + surroundings.listener_problems(form)
+
+
+def _revised_application(application: Application, raw: dict[str, Any]) -> ApplicationSpec:
+    form, problems = _application_form(raw)
+    if form is not None:
+        problems = problems + _orphaned_queries(application, form)
+    _refuse(problems)
+    return form or ApplicationSpec()
 
 
 def _orphaned_queries(application: Application, form: ApplicationSpec) -> list[Problem]:
