@@ -304,7 +304,9 @@ def _conclude(plan: Plan) -> Decision:
     if plan.waits is not Reason.NONE:
         plan.wakes.append(plan.now + WATCHFUL)
     if plan.driver_open or plan.lost:
-        calm = plan.state is DriverState.LIVE and all(_calm(work) for work in plan.queries)
+        acts = plan.action is not DriverAction.NOTHING
+        live = plan.state is DriverState.LIVE and not acts
+        calm = live and all(_calm(work) for work in plan.queries)
         plan.wakes.append(plan.now + (CALM if calm else WATCHFUL))
     settled = plan.obs.generation if _application_reached(plan) else plan.obs.reached_generation
     return Decision(

@@ -1,0 +1,160 @@
+"""A stage for stories: real rows, real decisions, drivers that move when the story says so."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from queries.domain.protocol import RunError
+from queries.domain.states import RunOutcome, StopMode
+from queries.launchers.in_memory import InMemoryLauncher
+from queries.models.applications import Application
+from queries.models.definitions import Checkpoint, Query
+from queries.models.drivers import Driver, Run
+from queries.models.history import Operation, Transition
+from queries.services import operations
+from queries.services.reconcile import due_applications, reconcile
+
+START = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)  # three in the morning
+
+DIVIDE = RunError(
+    error_class="DIVIDE_BY_ZERO",
+    type_name="org.apache.spark.SparkArithmeticException",
+    root_cause="[DIVIDE_BY_ZERO] Division by zero. Use `try_divide` to tolerate divisor being 0.",
+    message="[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012",
+)
+BROKEN_PIPE = RunError("", "java.net.ConnectException", "Connection refused", "Connection refused")
+NO_SUCH_SOURCE = RunError(
+    "DATA_SOURCE_NOT_FOUND",
+    "org.apache.spark.SparkClassNotFoundException",
+    "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: kafka.",
+    "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: kafka.",
+)
+
+
+class Stage:
+    """One installation with a clock of its own."""
+
+    def __init__(self, *, obliging: bool = False) -> None:
+        self.now = START
+        self.launcher = InMemoryLauncher(clock=lambda: self.now, obliging=obliging)
+
+    def application(self, name: str, **spec: Any) -> Application:
+        """Define an application."""
+        form = {"master": "local[2]", "memory": "1g", "conf": {}, **spec}
+        row = Application.objects.create(name=name, created_at=self.now)
+        revision = row.revisions.create(number=1, spec=form, author="ada", created_at=self.now)
+        row.target_revision = revision
+        row.save()
+        return row
+
+    def query(self, name: str, application: str = "", **spec: Any) -> Query:
+        """Define a query; in an application of its own unless one is named."""
+        owner = Application.objects.filter(name=application).first() if application else None
+        owner = owner or self.application(name)
+        row = Query.objects.create(name=name, application=owner, created_at=self.now)
+        form = {
+            "kind": "sql",
+            "sources": [{"name": "flights", "format": "rate"}],
+            "sql": "SELECT * FROM flights",
+            "sink": {"format": "noop"},
+            "trigger": {"kind": "processing_time", "interval": "5 seconds"},
+            **spec,
+        }
+        row.revisions.create(number=1, kind="sql", spec=form, author="ada", created_at=self.now)
+        Checkpoint.objects.create(
+            query=row, location=f"file:///checkpoints/{name}", created_at=self.now
+        )
+        return row
+
+    # --- acts of people ---------------------------------------------------------------
+
+    def start(self, name: str) -> Operation:
+        """Click start, and let supervision work."""
+        operation = operations.request_start(query=self.row(name), actor="olga", now=self.now)
+        self.settle()
+        return operation
+
+    def stop(self, name: str, mode: StopMode = StopMode.GRACEFUL) -> Operation:
+        """Click stop, and let supervision work."""
+        operation = operations.request_stop(
+            query=self.row(name), mode=mode, actor="olga", now=self.now
+        )
+        self.settle()
+        return operation
+
+    def restart(self, name: str) -> Operation:
+        """Click restart, and let supervision work."""
+        operation = operations.request_restart(query=self.row(name), actor="olga", now=self.now)
+        self.settle()
+        return operation
+
+    # --- time -------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Run the sweep as often as it takes at this instant."""
+        for _ in range(5):
+            due = due_applications(now=self.now)
+            if not due:
+                return
+            for application in due:
+                reconcile(application, launcher=self.launcher, now=self.now)
+
+    def look(self) -> None:
+        """Look at every application now, as a nudge would."""
+        Application.objects.update(reconcile_after=self.now)
+        self.settle()
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass, second by second, with the sweep at work."""
+        until = self.now + timedelta(seconds=seconds)
+        while self.now < until:
+            step = timedelta(seconds=1 if seconds <= 120 else 5)
+            self.now = min(self.now + step, until)
+            self.settle()
+
+    # --- what there is ----------------------------------------------------------------
+
+    def row(self, name: str) -> Query:
+        """Return the query as the database has it now."""
+        return Query.objects.select_related("application").get(name=name, archived_at=None)
+
+    def phase(self, name: str) -> str:
+        """Return the query's phase."""
+        return self.row(name).phase
+
+    def run(self, name: str) -> Run:
+        """Return the query's open run."""
+        return Run.objects.get(query__name=name, outcome=RunOutcome.OPEN)
+
+    def last_run(self, name: str) -> Run:
+        """Return the query's newest run, ended or not."""
+        return Run.objects.filter(query__name=name).order_by("-epoch")[0]
+
+    def driver(self, application: str) -> Driver:
+        """Return the application's newest driver."""
+        return Driver.objects.filter(application__name=application).order_by("-epoch")[0]
+
+    def ready(self, application: str) -> None:
+        """The driver's session comes up."""
+        self.launcher.ready(application)
+        self.look()
+
+    def commit(self, name: str) -> None:
+        """The query's run commits a batch."""
+        self.launcher.commit(self.run(name).pk)
+        self.look()
+
+    def fail(self, name: str, error: RunError, batch: int | None = None) -> None:
+        """The query's run fails."""
+        self.launcher.fail_run(self.run(name).pk, error, batch=batch)
+        self.look()
+
+    def up(self, name: str, application: str = "") -> None:
+        """Start a query and bring it to RUNNING."""
+        self.start(name)
+        self.ready(application or name)
+        self.commit(name)
+
+    def phases(self, name: str) -> list[str]:
+        """Return the phases the query went through, oldest first."""
+        rows = Transition.objects.filter(query__name=name, subject="phase").order_by("pk")
+        return [row.after for row in rows]

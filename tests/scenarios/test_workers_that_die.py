@@ -1,0 +1,60 @@
+"""A worker dies in the middle of a step: the next look finishes it, once."""
+
+import pytest
+
+from queries.domain.states import Phase
+from queries.launchers.in_memory import Crash
+from queries.models.drivers import Driver, Run
+from queries.services.reconcile import reconcile
+from tests.scenarios.stage import Stage
+
+
+@pytest.mark.parametrize("switch", ["crash_before", "crash_after"])
+def test_a_worker_that_dies_launching_leaves_one_driver(stage: Stage, switch: str) -> None:
+    stage.query("delays")
+    getattr(stage.launcher, switch).add("launch")
+    with pytest.raises(Crash):
+        stage.start("delays")
+    stage.wait(2)
+    stage.ready("delays")
+    stage.commit("delays")
+    assert stage.phase("delays") == Phase.RUNNING
+    assert (Driver.objects.count(), Run.objects.count()) == (1, 1)
+    assert len(stage.launcher.living()) == 1
+
+
+@pytest.mark.parametrize("switch", ["crash_before", "crash_after"])
+def test_a_worker_that_dies_assigning_loses_no_stop(stage: Stage, switch: str) -> None:
+    stage.application("flights")
+    stage.query("a", "flights")
+    stage.query("b", "flights")
+    stage.up("a", "flights")
+    stage.start("b")
+    stage.commit("b")
+    getattr(stage.launcher, switch).add("assign")
+    with pytest.raises(Crash):
+        stage.stop("a")
+    stage.wait(2)
+    assert stage.launcher.assignment("flights").queries[0].want == "DRAIN"
+    stage.launcher.end_run(stage.run("a").pk)
+    stage.look()
+    assert stage.phase("a") == Phase.STOPPED
+    assert stage.phase("b") == Phase.RUNNING
+
+
+def test_of_two_workers_on_one_application_one_wins(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.query("delays")
+    application = stage.row("delays").application
+    seen = stage.launcher.freeze_code
+
+    def another_comes_first(roots: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+        monkeypatch.setattr(stage.launcher, "freeze_code", seen)
+        assert reconcile(application.pk, launcher=stage.launcher, now=stage.now)
+        return seen(roots)
+
+    monkeypatch.setattr(stage.launcher, "freeze_code", another_comes_first)
+    stage.start("delays")
+    assert Driver.objects.count() == 1
+    assert len(stage.launcher.epochs("delays")) == 1
