@@ -1,6 +1,5 @@
 """The line of a query as list, header and REST body show it: one form for all three."""
 
-import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,6 +11,7 @@ from listeners import selectors as heard
 from listeners.selectors import BatchBar, Dropped, LatestLine
 from queries.domain.errors import Missing
 from queries.domain.states import Desired, Hold, Phase, RunOutcome, Verdict
+from queries.domain.triggers import interval_ms
 from queries.models.applications import ApplicationRevision, SchedulerPool
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Driver, Run
@@ -81,10 +81,12 @@ def query_lines(
     bars: int = 40,
     desired: str = "",
     after: str = "",
+    limit: int | None = None,
 ) -> list[QueryLine]:
     """Return the lines of living queries by name, in a constant number of database queries.
 
-    An empty filter lets everything through. `after` leaves out names up to and including it.
+    An empty filter lets everything through. `after` leaves out names up to and including it;
+    `limit` is how many lines are wanted at most, None for all.
     """
     rows = Query.objects.filter(archived_at__isnull=True).order_by("name")
     rows = rows.select_related("application", "target_revision")
@@ -100,17 +102,19 @@ def query_lines(
         rows = rows.filter(Q(name__icontains=search) | Q(application__name__icontains=search))
     if after:
         rows = rows.filter(name__gt=after)
+    if limit is not None and not pool and not verdicts:
+        rows = rows[:limit]  # the other two filters are known only once a line is there
     lines = _assemble(rows, now=now, bars=bars)
     if pool:
         lines = [line for line in lines if line.pool == pool]
     if verdicts:
         lines = [line for line in lines if line.health and line.health.verdict in verdicts]
-    return lines
+    return lines[:limit]
 
 
-def query_line(name: str, *, now: datetime) -> QueryLine:
+def query_line(name: str, *, now: datetime, bars: int = 40) -> QueryLine:
     """Return one living query's line; raise `Missing` where there is none of that name."""
-    lines = query_lines(now=now, names=(name,))
+    lines = query_lines(now=now, names=(name,), bars=bars)
     if not lines:
         raise Missing(
             f"There is no query named {name}.", way_out="Look at the list of queries for its name."
@@ -174,7 +178,7 @@ def _line(query: Query, facts: _Facts, *, now: datetime) -> QueryLine:
         running_revision=run.revision.number if run else None,
         in_sync=run is None or newest is None or run.revision_id == newest.pk,
         trigger=trigger,
-        interval_ms=interval_ms(trigger),
+        interval_ms=interval_of(trigger),
         pool=spec.get("pool", ""),
         checkpoint=facts.checkpoints.get(query.pk, ""),
         progress=progress_line(latest.progress) if latest and latest.progress else None,
@@ -226,31 +230,11 @@ def newest_runs(query_ids: list[int]) -> dict[int, Run]:
     return {row.query_id: row for row in rows}
 
 
-_UNITS_MS = {
-    "millisecond": 1,
-    "ms": 1,
-    "second": 1000,
-    "sec": 1000,
-    "s": 1000,
-    "minute": 60_000,
-    "min": 60_000,
-    "m": 60_000,
-    "hour": 3_600_000,
-    "h": 3_600_000,
-    "day": 86_400_000,
-    "d": 86_400_000,
-}
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
-
-
-def interval_ms(trigger: dict[str, Any]) -> int | None:
+def interval_of(trigger: dict[str, Any]) -> int | None:
     """Return a processing-time trigger's interval in milliseconds, None for other triggers."""
     if trigger.get("kind") != "processing_time":
         return None
-    total = 0.0
-    for amount, unit in _PART.findall(str(trigger.get("interval", "")).lower()):
-        total += float(amount) * _UNITS_MS.get(unit, _UNITS_MS.get(unit.rstrip("s"), 0))
-    return int(total)
+    return interval_ms(str(trigger.get("interval", "")))
 
 
 def progress_line(progress: dict[str, Any]) -> ProgressLine:

@@ -1,0 +1,91 @@
+"""What every address of the API shares: who may, in which form, and how errors look."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, ClassVar
+
+import rules
+from django.utils import timezone
+from knox.auth import TokenAuthentication
+from rest_framework.authentication import SessionAuthentication
+from rest_framework.exceptions import NotAcceptable
+from rest_framework.negotiation import DefaultContentNegotiation
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.serializers import Serializer
+from rest_framework.views import APIView
+
+from queries.api import errors
+from queries.api.schema import ProblemSchema
+from queries.domain.errors import Invalid, Problem
+from queries.roles import VIEW
+
+
+class HasRole(BasePermission):
+    """Let through who holds the permission that the view names for the method."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        """Return whether the user's role reaches; a stranger gets 401 or 403."""
+        assert isinstance(view, ApiView)
+        needed = view.permissions.get(request.method or "", VIEW)
+        return bool(request.user.is_authenticated and rules.has_perm(needed, request.user))
+
+
+class AnyForm(DefaultContentNegotiation):
+    """Answer in the first form there is where none is acceptable, rather than not at all."""
+
+    def select_renderer(self, request: Any, renderers: Any, format_suffix: Any = None) -> Any:
+        """Return (renderer, media type)."""
+        try:
+            return super().select_renderer(request, renderers, format_suffix)
+        except NotAcceptable:
+            return renderers[0], renderers[0].media_type
+
+
+class ApiView(APIView):
+    """A view whose `permissions` names for each method what it takes (VIEW where it is silent)."""
+
+    permissions: ClassVar[dict[str, str]] = {}
+    authentication_classes = (TokenAuthentication, SessionAuthentication)
+    permission_classes = (HasRole,)
+    content_negotiation_class = AnyForm
+    schema = ProblemSchema()
+
+    def get_exception_handler(self) -> Callable[..., Any]:
+        """Return the one table's handler."""
+        return errors.answer
+
+    def handle_exception(self, exc: Exception) -> Any:
+        """Answer any error as a problem, the unknown ones too."""
+        response = super().handle_exception(exc)
+        response.exception = True
+        return response
+
+    @property
+    def now(self) -> datetime:
+        """Return the time of the request, taken once."""
+        if not hasattr(self, "_now"):
+            self._now = timezone.now()
+        return self._now
+
+    @property
+    def actor(self) -> str:
+        """Return the name that acts are recorded under."""
+        return str(self.request.user.get_username())
+
+    def read(self, serializer: type[Serializer[Any]], data: Any) -> dict[str, Any]:
+        """Return the validated input; raise `Invalid` for faults and unknown fields."""
+        if not isinstance(data, dict):
+            raise errors.invalid("body", data, "is not a JSON object.")
+        form = serializer(data=data)
+        unknown = sorted(set(data) - set(form.fields) - set(getattr(serializer, "ignored", ())))
+        if unknown:
+            known = ", ".join(form.fields) or "none"
+            raise Invalid(
+                [
+                    Problem(name[:200], "", "is not a field of this.", f"Fields: {known}.")
+                    for name in unknown
+                ]
+            )
+        form.is_valid(raise_exception=True)
+        return dict(form.validated_data)

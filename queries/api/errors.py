@@ -1,0 +1,139 @@
+"""The one table from what can go wrong to HTTP: every error is an RFC 9457 problem.
+
+Our own errors and those of REST framework take the same form, so that a script needs one
+branch: `title` names the kind, `detail` says what is wrong here, `way_out` what to do, and
+`problems` lists the faults of an input field by field.
+"""
+
+import logging
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404
+from rest_framework import exceptions, status
+from rest_framework.response import Response
+from rest_framework.views import set_rollback
+
+from queries.domain.errors import (
+    Conflict,
+    Forbidden,
+    HeadgateError,
+    Invalid,
+    Missing,
+    NotAllowed,
+    Problem,
+    StaleRevision,
+    Unavailable,
+)
+
+logger = logging.getLogger(__name__)
+
+PROBLEM_JSON = "application/problem+json"
+_NOT_NAMED = "This address does not exist. Addresses end with a slash."
+
+#: Error -> status and title; the most derived class that matches wins.
+TABLE: dict[type[HeadgateError], tuple[int, str]] = {
+    Invalid: (status.HTTP_422_UNPROCESSABLE_ENTITY, "The definition has problems"),
+    Forbidden: (status.HTTP_403_FORBIDDEN, "Your role does not allow this"),
+    NotAllowed: (status.HTTP_409_CONFLICT, "Not possible in the present state"),
+    StaleRevision: (status.HTTP_412_PRECONDITION_FAILED, "The definition has changed"),
+    Conflict: (status.HTTP_409_CONFLICT, "Somebody else holds or has changed this"),
+    Missing: (status.HTTP_404_NOT_FOUND, "There is no such thing"),
+    Unavailable: (status.HTTP_503_SERVICE_UNAVAILABLE, "A part of the system does not answer"),
+    HeadgateError: (status.HTTP_400_BAD_REQUEST, "This cannot be done"),
+}
+
+#: REST framework's own errors by status: code, title, way out.
+_HTTP: dict[int, tuple[str, str, str]] = {
+    400: ("malformed", "The request cannot be read", "Send well-formed JSON."),
+    401: ("unauthenticated", "Who are you?", "Send “Authorization: Token …”, or sign in."),
+    403: ("forbidden", "Your role does not allow this", "Ask an admin for the role it takes."),
+    404: ("missing", "There is no such thing", ""),
+    405: ("method-not-allowed", "The address does not know this method", ""),
+    406: ("not-acceptable", "The answer cannot be had in that form", "Accept application/json."),
+    415: ("unsupported-media-type", "The body has the wrong form", "Send application/json."),
+    428: ("precondition-required", "If-Match is required", ""),
+    429: ("too-many-requests", "Too many requests", "Wait as Retry-After says."),
+}
+
+
+class PreconditionRequired(exceptions.APIException):
+    """A put without If-Match would overwrite what it has not read."""
+
+    status_code = status.HTTP_428_PRECONDITION_REQUIRED
+    default_detail = "Send If-Match with the ETag that a get of this address returned."
+    default_code = "precondition-required"
+
+
+def invalid(field: str, value: Any, message: str, way_out: str = "") -> Invalid:
+    """Return the error for one field or query parameter of a request."""
+    return Invalid([Problem(field, str(value)[:200], message, way_out)])
+
+
+def problem_of(error: HeadgateError) -> dict[str, Any]:
+    """Return the problem of one of our errors."""
+    code, title = next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
+    if isinstance(error, Invalid):
+        count = len(error.problems)
+        faults = "one fault" if count == 1 else f"{count} faults"
+        body = _problem(code, error.code, title, f"{faults}, see “problems”.".capitalize(), "")
+        body["problems"] = [
+            {"field": p.field, "value": p.value, "message": p.message, "way_out": p.way_out}
+            for p in error.problems
+        ]
+        return body
+    return _problem(code, error.code, title, error.message, error.way_out)
+
+
+def answer(error: Exception, context: dict[str, Any]) -> Response | None:
+    """Answer an error that a view raised; None lets an unknown one become a 500 problem."""
+    if isinstance(error, HeadgateError):
+        set_rollback()
+        return _response(problem_of(error))
+    if isinstance(error, Http404):
+        error = exceptions.NotFound(str(error) or _NOT_NAMED)
+    elif isinstance(error, PermissionDenied):
+        error = exceptions.PermissionDenied()
+    if not isinstance(error, exceptions.APIException):
+        logger.exception("the API could not answer")
+        set_rollback()
+        detail = "This is a fault of ours; the web process's log has the details."
+        return _response(_problem(500, "internal", "Internal error", detail, ""))
+    set_rollback()
+    code, title, way_out = _HTTP.get(error.status_code, ("error", "This cannot be done", ""))
+    if isinstance(error, exceptions.ValidationError):
+        return _response(problem_of(Invalid(list(_problems(error.detail)))))
+    response = _response(_problem(error.status_code, code, title, str(error.detail), way_out))
+    if header := getattr(error, "auth_header", None):
+        response["WWW-Authenticate"] = header
+    if wait := getattr(error, "wait", None):
+        response["Retry-After"] = str(int(wait))
+    return response
+
+
+def _problem(code: int, name: str, title: str, detail: str, way_out: str) -> dict[str, Any]:
+    return {
+        "type": f"urn:headgate:problem:{name}",
+        "title": title,
+        "status": code,
+        "detail": detail,
+        "way_out": way_out,
+    }
+
+
+def _response(body: dict[str, Any]) -> Response:
+    return Response(body, status=body["status"], content_type=PROBLEM_JSON)
+
+
+def _problems(detail: Any, field: str = "") -> list[Problem]:
+    """Return REST framework's nested messages as problems with dotted fields."""
+    if isinstance(detail, dict):
+        pairs = [(str(key), held) for key, held in detail.items()]
+    elif isinstance(detail, list) and any(isinstance(held, dict | list) for held in detail):
+        pairs = [(str(position), held) for position, held in enumerate(detail)]
+    else:
+        messages = detail if isinstance(detail, list) else [detail]
+        return [Problem(field or "body", "", str(message)) for message in messages]
+    prefix = f"{field}." if field else ""
+    own = {"non_field_errors": field or "body"}
+    return [p for key, held in pairs for p in _problems(held, own.get(key, prefix + key))]

@@ -1,0 +1,46 @@
+"""ETags of definitions: they rise with the revision, never with what a query is doing.
+
+So a put can say which definition it has read, and a batch that commits in between does not
+make it stale.
+"""
+
+import re
+
+from rest_framework.request import Request
+
+from queries.api.errors import PreconditionRequired
+from queries.domain.errors import StaleRevision
+from queries.models.applications import Application
+from queries.models.definitions import Query
+
+_ETAG = re.compile(r'\s*(?:W/)?"([^"]*)"\s*')
+
+
+def etag(owner: Query | Application, revision: int | None) -> str:
+    """Return the ETag of an owner's definition at a revision."""
+    kind = "query" if isinstance(owner, Query) else "application"
+    return f'"{kind}-{owner.pk}-r{revision or 0}"'
+
+
+def check_if_match(
+    request: Request, owner: Query | Application, revision: int | None, *, required: bool = True
+) -> bool:
+    """Return whether the request named this definition; raise where it names another.
+
+    A put without If-Match raises `PreconditionRequired` (428), a stale one `StaleRevision`
+    (412). “*” stands for whatever is there.
+    """
+    header = request.headers.get("If-Match", "").strip()
+    if not header:
+        if required:
+            raise PreconditionRequired()
+        return False
+    if header == "*":
+        return False
+    current = etag(owner, revision).strip('"')
+    if current not in [match.group(1) for match in _ETAG.finditer(header)]:
+        raise StaleRevision(
+            f"{owner} is at revision {revision} now, and If-Match names another.",
+            way_out="Get it again, apply your change to what it is now, and put that.",
+        )
+    return True

@@ -1,0 +1,126 @@
+"""Lists that go on behind a cursor: rows that come and go never shift a page."""
+
+import base64
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+
+from django.core.exceptions import ValidationError
+from django.db.models import Model, Q, QuerySet
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from queries.api.errors import invalid
+from queries.domain.errors import Invalid
+
+DEFAULT_LIMIT = 50
+LARGEST_LIMIT = 200
+
+LIMIT = OpenApiParameter(
+    "limit", {"type": "integer", "minimum": 1, "maximum": LARGEST_LIMIT, "default": DEFAULT_LIMIT}
+)
+CURSOR = OpenApiParameter("cursor", OpenApiTypes.STR, description="From `next` of the page before.")
+PAGING = [LIMIT, CURSOR]
+
+Row = TypeVar("Row")
+M = TypeVar("M", bound=Model)
+Key = list[Any]
+
+
+def limit_of(request: Request) -> int:
+    """Return the page's size that the request asks for; raise `Invalid` out of 1 to 200."""
+    return whole_number(request, "limit", DEFAULT_LIMIT, low=1, high=LARGEST_LIMIT)
+
+
+def whole_number(request: Request, name: str, default: int, *, low: int, high: int) -> int:
+    """Return a query parameter as a number in its bounds; raise `Invalid` where it is none."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and low <= int(text) <= high):
+        raise invalid(name, text, f"is not a whole number from {low} to {high}.")
+    return int(text)
+
+
+def page(
+    request: Request,
+    fetch: Callable[[Key | None, int], Sequence[Row]],
+    key: Callable[[Row], Key],
+    show: Callable[[Row], Any],
+) -> Response:
+    """Answer with one page.
+
+    `fetch(after, count)` returns the rows behind the key `after` (None: from the start), and
+    `key(row)` the JSON values that tell where a row stands.
+    """
+    limit = limit_of(request)
+    after = _after(request)
+    try:
+        rows = list(fetch(after, limit + 1))
+    except (TypeError, ValueError, IndexError, ValidationError) as error:
+        if after is None:
+            raise
+        raise _no_cursor(request.query_params["cursor"]) from error
+    following = None
+    if len(rows) > limit:
+        rows = rows[:limit]
+        following = _next(request, key(rows[-1]))
+    return Response({"results": [show(row) for row in rows], "next": following})
+
+
+def page_of_rows(
+    request: Request,
+    rows: QuerySet[M],
+    show: Callable[[M], Any],
+    *,
+    by: str = "pk",
+    descending: bool = True,
+) -> Response:
+    """Answer with one page of a query set, ordered by one unique column."""
+
+    def fetch(after: Key | None, count: int) -> list[M]:
+        ordered = rows.order_by(f"-{by}" if descending else by)
+        if after is not None:
+            ordered = ordered.filter(Q(**{f"{by}__{'lt' if descending else 'gt'}": after[0]}))
+        return list(ordered[:count])
+
+    return page(request, fetch, lambda row: [getattr(row, by)], show)
+
+
+def _after(request: Request) -> Key | None:
+    text = request.query_params.get("cursor")
+    if not text:
+        return None
+    try:
+        found = json.loads(base64.urlsafe_b64decode(text.encode("ascii")))
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not found or not _plain(found):
+        raise _no_cursor(text)
+    return found
+
+
+def _no_cursor(text: str) -> Invalid:
+    return invalid("cursor", text, "is not a cursor.", "Take it from “next” of a page.")
+
+
+def _plain(found: list[Any]) -> bool:
+    """Tell whether a cursor holds what a column can be compared with."""
+    return all(
+        (isinstance(part, str) and "\x00" not in part) or (type(part) is int and abs(part) < 2**63)
+        for part in found
+    )
+
+
+def _next(request: Request, key: Key) -> str:
+    text = base64.urlsafe_b64encode(json.dumps(key, separators=(",", ":")).encode()).decode()
+    others = [
+        (name, value)
+        for name, values in request.query_params.lists()
+        if name != "cursor"
+        for value in values
+    ]
+    return request.build_absolute_uri(f"{request.path}?{urlencode([*others, ('cursor', text)])}")

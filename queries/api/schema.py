@@ -1,0 +1,116 @@
+"""The OpenAPI document: errors on every address, and the definitions' own JSON schemas."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar
+
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.utils import extend_schema, extend_schema_field, inline_serializer
+from pydantic import TypeAdapter
+from rest_framework import serializers
+
+from queries.domain.masking import mask
+from queries.domain.spec import ApplicationSpec, PoolSpec, QuerySpec
+
+View = TypeVar("View", bound=Callable[..., Any])
+
+_REF = "#/components/schemas/{model}"
+_SPECS: dict[str, Any] = {
+    "QuerySpec": QuerySpec,
+    "ApplicationSpec": ApplicationSpec,
+    "PoolSpec": PoolSpec,
+}
+_PROBLEM = {
+    "type": "object",
+    "description": "An error as RFC 9457 has it.",
+    "required": ["type", "title", "status", "detail", "way_out"],
+    "properties": {
+        "type": {"type": "string", "examples": ["urn:headgate:problem:invalid"]},
+        "title": {"type": "string", "description": "What kind of error it is."},
+        "status": {"type": "integer"},
+        "detail": {"type": "string", "description": "What is wrong here."},
+        "way_out": {"type": "string", "description": "What to do about it; may be empty."},
+        "problems": {
+            "type": "array",
+            "description": "The faults of an input, of 422 only.",
+            "items": {
+                "type": "object",
+                "required": ["field", "value", "message", "way_out"],
+                "properties": {
+                    "field": {"type": "string", "examples": ["spec.sources.0.options.path"]},
+                    "value": {"type": "string"},
+                    "message": {"type": "string"},
+                    "way_out": {"type": "string"},
+                },
+            },
+        },
+    },
+}
+_ANSWER = {"application/problem+json": {"schema": {"$ref": _REF.format(model="Problem")}}}
+
+
+class ProblemSchema(AutoSchema):  # type: ignore[misc]  # drf-spectacular has no types
+    """Describe an address with the problems that it can answer with."""
+
+    def get_operation(self, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
+        """Return the operation with 401, 403 and any other error as a problem."""
+        operation: dict[str, Any] | None = super().get_operation(*args, **kwargs)
+        if operation is not None:
+            responses = operation["responses"]
+            responses["401"] = {"description": "No token, or one that is void", "content": _ANSWER}
+            responses["403"] = {"description": "The role does not allow it", "content": _ANSWER}
+            responses["default"] = {"description": "Any other problem", "content": _ANSWER}
+        return operation
+
+
+def add_components(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """Put the definitions' JSON schemas and the problem's among the document's components."""
+    schemas = result.setdefault("components", {}).setdefault("schemas", {})
+    schemas["Problem"] = _PROBLEM
+    for name, form in _SPECS.items():
+        schema = TypeAdapter(form).json_schema(ref_template=_REF)
+        schemas.update(schema.pop("$defs", {}))
+        schemas[name] = schema
+    return result
+
+
+@extend_schema_field({"$ref": _REF.format(model="QuerySpec")})
+class QuerySpecField(serializers.JSONField):
+    """A query's definition; shown with its secrets masked."""
+
+    def to_representation(self, value: Any) -> Any:
+        """Return the definition, masked."""
+        return mask(value)
+
+
+@extend_schema_field({"$ref": _REF.format(model="ApplicationSpec")})
+class ApplicationSpecField(serializers.JSONField):
+    """An application's definition; shown with its secrets masked."""
+
+    def to_representation(self, value: Any) -> Any:
+        """Return the definition, masked."""
+        return mask(value)
+
+
+@extend_schema_field({"type": "object", "additionalProperties": True})
+class ObjectField(serializers.JSONField):
+    """A JSON object whose keys are Spark's or the user's."""
+
+
+def describe(**description: Any) -> Callable[[View], View]:
+    """Describe a method to the OpenAPI document (`extend_schema`, with types)."""
+    decorate: Callable[[View], View] = extend_schema(**description)
+    return decorate
+
+
+@cache
+def listed(row: type[serializers.Serializer[Any]]) -> Any:
+    """Return the form of a page of rows: {"results": […], "next": address or null}."""
+    name = f"{row.__name__.removesuffix('Body')}Page"
+    return inline_serializer(
+        name,
+        {
+            "results": row(many=True),
+            "next": serializers.CharField(allow_null=True, help_text="The following page."),
+        },
+    )

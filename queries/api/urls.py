@@ -1,0 +1,63 @@
+"""Addresses of the REST API, below /api/v1/; every one ends with a slash."""
+
+from django.urls import path, re_path
+
+from queries.api import application_views as applications
+from queries.api import docs_views as docs
+from queries.api import history_views as history
+from queries.api import operation_views as operations
+from queries.api import query_views as queries
+from queries.api import token_views as tokens
+
+app_name = "api"
+
+_QUERY = "queries/<str:name>/"
+_APPLICATION = "applications/<str:name>/"
+_GROUP = "failure-groups/<int:group_id>/"
+
+urlpatterns = [
+    path("queries/", queries.QueriesView.as_view(), name="queries"),
+    path(_QUERY, queries.QueryView.as_view(), name="query"),
+    path(f"{_QUERY}start/", queries.QueryStartView.as_view(), name="query-start"),
+    path(f"{_QUERY}stop/", queries.QueryStopView.as_view(), name="query-stop"),
+    path(f"{_QUERY}restart/", queries.QueryRestartView.as_view(), name="query-restart"),
+    path(f"{_QUERY}revisions/", queries.QueryRevisionsView.as_view(), name="query-revisions"),
+    path(f"{_QUERY}runs/", queries.QueryRunsView.as_view(), name="query-runs"),
+    path(f"{_QUERY}progress/", queries.QueryProgressView.as_view(), name="query-progress"),
+    path(f"{_QUERY}failures/", queries.QueryFailuresView.as_view(), name="query-failures"),
+    path("operations/", operations.OperationsView.as_view(), name="operations"),
+    path("operations/<uuid:uuid>/", operations.operation, name="operation"),
+    path("runs/<int:run_id>/", history.RunView.as_view(), name="run"),
+    path("runs/<int:run_id>/log/", history.RunLogView.as_view(), name="run-log"),
+    path("failures/<int:failure_id>/", history.FailureView.as_view(), name="failure"),
+    path("failure-groups/", history.FailureGroupsView.as_view(), name="failure-groups"),
+    path(_GROUP, history.FailureGroupView.as_view(), name="failure-group"),
+    path(
+        f"{_GROUP}failures/",
+        history.FailureGroupFailuresView.as_view(),
+        name="failure-group-failures",
+    ),
+    path(
+        f"{_GROUP}resolve/", history.FailureGroupResolveView.as_view(), name="failure-group-resolve"
+    ),
+    path(f"{_GROUP}reopen/", history.FailureGroupReopenView.as_view(), name="failure-group-reopen"),
+    path("checkpoints/", history.CheckpointsView.as_view(), name="checkpoints"),
+    path("applications/", applications.ApplicationsView.as_view(), name="applications"),
+    path(_APPLICATION, applications.ApplicationView.as_view(), name="application"),
+    path(
+        f"{_APPLICATION}stop/", applications.ApplicationStopView.as_view(), name="application-stop"
+    ),
+    path(
+        f"{_APPLICATION}restart/",
+        applications.ApplicationRestartView.as_view(),
+        name="application-restart",
+    ),
+    path(f"{_APPLICATION}pools/", applications.PoolsView.as_view(), name="pools"),
+    path(f"{_APPLICATION}pools/<str:pool>/", applications.PoolView.as_view(), name="pool"),
+    path("tokens/", tokens.TokensView.as_view(), name="tokens"),
+    path("tokens/<uuid:uuid>/", tokens.TokenView.as_view(), name="token"),
+    path("me/", tokens.MeView.as_view(), name="me"),
+    path("schema/", docs.SchemaView.as_view(), name="schema"),
+    path("docs/", docs.DocsView.as_view(), name="docs"),
+    re_path(r"^(?P<rest>.*)$", docs.NothingHereView.as_view(), name="nothing"),
+]
