@@ -292,6 +292,15 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
+    "SCHEMA_PATH_PREFIX": "/api/v[0-9]+",
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "queries.api.schema.add_components",
+    ],
+    "ENUM_NAME_OVERRIDES": {
+        "StopModeEnum": ["graceful", "now"],
+        "PoolModeEnum": ["FIFO", "FAIR"],
+    },
 }
 
 # --- tunables: supervision, telemetry, retention --------------------------------------
