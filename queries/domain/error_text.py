@@ -13,13 +13,22 @@ _SQLSTATE = re.compile(r"SQLSTATE:? ?([0-9A-Z]{5})")
 #: "pkg.SomeError: text" at the start of a line, in a Python traceback or a Java stack.
 _EXCEPTION_LINE = re.compile(
     r"^(?:Caused by: |: |\w+ in thread \S+ )?"
-    r"((?:[A-Za-z_][\w$]*\.)*[A-Za-z_][\w$]*(?:Error|Exception|Timeout|Exit|Interrupt|Warning|gaierror|herror|timeout))"
-    r"(?::[ \t]*(.*))?$",
+    r"((?:[A-Za-z_][\w$]*\.)*"
+    r"(?:\w[\w$]*(?:Error|Exception|Timeout|Exit|Interrupt)|gaierror|herror|timeout))"
+    r"(?::[ \t]*(.*))?$"
+    # or the line below the frames of a traceback, whatever the type is named
+    r"|^Traceback \(most recent call last\):\n(?:[ \t].*\n)*([A-Za-z_][\w.]*)(?::[ \t]*(.*))?$",
     re.MULTILINE,
 )
 _PYTHON_FRAME = re.compile(r'^\s*File "([^"]+)", line \d+, in (\S+)', re.MULTILINE)
 _JAVA_FRAME = re.compile(r"^\s*at ((?:[\w$]+\.)+[\w$<>]+)\(", re.MULTILINE)
-_SQL_CONTEXT = re.compile(r"^== SQL.*==\s*\n(.*)\n\s*\^+", re.MULTILINE)
+_SQL_CONTEXT = re.compile(r"^== SQL.*==[ \t]*\n(.*)\n([ \t]*)(\^+)", re.MULTILINE)
+#: The plan and offsets that Spark prints into the message: the query's text, not the error's.
+_QUERY_SECTION = re.compile(
+    r"=== Streaming Query ===.*?(?=^\s+at |^Caused by: |\Z)", re.DOTALL | re.MULTILINE
+)
+#: How py4j says that a Python callback raised: all that is left where the condition is lost.
+_PROXY = "raised by the Python Proxy"
 _PYTHON_NOT_OWN = re.compile(
     r"(site-packages|dist-packages|/python\d?\.\d+/|/lib/python|/pyspark/|pyspark\.zip|/py4j|py4j-|^<"
     r"|/queries/runtime/|/listeners/spark/)"
@@ -40,6 +49,11 @@ WRAPPERS = frozenset(
 )
 
 
+def without_plan(text: str) -> str:
+    """Return the text without the plan and offsets that Spark puts into it."""
+    return _QUERY_SECTION.sub("", text)
+
+
 def conditions(*texts: str) -> list[str]:
     """Return Spark's conditions in the order they are met, each once, wrappers last."""
     found: list[str] = []
@@ -49,9 +63,16 @@ def conditions(*texts: str) -> list[str]:
 
 
 def condition(error_class: str, root_cause: str, message: str) -> str:
-    """Return the condition that says most: the given one unless it only wraps another; or ""."""
-    found = conditions(f"[{error_class}]", root_cause, message)
-    return found[0] if found else error_class
+    """Return the condition that says most, "" where there is none.
+
+    That is the given one, unless it only wraps another: then the first one in the texts.
+    """
+    if error_class and error_class not in WRAPPERS:
+        return error_class
+    if _PROXY in message or _PROXY in root_cause:
+        return "FOREACH_BATCH_USER_FUNCTION_ERROR"
+    found = [*conditions(root_cause, message), error_class]
+    return next((name for name in found if name != "STREAM_FAILED"), "")
 
 
 def sqlstate(*texts: str) -> str:
@@ -62,7 +83,10 @@ def sqlstate(*texts: str) -> str:
 
 def exceptions(text: str) -> list[tuple[str, str]]:
     """Return every (type, text) that a stack or traceback names, in the order printed."""
-    return [(name, detail.strip()) for name, detail in _EXCEPTION_LINE.findall(text)]
+    return [
+        (name or below, (detail or below_detail).strip())
+        for name, detail, below, below_detail in _EXCEPTION_LINE.findall(text)
+    ]
 
 
 def short_type(name: str) -> str:
@@ -73,7 +97,7 @@ def short_type(name: str) -> str:
 def first_sentence(text: str, *, limit: int = 160) -> str:
     """Return the first sentence of a message without Spark's class and state, cut at `limit`."""
     text = _CONDITION.sub("", text.strip(), count=1)
-    text = re.sub(r"\s*SQLSTATE:? ?[0-9A-Z]{5}\s*", "", text).strip()
+    text = re.sub(r"\s*SQLSTATE:? ?[0-9A-Z]{5}\s*", " ", text).strip()
     lines = text.splitlines()
     sentence = re.split(r"(?<=[.!?])\s", lines[0], maxsplit=1)[0].strip() if lines else ""
     return sentence if len(sentence) <= limit else sentence[: limit - 1] + "…"
@@ -95,7 +119,9 @@ def top_frame(message: str) -> str:
         return f"{_module_path(path)} in {function}"
     fragment = _SQL_CONTEXT.search(message)
     if fragment:
-        return f"sql: {' '.join(fragment[1].split())}"
+        line, indent, carets = fragment.groups()
+        marked = line[len(indent) : len(indent) + len(carets)] or line
+        return f"sql: {' '.join(marked.split())}"
     innermost = message.rsplit("Caused by: ", maxsplit=1)[-1]
     java = [frame for frame in _JAVA_FRAME.findall(innermost) if not _JAVA_NOT_OWN.match(frame)]
     return java[0] if java else ""
@@ -105,5 +131,5 @@ def _module_path(path: str) -> str:
     """Return the file and the package it is in; a content-addressed folder is no package."""
     *folders, name = path.split("/")
     parent = folders[-1] if folders else ""
-    keep = re.fullmatch(r"[a-z_]+", parent) and parent != "code"
+    keep = re.fullmatch(r"(?![0-9a-f]{16,}$)[a-z_]+", parent) and parent != "code"
     return f"{parent}/{name}" if keep else name

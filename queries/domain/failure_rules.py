@@ -322,7 +322,7 @@ MESSAGE_RULES: tuple[Rule, ...] = (
         r"|Cannot fetch records? in (interval|offset)",
         Category.SOURCE_LOST,
     ),
-    Rule(r"batch -?\d+ doesn't exist", ASYNC_PROGRESS_GAP),
+    Rule(r"batch -?\d+ (doesn't exist|not found in offset log)", ASYNC_PROGRESS_GAP),
     _rule(
         r"There are \[\d+\] sources in the checkpoint",
         Category.INCOMPATIBLE,

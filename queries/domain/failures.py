@@ -101,6 +101,7 @@ def classify(
     known; it is then looked for in the texts), the innermost type and message, the whole
     text, and why a start was refused ("held", "fenced", "foreign").
     """
+    message = error_text.without_plan(message)
     name = error_text.condition(error_class, root_cause, message)
     title = _title(name, type_name, root_cause or message)
     if refused:
@@ -140,6 +141,7 @@ def fingerprint(*, error_class: str, type_name: str, root_cause: str, message: s
     It is made of the condition, the type and the top frame of one's own; where no frame of
     one's own is shown, of the root cause with ids, paths, times, hex and numbers taken out.
     """
+    message = error_text.without_plan(message)
     frame = top_frame(message) or top_frame(root_cause)
     place = frame or normalised(_innermost_text(root_cause or message))
     name = error_text.condition(error_class, root_cause, message)
@@ -154,10 +156,13 @@ def fingerprint_exit(*, python: str, jvm: str, oom: bool) -> str:
 _VARYING = (
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE), "<id>"),
     (re.compile(r"\b[a-z][a-z0-9+.-]*:/+[^\s'\",;)\]}]+", re.IGNORECASE), "<path>"),
-    (re.compile(r"(?<![\w<])(?:~|\.{1,2})?/[^\s'\",;)\]}]+"), "<path>"),
+    (re.compile(r"(?<![\w<>])(?:~|\.{1,2})?/[^\s'\",;)\]}]+"), "<path>"),
     (re.compile(r"\b\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?"), "<n>"),
     (re.compile(r"\b0x[0-9a-f]+\b", re.IGNORECASE), "<hex>"),
-    (re.compile(r"(?<=@)[0-9a-f]+\b|\b(?=\w*\d)[0-9a-f]{8,}\b", re.IGNORECASE), "<hex>"),
+    (
+        re.compile(r"(?<=@)[0-9a-f]+\b|\b(?=\w*\d)(?=\w*[a-f])[0-9a-f]{8,}\b", re.IGNORECASE),
+        "<hex>",
+    ),
     (re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?"), "<n>"),
 )
 
@@ -166,7 +171,7 @@ def normalised(text: str) -> str:
     """Return the text without what differs from one time to the next, at most 300 characters."""
     for pattern, name in _VARYING:
         text = pattern.sub(name, text)
-    return re.sub(r"(<n>[,.: ]*)+", "<n> ", " ".join(text.split())).strip()[:300]
+    return re.sub(r"<n>([,.: ]+<n>)+", "<n>", " ".join(text.split()))[:300].strip()
 
 
 def _digest(*parts: str) -> str:
@@ -175,21 +180,26 @@ def _digest(*parts: str) -> str:
 
 def _innermost_text(text: str) -> str:
     raised = error_text.exceptions(text) if "Traceback" in text else []
-    return ": ".join(raised[-1]) if raised else (text.strip().splitlines() or [""])[0]
+    if raised:
+        kind, detail = raised[-1]
+        return f"{error_text.short_type(kind)}: {error_text.first_sentence(detail)}"
+    return (text.strip().splitlines() or [""])[0]
 
 
 def _title(name: str, type_name: str, text: str) -> str:
-    head = name if name and name not in error_text.WRAPPERS else error_text.short_type(type_name)
     sentence = error_text.first_sentence(_innermost_text(text))
+    if _USER_CODE.fullmatch(name) and "Traceback" in text:
+        return sentence  # "KeyError: 'price'" says more than that a function failed
+    head = name if name and name not in error_text.WRAPPERS else error_text.short_type(type_name)
     sentence = sentence.removeprefix(f"{head}: ")
-    return ": ".join(part for part in (head or name, sentence) if part) or "Unknown failure"
+    return ": ".join(part for part in (head or name, sentence) if part)
 
 
 def _classified(advice: Advice, *, title: str) -> Classified:
     return Classified(
         category=advice.category,
         policy=advice.category.policy,
-        title=title[:300],
+        title=" ".join(title.split())[:300] or "Unknown failure",
         meaning=advice.meaning,
         way_out=advice.way_out,
     )
