@@ -1,0 +1,333 @@
+"""What supervision decides, over every state it can see: properties, and the rules' corners."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from queries.domain.decide import decide
+from queries.domain.decision import Decision, DriverAction
+from queries.domain.observation import (
+    DriverSeen,
+    Liveness,
+    Observation,
+    QuerySeen,
+    RunSeen,
+    Sighting,
+    Slots,
+)
+from queries.domain.protocol import ExitReport, RunError, RunState, RunStatus, Status, Want
+from queries.domain.spec import RestartPolicy
+from queries.domain.states import (
+    Desired,
+    DriverState,
+    Hold,
+    Phase,
+    Reason,
+    RunOutcome,
+    StopMode,
+)
+from queries.domain.transitions import TRANSITIONS
+
+NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
+ERRORS = [
+    RunError("DIVIDE_BY_ZERO", "ArithmeticException", "Division by zero", "Division by zero"),
+    RunError("", "java.net.ConnectException", "Connection refused", "Connection refused"),
+    RunError("DATA_SOURCE_NOT_FOUND", "X", "no kafka", "[DATA_SOURCE_NOT_FOUND] no kafka"),
+    RunError("", "py4j.protocol.Py4JNetworkError", "gone", "gone"),
+]
+
+moments = st.integers(-4000, 4000).map(lambda s: NOW + timedelta(seconds=s))
+past = st.integers(0, 4000).map(lambda s: NOW - timedelta(seconds=s))
+maybe = st.none() | moments
+
+
+def _live_phases(run: bool, desired: Desired) -> st.SearchStrategy[Phase]:
+    if run:
+        return st.sampled_from([Phase.STARTING, Phase.RUNNING, Phase.STOPPING, Phase.LOST])
+    if desired is Desired.STOPPED:
+        return st.sampled_from([Phase.STOPPED, Phase.COMPLETED])
+    return st.sampled_from([Phase.PENDING, Phase.BACKOFF, Phase.BROKEN, Phase.FAILED])
+
+
+@st.composite
+def run_statuses(draw: st.DrawFn, run: int, query: int) -> RunStatus:
+    state = draw(st.sampled_from([s for s in RunState if s is not RunState.ABSENT]))
+    failed = state in {RunState.FAILED, RunState.REFUSED}
+    error = draw(st.sampled_from(ERRORS)) if failed else None
+    if error is not None and state is RunState.REFUSED:
+        error = replace(error, refused=draw(st.sampled_from(["held", "fenced", "foreign"])))
+    return RunStatus(
+        run=run,
+        query=query,
+        state=state,
+        asked_for=draw(st.sampled_from(list(Want))),
+        started_at=draw(st.none() | st.just(NOW.isoformat())),
+        failed_batch=draw(st.none() | st.integers(0, 3)),
+        error=draw(st.none() | st.just(error)) if state is RunState.FAILED else error,
+    )
+
+
+@st.composite
+def queries(draw: st.DrawFn, number: int, driver: int | None) -> QuerySeen:
+    desired = draw(st.sampled_from(list(Desired)))
+    generation = draw(st.integers(0, 3))
+    run = None
+    if driver is not None and draw(st.booleans()):
+        proven = draw(st.none() | past)
+        run = RunSeen(
+            id=number * 10,
+            driver=driver,
+            generation=draw(st.integers(0, generation)),
+            created_at=draw(past),
+            ends_by_itself=draw(st.booleans()),
+            proven_at=proven,
+            committed=proven is not None and draw(st.booleans()),
+            stop_asked_at=draw(st.none() | past),
+            status=draw(st.none() | run_statuses(number * 10, number)),
+        )
+    phase = draw(_live_phases(run is not None, desired))
+    hold = Hold(phase.value) if phase in {Phase.BROKEN, Phase.FAILED} else Hold.NONE
+    return QuerySeen(
+        id=number,
+        name=f"q{number}",
+        desired=desired,
+        generation=generation,
+        seen_generation=draw(st.integers(0, generation)),
+        reached_generation=draw(st.integers(0, generation)),
+        phase=phase,
+        phase_reason=draw(st.sampled_from(list(Reason))),
+        phase_detail="before",
+        stop_mode=draw(st.sampled_from(list(StopMode))),
+        stop_deadline=draw(maybe),
+        failures=draw(st.integers(0, 5)),
+        next_attempt_at=draw(maybe),
+        hold=hold,
+        run=run,
+        recent_failures=tuple(
+            draw(st.lists(st.tuples(st.just("f"), st.integers(0, 3)), max_size=4))
+        ),
+    )
+
+
+@st.composite
+def sightings(draw: st.DrawFn) -> Sighting:
+    liveness = draw(st.sampled_from(list(Liveness)))
+    status = None
+    if draw(st.booleans()):
+        status = Status(
+            epoch=1,
+            applied_generation=1,
+            at=NOW.isoformat(),
+            ready=draw(st.booleans()),
+            error=draw(st.none() | st.sampled_from(ERRORS)),
+        )
+    report = None
+    if liveness is Liveness.EXITED:
+        codes = st.sampled_from(["0", "1", "SIGKILL", "UNKNOWN"])
+        report = ExitReport(draw(codes), draw(codes), False, draw(st.booleans()), NOW.isoformat())
+    return Sighting(liveness=liveness, status=status, exit=report)
+
+
+@st.composite
+def observations(draw: st.DrawFn) -> Observation:
+    driver = None
+    if draw(st.booleans()):
+        driver = DriverSeen(
+            id=1,
+            epoch=1,
+            state=draw(st.sampled_from(sorted({DriverState.STARTING, DriverState.LIVE}))),
+            generation=draw(st.integers(0, 2)),
+            created_at=draw(past),
+            sighting=draw(sightings()),
+            end_wanted=draw(
+                st.sampled_from(["", Reason.NOT_WANTED, Reason.REPLACED, Reason.START_TIMED_OUT])
+            ),
+            end_wanted_at=draw(st.none() | past),
+        )
+    return Observation(
+        application=1,
+        name="app",
+        generation=draw(st.integers(0, 2)),
+        seen_generation=draw(st.integers(0, 2)),
+        reached_generation=0,
+        policy=RestartPolicy(),
+        failure_scope=draw(st.sampled_from(["query", "application"])),
+        queries=tuple(
+            draw(queries(number, driver.id if driver else None))
+            for number in range(1, draw(st.integers(1, 4)))
+        ),
+        driver=driver,
+        slots=Slots(draw(st.integers(0, 3)), 2, draw(st.integers(0, 4096)), 4096, 1024),
+        failures=draw(st.integers(0, 5)),
+        next_attempt_at=draw(maybe),
+        hold=draw(st.sampled_from([Hold.NONE, Hold.FAILED])),
+        paused=draw(st.booleans()),
+    )
+
+
+@settings(max_examples=400)
+@given(observations())
+def test_at_most_one_driver_and_one_run_a_query_whatever_is_seen(obs: Observation) -> None:
+    decision = decide(obs, NOW)
+    if obs.driver is not None:
+        assert decision.driver.action is not DriverAction.LAUNCH
+    for seen, choice in zip(obs.queries, decision.queries, strict=True):
+        if choice.open_run is not None:
+            assert seen.run is None or choice.ended is not None
+            assert seen.desired is Desired.RUNNING
+            assert obs.driver is not None or decision.driver.action is DriverAction.LAUNCH
+            assert decision.driver.exit is None
+
+
+@settings(max_examples=400)
+@given(observations())
+def test_nothing_starts_while_an_orphan_or_an_unseen_host_may_run_it(obs: Observation) -> None:
+    decision = decide(obs, NOW)
+    if obs.driver and obs.driver.sighting.liveness in {Liveness.ORPHANED, Liveness.ELSEWHERE}:
+        assert all(choice.open_run is None for choice in decision.queries)
+        assert decision.driver.exit is None
+
+
+@settings(max_examples=400)
+@given(observations())
+def test_every_end_of_a_driver_has_an_exit_and_unknown_is_never_zero(obs: Observation) -> None:
+    decision = decide(obs, NOW)
+    if decision.driver.exit is not None:
+        assert obs.driver is not None
+        if obs.driver.sighting.exit is None:
+            assert decision.driver.exit.python == "UNKNOWN"
+        assert decision.driver.state is DriverState.ENDED
+        runs = [(s, c) for s, c in zip(obs.queries, decision.queries, strict=True) if s.run]
+        assert all(choice.ended is not None for _, choice in runs)
+
+
+@settings(max_examples=400)
+@given(observations())
+def test_whatever_is_wanted_and_possible_is_looked_at_again(obs: Observation) -> None:
+    decision = decide(obs, NOW)
+    for seen, choice in zip(obs.queries, decision.queries, strict=True):
+        unfinished = choice.phase not in {Phase.STOPPED, Phase.COMPLETED, Phase.FAILED}
+        if unfinished and not (obs.paused and seen.run is None):
+            held = choice.phase is Phase.BROKEN and choice.next_attempt_at is None
+            assert decision.wake_at is not None or decision.again or held
+
+
+@settings(max_examples=400)
+@given(observations())
+def test_a_stopped_query_never_starts_and_its_failures_climb_no_ladder(obs: Observation) -> None:
+    decision = decide(obs, NOW)
+    for seen, choice in zip(obs.queries, decision.queries, strict=True):
+        if seen.desired is Desired.STOPPED:
+            assert choice.open_run is None
+            assert choice.failures <= seen.failures
+            assert choice.want is not Want.RUN or seen.run is None or choice.ended is not None
+
+
+@settings(max_examples=600)
+@given(observations())
+def test_phases_change_only_along_the_diagram(obs: Observation) -> None:
+    decision = decide(obs, NOW)
+    for seen, choice in zip(obs.queries, decision.queries, strict=True):
+        fits = seen.desired is Desired.RUNNING or seen.run is not None
+        if choice.phase is not seen.phase and fits and seen.generation == seen.seen_generation:
+            assert (seen.phase, choice.phase) in TRANSITIONS
+
+
+@settings(max_examples=200)
+@given(observations())
+def test_deciding_is_pure_and_an_end_is_told_once(obs: Observation) -> None:
+    assert decide(obs, NOW) == decide(obs, NOW)
+    for choice in decide(obs, NOW).queries:
+        if choice.ended is not None and choice.ended.outcome is RunOutcome.FAILED:
+            assert choice.ended.fault is not None
+
+
+# --- corners --------------------------------------------------------------------------
+
+
+def _query(**fields: Any) -> QuerySeen:
+    base = QuerySeen(
+        id=1,
+        name="q",
+        desired=Desired.RUNNING,
+        generation=1,
+        seen_generation=1,
+        reached_generation=1,
+        phase=Phase.PENDING,
+        phase_reason="",
+        phase_detail="",
+    )
+    return replace(base, **fields)
+
+
+def _obs(query: QuerySeen, driver: DriverSeen | None = None, **fields: Any) -> Observation:
+    base = Observation(
+        application=1,
+        name="app",
+        generation=0,
+        seen_generation=0,
+        reached_generation=0,
+        policy=RestartPolicy(),
+        failure_scope="query",
+        queries=(query,),
+        driver=driver,
+        slots=Slots(0, 2, 0, 4096, 1024),
+    )
+    return replace(base, **fields)
+
+
+def _driver(liveness: Liveness = Liveness.ALIVE, *, ready: bool = True) -> DriverSeen:
+    status = Status(epoch=1, applied_generation=1, at=NOW.isoformat(), ready=ready)
+    return DriverSeen(
+        id=1,
+        epoch=1,
+        state=DriverState.LIVE,
+        generation=0,
+        created_at=NOW - timedelta(seconds=600),
+        sighting=Sighting(liveness=liveness, status=status),
+    )
+
+
+def _only(decision: Decision) -> Any:
+    return decision.queries[0]
+
+
+def test_a_query_waits_for_memory_and_says_how_much() -> None:
+    choice = _only(decide(_obs(_query(), slots=Slots(0, 2, 4000, 4096, 1024)), NOW))
+    assert (choice.phase, choice.reason) == (Phase.PENDING, Reason.WAITS_MEMORY)
+    assert "It needs 1024 MB; 4000 of 4096 MB" in choice.detail
+
+
+def test_a_driver_larger_than_the_budget_starts_when_it_is_alone() -> None:
+    decision = decide(_obs(_query(), slots=Slots(0, 2, 0, 512, 1024)), NOW)
+    assert decision.driver.action is DriverAction.LAUNCH
+
+
+def test_a_query_that_spark_does_not_start_is_stopped_after_the_deadline() -> None:
+    run = RunSeen(1, 1, 1, NOW - timedelta(seconds=200), False)
+    query = _query(phase=Phase.STARTING, run=run)
+    choice = _only(decide(_obs(query, _driver()), NOW))
+    assert choice.want is Want.STOP
+    assert choice.phase is Phase.STOPPING
+
+
+def test_a_stop_that_hangs_in_a_shared_driver_says_what_ends_it() -> None:
+    asked = NOW - timedelta(seconds=400)
+    run = RunSeen(1, 1, 1, asked, False, proven_at=asked, committed=True, stop_asked_at=asked)
+    stuck = _query(desired=Desired.STOPPED, phase=Phase.STOPPING, run=run)
+    neighbour = _query(
+        id=2, phase=Phase.RUNNING, run=RunSeen(2, 1, 1, asked, False, asked, committed=True)
+    )
+    decision = decide(_obs(stuck, _driver(), queries=(stuck, neighbour)), NOW)
+    assert decision.queries[0].reason is Reason.STUCK
+    assert decision.queries[1].phase is Phase.RUNNING
+    assert decision.driver.end_wanted == ""
+
+
+def test_a_broken_query_without_a_probe_time_waits_for_a_person() -> None:
+    decision = decide(_obs(_query(hold=Hold.BROKEN, phase=Phase.BROKEN)), NOW)
+    assert _only(decision).phase is Phase.BROKEN
+    assert decision.wake_at is None
