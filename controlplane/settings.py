@@ -90,6 +90,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
+    "queries.views.errors.Problems",
     "axes.middleware.AxesMiddleware",  # last, as its documentation asks
 ]
 
@@ -265,10 +266,9 @@ CELERY_BEAT_MAX_LOOP_INTERVAL = 5  # seconds
 CELERY_BEAT_SCHEDULE_FILENAME = str(HOME.run / "beat")
 
 # --- REST -----------------------------------------------------------------------------
-TOKEN_DAYS = env.whole("HEADGATE_TOKEN_DAYS", 90, low=1, high=3650)  # a new token's life
 KNOX_TOKEN_MODEL = "queries.AccessToken"
 REST_KNOX = {
-    "TOKEN_TTL": timedelta(days=TOKEN_DAYS),
+    "TOKEN_TTL": timedelta(days=90),
     "AUTH_HEADER_PREFIX": "Token",
     "AUTO_REFRESH": False,
     "TOKEN_LIMIT_PER_USER": None,

@@ -4,10 +4,8 @@ Settings read them too, so that `manage.py` typed by a person meets the same Red
 same secret key as the processes that `make run` started. Imports no Django: settings use it.
 """
 
-import hashlib
 import os
 import secrets
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,18 +50,6 @@ class Home:
     def lock(self) -> Path:
         """Held (flock) by `manage.py up` for its life; its text is that process's pid."""
         return self.run / "up.lock"
-
-    @property
-    def control_socket(self) -> Path:
-        """supervisord's socket; in the temporary folder where this one's path is too long.
-
-        A unix socket's path may have 107 bytes, and supervisord adds its pid while it binds.
-        """
-        path = self.run / "supervisor.sock"
-        if len(os.fsencode(path)) <= 95:
-            return path
-        digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
-        return Path(tempfile.gettempdir()) / f"headgate-{os.getuid()}-{digest}.sock"
 
     def make(self) -> None:
         """Make the folders, closed to other users."""

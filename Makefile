@@ -1,0 +1,31 @@
+# Everything starts with Python 3.11 or newer and make; the rest is set up in .venv and var/.
+PYTHON ?= python3
+SETUP := $(PYTHON) bootstrap/run.py
+
+.DEFAULT_GOAL := help
+.PHONY: help run stop test lint fix bench lock
+
+help: ## Show what there is to make
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
+
+run: ## Set up what is missing and run Headgate; Ctrl-C ends it, drivers keep streaming
+	@$(SETUP) manage.py up --with-parent
+
+stop: ## End everything that make run started, drivers included
+	@$(SETUP) --as-it-is manage.py stop
+
+test: ## Run the tests; ARGS="tests/domain -k restart" narrows them
+	@$(SETUP) --dev bootstrap/test.py $(ARGS)
+
+lint: ## Check format, style, types, import contracts and templates
+	@$(SETUP) --dev bootstrap/lint.py
+
+fix: ## Format, and mend what can be mended by itself
+	@$(SETUP) --dev -m ruff format .
+	@$(SETUP) --dev -m ruff check --fix .
+
+bench: ## Measure what we claim; each prints a JSON line with its ratio
+	@$(SETUP) bootstrap/bench.py $(ARGS)
+
+lock: ## Resolve requirements*.in into the locked requirements*.txt
+	@$(SETUP) --dev bootstrap/lock.py

@@ -1,0 +1,13 @@
+"""Resolve what we ask for (requirements*.in) into what is installed (requirements*.txt)."""
+
+import sys
+
+from steps import run
+
+if __name__ == "__main__":
+    for name in ("requirements", "requirements-dev"):
+        run(
+            *(sys.executable, "-m", "uv", "pip", "compile", "--universal"),
+            *("--python-version", "3.11", "--no-emit-index-url", "--no-emit-find-links"),
+            *(*sys.argv[1:], f"{name}.in", "-o", f"{name}.txt"),
+        )

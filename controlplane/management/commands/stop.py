@@ -1,0 +1,58 @@
+"""Stop the whole system of one machine, drivers included: what `make stop` calls."""
+
+import os
+import signal
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+from django.db import DatabaseError
+
+from controlplane.machine import claims, drivers, preparation
+from queries.services.operations import request_shutdown
+
+#: Beyond a graceful stop of the queries: for Spark itself and the driver's exit. Seconds.
+LEAVE_S = 40
+#: For drivers that are asked directly, because nobody supervises them or they do not leave.
+ASKED_DIRECTLY_S = 45
+UP_LIMIT_S = 90
+
+
+class Command(BaseCommand):
+    """End the drivers, then the programs; what was wanted of each query stays wanted."""
+
+    help = "Stop everything that runs from this data folder, drivers included."
+    requires_system_checks = ()
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Have supervision end the drivers where it works, end the rest, say what was done."""
+        self.home = settings.HOME
+        pid = claims.holder(self.home)
+        living = len(drivers.living())
+        left_over = claims.started_here(self.home)
+        if pid is None and not living and not left_over:
+            self.stdout.write("Nothing is running.")
+            return
+        if living:
+            self._end_drivers(living, supervised=pid is not None)
+        if pid is not None:
+            os.kill(pid, signal.SIGTERM)
+            if not claims.wait_until_free(self.home, limit_s=UP_LIMIT_S):
+                os.kill(pid, signal.SIGKILL)
+        claims.end(claims.started_here(self.home), limit_s=30)
+        self.stdout.write("Stopped. The next `make run` starts again what is wanted.")
+
+    def _end_drivers(self, count: int, *, supervised: bool) -> None:
+        noun = "driver" if count == 1 else "drivers"
+        self.stdout.write(f"Ending {count} {noun} after the batches in flight…")
+        now = preparation.utc_now()
+        try:
+            request_shutdown(now=now)
+            if supervised:
+                drivers.wait_until_gone(settings.STOP_DEADLINE_S + LEAVE_S)
+            killed = drivers.end(now=now, limit_s=ASKED_DIRECTLY_S)
+        except DatabaseError as error:
+            self.stderr.write(f"The database does not answer ({error}); signalling the drivers.")
+            killed = drivers.end_without_rows(limit_s=ASKED_DIRECTLY_S)
+        if killed:
+            self.stdout.write(f"{killed} did not leave and had to be killed.")

@@ -1,0 +1,227 @@
+"""Run the whole system on one machine: what `make run` calls."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from contextlib import suppress
+from typing import IO, Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandParser
+
+from controlplane.machine import claims, drivers, java, preparation, program, programs, valkey
+from controlplane.machine.home import read_line
+from controlplane.machine.trouble import Trouble
+
+READY_LIMIT_S = 120
+LOOK_EVERY_S = 0.3
+STOP_LIMIT_S = 60  # the sum of what the programs may take, nearly never needed
+
+
+class Command(BaseCommand):
+    """Start web, worker, beat, ingester, Redis and feeder; end them on Ctrl-C, drivers apart."""
+
+    help = "Run the whole system on this machine until Ctrl-C. Drivers outlive it."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the switch for `make`, which must not leave the system behind."""
+        parser.add_argument(
+            "--with-parent", action="store_true", help="end when the process that started this ends"
+        )
+
+    def handle(self, *args: Any, with_parent: bool, **options: Any) -> None:
+        """Start everything, say where it is, wait, and end everything."""
+        if with_parent:
+            program.die_with_parent()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _interrupt)
+        run = _Run(self)
+        code = 0
+        try:
+            run.prepare()
+            run.start()
+            run.announce()
+            run.wait()
+        except KeyboardInterrupt:
+            self.stdout.write("\nStopping…")
+        except Trouble as trouble:
+            self.stderr.write(str(trouble))
+            code = 1
+        finally:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
+            run.stop()
+        sys.exit(code)
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt
+
+
+class _Run:
+    """One run of the system, from claim to farewell."""
+
+    def __init__(self, command: Command) -> None:
+        self.say = command.stdout.write
+        self.home = settings.HOME
+        self.address = f"http://127.0.0.1:{settings.HEADGATE_PORT}/"
+        self.environment = dict(os.environ)
+        self.redis: valkey.Redis | None = None
+        self.claim: IO[str] | None = None
+        self.supervisor: subprocess.Popen[bytes] | None = None
+
+    def prepare(self) -> None:
+        """Choose what is used, say so, and bring it into order."""
+        self.home.make()
+        self.claim = claims.claim(self.home, address=self.address)
+        left = claims.started_here(self.home)
+        if left:
+            self.say(f"Ending what an earlier run left: {', '.join(p.name for p in left)}")
+            claims.end(left, limit_s=STOP_LIMIT_S)
+        self._check_port()
+        alive = len(drivers.living())
+        found = java.choose(self.home.java)
+        self.redis = valkey.choose(self.home, drivers_alive=alive)
+        self.say(f"Java      {found.sentence()}")
+        self.say(f"Redis     {self.redis.sentence}")
+        self.say(f"Database  {preparation.database_sentence()}")
+        self.say(f"Data      {self.home.root}")
+        if alive:
+            self.say(f"Drivers   {alive} still streaming; they are adopted")
+        self.environment |= {
+            "HEADGATE_HOME": str(self.home.root),
+            "SECRET_KEY": os.environ.get("SECRET_KEY") or self.home.ensure_secret_key(),
+            "REDIS_URL": self.redis.url,
+            "JAVA_HOME": str(found.home),
+            "PYTHONUNBUFFERED": "1",
+        }
+        self.say("Preparing the database…")
+        preparation.prepare_database(preparation.utc_now())
+        if preparation.collect_static_files():
+            self.say("Collected the static files")
+
+    def start(self) -> None:
+        """Start the programs and wait until they work together."""
+        assert self.redis is not None
+        feeder = programs.REPOSITORY / "examples" / "flights" / "feeder.py"
+        wanted = programs.all_programs(
+            self.redis.command, feeder if settings.DEMO and feeder.exists() else None
+        )
+        self.say(f"Starting {', '.join(one.name for one in wanted)}…")
+        self.supervisor = programs.start(self.home, wanted, self.environment)
+        self._wait_until_ready()
+
+    def announce(self) -> None:
+        """Install the demo and the first admin where they are missing; say where to go."""
+        if settings.DEMO:
+            self._install_demo()
+        password = preparation.first_admin()
+        login = f"  login admin / {password} (shown once)" if password else ""
+        self.say(f"\nHeadgate is at {self.address}{login}")
+        if password:
+            self.say("Change it: .venv/bin/python manage.py changepassword admin")
+        self.say("Ctrl-C stops it; drivers keep streaming.")
+
+    def wait(self) -> None:
+        """Wait for Ctrl-C, SIGTERM or the supervisor's own end."""
+        assert self.supervisor is not None
+        descriptor = os.pidfd_open(self.supervisor.pid)
+        try:
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            poll.poll()
+        finally:
+            os.close(descriptor)
+        raise Trouble(
+            f"The supervisor of the programs has ended ({self._supervisor_end()}).",
+            f"Its log is {self.home.logs / 'supervisord.log'}; start again with `make run`.",
+        )
+
+    def stop(self) -> None:
+        """End every program, whatever state they are in, and say what goes on."""
+        if self.claim is None:
+            return  # somebody else runs here
+        if self.supervisor is not None and self.supervisor.poll() is None:
+            self.supervisor.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self.supervisor.wait(STOP_LIMIT_S)
+        claims.end(claims.started_here(self.home), limit_s=10)
+        if self.supervisor is not None:
+            self.supervisor.wait()
+            self.say(f"Stopped. {drivers.keep_streaming()}")
+        self.claim.close()
+
+    def _check_port(self) -> None:
+        port = settings.HEADGATE_PORT
+        if not valkey.port_is_free(port):
+            raise Trouble(
+                f"Port {port} is in use.",
+                f"Choose another: `HEADGATE_PORT={port + 1} make run`; or end what uses it "
+                f"(`ss -ltnp 'sport = :{port}'` tells what it is).",
+            )
+
+    def _install_demo(self) -> None:
+        result = subprocess.run(
+            [sys.executable, str(programs.REPOSITORY / "manage.py"), "install_demo"],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=READY_LIMIT_S,
+            check=False,
+        )
+        if result.returncode:
+            lines = result.stderr.strip().splitlines() or ["no reason given"]
+            self.say(f"The demo was not installed: {lines[-1]}")
+        elif result.stdout.strip():
+            self.say(result.stdout.strip())
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + READY_LIMIT_S
+        said: dict[str, str] = {}
+        while time.monotonic() < deadline:
+            if self.supervisor is not None and self.supervisor.poll() is not None:
+                raise Trouble(
+                    f"The supervisor of the programs has ended ({self._supervisor_end()}).",
+                    read_line(self.home.logs / "supervisord.out")[-2000:],
+                )
+            ready, said = _readiness(self.address)
+            if ready:
+                return
+            time.sleep(LOOK_EVERY_S)
+        raise Trouble(
+            f"The system is not ready after {READY_LIMIT_S} s. "
+            + " ".join(f"{name}: {sentence}" for name, sentence in said.items()),
+            "\n".join(self._tail(name) for name in said or ("web",)).strip(),
+        )
+
+    def _tail(self, part: str) -> str:
+        name = {"redis": "valkey", "database": "web"}.get(part, part)
+        return f"The end of {self.home.logs}/{name}.log:\n{programs.log_tail(self.home, name)}"
+
+    def _supervisor_end(self) -> str:
+        assert self.supervisor is not None
+        code = self.supervisor.wait()
+        return signal.Signals(-code).name if code < 0 else f"code {code}"
+
+
+def _readiness(address: str) -> tuple[bool, dict[str, str]]:
+    """Ask /readyz; return whether all is well, and what is not."""
+    try:
+        with urllib.request.urlopen(f"{address}readyz", timeout=5) as answer:
+            return answer.status == 200, {}
+    except urllib.error.HTTPError as error:
+        with suppress(ValueError, KeyError, AttributeError):
+            checks = json.loads(error.read())["checks"]
+            return False, {
+                name: check["message"] for name, check in checks.items() if check["status"] != "ok"
+            }
+        return False, {"web": f"it answers with {error.code}"}
+    except OSError:
+        return False, {"web": "it does not answer yet"}

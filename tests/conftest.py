@@ -1,0 +1,143 @@
+"""The cast, the clock, and what a bare machine may lack.
+
+A test marked `browser`, `postgres`, `redis` or `spark` needs a real piece of software. Where
+it is missing the test is skipped with the way to get it; in CI a missing piece is a failure.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+from django.contrib.auth.models import Group, User
+from django.test.utils import override_settings
+
+from controlplane.machine.home import Home
+from tests import pieces
+
+#: No test may reach the data, the drivers or the Redis of an installation in this folder.
+_HOME = Path(tempfile.mkdtemp(prefix="headgate-tests-"))
+_NOBODY = "redis://127.0.0.1:9/0"  # the discard port: refused at once
+
+_NEEDS: dict[str, Callable[[], str]] = {
+    "browser": pieces.missing_browser,
+    "postgres": pieces.missing_postgres,
+    "redis": pieces.missing_redis,
+    "spark": pieces.missing_java,
+}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Point every path and address of the settings away from any installation."""
+    from controlplane.celery import app
+
+    for name in ("DRIVERS_DIR", "CODE_DIR", "CHECKPOINTS_DIR", "SECRETS_DIR", "STATIC_ROOT"):
+        setattr(django_settings, name, _HOME / name.lower())
+    django_settings.HEADGATE_HOME = _HOME
+    django_settings.HOME = Home(_HOME)
+    django_settings.REDIS_URL = django_settings.CELERY_BROKER_URL = _NOBODY
+    app.conf.update(broker_url=_NOBODY)
+    os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # playwright runs a loop of its own
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove what the tests wrote."""
+    shutil.rmtree(_HOME, ignore_errors=True)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip (in CI: fail) a test whose real piece is not on this machine."""
+    for mark, missing in _NEEDS.items():
+        if item.get_closest_marker(mark) is None:
+            continue
+        if reason := missing():
+            if os.environ.get("CI"):
+                pytest.fail(f"{mark}: {reason}", pytrace=False)
+            pytest.skip(f"{mark}: {reason}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _plain_and_fast() -> Iterator[None]:
+    """Serve static files as they lie, and hash passwords cheaply."""
+    plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
+    with override_settings(
+        STORAGES=django_settings.STORAGES | {"staticfiles": plain},
+        PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"],
+    ):
+        yield
+
+
+@pytest.fixture
+def now() -> datetime:
+    """Return the moment at which a story begins; stories pass it on."""
+    return datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
+
+
+def _person(name: str, role: str = "") -> User:
+    user = User.objects.create_user(name, password="a password of the cast")
+    if role:
+        user.groups.add(Group.objects.get(name=role))
+    return user
+
+
+@pytest.fixture
+def viewer(db: None) -> User:
+    """Return Vera, who reads."""
+    return _person("vera", "viewer")
+
+
+@pytest.fixture
+def operator(db: None) -> User:
+    """Return Otto, who starts and stops."""
+    return _person("otto", "operator")
+
+
+@pytest.fixture
+def author(db: None) -> User:
+    """Return Aude, who defines."""
+    return _person("aude", "author")
+
+
+@pytest.fixture
+def admin(db: None) -> User:
+    """Return Ada, who gives roles and tokens."""
+    return _person("ada", "admin")
+
+
+@pytest.fixture
+def outsider(db: None) -> User:
+    """Return Olaf, who has an account and no role."""
+    return _person("olaf")
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[str]:
+    """Start a Redis of the tests' own; return its address. Each test may flush it."""
+    with pieces.redis_server() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """Start a PostgreSQL of the tests' own; return the address of an empty database."""
+    with pieces.postgres_server() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def java_home() -> str:
+    """Return the JAVA_HOME that drivers of tests run on, and set it for this process."""
+    home = str(pieces.java().home)
+    os.environ["JAVA_HOME"] = home
+    return home
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
+    """Return how Debian's own Chromium is launched, without a word to the network."""
+    return {**browser_type_launch_args, **pieces.chromium_arguments()}

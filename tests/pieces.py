@@ -1,0 +1,178 @@
+"""The real pieces that marked tests need: where they are, how to get them, how to start them."""
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import redis
+
+from controlplane.machine import java as javas
+from controlplane.machine import valkey
+from controlplane.machine.trouble import Trouble
+
+START_LIMIT_S = 60
+
+_CHROMIUM_SWITCHES = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+@cache
+def missing_browser() -> str:
+    """Return why no browser can be driven, "" where one can."""
+    if _chromium() is None:
+        return "there is no Chromium; get it with `sudo apt-get install chromium`"
+    return ""
+
+
+@cache
+def missing_postgres() -> str:
+    """Return why no PostgreSQL can be started, "" where one can."""
+    if _postgres_folder() is None:
+        return "there is no PostgreSQL server; get it with `sudo apt-get install postgresql`"
+    return ""
+
+
+@cache
+def missing_redis() -> str:
+    """Return why no Redis can be started, "" where one can."""
+    try:
+        valkey.server()
+    except Trouble as trouble:
+        return str(trouble)
+    return ""
+
+
+@cache
+def missing_java() -> str:
+    """Return why no Spark can be started, "" where one can."""
+    try:
+        java()
+    except Trouble as trouble:
+        return str(trouble)
+    return ""
+
+
+@cache
+def java() -> javas.Java:
+    """Return the Java that drivers run on; raises `Trouble` where there is none."""
+    return javas.choose(Path(tempfile.gettempdir()) / f"headgate-tests-java-{os.getuid()}")
+
+
+def chromium_arguments() -> dict[str, Any]:
+    """Return Playwright's launch arguments for the machine's own Chromium."""
+    found = _chromium()
+    return {"executable_path": found, "args": _CHROMIUM_SWITCHES} if found else {}
+
+
+@contextmanager
+def redis_server() -> Iterator[str]:
+    """Run a Redis with nothing in it, and yield its address."""
+    server, _ = valkey.server()
+    port = free_port()
+    url = f"redis://127.0.0.1:{port}/0"
+    with tempfile.TemporaryDirectory(prefix="headgate-redis-") as folder:
+        process = subprocess.Popen(
+            [str(server), "--port", str(port), "--bind", "127.0.0.1", "--dir", folder]
+            + ["--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            with redis.Redis.from_url(url, socket_timeout=5) as client:
+                _until(client.ping, redis.RedisError)
+            yield url
+        finally:
+            process.terminate()
+            process.wait(START_LIMIT_S)
+
+
+@contextmanager
+def postgres_server() -> Iterator[str]:
+    """Run a PostgreSQL cluster of its own, and yield the address of a database in it."""
+    binaries = _postgres_folder()
+    assert binaries is not None
+    # The server refuses to run as root; Debian's package brings an account for it.
+    account: dict[str, Any] = {"user": "postgres"} if os.geteuid() == 0 else {}
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="headgate-postgres-") as folder:
+        data = Path(folder) / "data"
+        if account:
+            shutil.chown(folder, "postgres")
+        command = [str(binaries / "initdb"), "-D", str(data), "-U", "headgate", "-A", "trust"]
+        subprocess.run(
+            [*command, "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"],
+            check=True,
+            cwd="/",
+            stdout=subprocess.DEVNULL,
+            timeout=START_LIMIT_S,
+            **account,
+        )
+        process = subprocess.Popen(
+            [str(binaries / "postgres"), "-D", str(data), "-p", str(port), "-k", folder]
+            + ["-c", "listen_addresses=127.0.0.1", "-c", "fsync=off", "-c", "max_connections=200"],
+            cwd="/",
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            **account,
+        )
+        url = f"postgres://headgate@127.0.0.1:{port}/postgres"
+        try:
+            _until(lambda: psycopg.connect(url, connect_timeout=5).close(), psycopg.Error)
+            yield url
+        finally:
+            process.send_signal(2)  # SIGINT: fast shutdown
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(START_LIMIT_S)
+            process.kill()
+            process.wait()
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that was free a moment ago."""
+    with socket.socket() as trial:
+        trial.bind(("127.0.0.1", 0))
+        port: int = trial.getsockname()[1]
+        return port
+
+
+def _until(attempt: Any, error: type[Exception]) -> None:
+    """Try until it succeeds; after the limit let the error out."""
+    deadline = time.monotonic() + START_LIMIT_S
+    while True:
+        try:
+            attempt()
+        except error:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return
+
+
+def _chromium() -> str | None:
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if found := os.environ.get("HEADGATE_CHROMIUM") or shutil.which(name):
+            return found
+    return None
+
+
+def _postgres_folder() -> Path | None:
+    if found := shutil.which("initdb"):
+        return Path(found).parent
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    return folders[-1] if folders else None
