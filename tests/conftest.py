@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from django.conf import settings as django_settings
 from django.contrib.auth.models import Group, User
+from django.db import connection
 from django.test.utils import override_settings
 
 from controlplane.machine.home import Home
@@ -38,10 +39,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
     for name in ("DRIVERS_DIR", "CODE_DIR", "CHECKPOINTS_DIR", "SECRETS_DIR", "STATIC_ROOT"):
         setattr(django_settings, name, _HOME / name.lower())
+    django_settings.STATIC_ROOT.mkdir()  # WhiteNoise warns of a folder that is not there
     django_settings.HEADGATE_HOME = _HOME
     django_settings.HOME = Home(_HOME)
     django_settings.REDIS_URL = django_settings.CELERY_BROKER_URL = _NOBODY
     app.conf.update(broker_url=_NOBODY)
+    if connection.vendor == "sqlite":
+        # A file, as in production: threads with connections of their own wait for each other's
+        # locks there, where SQLite's shared memory refuses at once.
+        connection.settings_dict["TEST"]["NAME"] = str(_HOME / "tests.sqlite3")
     os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # playwright runs a loop of its own
 
 
