@@ -20,6 +20,7 @@ from django.test.utils import override_settings
 
 from controlplane.machine.home import Home
 from tests import pieces
+from tests.scenarios.stage import Stage
 
 #: No test may reach the data, the drivers or the Redis of an installation in this folder.
 _HOME = Path(tempfile.mkdtemp(prefix="headgate-tests-"))
@@ -119,6 +120,12 @@ def admin(db: None) -> User:
 def outsider(db: None) -> User:
     """Return Olaf, who has an account and no role."""
     return _person("olaf")
+
+
+@pytest.fixture
+def stage(db: None) -> Stage:
+    """Return an empty installation at three in the morning, for a story to play on."""
+    return Stage()
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """The verbs against rows: many at once, joined, superseded, archived."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
@@ -16,11 +15,6 @@ from queries.services import operations
 from tests.scenarios.stage import Stage
 
 NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
-
-
-@pytest.fixture
-def stage(db: None) -> Iterator[Stage]:
-    yield Stage()
 
 
 @pytest.mark.django_db(transaction=True)
