@@ -97,7 +97,7 @@ class NewApplicationForm(ApplicationSpecForm):
 
     name = text(
         "Name",
-        hint="Letters, digits, - and _. It cannot be changed later.",
+        hint="Lower-case letters, digits and . _ - It cannot be changed later.",
         required=True,
         attrs={"autofocus": True},
     )
@@ -117,12 +117,23 @@ def show_problems(form: forms.Form, problems: Iterable[Problem], *, prefix: str 
         add_problem(form, name if name in form.fields else None, problem)
 
 
+#: Messages that begin with one of these are whole sentences; others speak of the value.
+_WHOLE = frozenset({"a", "an", "the", "no", "query", "pool", "application"})
+
+
 def add_problem(form: forms.Form, field: str | None, problem: Problem) -> None:
-    """Add one problem with its way out; without a field the text names what it is about."""
-    detail = problem.field.rpartition(".")[2] if field else problem.field
-    told = problem.message if field in (None, detail) else f"{detail}: {problem.message}"
-    if field is None and problem.field:
-        told = f"{problem.field}: {problem.message}"
+    """Add one problem with its way out, as a sentence that can stand at its field."""
+    about = problem.field
+    if field:
+        rest = problem.field.rpartition(".")[2]
+        about = "" if rest == field or rest.isdigit() or rest in field.split("_") else rest
+    value = f"“{problem.value}”" if 0 < len(problem.value) <= 60 else ""
+    message = problem.message
+    if message[:1].islower() and message.split(" ", 1)[0] not in _WHOLE:
+        subject = " ".join(part for part in (about, value) if part) or "This"
+        told = f"{subject} {message}"
+    else:
+        told = f"{about}: {message}" if about else f"{message[:1].upper()}{message[1:]}"
     form.add_error(field, f"{told} {problem.way_out}".strip())
 
 

@@ -1,5 +1,6 @@
 """Pages of what went wrong: groups by fingerprint, and one failure with its cause and way out."""
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +12,14 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from queries.domain.failures import Category, Classified, classify, classify_exit
-from queries.domain.masking import mask_text
+from queries.domain.masking import mask, mask_text
 from queries.domain.spec import RestartPolicy
 from queries.domain.states import GroupStatus
 from queries.models.failures import Failure
 from queries.roles import OPERATE, VIEW
 from queries.selectors.changes import failure_with_changes
 from queries.selectors.incidents import group_counts, newest_failure_of, occurrences
+from queries.selectors.lines import progress_line
 from queries.selectors.reads import failure_group, failure_groups, failures
 from queries.services import operations
 from queries.views.diffs import changes
@@ -25,6 +27,7 @@ from queries.views.guard import needs
 from queries.views.paging import page_of
 from queries.views.shell import next_address
 from queries.views.stack import causes
+from queries.views.wording import duration_words, rate_words
 
 OCCURRENCES_SHOWN = 25
 
@@ -100,6 +103,9 @@ def failure_page(request: HttpRequest, failure_id: int) -> HttpResponseBase:
             (change, changes(change.spec_before, change.spec_after) if change.spec_after else [])
             for change in detail.changes
         ],
+        "progress": progress_facts(failure.last_progress),
+        "progress_json": json.dumps(failure.last_progress, indent=2),
+        "conf": sorted(mask(failure.conf).items()),
         "occurrences": siblings[:OCCURRENCES_SHOWN],
         "more": max(0, failure.group.count - OCCURRENCES_SHOWN),
         "now": timezone.now(),
@@ -152,6 +158,21 @@ def policy_words(failure: Failure) -> str:
         f"{ladder}, for ever. The count starts anew after {policy.healthy_after_s / 60:g} min "
         "of health."
     )
+
+
+def progress_facts(progress: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Return what a batch's progress says, as (label, value)."""
+    if not progress or "batchId" not in progress:
+        return []
+    line = progress_line(progress)
+    return [
+        ("Batch", str(line.batch_id)),
+        ("Began", f"{line.timestamp:%Y-%m-%d %H:%M:%S} UTC"),
+        ("Rows", f"{line.num_input_rows:,}"),
+        ("Took", duration_words(line.batch_duration_ms)),
+        ("Processed", rate_words(line.processed_rows_per_second)),
+        ("Watermark", f"{line.watermark:%Y-%m-%d %H:%M:%S}" if line.watermark else ""),
+    ]
 
 
 def _offsets(failure: Failure) -> list[tuple[str, Any, Any]]:

@@ -60,7 +60,7 @@ TableFormSet = forms.formset_factory(TableForm, extra=0)
 class QueryForm(forms.Form):
     """What a query has once: name, kind, SQL or function, sink, trigger, where it runs."""
 
-    name = text("Name", hint="Letters, digits, - and _. It cannot be changed later.")
+    name = text("Name", hint="Lower-case letters, digits and . _ - It cannot be changed later.")
     kind = forms.ChoiceField(choices=KINDS, widget=forms.RadioSelect, initial="sql", label="Kind")
     sql = forms.CharField(
         label="SQL",

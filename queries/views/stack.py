@@ -44,6 +44,16 @@ class Cause:
     head: str
     frames: list[Frames] = field(default_factory=list)
 
+    @property
+    def first_line(self) -> str:
+        """Return the line that says most, for a folded head."""
+        return self.head.splitlines()[0][:300] if self.head else ""
+
+    @property
+    def long(self) -> bool:
+        """Tell whether the head is better folded (Spark prints plans into messages)."""
+        return len(self.head) > 600 or self.head.count("\n") > 8
+
 
 def causes(text: str) -> list[Cause]:
     """Return the exceptions that a text holds, the root cause first."""

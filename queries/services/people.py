@@ -1,0 +1,77 @@
+"""Who may do what: accounts and their roles. Only an admin calls these."""
+
+import secrets
+
+from django.contrib.auth.models import Group, User
+from django.db import transaction
+
+from queries.domain.errors import Invalid, NotAllowed, Problem
+from queries.roles import Role, role_of
+
+#: Random bytes of a first password; 18 make 24 characters.
+PASSWORD_BYTES = 18
+
+
+def create_user(*, username: str, role: Role | None) -> tuple[User, str]:
+    """Create an account and return it with its random password, which is shown only now."""
+    name = username.strip()
+    if not name or len(name) > 150 or not all(c.isalnum() or c in "@.+-_" for c in name):
+        way_out = "Use 1 to 150 letters, digits and @ . + - _"
+        raise Invalid([Problem("username", name[:200], "is not a name that can be used.", way_out)])
+    with transaction.atomic():
+        if User.objects.filter(username__iexact=name).exists():
+            raise Invalid([Problem("username", name, "is taken.", "Choose another.")])
+        password = secrets.token_urlsafe(PASSWORD_BYTES)
+        user = User.objects.create_user(name, password=password)
+        _give(user, role)
+    return user, password
+
+
+def set_role(*, user: User, role: Role | None) -> None:
+    """Give a user this role alone; None takes every role away.
+
+    Raises `NotAllowed` where nobody would be left to give roles.
+    """
+    with transaction.atomic():
+        if role is not Role.ADMIN:
+            _keep_an_admin(user)
+        _give(user, role)
+
+
+def reset_password(*, user: User) -> str:
+    """Give a user a new random password and return it."""
+    password = secrets.token_urlsafe(PASSWORD_BYTES)
+    user.set_password(password)
+    user.save(update_fields=["password"])
+    return password
+
+
+def set_active(*, user: User, active: bool) -> None:
+    """Let an account in, or shut it out with its sessions and tokens; keeps its history."""
+    with transaction.atomic():
+        if not active:
+            _keep_an_admin(user)
+        user.is_active = active
+        user.save(update_fields=["is_active"])
+
+
+def _give(user: User, role: Role | None) -> None:
+    groups = {name: Group.objects.get_or_create(name=name)[0] for name in Role}
+    user.groups.remove(*groups.values())
+    if role is not None:
+        user.groups.add(groups[role])
+
+
+def _keep_an_admin(leaving: User) -> None:
+    if role_of(leaving) is not Role.ADMIN:
+        return
+    if leaving.is_superuser and leaving.is_active:
+        raise NotAllowed(
+            f"{leaving.username} is a superuser and stays an admin.",
+            way_out="`manage.py` made it; only there can it be changed.",
+        )
+    others = User.objects.filter(is_active=True).exclude(pk=leaving.pk)
+    if not any(role_of(other) is Role.ADMIN for other in others):
+        raise NotAllowed(
+            f"{leaving.username} is the last admin.", way_out="Make somebody else an admin first."
+        )

@@ -1,0 +1,144 @@
+"""Pages of runs: one start of a query inside a driver, why it began and how it ended."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.http import HttpRequest, HttpResponseBase, JsonResponse
+from django.shortcuts import render
+from django.urls import path
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from listeners import selectors as heard
+from queries.domain.states import RunOutcome
+from queries.models.drivers import Run
+from queries.roles import VIEW
+from queries.selectors.reads import RunDetail, run_with_neighbours, runs
+from queries.selectors.run_batches import edge_batches
+from queries.views.guard import needs
+from queries.views.paging import page_of
+from queries.views.wording import duration_words
+
+OUTCOMES = ("OPEN", *(outcome.value for outcome in RunOutcome if outcome.value))
+
+
+@require_GET
+@needs(VIEW)
+def run_list(request: HttpRequest) -> HttpResponseBase:
+    """List runs, newest first; all filters stand in the address."""
+    asked = {
+        name: request.GET.get(name, "").strip() for name in ("query", "application", "outcome")
+    }
+    rows = runs()
+    if asked["query"]:
+        rows = rows.filter(query__name=asked["query"])
+    if asked["application"]:
+        rows = rows.filter(driver__application__name=asked["application"])
+    if asked["outcome"] in OUTCOMES:
+        rows = rows.filter(outcome="" if asked["outcome"] == "OPEN" else asked["outcome"])
+    now = timezone.now()
+    page = page_of(rows, by="epoch", cursor=request.GET.get("after", ""))
+    context = {
+        "page": page,
+        "runs": [(run, lasted(run, now)) for run in page.rows],
+        "filters": asked,
+        "filtered": any(asked.values()),
+        "outcomes": OUTCOMES,
+        "now": now,
+    }
+    return render(request, "runs/list.html", context)
+
+
+@require_GET
+@needs(VIEW)
+def run_page(request: HttpRequest, run_id: int) -> HttpResponseBase:
+    """Show one run: why and by whom, time in each state, charts, both ends, its end."""
+    detail = run_with_neighbours(run_id=run_id)
+    now = timezone.now()
+    context = {
+        "detail": detail,
+        "run": detail.run,
+        "driver": detail.run.driver,
+        "lane": lane(detail.run, now),
+        "lasted": lasted(detail.run, now),
+        "edges": edge_batches(run_id),
+        "summary": detail.summary,
+        "facts": _facts(detail),
+        "now": now,
+    }
+    return render(request, "runs/run.html", context)
+
+
+@require_GET
+@needs(VIEW)
+def run_series(request: HttpRequest, run_id: int) -> HttpResponseBase:
+    """Return the columns of a run's charts, from its start to its end."""
+    run = run_with_neighbours(run_id=run_id).run
+    series = heard.series(
+        run.query_id,
+        since=run.started_at or run.created_at,
+        until=run.ended_at or timezone.now(),
+    )
+    return JsonResponse({"at": series.at, "columns": series.columns, "batches": series.batches})
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Time that a run spent in one state, as a part of a picture 1000 wide."""
+
+    label: str
+    tone: str
+    ms: float
+    x: float
+    width: float
+
+
+def lane(run: Run, now: datetime) -> list[Stretch]:
+    """Return a run's time in each state, in order; states it never was in are left out."""
+    end = run.ended_at or now
+    marks: list[tuple[str, str, datetime | None]] = [
+        ("waiting for its driver", "calm", run.created_at),
+        ("starting", "busy", run.started_at),
+        ("running", "ok", run.proven_at or run.first_commit_at),
+        ("stopping", "warn", run.stop_asked_at),
+    ]
+    found = [(label, tone, at) for label, tone, at in marks if at is not None and at <= end]
+    whole = max((end - run.created_at).total_seconds(), 0.001)
+    stretches = []
+    x = 0.0
+    for index, (label, tone, at) in enumerate(found):
+        until = found[index + 1][2] if index + 1 < len(found) else end
+        spent = max((until - at).total_seconds(), 0.0)
+        width = 1000 * spent / whole
+        stretches.append(Stretch(label, tone, spent * 1000, round(x, 2), round(width, 2)))
+        x += width
+    return stretches
+
+
+def lasted(run: Run, now: datetime) -> float:
+    """Return how long a run has lasted, in milliseconds."""
+    return ((run.ended_at or now) - run.created_at).total_seconds() * 1000
+
+
+def _facts(detail: RunDetail) -> list[tuple[str, Any]]:
+    run, driver, summary = detail.run, detail.run.driver, detail.summary or {}
+    took = run.first_commit_at and (run.first_commit_at - run.created_at).total_seconds() * 1000
+    return [
+        ("Batches", f"{summary['batches']:,}" if summary else "none stored"),
+        ("Rows", f"{summary.get('rows') or 0:,}" if summary else ""),
+        ("Repaired batches", f"{summary['repaired']:,}" if summary.get("repaired") else ""),
+        ("To the first commit", duration_words(took) if took else ""),
+        ("Host", driver.host),
+        ("Spark", driver.spark_version),
+        ("Java", driver.java_version),
+        ("Code", run.code_sha256[:12] or "none"),
+        ("Spark's run id", run.spark_run_id or ""),
+    ]
+
+
+urlpatterns = [
+    path("runs/", run_list, name="runs"),
+    path("runs/<int:run_id>/", run_page, name="run"),
+    path("runs/<int:run_id>/series/", run_series, name="run-series"),
+]
