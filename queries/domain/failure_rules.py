@@ -211,7 +211,7 @@ CONDITION_RULES: tuple[Rule, ...] = (
         "Kafka, console or memory sink, and no Python in the rows' way. Else use a "
         "processing-time trigger.",
     ),
-    _rule(r"STREAMING_QUERY_EVOLUTION_ERROR", Category.CONFIGURATION),
+    _rule(r"STREAMING_QUERY_EVOLUTION_ERROR|HEADGATE_CONFIGURATION", Category.CONFIGURATION),
     _rule(
         r"STATE_STORE_INVALID_CONFIG_AFTER_RESTART|STATE_STORE_INVALID_VARIABLE_TYPE_CHANGE"
         r"|STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA"
@@ -312,6 +312,22 @@ CONDITION_RULES: tuple[Rule, ...] = (
     _rule(r"STREAMING_PYTHON_RUNNER_INITIALIZATION_(TIMEOUT|COMM)", Category.PROCESS),
     _rule(
         r"STREAMING_SHUFFLE_WRITER_CONNECTION_TIMEOUT|INTERNAL_ERROR_NETWORK", Category.CONNECTION
+    ),
+)
+
+#: On the type, for what our own driver refuses to start (`queries.runtime`).
+TYPE_RULES: tuple[Rule, ...] = (
+    _rule(
+        r"NotAWriter|StartsItself|QueryOnly",
+        Category.CONFIGURATION,
+        "The definition gives no stream that Headgate could start.",
+        "Do what the root cause says, then start the query.",
+    ),
+    _rule(
+        r"ReferenceMissing",
+        Category.CONFIGURATION,
+        "A secret that the definition names is not there on the driver's host.",
+        "Put it there (the environment or the secrets folder), then start the query.",
     ),
 )
 

@@ -15,6 +15,7 @@ from queries.domain.failure_rules import (
     CONDITION_RULES,
     GENERAL,
     MESSAGE_RULES,
+    TYPE_RULES,
     Advice,
     Category,
     Rule,
@@ -108,7 +109,8 @@ def classify(
         return _classified(_refusal(refused), title=error_text.first_sentence(root_cause) or title)
     text = f"{root_cause}\n{message}"
     advice = (
-        _of_user_code(name, error_class, type_name, text)
+        _of_our_own(type_name)
+        or _of_user_code(name, error_class, type_name, text)
         or _of_condition(name, type_name, text)
         or _of_message(text, type_name)
         or _of_wrapper(name)
@@ -188,9 +190,12 @@ def _innermost_text(text: str) -> str:
 
 def _title(name: str, type_name: str, text: str) -> str:
     sentence = error_text.first_sentence(_innermost_text(text))
-    if _USER_CODE.fullmatch(name) and "Traceback" in text:
-        return sentence  # "KeyError: 'price'" says more than that a function failed
-    head = name if name and name not in error_text.WRAPPERS else error_text.short_type(type_name)
+    kind = error_text.short_type(type_name)
+    if _USER_CODE.fullmatch(name):  # "KeyError: 'price'" says more than that a function failed
+        if "Traceback" in text:
+            return sentence
+        name = "" if kind not in ("", "Py4JException", "PythonException") else name
+    head = name if name and name not in error_text.WRAPPERS else kind
     sentence = sentence.removeprefix(f"{head}: ")
     return ": ".join(part for part in (head or name, sentence) if part)
 
@@ -215,6 +220,11 @@ def _refusal(refused: str) -> Advice:
             "can confirm the takeover.",
         )
     return GENERAL[category]
+
+
+def _of_our_own(type_name: str) -> Advice | None:
+    short = error_text.short_type(type_name)
+    return next((rule.advice for rule in TYPE_RULES if re.fullmatch(rule.pattern, short)), None)
 
 
 def _of_user_code(name: str, error_class: str, type_name: str, text: str) -> Advice | None:

@@ -207,6 +207,9 @@ def test_a_condition_has_a_category_and_a_policy(
             Category.PROCESS,
             RETRY,
         ),
+        ("queries.runtime.build.StartsItself", "It starts.", Category.CONFIGURATION, FATAL),
+        ("queries.runtime.sql.QueryOnly", "DROP TABLE", Category.CONFIGURATION, FATAL),
+        ("queries.runtime.references.ReferenceMissing", "env:X", Category.CONFIGURATION, FATAL),
         ("ModuleNotFoundError", "No module named 'sqlalchemy'", Category.USER_CODE, POISON),
         ("java.lang.IllegalStateException", "odd", Category.UNKNOWN, RETRY),
         ("", "", Category.UNKNOWN, RETRY),
@@ -273,6 +276,17 @@ def test_user_code_is_retried_where_a_service_was_away_and_poison_where_it_is_a_
         )
         assert (found.category, found.policy) == (category, policy)
         assert title is None or found.title == title
+
+
+def test_a_users_error_that_the_driver_has_read_already_is_told_by_its_type() -> None:
+    found = classify(
+        error_class="HEADGATE_USER_CODE",
+        type_name="ModuleNotFoundError",
+        root_cause="No module named 'sqlalchemy'",
+        message="",
+    )
+    assert (found.category, found.policy) == (Category.USER_CODE, POISON)
+    assert found.title == "ModuleNotFoundError: No module named 'sqlalchemy'"
 
 
 def test_a_file_that_a_store_does_not_deliver_is_no_bad_file() -> None:
