@@ -14,7 +14,7 @@ from queries.domain.observation import Liveness, Observation, RunSeen
 from queries.domain.phases import name_phase, reached
 from queries.domain.plan import Plan, Work
 from queries.domain.protocol import RunState, Want
-from queries.domain.settle import driver_fault, exit_of, run_end
+from queries.domain.settle import FENCED, driver_fault, exit_of, run_end
 from queries.domain.states import (
     Desired,
     DriverState,
@@ -109,8 +109,9 @@ def _end_driver(plan: Plan) -> None:
     driver = plan.obs.driver
     assert driver is not None
     plan.exit = exit_of(driver, at=plan.now.isoformat())
-    plan.state = DriverState.ENDED
-    plan.fault = driver_fault(driver, plan.exit)
+    fenced = plan.exit.python == FENCED
+    plan.state = DriverState.FENCED if fenced else DriverState.ENDED
+    plan.fault = None if fenced else driver_fault(driver, plan.exit)
     if plan.fault is None:
         return
     plan.failures += 1
@@ -238,7 +239,8 @@ def _cause(work: Work) -> Reason:
     if work.hold is Hold.BROKEN:
         return Reason.PROBE
     if seen.phase is Phase.STOPPING:
-        return Reason.ASKED_RESTART
+        stalled = seen.phase_reason == Reason.STALLED
+        return Reason.STALLED if stalled else Reason.ASKED_RESTART
     if work.failures:
         return Reason.RETRY_DUE
     if seen.reached_generation < seen.generation:
@@ -257,9 +259,14 @@ def _want_runs(plan: Plan) -> None:
             continue
         asked = seen.desired is Desired.STOPPED or run.generation < seen.generation
         hung = _hung_in_start(plan, run)
-        if not (asked or plan.end_wanted or hung):
+        work.stalled = seen.stalled and plan.obs.policy.restart_on_stall
+        if not (asked or plan.end_wanted or hung or work.stalled):
             continue
-        at_once = hung or (seen.desired is Desired.STOPPED and seen.stop_mode is StopMode.NOW)
+        at_once = (
+            hung
+            or work.stalled
+            or (seen.desired is Desired.STOPPED and seen.stop_mode is StopMode.NOW)
+        )
         since = run.stop_asked_at or plan.now
         asked_until = seen.stop_deadline if asked else None
         work.deadline = asked_until or since + stop

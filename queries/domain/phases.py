@@ -35,6 +35,8 @@ def _with_run(plan: Plan, work: Work) -> Named:
         if work.stuck:
             text = "The stop hangs. Restarting the application ends it, and its neighbours too."
             return Phase.STOPPING, Reason.STUCK, text
+        if work.stalled:
+            return Phase.STOPPING, Reason.STALLED, "It made no progress; it starts again."
         if work.seen.desired is Desired.STOPPED:
             return Phase.STOPPING, Reason.ASKED_STOP, "The batch in flight is being ended."
         return Phase.STOPPING, Reason.ASKED_RESTART, "It starts again when it has ended."

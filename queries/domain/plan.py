@@ -26,6 +26,7 @@ class Work:
     want: Want = Want.RUN
     deadline: datetime | None = None
     stuck: bool = False
+    stalled: bool = False
 
 
 @dataclass(slots=True)

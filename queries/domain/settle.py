@@ -17,6 +17,9 @@ ASKED_ENDS = frozenset(
     {Reason.NOT_WANTED, Reason.REPLACED, Reason.SHUTDOWN, Reason.FAILURE_SCOPE, Reason.FENCED}
 )
 
+#: What a shim reports that found a later epoch in its place: it never started a driver.
+FENCED = "FENCED"
+
 UNASKED = Classified(
     category=Category.UNKNOWN,
     policy=Policy.RETRY,

@@ -183,6 +183,7 @@ class Reason(StrEnum):
     HOST_SILENT = "its host is silent"
     RETRY_DUE = "retry due"
     REGRESSED = "failed again after it was resolved"
+    STALLED = "stalled; restarted as its policy says"
     PROBE = "probe of a broken query"
     ARCHIVED = "deleted"
     LAUNCHED = "launched"

@@ -327,6 +327,31 @@ def test_a_stop_that_hangs_in_a_shared_driver_says_what_ends_it() -> None:
     assert decision.driver.end_wanted == ""
 
 
+def test_a_stalled_query_is_restarted_only_where_its_policy_says_so() -> None:
+    before = NOW - timedelta(seconds=4000)
+    run = RunSeen(1, 1, 1, before, False, before, committed=True)
+    query = _query(phase=Phase.RUNNING, run=run, stalled=True)
+    assert _only(decide(_obs(query, _driver()), NOW)).want is Want.RUN
+    policy = RestartPolicy(restart_on_stall=True)
+    choice = _only(decide(_obs(query, _driver(), policy=policy), NOW))
+    assert (choice.want, choice.phase, choice.reason) == (
+        Want.STOP,
+        Phase.STOPPING,
+        Reason.STALLED,
+    )
+    ended = replace(query, phase=Phase.STOPPING, phase_reason=Reason.STALLED, run=None)
+    decision = decide(_obs(ended, _driver(), policy=policy), NOW)
+    assert _only(decision).open_run is Reason.STALLED
+
+
+def test_a_driver_fenced_by_a_later_one_is_no_failure() -> None:
+    report = ExitReport("FENCED", "FENCED", False, False, NOW.isoformat())
+    driver = replace(_driver(), sighting=Sighting(Liveness.EXITED, exit=report))
+    decision = decide(_obs(_query(), driver), NOW)
+    assert (decision.driver.state, decision.driver.fault) == (DriverState.FENCED, None)
+    assert decision.failures == 0
+
+
 def test_a_broken_query_without_a_probe_time_waits_for_a_person() -> None:
     decision = decide(_obs(_query(hold=Hold.BROKEN, phase=Phase.BROKEN)), NOW)
     assert _only(decision).phase is Phase.BROKEN
