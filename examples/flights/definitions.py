@@ -1,0 +1,199 @@
+"""The demo's applications and queries, in the JSON forms that a user writes.
+
+Four queries over the flights that `feeder.py` replays: two share an application and its
+pools, one is Python code in an application of its own, and one holds an honest bug.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from examples.flights import feeder
+
+Form = dict[str, Any]
+
+CODE = Path(__file__).resolve().parent / "code"
+SCHEMA = (
+    "scheduled TIMESTAMP, carrier STRING, flight INT, tailnum STRING, origin STRING, "
+    "dest STRING, distance INT, dep_delay INT, arr_delay INT"
+)
+APPLICATION: Form = {
+    "master": "local[2]",
+    "memory": "1g",
+    "conf": {"spark.sql.shuffle.partitions": "4"},
+}
+EVERY_5_SECONDS: Form = {"kind": "processing_time", "interval": "5 seconds"}
+
+FLIGHT_DELAYS = """
+SELECT /*+ COALESCE(1) */
+    window(scheduled, '1 hour').start AS hour,
+    origin,
+    carrier,
+    count(*) AS flights,
+    count_if(dep_delay >= 15) AS late,
+    avg(dep_delay) AS mean_delay
+FROM flights
+GROUP BY window(scheduled, '1 hour'), origin, carrier
+""".strip()
+
+LONG_DELAYS = """
+SELECT /*+ COALESCE(1) */
+    f.scheduled, a.name AS airline, f.flight, f.origin, f.dest, f.dep_delay, f.arr_delay
+FROM flights f
+JOIN airlines a ON f.carrier = a.carrier
+WHERE f.arr_delay >= 60
+""".strip()
+
+DELAY_RECOVERY = """
+SELECT
+    scheduled, carrier, flight, origin, dest, dep_delay, arr_delay,
+    arr_delay / dep_delay AS recovery
+FROM flights
+WHERE arr_delay IS NOT NULL
+""".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class DemoQuery:
+    """One query of the demo: the arguments of the catalog's `create_query`."""
+
+    name: str
+    spec: Form
+    application: str = ""  # "" gives it one of its own
+    application_spec: Form | None = None
+    start: bool = True  # at the first run
+
+
+@dataclass(frozen=True, slots=True)
+class DemoApplication:
+    """One application that queries share, with its scheduler pools."""
+
+    name: str
+    spec: Form
+    pools: list[Form] = field(default_factory=list)
+
+
+def applications() -> list[DemoApplication]:
+    """Return the applications to make before the queries."""
+    return [
+        DemoApplication(
+            name="flights",
+            spec={
+                **APPLICATION,
+                "description": "Two queries in one driver, each in a scheduler pool of its own.",
+            },
+            pools=[
+                {"name": "delays", "weight": 2},
+                # The light one keeps a core to itself when both are busy.
+                {"name": "alerts", "weight": 1, "min_share": 1},
+            ],
+        )
+    ]
+
+
+def queries(demo: Path) -> list[DemoQuery]:
+    """Return the demo's queries; input, output and tables lie below the folder `demo`."""
+    flights = demo / "flights"
+    out = demo / "out"
+    return [
+        DemoQuery(
+            name="flight-delays",
+            application="flights",
+            spec={
+                "kind": "sql",
+                "description": "Flights and delays by hour, origin and carrier, each group "
+                "written once its hour is final.",
+                "sources": [_source(flights, watermark="2 hours")],
+                "sql": FLIGHT_DELAYS,
+                "sink": _sink("parquet", out / "flight-delays"),
+                "trigger": EVERY_5_SECONDS,
+                "pool": "delays",
+            },
+        ),
+        DemoQuery(
+            name="long-delays",
+            application="flights",
+            spec={
+                "kind": "sql",
+                "description": "Flights that arrived an hour late or more, with the airline's "
+                "name from a static table.",
+                "sources": [_source(flights)],
+                "tables": [
+                    {
+                        "name": "airlines",
+                        "format": "csv",
+                        "schema": "carrier STRING, name STRING",
+                        "options": {
+                            "path": str(flights / feeder.AIRLINES),
+                            "header": "true",
+                        },
+                    }
+                ],
+                "sql": LONG_DELAYS,
+                "sink": _sink("json", out / "long-delays"),
+                "trigger": EVERY_5_SECONDS,
+                "pool": "alerts",
+            },
+        ),
+        DemoQuery(
+            name="flights-by-hour",
+            application_spec={
+                **APPLICATION,
+                "description": "Python code of the query's own, in a driver of its own.",
+                "python_path": [str(CODE)],
+            },
+            spec={
+                "kind": "python",
+                "description": "Flights by hour, upserted by foreachBatch into a SQLite table.",
+                "function": "flights_by_hour:build",
+                "params": {
+                    "input": str(flights / feeder.INPUT),
+                    "database": str(out / "flights-by-hour.sqlite3"),
+                    "max_files_per_trigger": 20,
+                },
+                "trigger": EVERY_5_SECONDS,
+            },
+        ),
+        DemoQuery(
+            name="delay-recovery",
+            application_spec=APPLICATION,
+            start=False,
+            spec={
+                "kind": "sql",
+                "description": "How much of its delay a flight made up in the air. It has an "
+                "honest bug: some flights leave on time. Start it, watch it fail, and read "
+                "the failure history: it says why, and how to mend it.",
+                "sources": [_source(flights)],
+                "sql": DELAY_RECOVERY,
+                "sink": _sink("json", out / "delay-recovery"),
+                "trigger": EVERY_5_SECONDS,
+            },
+        ),
+    ]
+
+
+def _source(flights: Path, *, watermark: str = "") -> Form:
+    source: Form = {
+        "name": "flights",
+        "format": "json",
+        "schema": SCHEMA,
+        "options": {
+            "path": str(flights / feeder.INPUT),
+            "maxFilesPerTrigger": "20",
+            # The feeder keeps the newest files only; a query that was stopped for long
+            # goes on with those that are left.
+            "ignoreMissingFiles": "true",
+        },
+    }
+    if watermark:
+        source["watermark"] = {"column": "scheduled", "delay": watermark}
+    return source
+
+
+def _sink(kind: str, path: Path) -> Form:
+    # Without `retention` the sink's own log would name every file it has ever written.
+    return {
+        "format": kind,
+        "output_mode": "append",
+        "options": {"path": str(path), "retention": "7 days"},
+    }

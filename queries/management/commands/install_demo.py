@@ -1,0 +1,69 @@
+"""Make the demo's applications and queries, once, through the services that a user's go through."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from examples.flights import definitions, feeder
+from queries.domain.errors import HeadgateError
+from queries.models.applications import Application
+from queries.models.definitions import Query
+from queries.services import catalog, operations
+
+ACTOR = "demo"
+
+
+class Command(BaseCommand):
+    """Install the demo where it is missing; leave alone what exists or was deleted."""
+
+    help = "Make the demo's applications and queries and start them; does nothing twice."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Make, then start what no one has ever touched."""
+        demo = settings.HEADGATE_HOME / "demo"
+        feeder.prepare(demo / "flights")
+        (demo / "out").mkdir(parents=True, exist_ok=True)
+        now = datetime.now(UTC)
+        made: list[str] = []
+        refused: list[str] = []
+        for application in definitions.applications():
+            _make_application(application, now)
+        for query in definitions.queries(demo):
+            try:
+                if _make_query(query, now):
+                    made.append(query.name)
+            except HeadgateError as error:
+                refused.append(f"{query.name}: {error}")
+        if made:
+            self.stdout.write(f"Made the demo's queries: {', '.join(made)}")
+        if refused:
+            raise CommandError("; ".join(refused))
+
+
+def _make_application(demo: definitions.DemoApplication, now: datetime) -> None:
+    if Application.objects.filter(name=demo.name).exists():
+        return
+    application = catalog.create_application(name=demo.name, spec=demo.spec, actor=ACTOR, now=now)
+    for pool in demo.pools:
+        catalog.save_pool(application=application, spec=pool, actor=ACTOR, now=now)
+
+
+def _make_query(demo: definitions.DemoQuery, now: datetime) -> bool:
+    """Make and start a query; return whether it was made now."""
+    query = Query.objects.filter(name=demo.name).first()
+    made = query is None
+    if query is None:
+        query = catalog.create_query(
+            name=demo.name,
+            spec=demo.spec,
+            actor=ACTOR,
+            now=now,
+            application=demo.application,
+            application_spec=demo.application_spec,
+        )
+    # Generation 0: no verb has ever been said, so the first run was cut short before its start.
+    if demo.start and query.generation == 0 and query.archived_at is None:
+        operations.request_start(query=query, actor=ACTOR, now=now)
+    return made
