@@ -17,16 +17,21 @@ logger = logging.getLogger(__name__)
 
 def reconcile_soon(application_id: int) -> None:
     """Ask for a reconcile of the application once the current transaction has committed."""
-    transaction.on_commit(lambda: _send(application_id))
+    transaction.on_commit(lambda: _send("queries.tasks.reconcile_application", application_id))
 
 
-def _send(application_id: int) -> None:
+def reconcile_driver_soon(driver_id: int) -> None:
+    """Ask for a reconcile of the driver's application once the transaction has committed."""
+    transaction.on_commit(lambda: _send("queries.tasks.reconcile_driver", driver_id))
+
+
+def _send(task: str, row_id: int) -> None:
     from controlplane.celery import app
 
     try:
-        app.send_task("queries.tasks.reconcile_application", args=[application_id], retry=False)
+        app.send_task(task, args=[row_id], retry=False)
     except Exception as error:  # the broker is down: the sweep will find the row
-        logger.warning("nudge for application %s not sent: %s", application_id, error)
+        logger.warning("nudge %s(%s) not sent: %s", task, row_id, error)
 
 
 def changed(*topics: str) -> None:
@@ -36,9 +41,10 @@ def changed(*topics: str) -> None:
 
 def _publish(topics: tuple[str, ...]) -> None:
     try:
-        client = connection()
-        for topic in topics:
-            client.publish(settings.CHANGED_CHANNEL, topic)
+        with connection().pipeline(transaction=False) as pipeline:
+            for topic in topics:
+                pipeline.publish(settings.CHANGED_CHANNEL, topic)
+            pipeline.execute()
     except redis.RedisError as error:  # pages re-read by themselves after a while
         logger.warning("change of %s not published: %s", ", ".join(topics), error)
 

@@ -82,9 +82,48 @@ class Latest(models.Model):
     progress_at = models.DateTimeField(null=True)  # the newest executed batch
     batch = models.BigIntegerField(null=True)
     progress = models.JSONField(null=True)  # its Spark JSON
+    progress_run = models.BigIntegerField(null=True)  # the run it is of
 
     def __str__(self) -> str:
         return f"latest of query {self.query}"
+
+
+class Received(models.Model):
+    """A range of a driver's sequence, or of a run's batch ids, that is stored without a hole.
+
+    What lies between two ranges of one key is missing. Kept beside the events so that a look
+    for holes costs nothing, and so that retention makes none.
+    """
+
+    kind = models.CharField(max_length=8)  # seq | batch
+    driver = models.BigIntegerField()
+    epoch = models.BigIntegerField()  # the driver's
+    spark_run_id = models.CharField(max_length=36, default="")  # batch only
+    query = models.BigIntegerField(null=True)  # batch only
+    run = models.BigIntegerField(null=True)  # batch only
+    first = models.BigIntegerField()  # inclusive
+    last = models.BigIntegerField()  # inclusive
+    at = models.DateTimeField(db_index=True)  # when it last grew; retention's
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["driver", "kind", "spark_run_id", "first"], name="received_first"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.first}–{self.last} of driver {self.driver}"
+
+
+class Cursor(models.Model):
+    """How far a task that reads progress rows in the order of their ids has come."""
+
+    name = models.CharField(max_length=20, primary_key=True)
+    position = models.BigIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.position}"
 
 
 class Gap(models.Model):
@@ -100,7 +139,7 @@ class Gap(models.Model):
     missing = models.IntegerField()  # last - first + 1 at first sight
     repaired = models.IntegerField(default=0)
     source = models.CharField(max_length=10, default="")  # spool | memory | checkpoint
-    noticed_at = models.DateTimeField()
+    noticed_at = models.DateTimeField(db_index=True)
     closed_at = models.DateTimeField(null=True)  # repaired whole, or beyond repair
     beyond_repair = models.BooleanField(default=False)
 

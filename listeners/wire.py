@@ -5,10 +5,11 @@ event of a driver, without holes, so that each loss can be counted. An event wit
 stands outside the sequence (the shim's exit notice).
 """
 
-import json
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Self
+
+import orjson
 
 VERSION = 1
 FIELD = "e"
@@ -45,7 +46,7 @@ class Event:
 
     def encode(self) -> bytes:
         """Return the event as compact JSON with its version."""
-        return json.dumps(
+        return orjson.dumps(
             {
                 "v": VERSION,
                 "driver": self.driver,
@@ -59,14 +60,13 @@ class Event:
                 "batch": self.batch,
                 "repaired": self.repaired,
                 "body": self.body,
-            },
-            separators=(",", ":"),
-        ).encode()
+            }
+        )
 
     @classmethod
     def decode(cls, data: bytes | str) -> Self:
         """Return the event that `data` holds; raise ValueError with the reason otherwise."""
-        raw = json.loads(data)
+        raw = orjson.loads(data)  # its error is a ValueError
         if not isinstance(raw, dict):
             raise ValueError("an event is a JSON object")
         version = raw.pop("v", None)
@@ -76,12 +76,27 @@ class Event:
             event = cls(**{**raw, "kind": Kind(str(raw.get("kind")))})
         except TypeError as error:
             raise ValueError(f"not an event: {error}") from error
-        for name in ("driver", "epoch", "seq"):
-            if not isinstance(getattr(event, name), int):
-                raise ValueError(f"{name} is not a whole number")
-        if not isinstance(event.body, dict):
-            raise ValueError("body is not a JSON object")
+        event._check()
         return event
+
+    def _check(self) -> None:
+        for name in ("driver", "epoch", "seq"):
+            if not _is_number(getattr(self, name)):
+                raise ValueError(f"{name} is not a whole number")
+        for name in ("query", "run", "batch"):
+            if getattr(self, name) is not None and not _is_number(getattr(self, name)):
+                raise ValueError(f"{name} is neither a whole number nor null")
+        if not isinstance(self.at, str):
+            raise ValueError("at is not a text")
+        if self.spark_run_id is not None and not isinstance(self.spark_run_id, str):
+            raise ValueError("spark_run_id is neither a text nor null")
+        if not isinstance(self.body, dict):
+            raise ValueError("body is not a JSON object")
+
+
+def _is_number(value: object) -> bool:
+    """Return whether a value is a whole number that a database column can hold."""
+    return type(value) is int and 0 <= value < 2**63
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ All of it happens on one thread, which takes one message after the other; so not
 needs a lock.
 """
 
-import json
 import threading
 import time
 from collections import OrderedDict
@@ -12,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+
+import orjson
 
 from listeners.spark.listener import Heard
 from listeners.spark.repair import Progress, RunBatches
@@ -126,7 +127,7 @@ class Sorter:
 
     # --- one message each -----------------------------------------------------------------
     def _hear(self, heard: Heard) -> None:
-        body = json.loads(heard.text)
+        body = orjson.loads(heard.text)
         if heard.kind is Kind.PROGRESS:
             body = body["progress"]
         spark_run_id = str(body["runId"])

@@ -131,7 +131,7 @@ class Telemetry:
 
     def start_failed(self, *, query: int, run: int, error_class: str, message: str) -> None:
         """Tell of an error raised inside `start()`, of which Spark itself tells nobody."""
-        body = {"error_class": error_class, "message": message}
+        body = {"error_class": error_class, "message": _sound(message)}
         self._inbox.put(Said(Kind.START_ERROR, body, query, run))
 
     def status_changed(self, *, query: int, run: int, state: str) -> None:
@@ -196,6 +196,11 @@ class Telemetry:
 
 
 _MODES = {"private": "a queue of its own", "fallback": "every session (fallback, with repair)"}
+
+
+def _sound(text: str) -> str:
+    """Return text that JSON can carry: a path in a message may hold bytes that are no text."""
+    return text.encode(errors="replace").decode()
 
 
 def _replace(path: Path, text: str) -> None:

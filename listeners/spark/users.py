@@ -80,7 +80,8 @@ class TimedListener(StreamingQueryListener):  # type: ignore[misc]
         except Exception as error:
             with self._lock:
                 self._errors += 1
-                self._last_error = f"{type(error).__name__}: {error}"[:500]
+                text = f"{type(error).__name__}: {error}"[:500]
+                self._last_error = text.encode(errors="replace").decode()
             raise
         finally:
             took_ms = (time.monotonic() - began) * 1000

@@ -1,0 +1,295 @@
+"""Bring the event stream into the database: read, decode, store once, acknowledge, trim.
+
+An entry is acknowledged after its batch has committed, never before; what was stored and not
+acknowledged comes again and changes nothing. So any number of ingesters may run, and each
+may die at any point.
+"""
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import redis
+from django.db import Error as DatabaseError
+from django.db import close_old_connections
+
+from controlplane import alive, nudge
+from listeners.store import UNSTORABLE, Batch, Letter, store
+from listeners.wire import FIELD, Event, Kind
+
+logger = logging.getLogger(__name__)
+
+GROUP = "ingesters"
+BATCH = 1_000  # entries of one read and one transaction
+BLOCK_MS = 1_000  # a read waits this long for the first entry; also how soon a stop is seen
+#: Between two reads that found little: rows are written some at a time, pages need no more.
+PACE_S = 0.1
+ALIVE_S = 10  # a consumer silent for longer is dead, and its entries are claimed
+FORGOTTEN_MS = 3_600_000  # a dead consumer without entries is removed from the group
+HOUSEKEEPING_S = 2.0  # sign of life, claims of the dead, trimming
+FIRST_DELAY_S, LAST_DELAY_S = 0.2, 5.0  # while Redis or the database does not answer
+
+_NO_GROUP = ("NOGROUP", "no such key")  # Redis has lost its data, or has never had any
+
+#: Kinds that may change a decision; of PROGRESS and IDLE a run's first one does.
+_DECISIVE = frozenset(
+    {Kind.STARTED, Kind.TERMINATED, Kind.START_ERROR, Kind.STATUS, Kind.DRIVER_EXIT}
+)
+_PROVING = frozenset({Kind.PROGRESS, Kind.IDLE})
+_REMEMBERED_RUNS = 10_000
+
+Entries = list[tuple[bytes, dict[bytes, bytes]]]
+
+
+class Ingester:
+    """One consumer of the installation's event stream."""
+
+    def __init__(
+        self,
+        client: redis.Redis,
+        *,
+        stream: str,
+        consumer: str,
+        clock: Callable[[], datetime],
+        batch: int = BATCH,
+    ) -> None:
+        self._client: Any = client
+        self._stream = stream
+        self._consumer = consumer
+        self._clock = clock
+        self._batch = batch
+        self._kept_house_at = -HOUSEKEEPING_S
+        self._unfinished = True  # there may be entries that it was given and never finished
+        self._proven: OrderedDict[tuple[int, int], None] = OrderedDict()
+        self.stored = 0  # entries stored and acknowledged since it began
+
+    def run(self, stop: threading.Event) -> None:
+        """Ingest until `stop` is set; Redis or database may come and go."""
+        delay = FIRST_DELAY_S
+        while not stop.is_set():
+            began = time.monotonic()
+            try:
+                found = self.step()
+            except redis.RedisError as error:
+                logger.warning("Redis does not answer, events wait there: %s", error)
+            except DatabaseError as error:
+                logger.warning("events wait, the database does not take them: %s", error)
+                close_old_connections()
+            else:
+                delay = FIRST_DELAY_S
+                if found < self._batch:
+                    stop.wait(max(0.0, PACE_S - (time.monotonic() - began)))
+                continue
+            stop.wait(delay)
+            delay = min(LAST_DELAY_S, delay * 2)
+        self._leave()
+
+    def step(self) -> int:
+        """Read, store and acknowledge one batch; return how many entries it had."""
+        try:
+            self._keep_house()
+            return self._finish_pending() or self._take_new()
+        except redis.ResponseError as error:
+            if not any(sign in str(error) for sign in _NO_GROUP):
+                raise
+            self._create_group()
+            return 0
+
+    # --- reading --------------------------------------------------------------------------
+    def _finish_pending(self) -> int:
+        """Store what this consumer was given before and could not acknowledge."""
+        if not self._unfinished:
+            return 0
+        entries = self._read("0", block_ms=None)
+        self._take(entries)
+        self._unfinished = bool(entries)
+        return len(entries)
+
+    def _take_new(self) -> int:
+        self._unfinished = True  # until it is acknowledged; a reply may be lost on its way
+        entries = self._read(">", block_ms=BLOCK_MS)
+        self._take(entries)
+        self._unfinished = False
+        return len(entries)
+
+    def _read(self, start: str, *, block_ms: int | None) -> Entries:
+        reply = self._client.xreadgroup(
+            GROUP, self._consumer, {self._stream: start}, count=self._batch, block=block_ms
+        )
+        return reply[0][1] if reply else []
+
+    def _create_group(self) -> None:
+        """Make the group from the stream's beginning: after data loss nothing is skipped."""
+        try:
+            self._client.xgroup_create(self._stream, GROUP, id="0", mkstream=True)
+        except redis.ResponseError as error:
+            if "BUSYGROUP" not in str(error):
+                raise
+
+    # --- storing --------------------------------------------------------------------------
+    def _take(self, entries: Entries) -> None:
+        if not entries:
+            return
+        now = self._clock()
+        events, letters = self._decode(entries)
+        try:
+            self._store(events, letters, now)
+        except UNSTORABLE:
+            self._store_singly(events, letters, now)
+        self._client.xack(self._stream, GROUP, *(entry for entry, _ in entries))
+        self.stored += len(entries)
+
+    def _decode(self, entries: Entries) -> tuple[list[tuple[str, Event]], list[Letter]]:
+        events, letters = [], []
+        for entry, fields in entries:
+            name = entry.decode()
+            if fields is None:  # trimmed while it was pending
+                continue
+            data = fields.get(FIELD.encode())
+            try:
+                if data is None:
+                    raise ValueError(f"the entry has no field {FIELD!r}")
+                events.append((name, Event.decode(data)))
+            except ValueError as error:
+                letters.append(Letter(name, str(error), data or repr(fields).encode()))
+        return events, letters
+
+    def _store(
+        self, events: Sequence[tuple[str, Event]], letters: list[Letter], now: datetime
+    ) -> None:
+        batch = Batch(now)
+        unsound = list(letters)
+        for entry, event in events:
+            try:
+                batch.add(event)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                reason = f"{event.kind}: {type(error).__name__}: {error}"
+                unsound.append(Letter(entry, reason, event.encode()))
+                batch.number(event)  # it did arrive
+        store(batch, unsound)
+        self._tell(event for _, event in events)
+        for letter in unsound:
+            logger.error(
+                "entry %s cannot be read, see dead letters: %s", letter.entry, letter.reason
+            )
+
+    def _store_singly(
+        self, events: Sequence[tuple[str, Event]], letters: list[Letter], now: datetime
+    ) -> None:
+        """Store one by one, because one of them cannot be stored; that one is dead-lettered."""
+        for entry, event in events:
+            try:
+                self._store([(entry, event)], [], now)
+            except UNSTORABLE as error:
+                reason = f"{event.kind}: {type(error).__name__}: {error}"
+                letters.append(Letter(entry, reason, event.encode()))
+        self._store([], letters, now)
+
+    def _tell(self, events: Iterator[Event]) -> None:
+        """Tell pages what changed and reconcile what may have to be decided anew."""
+        topics: set[str] = set()
+        drivers: set[int] = set()
+        for event in events:
+            topics.add(f"driver:{event.driver}")
+            if event.query is not None:
+                topics.add(f"query:{event.query}")
+            if event.kind in _DECISIVE or (event.kind in _PROVING and self._is_first(event)):
+                drivers.add(event.driver)
+        if topics:
+            nudge.changed(*sorted(topics))
+        for driver in sorted(drivers):
+            nudge.reconcile_driver_soon(driver)
+
+    def _is_first(self, event: Event) -> bool:
+        key = (event.driver, event.run or 0)
+        if key in self._proven:
+            return False
+        self._proven[key] = None
+        if len(self._proven) > _REMEMBERED_RUNS:
+            self._proven.popitem(last=False)
+        return True
+
+    # --- housekeeping ---------------------------------------------------------------------
+    def _keep_house(self) -> None:
+        if time.monotonic() - self._kept_house_at < HOUSEKEEPING_S:
+            return
+        self._kept_house_at = time.monotonic()
+        self._client.set(self._alive_key(self._consumer), self._clock().isoformat(), ex=ALIVE_S)
+        alive.say(self._client, alive.INGESTER, now=self._clock())
+        self._claim_from_the_dead()
+        trim(self._client, self._stream)
+
+    def _claim_from_the_dead(self) -> None:
+        for consumer in self._client.xinfo_consumers(self._stream, GROUP):
+            name = consumer["name"].decode()
+            if name == self._consumer or self._client.exists(self._alive_key(name)):
+                continue
+            if consumer["pending"]:
+                logger.info("takes over from ingester %s, which is silent", name)
+                while self._claim(name):
+                    pass
+            elif consumer["idle"] > FORGOTTEN_MS:
+                # Only then: deleting a consumer that comes back would lose what it holds.
+                self._client.xgroup_delconsumer(self._stream, GROUP, name)
+
+    def _claim(self, name: str) -> int:
+        """Take over some of a dead consumer's entries; return how many it had."""
+        pending = self._client.xpending_range(
+            self._stream, GROUP, min="-", max="+", count=self._batch, consumername=name
+        )
+        ids = [entry["message_id"] for entry in pending]
+        if not ids:
+            return 0
+        claimed = self._client.xclaim(
+            self._stream, GROUP, self._consumer, min_idle_time=0, message_ids=ids
+        )
+        gone = set(ids) - {entry for entry, _ in claimed}
+        if gone:  # trimmed or lost: there is nothing left to store
+            self._client.xack(self._stream, GROUP, *gone)
+        if claimed:
+            self._take(claimed)
+        return len(ids)
+
+    def _alive_key(self, consumer: str) -> str:
+        return f"{self._stream}:ingester:{consumer}"
+
+    def _leave(self) -> None:
+        """Let a successor claim at once what is left, if Redis can be told."""
+        try:
+            self._client.delete(self._alive_key(self._consumer))
+        except redis.RedisError as error:
+            logger.info("Redis could not be told that this ingester leaves: %s", error)
+
+
+def trim(client: Any, stream: str) -> None:
+    """Remove from the stream what has been acknowledged, and nothing else."""
+    delivered = last_delivered(client, stream)
+    if delivered is None:
+        return
+    pending = client.xpending(stream, GROUP)
+    oldest = pending["min"] if pending and pending["pending"] else delivered
+    client.xtrim(stream, minid=min(oldest, delivered, key=_order), approximate=False)
+
+
+def last_delivered(client: Any, stream: str) -> bytes | None:
+    """Return the id of the newest entry that any ingester was given; None without a group."""
+    for group in client.xinfo_groups(stream):
+        if group["name"] == GROUP.encode():
+            delivered: bytes = group["last-delivered-id"]
+            return delivered
+    return None
+
+
+def drained_to(client: Any, stream: str, entry: bytes) -> bool:
+    """Return whether every entry up to this one has been stored and acknowledged."""
+    pending = client.xpending(stream, GROUP)
+    return not pending["pending"] or _order(pending["min"]) > _order(entry)
+
+
+def _order(entry: bytes) -> tuple[int, int]:
+    at, _, number = entry.partition(b"-")
+    return int(at), int(number or 0)

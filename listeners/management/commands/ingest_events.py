@@ -1,0 +1,48 @@
+"""`manage.py ingest_events`: the process that brings the event stream into the database."""
+
+import os
+import signal
+import threading
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+import redis
+from django.conf import settings
+from django.core.management.base import BaseCommand
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from listeners.ingest import BLOCK_MS, Ingester
+
+
+class Command(BaseCommand):
+    """Ingest until SIGTERM or SIGINT; several at once are safe."""
+
+    help = "Bring events from Redis into the database until SIGTERM or SIGINT."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run the ingester in this thread."""
+        stop = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        consumer = f"{settings.HEADGATE_HOST}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        ingester = Ingester(
+            connect(settings.REDIS_URL),
+            stream=settings.EVENT_STREAM,
+            consumer=consumer,
+            clock=lambda: datetime.now(UTC),
+        )
+        self.stdout.write(f"ingests {settings.EVENT_STREAM} as {consumer}")
+        ingester.run(stop)
+        self.stdout.write(f"ingested {ingester.stored} entries")
+
+
+def connect(url: str) -> redis.Redis:
+    """Return a client whose every wait has a limit and which leaves trying again to the loop."""
+    return redis.Redis.from_url(
+        url,
+        socket_timeout=max(settings.REDIS_SOCKET_TIMEOUT_S, 2 * BLOCK_MS / 1000),
+        socket_connect_timeout=settings.REDIS_SOCKET_TIMEOUT_S,
+        retry=Retry(NoBackoff(), 0),
+    )

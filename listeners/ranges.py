@@ -1,0 +1,36 @@
+"""Ranges of whole numbers: what has arrived, what is missing between."""
+
+from collections.abc import Iterable
+
+Range = tuple[int, int]  # first and last, both inclusive
+
+
+def merge(ranges: Iterable[Range], numbers: Iterable[int]) -> list[Range]:
+    """Return the fewest ranges that cover the given ranges and numbers, ascending."""
+    merged: list[Range] = []
+    for first, last in sorted([*ranges, *((number, number) for number in numbers)]):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], last))
+        else:
+            merged.append((first, last))
+    return merged
+
+
+def holes(
+    ranges: Iterable[Range], *, first: int | None = None, last: int | None = None
+) -> list[Range]:
+    """Return what lies between ascending ranges, and from `first` and up to `last` if given."""
+    missing: list[Range] = []
+    following = first
+    for start, end in ranges:
+        if following is not None and start > following:
+            missing.append((following, start - 1))
+        following = end + 1 if following is None else max(following, end + 1)
+    if last is not None and following is not None and last >= following:
+        missing.append((following, last))
+    return missing
+
+
+def overlap(one: Range, others: Iterable[Range]) -> int:
+    """Return how many numbers of `one` lie in any of `others`, which do not overlap."""
+    return sum(max(0, min(one[1], last) - max(one[0], first) + 1) for first, last in others)

@@ -1,0 +1,145 @@
+"""How things stand: the latest line of each query, the newest heartbeat, the rises of drops.
+
+Events may come late, twice or in the wrong order; each of these rows moves forward only.
+Called inside the transaction that stores the events, one such transaction at a time.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from listeners import models
+from listeners.wire import Event, Heartbeat, Kind
+
+_LATEST_COLUMNS = [
+    "driver",
+    "epoch",
+    "seq",
+    "run",
+    "at",
+    "idle_at",
+    "progress_at",
+    "batch",
+    "progress",
+    "progress_run",
+]
+_HEARTBEAT_COLUMNS = ["epoch", "seq", "at", "received_at", "body"]
+
+
+def advance_latest(events: Iterable[Event]) -> None:
+    """Bring each query's latest line up to these events."""
+    wanted = list(events)
+    if not wanted:
+        return
+    ids = {event.query for event in wanted if event.query is not None}
+    lines = {row.query: row for row in models.Latest.objects.filter(query__in=ids)}
+    changed = set()
+    for event in wanted:
+        if event.query is None or event.run is None:
+            continue
+        line = lines.get(event.query) or models.Latest(query=event.query, epoch=-1, seq=-1)
+        lines[event.query] = line
+        if advance(line, event):
+            changed.add(event.query)
+    models.Latest.objects.bulk_create(
+        [lines[query] for query in sorted(changed)],
+        update_conflicts=True,
+        unique_fields=["query"],
+        update_fields=_LATEST_COLUMNS,
+    )
+
+
+def advance(line: models.Latest, event: Event) -> bool:
+    """Bring a line up to one event; return whether anything in it has changed.
+
+    Line and idle time advance by (epoch, seq) and time; the newest batch by (run, batch),
+    because a batch fetched from memory has a later number than the batches after it.
+    """
+    before = (line.epoch, line.seq, line.idle_at, line.progress_run, line.batch)
+    at = _moment(event.at)
+    if (event.epoch, event.seq) > (line.epoch, line.seq) and event.seq:
+        line.driver, line.epoch, line.seq = event.driver, event.epoch, event.seq
+        line.run, line.at = event.run or 0, at
+    if event.kind is Kind.IDLE and (line.idle_at is None or at > line.idle_at):
+        line.idle_at = at
+    if event.kind is Kind.PROGRESS and event.batch is not None:
+        newest = (line.progress_run or -1, -1 if line.batch is None else line.batch)
+        if (event.run or 0, event.batch) > newest:
+            line.progress_run, line.batch = event.run, event.batch
+            line.progress_at, line.progress = at, event.body
+    return before != (line.epoch, line.seq, line.idle_at, line.progress_run, line.batch)
+
+
+def keep_heartbeats(events: Iterable[Event], received_at: datetime) -> None:
+    """Keep each driver's newest heartbeat and a row for each rise of a drop counter."""
+    beats = sorted(events, key=lambda event: (event.driver, event.epoch, event.seq))
+    if not beats:
+        return
+    rows = {
+        row.driver: row
+        for row in models.Heartbeat.objects.filter(driver__in={beat.driver for beat in beats})
+    }
+    rises: list[models.DroppedEvents] = []
+    changed = {}
+    for beat in beats:
+        row = rows.get(beat.driver)
+        if row is not None and (beat.epoch, beat.seq) <= (row.epoch, row.seq):
+            continue
+        at = _moment(beat.at)
+        rises += rises_between(row, beat, at)
+        rows[beat.driver] = changed[beat.driver] = models.Heartbeat(
+            driver=beat.driver,
+            epoch=beat.epoch,
+            seq=beat.seq,
+            at=at,
+            received_at=received_at,
+            body=beat.body,
+        )
+    models.DroppedEvents.objects.bulk_create(rises, ignore_conflicts=True)
+    models.Heartbeat.objects.bulk_create(
+        list(changed.values()),
+        update_conflicts=True,
+        unique_fields=["driver"],
+        update_fields=_HEARTBEAT_COLUMNS,
+    )
+
+
+def rises_between(
+    before: models.Heartbeat | None, beat: Event, at: datetime
+) -> list[models.DroppedEvents]:
+    """Return what was dropped between a driver's last known heartbeat and this one."""
+    old = _totals(Heartbeat.read(before.body)) if before else {}
+    new = _totals(Heartbeat.read(beat.body))
+    return [
+        models.DroppedEvents(
+            driver=beat.driver,
+            queue=queue,
+            count=total - old.get(queue, 0),
+            total=total,
+            since=before.at if before else at,
+            until=at,
+        )
+        for queue, total in new.items()
+        if total > old.get(queue, 0)
+    ]
+
+
+def read_heartbeat(event: Event) -> Heartbeat:
+    """Return an event's heartbeat; raise ValueError where its body holds none."""
+    _moment(event.at)
+    beat = Heartbeat.read(event.body)
+    if not all(isinstance(total, int) for total in _totals(beat).values()):
+        raise ValueError("a heartbeat's counter is not a whole number")
+    return beat
+
+
+def _totals(beat: Heartbeat) -> dict[str, int]:
+    totals = {"outbox": beat.outbox_dropped}
+    for name, queue in (("streams", beat.streams), ("ours", beat.ours)):
+        if queue is not None:
+            totals[name] = queue.dropped
+    return totals
+
+
+def _moment(text: str) -> datetime:
+    at = datetime.fromisoformat(text)
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)

@@ -1,0 +1,272 @@
+"""Store what drivers said: in bulk, once per (driver, sequence), one transaction a batch.
+
+Rows go in as plain SQL. Building a model object and its statement for every event costs
+several times what the database needs to take it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+from django.db import DataError, IntegrityError, connection, transaction
+
+from listeners import models, standing
+from listeners.ranges import merge
+from listeners.wire import Event, Kind
+
+#: Errors that name a row which no repetition makes storable.
+UNSTORABLE = (DataError, IntegrityError, OverflowError, UnicodeError)
+_SERIAL = 7_231_001  # PostgreSQL's advisory lock: one batch is stored at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A stream entry that could not be read."""
+
+    entry: str  # the stream's entry id
+    reason: str
+    data: bytes
+
+
+@dataclass(slots=True)
+class Batch:
+    """Events ready to be stored, by the table they go to."""
+
+    received_at: datetime
+    progress: list[tuple[Any, ...]] = field(default_factory=list)
+    events: list[tuple[Any, ...]] = field(default_factory=list)
+    heartbeats: list[Event] = field(default_factory=list)
+    about_queries: list[Event] = field(default_factory=list)
+    numbers: dict[tuple[int, int], list[int]] = field(default_factory=lambda: defaultdict(list))
+    batches: dict[tuple[int, int, str, int, int], list[int]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+
+    def add(self, event: Event) -> None:
+        """Take one event in; raise ValueError, KeyError or TypeError where its body is unsound."""
+        if event.kind is Kind.HEARTBEAT:
+            standing.read_heartbeat(event)
+            self.heartbeats.append(event)
+        elif event.kind is Kind.PROGRESS and None not in (event.query, event.run, event.batch):
+            self.progress.append(_progress_row(event, self.received_at))
+            key = (event.driver, event.epoch, str(event.spark_run_id), event.query, event.run)
+            self.batches[key].append(event.batch)  # type: ignore[index, arg-type]
+        else:
+            self.events.append(_event_row(event, self.received_at))
+        if event.query is not None and event.run is not None and event.seq:
+            self.about_queries.append(event)
+        self.number(event)
+
+    def number(self, event: Event) -> None:
+        """Note that an event's number has arrived."""
+        if event.seq:
+            self.numbers[event.driver, event.epoch].append(event.seq)
+
+
+def store(batch: Batch, letters: Sequence[Letter] = ()) -> None:
+    """Store a batch whole or not at all; what is there already stays as it is.
+
+    Raises one of UNSTORABLE where a row cannot be stored by its nature, and other
+    DatabaseErrors where it is worth trying again.
+    """
+    with transaction.atomic():
+        _one_at_a_time()
+        with connection.cursor() as cursor:
+            if batch.progress:
+                cursor.executemany(_INSERT_PROGRESS, batch.progress)
+            if batch.events:
+                cursor.executemany(_INSERT_EVENT, batch.events)
+        standing.advance_latest(batch.about_queries)
+        standing.keep_heartbeats(batch.heartbeats, batch.received_at)
+        _note_received(batch)
+        _keep_letters(letters, batch.received_at)
+
+
+def _one_at_a_time() -> None:
+    """Let two ingesters take turns: SQLite's write lock does so by itself."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_SERIAL])
+
+
+# --- rows ---------------------------------------------------------------------------------
+_PROGRESS_COLUMNS = [
+    "driver",
+    "epoch",
+    "seq",
+    "query",
+    "run",
+    "spark_run_id",
+    "batch",
+    "at",
+    "received_at",
+    "repaired",
+    "num_input_rows",
+    "input_rows_per_second",
+    "processed_rows_per_second",
+    "batch_duration_ms",
+    "state_rows",
+    "watermark",
+    "body",
+]
+_EVENT_COLUMNS = [
+    "driver",
+    "epoch",
+    "seq",
+    "at",
+    "received_at",
+    "kind",
+    "query",
+    "run",
+    "spark_run_id",
+    "body",
+]
+
+
+def _insert(model: Any, columns: list[str]) -> str:
+    names = ", ".join(f'"{name}"' for name in columns)
+    places = ", ".join(["%s"] * len(columns))
+    return (
+        f'INSERT INTO "{model._meta.db_table}" ({names}) VALUES ({places}) ON CONFLICT DO NOTHING'
+    )
+
+
+_INSERT_PROGRESS = _insert(models.Progress, _PROGRESS_COLUMNS)
+_INSERT_EVENT = _insert(models.Event, _EVENT_COLUMNS)
+
+
+def _progress_row(event: Event, received_at: datetime) -> tuple[Any, ...]:
+    body = event.body
+    return (
+        event.driver,
+        event.epoch,
+        event.seq,
+        event.query,
+        event.run,
+        event.spark_run_id or "",
+        event.batch,
+        stamp(moment(body["timestamp"])),
+        stamp(received_at),
+        event.repaired,
+        int(body.get("numInputRows") or 0),
+        _rate(body.get("inputRowsPerSecond")),
+        _rate(body.get("processedRowsPerSecond")),
+        int(body.get("batchDuration") or 0),
+        _state_rows(body),
+        _watermark(body),
+        orjson.dumps(body).decode(),
+    )
+
+
+def _event_row(event: Event, received_at: datetime) -> tuple[Any, ...]:
+    return (
+        event.driver,
+        event.epoch,
+        event.seq,
+        stamp(moment(event.at)),
+        stamp(received_at),
+        event.kind.value,
+        event.query,
+        event.run,
+        event.spark_run_id or "",
+        orjson.dumps(event.body).decode(),
+    )
+
+
+def moment(text: str) -> datetime:
+    """Return an ISO 8601 time as an aware UTC datetime; without a zone it is UTC."""
+    at = datetime.fromisoformat(text)
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+
+
+def stamp(at: datetime) -> Any:
+    """Return a time as the database's driver takes it."""
+    return connection.ops.adapt_datetimefield_value(at)
+
+
+def _rate(value: object) -> float | None:
+    """Return a rate; Spark leaves it out where it would be infinite."""
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _state_rows(body: dict[str, Any]) -> int | None:
+    operators = body.get("stateOperators")
+    if not operators:
+        return None
+    return sum(int(operator.get("numRowsTotal") or 0) for operator in operators)
+
+
+def _watermark(body: dict[str, Any]) -> Any:
+    """Return the watermark; Spark says 1970 until there is one."""
+    text = (body.get("eventTime") or {}).get("watermark")
+    if not text or text.startswith("1970-01-01T00:00:00"):
+        return None
+    return stamp(moment(text))
+
+
+# --- what has arrived ---------------------------------------------------------------------
+def _note_received(batch: Batch) -> None:
+    wanted: dict[tuple[int, str, str], tuple[list[int], dict[str, Any]]] = {}
+    for (driver, epoch), numbers in batch.numbers.items():
+        wanted[driver, "seq", ""] = (numbers, {"epoch": epoch})
+    for (driver, epoch, spark_run_id, query, run), ids in batch.batches.items():
+        columns = {"epoch": epoch, "query": query, "run": run}
+        wanted[driver, "batch", spark_run_id] = (ids, columns)
+    if not wanted:
+        return
+    stored: dict[tuple[int, str, str], list[models.Received]] = defaultdict(list)
+    rows = models.Received.objects.filter(
+        driver__in={key[0] for key in wanted}, spark_run_id__in={key[2] for key in wanted}
+    )
+    for row in rows.order_by("first"):
+        stored[row.driver, row.kind, row.spark_run_id].append(row)
+    for key, (numbers, columns) in wanted.items():
+        _grow(key, stored[key], numbers, columns, batch.received_at)
+
+
+def _grow(
+    key: tuple[int, str, str],
+    rows: list[models.Received],
+    numbers: Iterable[int],
+    columns: dict[str, Any],
+    now: datetime,
+) -> None:
+    before = [(row.first, row.last) for row in rows]
+    after = merge(before, numbers)
+    if after == before:
+        return
+    if len(before) == len(after) == 1:  # nearly always: one range that has grown
+        models.Received.objects.filter(pk=rows[0].pk).update(
+            first=after[0][0], last=after[0][1], at=now
+        )
+        return
+    driver, kind, spark_run_id = key
+    models.Received.objects.filter(pk__in=[row.pk for row in rows]).delete()
+    models.Received.objects.bulk_create(
+        models.Received(
+            driver=driver,
+            kind=kind,
+            spark_run_id=spark_run_id,
+            first=first,
+            last=last,
+            at=now,
+            **columns,
+        )
+        for first, last in after
+    )
+
+
+def _keep_letters(letters: Sequence[Letter], now: datetime) -> None:
+    if letters:
+        models.DeadLetter.objects.bulk_create(
+            [
+                models.DeadLetter(
+                    entry=letter.entry, reason=letter.reason, data=letter.data, received_at=now
+                )
+                for letter in letters
+            ],
+            ignore_conflicts=True,
+        )

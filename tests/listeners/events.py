@@ -1,0 +1,58 @@
+"""Events as drivers send them."""
+
+from datetime import timedelta
+from typing import Any
+
+import redis
+
+from listeners.wire import FIELD, Event, Heartbeat, Kind, QueueCounters
+from tests.listeners.rows import START
+
+STREAM = "events"
+
+
+def progress(seq: int, batch: int, **columns: Any) -> Event:
+    """Return the event of one executed batch."""
+    at = (START + timedelta(seconds=seq)).isoformat(timespec="milliseconds")
+    body = {
+        "runId": "spark-run",
+        "timestamp": at,
+        "batchId": batch,
+        "batchDuration": 800,
+        "numInputRows": 10,
+        "inputRowsPerSecond": 10.5,
+        "processedRowsPerSecond": 12.5,
+        "durationMs": {"addBatch": 700},
+        "eventTime": {"watermark": "2013-01-01T08:30:00.000Z"},
+        "stateOperators": [{"numRowsTotal": 3}, {"numRowsTotal": 4}],
+    }
+    return event(Kind.PROGRESS, seq, batch=batch, spark_run_id="spark-run", body=body, **columns)
+
+
+def event(kind: Kind, seq: int, **columns: Any) -> Event:
+    """Return an event of query 42, run 5, unless `columns` say otherwise."""
+    at = (START + timedelta(seconds=seq)).isoformat(timespec="milliseconds")
+    defaults = {"driver": 1, "epoch": 7, "at": at, "query": 42, "run": 5}
+    return Event(**{**defaults, "seq": seq, "kind": kind, **columns})
+
+
+def heartbeat(seq: int, *, streams: int = 0, ours: int | None = 0, outbox: int = 0) -> Event:
+    """Return a heartbeat whose counters stand at these figures."""
+    beat = Heartbeat(
+        mode="private",
+        streams=QueueCounters(streams, 0, 5, 1.0),
+        ours=None if ours is None else QueueCounters(ours, 0, 10_000, 1.0),
+        listeners=(),
+        last_seq=seq - 1,
+        unsent=0,
+        outbox_dropped=outbox,
+        missing_batches=0,
+        repaired=0,
+    )
+    return event(Kind.HEARTBEAT, seq, query=None, run=None, body=beat.body())
+
+
+def send(client: redis.Redis, *events: Event) -> None:
+    """Put events into the stream."""
+    for one in events:
+        client.xadd(STREAM, {FIELD: one.encode()})

@@ -1,0 +1,271 @@
+"""Events from the stream are stored once, whatever dies and whatever comes twice."""
+
+import threading
+from datetime import timedelta
+
+import pytest
+import redis
+from django.db import OperationalError, connection
+
+from listeners import ingest, models
+from listeners.ingest import GROUP
+from listeners.wire import FIELD, Kind
+from tests.listeners.conftest import MakeIngester, ValkeyServer
+from tests.listeners.events import STREAM, event, heartbeat, progress, send
+from tests.listeners.rows import START
+
+pytestmark = [pytest.mark.redis, pytest.mark.django_db(transaction=True)]
+
+
+def drain(ingester: ingest.Ingester) -> None:
+    """Step until nothing is left; one step may only make the group."""
+    empty = 0
+    while empty < 2:
+        empty = 0 if ingester.step() else empty + 1
+
+
+def pending(client: redis.Redis) -> int:
+    found: dict[str, int] = client.xpending(STREAM, GROUP)
+    return found["pending"]
+
+
+def test_a_batch_becomes_a_row_with_its_numbers(
+    redis_client: redis.Redis, make_ingester: MakeIngester
+) -> None:
+    send(redis_client, progress(1, 17))
+    drain(make_ingester())
+    row = models.Progress.objects.get()
+    assert (row.query, row.run, row.batch, row.seq) == (42, 5, 17, 1)
+    assert (row.num_input_rows, row.batch_duration_ms, row.state_rows) == (10, 800, 7)
+    assert (row.input_rows_per_second, row.processed_rows_per_second) == (10.5, 12.5)
+    assert row.at == START + timedelta(seconds=1)
+    assert row.watermark is not None
+    assert row.watermark.year == 2013
+    assert row.body["durationMs"] == {"addBatch": 700}
+
+
+def test_what_comes_twice_is_stored_once_and_what_is_stored_is_trimmed(
+    redis_client: redis.Redis, make_ingester: MakeIngester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "HOUSEKEEPING_S", 0.0)
+    events = [progress(number, number) for number in range(1, 251)]
+    send(redis_client, *events, *events)
+    drain(make_ingester())
+    assert models.Progress.objects.count() == 250
+    assert pending(redis_client) == 0
+    assert redis_client.xlen(STREAM) == 1  # the last one marks how far the group has read
+
+
+def test_two_ingesters_at_once_store_everything_once(
+    redis_client: redis.Redis, make_ingester: MakeIngester
+) -> None:
+    send(redis_client, *(progress(number, number) for number in range(1, 1001)))
+    stop = threading.Event()
+    ingesters = [make_ingester("one", 37), make_ingester("two", 41)]
+
+    def work(ingester: ingest.Ingester) -> None:
+        try:
+            ingester.run(stop)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=work, args=(ingester,)) for ingester in ingesters]
+    for thread in threads:
+        thread.start()
+    limit = threading.Event()
+    for _ in range(600):
+        if sum(ingester.stored for ingester in ingesters) >= 1000:
+            break
+        limit.wait(0.1)
+    stop.set()
+    for thread in threads:
+        thread.join(30)
+    assert models.Progress.objects.count() == 1000
+    assert [
+        (row.kind, row.first, row.last) for row in models.Received.objects.order_by("kind")
+    ] == [
+        ("batch", 1, 1000),
+        ("seq", 1, 1000),
+    ]
+
+
+def test_what_a_dead_ingester_held_is_claimed_by_its_peer(
+    redis_client: redis.Redis, make_ingester: MakeIngester
+) -> None:
+    redis_client.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
+    send(redis_client, *(progress(number, number) for number in range(1, 11)))
+    redis_client.xreadgroup(GROUP, "dead", {STREAM: ">"}, count=7)  # and then it was killed
+    drain(make_ingester())
+    assert models.Progress.objects.count() == 10
+    assert pending(redis_client) == 0
+
+
+def test_what_a_living_peer_holds_is_left_to_it(
+    redis_client: redis.Redis, make_ingester: MakeIngester
+) -> None:
+    redis_client.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
+    send(redis_client, progress(1, 1), progress(2, 2))
+    redis_client.xreadgroup(GROUP, "peer", {STREAM: ">"}, count=1)
+    redis_client.set(f"{STREAM}:ingester:peer", "now", ex=10)
+    drain(make_ingester())
+    assert list(models.Progress.objects.values_list("batch", flat=True)) == [2]
+    assert pending(redis_client) == 1
+
+
+def test_an_ingester_killed_between_commit_and_acknowledgement_loses_and_doubles_nothing(
+    redis_client: redis.Redis, make_ingester: MakeIngester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(redis_client, *(progress(number, number) for number in range(1, 6)))
+    first = make_ingester("first")
+    first.step()
+    monkeypatch.setattr(first._client, "xack", _killed)
+    with pytest.raises(KeyboardInterrupt):
+        first.step()
+    assert models.Progress.objects.count() == 5
+    assert pending(redis_client) == 5
+    redis_client.delete(f"{STREAM}:ingester:first")  # expires by itself after ten seconds
+    drain(make_ingester("second"))
+    assert models.Progress.objects.count() == 5
+    assert pending(redis_client) == 0
+
+
+def _killed(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_database_that_refuses_for_a_while_costs_nothing(
+    redis_client: redis.Redis, make_ingester: MakeIngester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(redis_client, *(progress(number, number) for number in range(1, 6)))
+    ingester = make_ingester()
+    ingester.step()
+    with monkeypatch.context() as broken:
+        broken.setattr(ingest, "store", _locked)
+        with pytest.raises(OperationalError):
+            ingester.step()
+    send(redis_client, progress(6, 6))
+    drain(ingester)
+    assert models.Progress.objects.count() == 6
+    assert pending(redis_client) == 0
+
+
+def _locked(*_: object) -> None:
+    raise OperationalError("database is locked")
+
+
+def test_a_redis_that_is_killed_and_comes_back_loses_nothing(
+    valkey: ValkeyServer, redis_client: redis.Redis, make_ingester: MakeIngester
+) -> None:
+    send(redis_client, progress(1, 1))
+    ingester = make_ingester()
+    drain(ingester)
+    send(redis_client, progress(2, 2))
+    valkey.kill()
+    with pytest.raises(redis.RedisError):
+        ingester.step()
+    valkey.start()
+    drain(ingester)
+    assert models.Progress.objects.count() == 2
+
+
+def test_after_a_loss_of_redis_data_the_group_begins_at_the_first_entry(
+    valkey: ValkeyServer, redis_client: redis.Redis, make_ingester: MakeIngester
+) -> None:
+    send(redis_client, progress(1, 1))
+    ingester = make_ingester()
+    drain(ingester)
+    valkey.kill()
+    valkey.wipe()
+    valkey.start()
+    send(redis_client, progress(2, 2), progress(3, 3))
+    drain(ingester)
+    assert sorted(models.Progress.objects.values_list("batch", flat=True)) == [1, 2, 3]
+
+
+def test_what_cannot_be_read_is_dead_lettered_and_stops_nothing(
+    redis_client: redis.Redis, make_ingester: MakeIngester
+) -> None:
+    redis_client.xadd(STREAM, {FIELD: b"not json"})
+    redis_client.xadd(STREAM, {"other": "field"})
+    send(
+        redis_client,
+        progress(1, 1),
+        event(Kind.PROGRESS, 2, batch=2, body={"timestamp": "yesterday"}),
+        event(Kind.HEARTBEAT, 3, body={"mode": "odd"}),
+        progress(4, 4),
+    )
+    drain(make_ingester())
+    assert sorted(models.Progress.objects.values_list("batch", flat=True)) == [1, 4]
+    reasons = sorted(models.DeadLetter.objects.values_list("reason", flat=True))
+    assert len(reasons) == 4
+    assert any("has no field" in reason for reason in reasons)
+    assert any("yesterday" in reason for reason in reasons)
+    # The two that had a number did arrive: there is no gap to look for.
+    assert models.Received.objects.filter(kind="seq").values_list("first", "last").get() == (1, 4)
+    assert pending(redis_client) == 0
+
+
+def test_a_row_that_the_database_refuses_is_dead_lettered_alone(
+    redis_client: redis.Redis, make_ingester: MakeIngester
+) -> None:
+    huge = progress(2, 2)
+    huge.body["numInputRows"] = 2**63
+    send(redis_client, progress(1, 1), huge, progress(3, 3))
+    drain(make_ingester())
+    assert sorted(models.Progress.objects.values_list("batch", flat=True)) == [1, 3]
+    assert "numInputRows" in bytes(models.DeadLetter.objects.get().data).decode()
+
+
+def test_events_that_may_change_a_decision_reconcile_their_driver_and_others_do_not(
+    redis_client: redis.Redis, make_ingester: MakeIngester, nudged: list[int]
+) -> None:
+    ingester = make_ingester()
+    send(redis_client, heartbeat(1), event(Kind.STARTED, 2))
+    drain(ingester)
+    assert nudged == [1]
+    send(redis_client, progress(3, 1))
+    drain(ingester)
+    assert nudged == [1, 1]
+    send(redis_client, progress(4, 2), heartbeat(5))
+    drain(ingester)
+    assert nudged == [1, 1]
+    exit_report = event(Kind.DRIVER_EXIT, 0, query=None, run=None, body={"last_seq": 5})
+    send(redis_client, exit_report)
+    drain(ingester)
+    assert nudged == [1, 1, 1]
+    assert models.Event.objects.filter(kind="driver_exit", seq=0).count() == 1
+
+
+def test_what_changed_is_published_for_open_pages(
+    redis_client: redis.Redis, make_ingester: MakeIngester, settings: object
+) -> None:
+    from django.conf import settings as configured
+
+    with redis_client.pubsub() as channel:  # type: ignore[no-untyped-call]
+        channel.subscribe(configured.CHANGED_CHANNEL)
+        channel.get_message(timeout=5)
+        send(redis_client, progress(1, 1))
+        drain(make_ingester())
+        said = {channel.get_message(timeout=5)["data"] for _ in range(2)}
+    assert said == {b"query:42", b"driver:1"}
+
+
+def test_a_batch_of_nobodys_is_kept_as_an_event(
+    redis_client: redis.Redis, make_ingester: MakeIngester
+) -> None:
+    send(redis_client, progress(1, 1, query=None, run=None))
+    drain(make_ingester())
+    assert models.Progress.objects.count() == 0
+    assert models.Event.objects.get().kind == "progress"
+
+
+def test_an_ingester_says_that_it_lives_and_takes_the_sign_back_when_it_leaves(
+    redis_client: redis.Redis, make_ingester: MakeIngester
+) -> None:
+    ingester, stop = make_ingester("one"), threading.Event()
+    key = f"{STREAM}:ingester:one"
+    ingester.step()
+    assert 0 < int(redis_client.ttl(key)) <= 10
+    stop.set()
+    ingester.run(stop)
+    assert not redis_client.exists(key)
