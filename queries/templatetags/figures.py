@@ -1,5 +1,6 @@
 """Quantities in templates: rates, durations, counts, sizes."""
 
+from datetime import datetime
 from typing import Any
 
 from django import template
@@ -50,3 +51,15 @@ def plural(count: int, noun: str) -> str:
     """Return "1 query" or "3 queries" for "query,queries"; "1 run" or "2 runs" for "run"."""
     one, _, many = noun.partition(",")
     return f"{count:,} {one if count == 1 else (many or one + 's')}"
+
+
+@register.filter
+def timesince_ms(until: datetime, since: datetime) -> float:
+    """Return the milliseconds between two moments, for `duration`."""
+    return (until - since).total_seconds() * 1000
+
+
+@register.filter
+def times(count: int) -> range:
+    """Return something to go through `count` times, 200 at most."""
+    return range(min(count, 200))

@@ -33,7 +33,9 @@ GROUPS = (
 def queries_page(request: HttpRequest) -> HttpResponse:
     """List the living queries; every filter stands in the address."""
     now = timezone.now()
-    asked = {name: request.GET.get(name, "") for name in ("q", "application", "health", "group")}
+    asked = {
+        name: request.GET.get(name, "") for name in ("q", "application", "health", "phase", "group")
+    }
     everything = rows_of(query_lines(now=now))
     narrowed = (
         rows_of(
@@ -42,9 +44,10 @@ def queries_page(request: HttpRequest) -> HttpResponse:
                 search=asked["q"],
                 application=asked["application"],
                 verdicts=(asked["health"],) if asked["health"] else (),
+                phases=(asked["phase"],) if asked["phase"] else (),
             )
         )
-        if any(asked[name] for name in ("q", "application", "health"))
+        if any(asked[name] for name in ("q", "application", "health", "phase"))
         else everything
     )
     rows = [row for row in narrowed if in_group(row, asked["group"])]

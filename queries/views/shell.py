@@ -106,6 +106,11 @@ def next_address(request: HttpRequest, default: str = "/") -> str:
     return default
 
 
+def wants_json(request: HttpRequest) -> bool:
+    """Tell whether a script of ours asks, which shows the answer itself."""
+    return request.headers.get("Accept") == "application/json"
+
+
 @require_GET
 @needs(VIEW)
 def search(request: HttpRequest) -> HttpResponse:

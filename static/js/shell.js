@@ -71,12 +71,52 @@
     }
   });
 
+  // Acts that need no other page: asked in place, answered by a line at the corner.
+  const toasts = document.createElement("div");
+  toasts.className = "toasts";
+  document.body.append(toasts);
+  const toast = (tone, text) => {
+    const note = document.createElement("p");
+    note.className = "note";
+    note.dataset.tone = tone;
+    note.textContent = text;
+    toasts.append(note);
+    announce(text);
+    setTimeout(() => note.remove(), tone === "bad" ? 12000 : 5000);
+  };
+  document.addEventListener("submit", async (event) => {
+    const form = event.target;
+    if (!form.matches("form[data-act], .dialog .confirm")) return;
+    event.preventDefault();
+    const button = event.submitter || form.querySelector("button");
+    button.disabled = true;
+    try {
+      const response = await fetch(form.action, {
+        method: "POST",
+        body: new URLSearchParams(new FormData(form)),
+        headers: { Accept: "application/json" },
+      });
+      if (!(response.headers.get("Content-Type") || "").includes("json")) throw new Error("page");
+      const answer = await response.json();
+      dialog.close();
+      toast(answer.tone, answer.text);
+    } catch (error) {
+      if (error.message === "page") window.location.reload();
+      else toast("bad", "The server does not answer. Nothing may have happened: look before you try again.");
+    } finally {
+      button.disabled = false;
+    }
+  });
+
+  // Logs are read from their end.
+  document.querySelectorAll("[data-scroll-end]").forEach((log) => (log.scrollTop = log.scrollHeight));
+
   // Say state changes, and nothing else, to screen readers.
   const announcer = document.getElementById("announcer");
-  const announce = (text) => {
+  function announce(text) {
     announcer.textContent = "";
     requestAnimationFrame(() => (announcer.textContent = text));
-  };
+  }
 
   // Keyboard; can be switched off.
   const OFF = "headgate-keyboard-off";

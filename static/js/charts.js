@@ -1,0 +1,299 @@
+// Charts of a query or a run: uPlot over the series endpoint, appended live.
+//
+//   <div data-charts="/…/series/?range=1h" data-live-event="batches-42">
+//     <div class="chart" data-chart="rates|phases|watermark|state" data-limit="5000"></div>
+//
+// Colours come from the stylesheet's variables, so that both themes are right.
+(() => {
+  "use strict";
+  const root = document.querySelector("[data-charts]");
+  if (!root) return;
+
+  const PHASES = ["addBatch", "latestOffset", "getBatch", "queryPlanning", "walCommit", "commitOffsets"];
+  const WORDS = {
+    addBatch: "Run the batch",
+    latestOffset: "Find offsets",
+    getBatch: "Get the batch",
+    queryPlanning: "Plan",
+    walCommit: "Write the log",
+    commitOffsets: "Commit",
+  };
+  const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const tint = (colour, share) => `color-mix(in srgb, ${colour} ${share}%, transparent)`;
+
+  const number = (value) => {
+    if (value === null || value === undefined) return "–";
+    const size = Math.abs(value);
+    for (const [limit, unit] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
+      if (size >= limit) return `${three(value / limit)}${unit}`;
+    }
+    return three(value);
+  };
+  const three = (value) => {
+    const size = Math.abs(value);
+    if (size >= 100 || Number.isInteger(value)) return value.toFixed(0);
+    return value.toFixed(size >= 10 ? 1 : 2).replace(/\.?0+$/, "");
+  };
+  const duration = (ms) => {
+    if (ms === null || ms === undefined) return "–";
+    if (ms < 1000) return `${Math.round(ms)} ms`;
+    const s = ms / 1000;
+    if (s < 60) return `${three(s)} s`;
+    if (s < 3600) return `${three(s / 60)} min`;
+    return s < 172800 ? `${three(s / 3600)} h` : `${three(s / 86400)} d`;
+  };
+
+  const data = { at: [], columns: {}, batches: [] };
+  const column = (name) => data.columns[name] || new Array(data.at.length).fill(null);
+  const some = (values) => values.some((value) => value !== null && value !== undefined);
+
+  // Each kind: its series, how values are written, and what to say when there is nothing.
+  const KINDS = {
+    rates: {
+      write: (v) => `${number(v)}/s`,
+      none: "No rates yet",
+      series: () => [
+        { label: "Input", values: column("input_rows_per_second"), colour: css("--chart-1") },
+        { label: "Processed", values: column("processed_rows_per_second"), colour: css("--chart-2") },
+      ],
+    },
+    phases: {
+      write: duration,
+      none: "No batch yet",
+      stacked: true,
+      series: () =>
+        PHASES.map((phase, index) => ({
+          label: WORDS[phase],
+          values: column(`phase_${phase}`),
+          colour: css(`--chart-${index + 1}`),
+        })).filter((one) => some(one.values)),
+    },
+    watermark: {
+      write: (v) => duration(v === null || v === undefined ? v : v * 1000),
+      none: "This query has no watermark",
+      series: () => [{ label: "Behind", values: column("watermark_delay_s"), colour: css("--chart-1") }],
+    },
+    state: {
+      write: number,
+      none: "This query keeps no state",
+      series: () => [{ label: "Rows", values: column("state_rows"), colour: css("--chart-1") }],
+    },
+  };
+
+  const stack = (series) => {
+    const sums = new Array(data.at.length).fill(0);
+    return series.map((one) => one.values.map((value, i) => {
+      if (value === null || value === undefined) return data.batches[i] === null ? null : sums[i];
+      return (sums[i] += value);
+    }));
+  };
+
+  const axis = (extra) => ({
+    stroke: css("--ink-3"),
+    font: "11px Inter Variable, system-ui, sans-serif",
+    grid: { stroke: css("--line-soft"), width: 1 },
+    ticks: { show: false },
+    ...extra,
+  });
+
+  class Chart {
+    constructor(element) {
+      this.element = element;
+      this.kind = KINDS[element.dataset.chart];
+      this.legend = root.querySelector(`[data-legend="${element.dataset.chart}"]`);
+      this.limit = Number(element.dataset.limit) || null;
+      new ResizeObserver(() => this.plot?.setSize(this.size())).observe(element);
+    }
+    size() {
+      return { width: this.element.clientWidth, height: this.element.clientHeight };
+    }
+    draw() {
+      const series = this.kind.series();
+      if (!some(series.flatMap((one) => one.values))) {
+        this.plot?.destroy();
+        this.plot = null;
+        this.element.textContent = data.at.length ? this.kind.none : "No batch in this range";
+        this.element.classList.add("chart-none");
+        if (this.legend) this.legend.textContent = "";
+        return;
+      }
+      const drawn = this.kind.stacked ? stack(series) : series.map((one) => one.values);
+      const table = [data.at, ...drawn];
+      const shape = series.map((one) => one.label).join();
+      if (this.plot && this.shape === shape) {
+        this.series = series;
+        this.plot.setData(table, !this.zoomed);
+        if (!this.zoomed) this.plot.setScale("x", range());
+        this.tell(null);
+        return;
+      }
+      this.plot?.destroy();
+      this.element.textContent = "";
+      this.element.classList.remove("chart-none");
+      this.shape = shape;
+      this.series = series;
+      this.plot = new uPlot(this.options(series), table, this.element);
+      this.tell(null);
+    }
+    options(series) {
+      const stacked = this.kind.stacked;
+      const limit = this.limit;
+      return {
+        ...this.size(),
+        padding: [10, 12, 0, 0],
+        legend: { show: false },
+        cursor: { points: { size: 6 }, drag: { x: true, y: false }, sync: { key: "charts", setSeries: false } },
+        scales: {
+          x: { time: true, range: (plot, min, max) => (this.zoomed ? [min, max] : [range().min, range().max]) },
+          y: { range: (plot, min, max) => [Math.min(0, min), Math.max(max, limit || 0, 1e-9) * 1.08] },
+        },
+        axes: [axis({ space: 70, size: 26 }), axis({ size: 58, values: (plot, splits) => splits.map((v) => this.kind.write(v)) })],
+        series: [
+          {},
+          ...series.map((one) => ({
+            label: one.label,
+            stroke: one.colour,
+            width: stacked ? 1 : 1.6,
+            fill: stacked ? undefined : tint(one.colour, 9),
+            spanGaps: false,
+            points: { show: data.at.length < 3, size: 5 },
+          })),
+        ],
+        bands: stacked
+          ? series.map((one, i) => ({ series: [i + 1, i], fill: tint(one.colour, 55) })).slice(1)
+          : undefined,
+        hooks: {
+          init: [(plot) => stacked && (plot.series[1].fill = () => tint(series[0].colour, 55))],
+          setCursor: [(plot) => this.tell(plot.cursor.idx)],
+          setSelect: [(plot) => (this.zoomed = plot.select.width > 0)],
+          draw: [(plot) => limit && this.rule(plot, limit)],
+          ready: [(plot) => plot.over.addEventListener("dblclick", () => {
+            this.zoomed = false;
+            plot.setScale("x", range());
+          })],
+        },
+      };
+    }
+    rule(plot, limit) {
+      const y = Math.round(plot.valToPos(limit, "y", true));
+      const { ctx, bbox } = plot;
+      if (y < bbox.top) return;
+      ctx.save();
+      ctx.strokeStyle = css("--warn-bar");
+      ctx.setLineDash([4, 4]);
+      ctx.beginPath();
+      ctx.moveTo(bbox.left, y);
+      ctx.lineTo(bbox.left + bbox.width, y);
+      ctx.stroke();
+      ctx.restore();
+    }
+    tell(index) {
+      if (!this.legend || !this.series) return;
+      const at = index === null || index === undefined ? data.at.length - 1 : index;
+      const parts = this.series.map((one) => {
+        const item = document.createElement("span");
+        const key = document.createElement("i");
+        key.style.background = one.colour;
+        const value = document.createElement("b");
+        value.textContent = this.kind.write(one.values[at]);
+        item.append(key, one.label, " ", value);
+        return item;
+      });
+      if (index !== null && index !== undefined && data.batches[at] !== null) {
+        const batch = document.createElement("span");
+        batch.className = "muted";
+        batch.textContent = `batch ${data.batches[at]} · ${new Date(data.at[at] * 1000).toISOString().slice(11, 19)} UTC`;
+        parts.unshift(batch);
+      }
+      this.legend.replaceChildren(...parts);
+    }
+  }
+
+  let span = 900;
+  let fixed = null; // a run's charts keep their range
+  const range = () => {
+    if (fixed) return fixed;
+    const until = headgate.now() / 1000;
+    return { min: until - span, max: until };
+  };
+
+  const charts = [...root.querySelectorAll("[data-chart]")].map((element) => new Chart(element));
+  const drawAll = () => charts.forEach((chart) => chart.draw());
+
+  const merge = (more) => {
+    const last = data.at.length ? data.at[data.at.length - 1] : -Infinity;
+    const names = new Set([...Object.keys(data.columns), ...Object.keys(more.columns)]);
+    for (let i = 0; i < more.at.length; i += 1) {
+      if (more.at[i] <= last) continue;
+      for (const name of names) {
+        data.columns[name] ||= new Array(data.at.length).fill(null);
+        data.columns[name].push(more.columns[name] ? more.columns[name][i] : null);
+      }
+      data.at.push(more.at[i]);
+      data.batches.push(more.batches[i]);
+    }
+    const oldest = headgate.now() / 1000 - span * 1.1;
+    let drop = 0;
+    if (!fixed) while (data.at[drop] < oldest) drop += 1;
+    if (drop) {
+      data.at.splice(0, drop);
+      data.batches.splice(0, drop);
+      Object.values(data.columns).forEach((values) => values.splice(0, drop));
+    }
+  };
+
+  const load = async (address) => {
+    const response = await fetch(address, { headers: { Accept: "application/json" } });
+    if (!response.ok) throw new Error(String(response.status));
+    return response.json();
+  };
+  const begin = async () => {
+    try {
+      const first = await load(root.dataset.charts);
+      if (first.since) span = first.until - first.since;
+      if (root.hasAttribute("data-fixed")) fixed = { min: first.since, max: first.until };
+      Object.assign(data, { at: first.at, columns: first.columns, batches: first.batches });
+      drawAll();
+    } catch {
+      charts.forEach((chart) => {
+        chart.element.textContent = "The numbers could not be read. Reload the page to try again.";
+        chart.element.classList.add("chart-none");
+      });
+    }
+  };
+
+  const catchUp = async () => {
+    if (!data.at.length) return begin();
+    const since = new Date(data.at[data.at.length - 1] * 1000).toISOString();
+    const more = await load(`${root.dataset.charts.split("?")[0]}?since=${encodeURIComponent(since)}`);
+    merge(more);
+    drawAll();
+    return undefined;
+  };
+
+  begin().then(() => {
+    if (!root.dataset.liveEvent || !headgate.onLive) return;
+    headgate.onLive(root.dataset.liveEvent, (text) => {
+      const more = JSON.parse(text);
+      const last = data.at[data.at.length - 1];
+      if (data.at.length && more.at.length && more.at[0] > last + 1) catchUp().catch(() => {});
+      else {
+        merge(more);
+        drawAll();
+      }
+    });
+    setInterval(() => {
+      if (!document.hidden && document.getElementById("live")?.dataset.state === "live") {
+        charts.forEach((chart) => chart.plot && !chart.zoomed && chart.plot.setScale("x", range()));
+      }
+    }, 1000);
+  });
+  const redraw = () => {
+    charts.forEach((chart) => {
+      chart.plot?.destroy();
+      chart.plot = null;
+    });
+    drawAll();
+  };
+  document.addEventListener("headgate:theme", redraw);
+})();
