@@ -1,0 +1,108 @@
+"""The assignment, read again and again, and what it takes to make it true.
+
+Level-triggered: each look compares the whole file with the runs there are, so a lost or
+doubled nudge changes nothing, and an entry stays until its end is acknowledged.
+"""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from queries.domain.protocol import (
+    ASSIGNMENT,
+    Assignment,
+    AssignmentEntry,
+    RunState,
+    RunStatus,
+    Want,
+)
+from queries.files import read_file
+from queries.runtime.board import ENDED, Board, now
+from queries.runtime.watch import Run
+
+logger = logging.getLogger(__name__)
+
+
+class Assignments:
+    """The runs of this driver, kept as the assignment wants them."""
+
+    def __init__(
+        self, directory: Path, epoch: int, board: Board, begin: Callable[[AssignmentEntry], Run]
+    ) -> None:
+        self._path = directory / ASSIGNMENT
+        self._epoch = epoch
+        self._board = board
+        self._begin = begin
+        self._complaint = ""
+        self.runs: dict[int, Run] = {}
+        self.end = False  # leave when nothing runs any more
+
+    def apply(self) -> None:
+        """Read the file and act on every difference."""
+        assignment = self._read()
+        if assignment is None:
+            return
+        wanted = {entry.run: entry for entry in assignment.queries}
+        for run in list(self.runs):
+            if run not in wanted:
+                self._drop(run)
+        for entry in wanted.values():
+            self._want(entry)
+        self.end = assignment.end
+        self._board.driver(applied_generation=assignment.generation)
+
+    def hosted(self) -> set[int]:
+        """Return the queries whose runs are still known here."""
+        return {run.entry.query for run in self.runs.values()}
+
+    @property
+    def working(self) -> bool:
+        """Whether any run has not ended."""
+        return any(self._has_not_ended(run) for run in self.runs)
+
+    def _drop(self, run: int) -> None:
+        """Forget a run that has ended; one that has not is to stop, and is dropped then."""
+        if self._has_not_ended(run) or self.runs[run].working:
+            self.runs[run].ask(Want.STOP)
+            return
+        del self.runs[run]
+        self._board.forget(run)
+
+    def _want(self, entry: AssignmentEntry) -> None:
+        known = self.runs.get(entry.run)
+        if known is not None:
+            known.ask(entry.want, entry.deadline)
+        elif entry.want is Want.RUN:
+            self.runs[entry.run] = self._begin(entry)
+        elif self._board.read(entry.run) is None:
+            # Started and stopped before this driver has seen it: it ends without having run.
+            self._board.add(
+                RunStatus(
+                    run=entry.run,
+                    query=entry.query,
+                    state=RunState.ENDED,
+                    asked_for=entry.want,
+                    ended_at=now(),
+                )
+            )
+
+    def _has_not_ended(self, run: int) -> bool:
+        status = self._board.read(run)
+        return status is not None and status.state not in ENDED
+
+    def _read(self) -> Assignment | None:
+        try:
+            text = read_file(self._path)
+            assignment = Assignment.loads(text) if text is not None else None
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            self._complain(f"{self._path.name} cannot be read: {error}")
+            return None
+        if assignment is not None and assignment.epoch != self._epoch:
+            self._complain(f"{self._path.name} is meant for epoch {assignment.epoch}")
+            return None
+        return assignment
+
+    def _complain(self, text: str) -> None:
+        if text != self._complaint:  # once, not once a second
+            self._complaint = text
+            logger.error("%s", text)

@@ -1,0 +1,110 @@
+"""status.json: what the driver says of itself, written whole by its main loop alone.
+
+Runs report from threads of their own; the board keeps the newest word of each and tells the
+main loop that there is something to write.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from queries.domain.protocol import STATUS, RunError, RunState, RunStatus, Status
+from queries.files import replace_file
+
+LIVE_FIELDS = frozenset({"last_batch", "last_progress"})  # change with every batch
+LIVE_EVERY_S = 1.0  # so they are written this often at most
+ALIVE_EVERY_S = 5.0  # and `at` is renewed this often at least
+
+ENDED = frozenset({RunState.ENDED, RunState.FAILED, RunState.REFUSED})
+
+
+class TellState(Protocol):
+    """Says in the event stream that a run's state has changed."""
+
+    def __call__(self, *, query: int, run: int, state: str) -> None:
+        """Send it; returns at once."""
+        ...
+
+
+def now() -> str:
+    """Return the driver's clock as ISO 8601, UTC."""
+    return datetime.now(UTC).isoformat()
+
+
+class Board:
+    """The newest status of the driver and of each of its runs."""
+
+    def __init__(self, directory: Path, epoch: int, wake: Callable[[], None]) -> None:
+        self._path = directory / STATUS
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._status = Status(epoch=epoch, applied_generation=0, at=now())
+        self._runs: dict[int, RunStatus] = {}
+        self._dirty = False
+        self._live_dirty = False
+        self._written = 0.0  # monotonic
+        self.tell_state: TellState | None = None
+
+    def driver(self, **changes: Any) -> None:
+        """Change what the driver says of itself, written with the next `write`."""
+        with self._lock:
+            changed = replace(self._status, **changes)
+            self._dirty = self._dirty or changed != self._status
+            self._status = changed
+
+    def fail(self, error: RunError) -> None:
+        """Say why the driver itself cannot work."""
+        self.driver(error=error)
+
+    def add(self, status: RunStatus) -> None:
+        """Take a new run on the board."""
+        with self._lock:
+            self._runs[status.run] = status
+            self._dirty = True
+        self.write()
+        self._tell(status)
+
+    def run(self, run: int, **changes: Any) -> None:
+        """Change a run's line; from any thread. A state that changes is told at once."""
+        with self._lock:
+            before = self._runs[run]
+            after = replace(before, **changes)
+            self._runs[run] = after
+            if set(changes) <= LIVE_FIELDS:
+                self._live_dirty = self._live_dirty or after != before
+                return
+            self._dirty = self._dirty or after != before
+        if after.state is not before.state:
+            self.write()  # files are the truth: on disk before anybody is told
+            self._tell(after)
+        self._wake()
+
+    def read(self, run: int) -> RunStatus | None:
+        """Return a run's line."""
+        with self._lock:
+            return self._runs.get(run)
+
+    def forget(self, run: int) -> None:
+        """Take an ended run off the board: its end was acknowledged."""
+        with self._lock:
+            self._dirty = self._runs.pop(run, None) is not None or self._dirty
+
+    def write(self) -> None:
+        """Write status.json where there is something new, or nothing was written for long."""
+        with self._lock:
+            age = time.monotonic() - self._written
+            live = self._live_dirty and age >= LIVE_EVERY_S
+            if not (self._dirty or live or age >= ALIVE_EVERY_S):
+                return
+            self._status = replace(self._status, at=now(), runs=tuple(self._runs.values()))
+            replace_file(self._path, self._status.dumps(), durable=False)
+            self._dirty = self._live_dirty = False
+            self._written = time.monotonic()
+
+    def _tell(self, status: RunStatus) -> None:
+        if self.tell_state is not None:
+            self.tell_state(query=status.query, run=status.run, state=status.state)

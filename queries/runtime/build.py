@@ -1,0 +1,208 @@
+"""From a definition to a writer that is ready to start, in a session of the query's own.
+
+Everything that can be wrong is said with the part it is about ("source 'flights' (json)"), and
+nothing here may start a query or change anything: SQL texts are parsed first and let through
+as queries only, a user's function that calls `start()` itself is refused.
+"""
+
+import importlib
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, assert_never
+
+from pydantic import TypeAdapter
+
+from queries.domain.spec import (
+    AvailableNow,
+    Continuous,
+    Once,
+    ProcessingTime,
+    PythonQuery,
+    QuerySpec,
+    RealTime,
+    Sink,
+    Source,
+    SqlQuery,
+    Table,
+    Trigger,
+)
+from queries.runtime.capture import StepFailed
+from queries.runtime.references import ReferenceMissing, References
+from queries.runtime.sql import QueryOnly, require_query
+
+CONFIGURATION = "HEADGATE_CONFIGURATION"
+USER_CODE = "HEADGATE_USER_CODE"
+
+_SPEC: TypeAdapter[QuerySpec] = TypeAdapter(QuerySpec)
+_building = threading.local()
+
+
+class NotAWriter(Exception):
+    """The function returned neither a DataStreamWriter nor a streaming DataFrame."""
+
+
+class StartsItself(Exception):
+    """The function starts a query itself: let it return the DataStreamWriter, unstarted."""
+
+
+def writer(
+    session: Any, raw: dict[str, Any], *, name: str, checkpoint: str, references: References
+) -> Any:
+    """Return the DataStreamWriter of a definition, complete but for `start()`.
+
+    Raises `StepFailed` naming the part that failed.
+    """
+    spec = _SPEC.validate_python(raw)
+    if isinstance(spec, SqlQuery):
+        built = _to_sink(_sql_frame(session, spec, references), _sink(spec), references)
+    else:
+        built = _from_function(session, spec, references)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # once: its user has been told when saving
+        return (
+            built.queryName(name)
+            .option("checkpointLocation", checkpoint)
+            .trigger(**_trigger(spec.trigger))
+        )
+
+
+def session_conf(raw: dict[str, Any], references: References) -> dict[str, str]:
+    """Return the session configuration of a definition, references resolved."""
+    try:
+        return references.resolve_all(raw.get("conf", {}))
+    except ReferenceMissing as error:
+        raise StepFailed("conf", error, error_class=CONFIGURATION) from error
+
+
+def views(raw: dict[str, Any]) -> set[str]:
+    """Return the names of the temporary views that a definition makes."""
+    parts = [*raw.get("sources", ()), *raw.get("tables", ())]
+    return {part["name"] for part in parts}
+
+
+def refuse_starts_while_building(data_stream_writer: type) -> None:
+    """Make `start` and `toTable` raise in a thread that builds; elsewhere they work as ever."""
+    for method in ("start", "toTable"):
+        setattr(data_stream_writer, method, _guarded(getattr(data_stream_writer, method), method))
+
+
+# --- sql ------------------------------------------------------------------------------
+
+
+def _sql_frame(session: Any, spec: SqlQuery, references: References) -> Any:
+    for source in spec.sources:
+        with _step(f"source {source.name!r} ({source.format})"):
+            _stream(session, source, references).createOrReplaceTempView(source.name)
+    for table in spec.tables:
+        with _step(f"table {table.name!r} ({table.format})"):
+            _table(session, table, references).createOrReplaceTempView(table.name)
+    with _step("sql"):
+        require_query(session, spec.sql)
+        frame = session.sql(spec.sql)
+        if not frame.isStreaming:
+            names = ", ".join(source.name for source in spec.sources)
+            raise QueryOnly(f"the SQL text reads none of the streaming sources: {names}")
+        return frame
+
+
+def _stream(session: Any, source: Source, references: References) -> Any:
+    reader = session.readStream.format(source.format)
+    reader = reader.options(**references.resolve_all(source.options))
+    frame = (reader.schema(source.ddl_schema) if source.ddl_schema else reader).load()
+    if source.watermark is not None:
+        frame = frame.withWatermark(source.watermark.column, source.watermark.delay)
+    return frame
+
+
+def _table(session: Any, table: Table, references: References) -> Any:
+    reader = session.read.format(table.format).options(**references.resolve_all(table.options))
+    return (reader.schema(table.ddl_schema) if table.ddl_schema else reader).load()
+
+
+# --- python ---------------------------------------------------------------------------
+
+
+def _from_function(session: Any, spec: PythonQuery, references: References) -> Any:
+    with _step(f"function {spec.function!r}", error_class=USER_CODE), _no_starts():
+        module, _, name = spec.function.partition(":")
+        function = getattr(importlib.import_module(module), name)
+        result = function(session, references.resolve_in(spec.params))
+    if hasattr(result, "queryName") and hasattr(result, "start"):
+        return result
+    if getattr(result, "isStreaming", False):
+        return _to_sink(result, _sink(spec), references)
+    static = "a DataFrame that does not stream" if hasattr(result, "isStreaming") else None
+    got = static or type(result).__name__
+    error = NotAWriter(
+        f"{spec.function} returned {got}; "
+        "return a DataStreamWriter, or a streaming DataFrame for the definition's sink"
+    )
+    raise StepFailed(f"function {spec.function!r}", error, error_class=CONFIGURATION)
+
+
+@contextmanager
+def _no_starts() -> Iterator[None]:
+    _building.active = True
+    try:
+        yield
+    finally:
+        _building.active = False
+
+
+def _guarded(method: Any, name: str) -> Any:
+    def guard(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if getattr(_building, "active", False):
+            raise StartsItself(
+                f"the function calls {name}() itself; let it return the DataStreamWriter, and "
+                "Headgate sets checkpoint, name and trigger and starts it"
+            )
+        return method(self, *args, **kwargs)
+
+    return guard
+
+
+# --- sink, trigger --------------------------------------------------------------------
+
+
+def _sink(spec: SqlQuery | PythonQuery) -> Sink:
+    if spec.sink is None:
+        error = ValueError("the definition names no sink for the rows")
+        raise StepFailed("sink", error, error_class=CONFIGURATION)
+    return spec.sink
+
+
+def _to_sink(frame: Any, sink: Sink, references: References) -> Any:
+    with _step(f"sink ({sink.format})"):
+        built = frame.writeStream.format(sink.format).outputMode(sink.output_mode)
+        built = built.options(**references.resolve_all(sink.options))
+        return built.partitionBy(*sink.partition_by) if sink.partition_by else built
+
+
+def _trigger(trigger: Trigger) -> dict[str, Any]:
+    match trigger:
+        case ProcessingTime():
+            return {"processingTime": trigger.interval}
+        case Once():
+            return {"once": True}
+        case AvailableNow():
+            return {"availableNow": True}
+        case Continuous():
+            return {"continuous": trigger.interval}
+        case RealTime():
+            return {"realTime": trigger.interval}
+        case _:
+            assert_never(trigger)
+
+
+@contextmanager
+def _step(name: str, *, error_class: str = "") -> Iterator[None]:
+    try:
+        yield
+    except StepFailed:
+        raise
+    except (ReferenceMissing, QueryOnly, StartsItself) as error:
+        raise StepFailed(name, error, error_class=CONFIGURATION) from error
+    except Exception as error:
+        raise StepFailed(name, error, error_class=error_class) from error

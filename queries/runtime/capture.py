@@ -1,0 +1,176 @@
+"""Why something failed, as Spark and Python know it, in one form that travels.
+
+Spark wraps: what a person wants to read stands at the end of a chain of causes, at times as a
+Python traceback inside a Java message. Everything is read at once and defensively: the JVM
+may be dying while we ask.
+"""
+
+import contextlib
+import re
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from queries.domain.protocol import RunError
+
+MESSAGE_LIMIT = 32 * 1024  # characters, as `RunError.message` says
+ROOT_LIMIT = 2_000
+_CHAIN_LIMIT = 20  # causes that are followed; Spark's chains have three to six
+#: Conditions that only say that there was a failure: an inner one says more.
+_WRAPPERS = frozenset({"STREAM_FAILED", "INTERNAL_ERROR"})
+#: The last line of a Python traceback: "package.SomeError: text".
+_RAISED = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (.*))?$", re.DOTALL)
+
+Mask = Callable[[str], str]
+
+
+class StepFailed(Exception):
+    """Something failed in a step that can be named, such as "source 'flights' (json)"."""
+
+    def __init__(self, step: str, cause: BaseException, *, error_class: str = "") -> None:
+        super().__init__(f"{step}: {cause}")
+        self.step = step
+        self.cause = cause
+        self.error_class = error_class  # where the cause has none of its own
+
+
+def from_python(error: BaseException, mask: Mask) -> RunError:
+    """Return what a Python exception says, Java's part of its chain included."""
+    step = ""
+    error_class = ""
+    if isinstance(error, StepFailed):
+        step, error_class, error = f"{error.step}: ", error.error_class, error.cause
+    java = _java_origin(error)
+    if java is not None:
+        found = from_java(java, mask)
+        return RunError(
+            error_class=found.error_class or error_class,
+            type_name=found.type_name,
+            root_cause=found.root_cause,
+            message=_cut(step + found.message, MESSAGE_LIMIT),
+        )
+    root = _innermost(error)
+    text = "".join(traceback.format_exception(error))
+    return RunError(
+        error_class=_condition_of_python(error) or error_class,
+        type_name=_type_name(root),
+        root_cause=_cut(mask(step + (str(root) or _type_name(root))), ROOT_LIMIT),
+        message=_cut(mask(f"{step}{error}\n\n{text}"), MESSAGE_LIMIT),
+    )
+
+
+def from_java(throwable: Any, mask: Mask) -> RunError:
+    """Return what a Java throwable and its causes say."""
+    chain = _chain(throwable)
+    conditions = [name for cause in chain if (name := _condition(cause))]
+    inner = [name for name in conditions if name not in _WRAPPERS]
+    root = chain[-1]
+    text = _text(root)
+    type_name, root_cause = _python_root(text) or (_class_name(root), text)
+    return RunError(
+        error_class=(inner or conditions or [""])[0],
+        type_name=type_name,
+        root_cause=_cut(mask(root_cause or type_name), ROOT_LIMIT),
+        message=_cut(mask(_stack(throwable)), MESSAGE_LIMIT),
+    )
+
+
+def refusal(why: str, message: str, holder_pid: int | None = None) -> RunError:
+    """Return the error of a start that the checkpoint's lock or owner forbids."""
+    return RunError(
+        error_class="",
+        type_name="CheckpointRefused",
+        root_cause=message,
+        message=message,
+        refused=why,
+        holder_pid=holder_pid,
+    )
+
+
+def _java_origin(error: BaseException) -> Any:
+    """Return the Java throwable behind a PySpark or py4j exception, None for pure Python."""
+    origin = getattr(error, "_origin", None)
+    return origin if origin is not None else getattr(error, "java_exception", None)
+
+
+def _condition_of_python(error: BaseException) -> str:
+    condition = getattr(error, "getCondition", None)
+    with contextlib.suppress(Exception):
+        return (condition() if condition is not None else "") or ""
+    return ""
+
+
+def _innermost(error: BaseException) -> BaseException:
+    for _ in range(_CHAIN_LIMIT):
+        inner = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        if inner is None:
+            break
+        error = inner
+    return error
+
+
+def _type_name(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else _dotted(kind)
+
+
+def _dotted(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _chain(throwable: Any) -> list[Any]:
+    chain = [throwable]
+    with contextlib.suppress(Exception):
+        while len(chain) < _CHAIN_LIMIT:
+            cause = chain[-1].getCause()
+            if cause is None:
+                break
+            chain.append(cause)
+    return chain
+
+
+def _condition(throwable: Any) -> str:
+    # Any Java method can be asked for; those without a condition answer with an error.
+    with contextlib.suppress(Exception):
+        return str(throwable.getCondition() or "")
+    return ""
+
+
+def _class_name(throwable: Any) -> str:
+    with contextlib.suppress(Exception):
+        return str(throwable.getClass().getName())
+    return ""
+
+
+def _text(throwable: Any) -> str:
+    with contextlib.suppress(Exception):
+        return str(throwable.getMessage() or "")
+    return ""
+
+
+def _stack(throwable: Any) -> str:
+    from pyspark import SparkContext
+
+    with contextlib.suppress(Exception):
+        utils = getattr(SparkContext._jvm, "org.apache.spark.util.Utils")
+        return str(utils.exceptionString(throwable))
+    return _text(throwable)
+
+
+def _python_root(text: str) -> tuple[str, str] | None:
+    """Return type and message of the last exception of a Python traceback in a Java message."""
+    if "Traceback (most recent call last)" not in text:
+        return None
+    last = text.rpartition("Traceback (most recent call last)")[2]
+    lines = [line for line in last.splitlines() if line.strip()]
+    # The exception begins at the first line after the frames that is not indented.
+    raised = [index for index, line in enumerate(lines) if index and not line.startswith(" ")]
+    if not raised:
+        return None
+    found = _RAISED.match("\n".join(lines[raised[0] :]).strip())
+    return (found[1], found[2] or "") if found else None
+
+
+def _cut(text: str, limit: int) -> str:
+    text = text.strip()
+    return text if len(text) <= limit else text[: limit - 1] + "…"

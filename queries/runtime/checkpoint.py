@@ -1,0 +1,104 @@
+"""What a checkpoint's own logs say: which batches were begun, which are committed.
+
+The bus may drop events; `offsets/` and `commits/` cannot lie about what was executed. The
+continuous mode shows its life nowhere else.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from queries.domain.lockfiles import local_path
+
+
+class Checkpoint:
+    """The logs of one checkpoint, wherever it lies."""
+
+    def __init__(self, location: str, spark: Any) -> None:
+        path = local_path(location)
+        self._path = Path(path) if path is not None else None
+        self._location = location.rstrip("/")
+        self._spark = spark
+
+    @property
+    def local(self) -> bool:
+        """Whether looking costs microseconds."""
+        return self._path is not None
+
+    def last_commit(self) -> int | None:
+        """Return the newest committed batch, None where there is none."""
+        return self._last("commits")
+
+    def in_flight(self) -> int | None:
+        """Return the batch that was begun and has not committed, None where there is none."""
+        begun, committed = self._last("offsets"), self._last("commits")
+        if begun is None or (committed is not None and begun <= committed):
+            return None
+        return begun
+
+    def offsets(self, batch: int) -> dict[str, Any]:
+        """Return {source: {"start": …, "end": …}} of a batch, as its log and the one before say.
+
+        Sources are named by their place, "0", "1"…, unless the log names them itself.
+        """
+        before = self._offsets(batch - 1) if batch > 0 else {}
+        return {
+            source: {"start": before.get(source), "end": end}
+            for source, end in self._offsets(batch).items()
+        }
+
+    def _offsets(self, batch: int) -> dict[str, Any]:
+        text = self._read(f"offsets/{batch}")
+        # Line 1 is the version, line 2 the metadata (blank for continuous), then the sources.
+        lines = text.splitlines()[2:] if text else []
+        return dict(_source(place, line) for place, line in enumerate(lines))
+
+    def _last(self, folder: str) -> int | None:
+        batches = [int(name) for name in self._names(folder) if name.isdigit()]
+        return max(batches, default=None)
+
+    def _names(self, folder: str) -> list[str]:
+        if self._path is not None:
+            try:
+                return os.listdir(self._path / folder)
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+        system, place = self._remote(folder)
+        if not system.exists(place):
+            return []
+        return [str(status.getPath().getName()) for status in system.listStatus(place)]
+
+    def _read(self, name: str) -> str:
+        if self._path is not None:
+            try:
+                return (self._path / name).read_text()
+            except FileNotFoundError:
+                return ""
+        system, place = self._remote(name)
+        if not system.exists(place):
+            return ""
+        stream = system.open(place)
+        try:
+            return bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
+
+    def _remote(self, name: str) -> tuple[Any, Any]:
+        jvm = self._spark.sparkContext._jvm
+        place = jvm.org.apache.hadoop.fs.Path(f"{self._location}/{name}")
+        return place.getFileSystem(self._spark._jsc.hadoopConfiguration()), place
+
+
+def _source(place: int, line: str) -> tuple[str, Any]:
+    """Return (name, offset) of one line: JSON, "-" for none, or "name:JSON" (format 2)."""
+    if line.strip() in ("-", ""):
+        return str(place), None
+    try:
+        return str(place), json.loads(line)
+    except ValueError:
+        name, _, rest = line.partition(":")
+        try:
+            return name, json.loads(rest)
+        except ValueError:
+            return str(place), line

@@ -1,0 +1,281 @@
+"""The driver: `python -m queries.runtime.main DIRECTORY`, one process of one application.
+
+It makes what `assignment.json` says true, tells in `status.json` what is, and leaves with a
+code that says why. Everything the control plane knows of it, it knows from these files, from
+the kernel and from the event stream; nothing here waits for the control plane.
+"""
+
+import json
+import logging
+import os
+import shutil
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from listeners.spark.telemetry import Telemetry
+from queries.domain.protocol import (
+    CURRENT,
+    DRIVER_LOCK,
+    DRIVER_LOG,
+    SPEC,
+    AssignmentEntry,
+    Current,
+    DriverSpec,
+    Want,
+)
+from queries.files import read_file, take_lock
+from queries.runtime import build, session
+from queries.runtime.assignment import Assignments
+from queries.runtime.board import Board
+from queries.runtime.capture import from_python, refusal
+from queries.runtime.locks import Locks
+from queries.runtime.references import References
+from queries.runtime.sessions import Sessions
+from queries.runtime.wake import Wake
+from queries.runtime.watch import Run, Surroundings
+
+logger = logging.getLogger("headgate.driver")
+
+LOOK_S = 1.0  # between looks at the assignment when no nudge comes
+FLUSH_S = 5.0  # for the outbox, when leaving
+LOG_LIMIT = 64 * 1024 * 1024  # bytes of driver.log; then it is cut, its end kept beside
+
+SESSION_FAILED = 70
+JVM_DIED = 71
+FENCED = 72  # current.json names a later epoch
+SECOND = 73  # another process is this driver
+
+
+def main(arguments: list[str]) -> int:
+    """Be the driver of a directory; return its exit code."""
+    directory = Path(arguments[0])
+    logging.basicConfig(
+        level=logging.INFO,
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a dead JVM floods it
+    spec = DriverSpec.loads((directory / SPEC).read_text())
+    lock = take_lock(directory / DRIVER_LOCK)
+    if lock is None:
+        logger.error("another process is the driver of %s", directory)
+        return SECOND
+    os.ftruncate(lock, 0)
+    os.write(lock, json.dumps({"pid": os.getpid(), "start_time": _own_start_time()}).encode())
+    return Driver(directory, spec, lock).run()
+
+
+class Driver:
+    """One driver from start to leave."""
+
+    def __init__(self, directory: Path, spec: DriverSpec, lock: int) -> None:
+        self.directory = directory
+        self.spec = spec
+        self.lock = lock
+        self.wake = Wake()
+        self.jvm_gone = threading.Event()
+        self.board = Board(directory, spec.epoch, self.wake.call)
+        self.references = References(env_allowlist=spec.env_allowlist, secrets_dir=spec.secrets_dir)
+        self.telemetry = Telemetry(
+            driver=spec.driver,
+            epoch=spec.epoch,
+            directory=directory,
+            redis_url=spec.redis_url,
+            stream=spec.stream,
+            settings=spec.event_settings,
+        )
+        self.shim = _take_shim_pipe()
+        self.gateway: Any = None
+        self.locks: Locks | None = None
+
+    def run(self) -> int:
+        """Start Spark, do what is assigned until the end is wanted or comes, leave."""
+        self.wake.catch_signals()
+        self.board.write()
+        try:
+            assignments, sessions = self._start()
+        except Exception as error:  # a session that cannot be built is the driver's own failure
+            logger.error("Spark did not start: %s", self.references.mask(str(error)))
+            self.board.fail(from_python(error, self.references.mask))
+            self.board.write()
+            return self._leave(SESSION_FAILED, None)
+        while True:
+            code = self._turn(assignments, sessions)
+            if code is not None:
+                return self._leave(code, assignments)
+
+    # --- start ------------------------------------------------------------------------
+
+    def _start(self) -> tuple[Assignments, Sessions]:
+        os.environ.update(self.references.resolve_all(self.spec.env))
+        self.gateway = session.launch_jvm(self.spec, self.directory, self.lock)
+        self._tell_shim(f"jvm {self.gateway.proc.pid}")
+        self.wake.watch(os.pidfd_open(self.gateway.proc.pid), "jvm")
+        started = session.start_spark(self.spec, self.directory, self.gateway, self.references)
+        self.wake.catch_signals()  # again: Spark has replaced one (trap 22)
+        spark, jvm = started.spark, started.spark.sparkContext._jvm
+        session.close_in_forked_children(self.gateway, self.lock, self.shim)
+        build.refuse_starts_while_building(_data_stream_writer())
+        self.telemetry.attach(spark)
+        self.board.tell_state = self.telemetry.status_changed
+        self.locks = Locks(
+            jvm,
+            started.jvm_pid,
+            installation=self.spec.installation,
+            driver=self.spec.driver,
+            host=self.spec.host,
+        )
+        sessions = Sessions(spark, self.telemetry, self.spec.listeners, self.references)
+        around = Surroundings(
+            spark=spark,
+            sessions=sessions,
+            locks=self.locks,
+            board=self.board,
+            telemetry=self.telemetry,
+            references=self.references,
+            jvm_gone=self.jvm_gone,
+        )
+
+        def begin(entry: AssignmentEntry) -> Run:
+            return Run(entry, around)
+
+        self.board.driver(
+            ready=True,
+            spark_version=spark.version,
+            java_version=str(jvm.java.lang.System.getProperty("java.version")),
+            application_id=spark.sparkContext.applicationId,
+            ui_url=spark.sparkContext.uiWebUrl or "",
+            jvm_pid=started.jvm_pid,
+        )
+        self.board.write()
+        return Assignments(self.directory, self.spec.epoch, self.board, begin), sessions
+
+    # --- the loop ---------------------------------------------------------------------
+
+    def _turn(self, assignments: Assignments, sessions: Sessions) -> int | None:
+        """Do what there is to do, then sleep; return an exit code once it is time to leave."""
+        if self.wake.leave:
+            return 0
+        if self._is_fenced():
+            logger.error("a later epoch has taken over; leaving")
+            return FENCED
+        assignments.apply()
+        for run in assignments.runs.values():
+            run.check_start()
+        self._check_locks(assignments)
+        sessions.close_unused(assignments.hosted())
+        self.board.write()
+        _cut_log(self.directory / DRIVER_LOG)
+        if assignments.end and not assignments.working:
+            return 0
+        if "jvm" in self.wake.wait(LOOK_S):
+            return JVM_DIED
+        return None
+
+    def _is_fenced(self) -> bool:
+        text = read_file(self.directory.parent / CURRENT)
+        return text is not None and Current.loads(text).epoch > self.spec.epoch
+
+    def _check_locks(self, assignments: Assignments) -> None:
+        assert self.locks is not None
+        for held, holder in self.locks.lost():
+            run = assignments.runs.get(held.run)
+            if run is not None:
+                by = f"process {holder}" if holder else "nobody we can see"
+                text = f"The lock of {held.location} was lost; it is held by {by}."
+                run.lock_lost(refusal("held", text, holder))
+
+    # --- leave ------------------------------------------------------------------------
+
+    def _leave(self, code: int, assignments: Assignments | None) -> int:
+        """Stop what runs, flush, end the JVM, and go; bounded by `stop_timeout_s`."""
+        end = time.monotonic() + self.spec.stop_timeout_s
+        if code == JVM_DIED:
+            self.jvm_gone.set()
+            logger.error("the JVM has died; leaving")
+        elif assignments is not None:
+            for run in assignments.runs.values():
+                run.ask(Want.STOP)
+            for run in assignments.runs.values():
+                run.join(max(0.0, (end - time.monotonic()) / 2))
+        self.board.write()
+        last = self.telemetry.close(min(FLUSH_S, max(1.0, (end - time.monotonic()) / 2)))
+        logger.info("leaving with code %s after event %s", code, last)
+        self._end_jvm(max(1.0, end - time.monotonic()))
+        logging.shutdown()
+        # Threads that hang in a dead or deaf JVM must not keep the process.
+        os._exit(code)
+
+    def _end_jvm(self, timeout_s: float) -> None:
+        """Stop Spark in a thread with a deadline (trap 24), then end the JVM either way."""
+        if self.gateway is None:
+            return
+        process = self.gateway.proc
+        end = time.monotonic() + timeout_s
+        if process.poll() is None and not self.jvm_gone.is_set():
+            stopping = threading.Thread(target=_stop_spark, daemon=True)
+            stopping.start()
+            stopping.join(timeout_s * 2 / 3)
+            process.stdin.close()  # the JVM leaves by itself when its standard input ends
+        try:
+            code = process.wait(max(0.5, end - time.monotonic()))
+        except Exception:  # it did not leave: the shim must not have to wait for it
+            process.kill()
+            code = process.wait(5)
+        self._tell_shim(f"jvm-exit {code}")
+
+    def _tell_shim(self, line: str) -> None:
+        try:
+            os.write(self.shim, f"{line}\n".encode())
+        except OSError:  # no shim, or a dead one: the driver works on
+            return
+
+
+def _stop_spark() -> None:
+    from pyspark import SparkContext
+
+    try:
+        context = SparkContext._active_spark_context
+        if context is not None:
+            context.stop()
+    except Exception as error:  # the JVM is ended by force in any case
+        logger.warning("spark.stop() failed: %s", type(error).__name__)
+
+
+def _data_stream_writer() -> type:
+    from pyspark.sql.streaming import DataStreamWriter
+
+    writer: type = DataStreamWriter
+    return writer
+
+
+def _take_shim_pipe() -> int:
+    """Return the pipe to the shim, which no child inherits; -1 where there is no shim."""
+    name = os.environ.pop("HEADGATE_SHIM_FD", "")
+    if not name:
+        return -1
+    os.set_inheritable(int(name), False)
+    return int(name)
+
+
+def _own_start_time() -> int:
+    text = Path("/proc/self/stat").read_text()
+    return int(text.rpartition(")")[2].split()[19])
+
+
+def _cut_log(path: Path) -> None:
+    """Keep driver.log small: it is open for appending, so it can be emptied in place."""
+    try:
+        if path.stat().st_size < LOG_LIMIT:
+            return
+        shutil.copyfile(path, path.with_name(f"{path.name}.1"))
+        os.truncate(path, 0)
+    except OSError as error:
+        logger.warning("driver.log cannot be cut: %s", error)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
