@@ -24,6 +24,7 @@ from queries.selectors.reads import failure_group, failure_groups, failures
 from queries.services import operations
 from queries.views.diffs import changes
 from queries.views.guard import needs
+from queries.views.offsets import offset_text
 from queries.views.paging import page_of
 from queries.views.shell import next_address
 from queries.views.stack import causes
@@ -175,14 +176,14 @@ def progress_facts(progress: dict[str, Any] | None) -> list[tuple[str, str]]:
     ]
 
 
-def _offsets(failure: Failure) -> list[tuple[str, Any, Any]]:
-    """Return (source, start, end) of the batch in flight."""
-    return [
-        (source, ends.get("start"), ends.get("end"))
-        if isinstance(ends, dict) and {"start", "end"} & set(ends)
-        else (source, None, ends)
-        for source, ends in failure.offsets.items()
-    ]
+def _offsets(failure: Failure) -> list[tuple[str, str, str]]:
+    """Return (source, start, end) of the batch in flight, the offsets as JSON."""
+    found = []
+    for source, ends in failure.offsets.items():
+        whole = isinstance(ends, dict) and bool({"start", "end"} & set(ends))
+        start, end = (ends.get("start"), ends.get("end")) if whole else (None, ends)
+        found.append((source, offset_text(start), offset_text(end)))
+    return found
 
 
 @require_GET

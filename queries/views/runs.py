@@ -15,8 +15,9 @@ from queries.domain.states import RunOutcome
 from queries.models.drivers import Run
 from queries.roles import VIEW
 from queries.selectors.reads import RunDetail, run_with_neighbours, runs
-from queries.selectors.run_batches import edge_batches
+from queries.selectors.run_batches import EdgeBatch, edge_batches
 from queries.views.guard import needs
+from queries.views.offsets import offset_text
 from queries.views.paging import page_of
 from queries.views.wording import duration_words
 
@@ -62,7 +63,7 @@ def run_page(request: HttpRequest, run_id: int) -> HttpResponseBase:
         "driver": detail.run.driver,
         "lane": lane(detail.run, now),
         "lasted": lasted(detail.run, now),
-        "edges": edge_batches(run_id),
+        "edges": _edges(run_id),
         "summary": detail.summary,
         "facts": _facts(detail),
         "now": now,
@@ -75,12 +76,17 @@ def run_page(request: HttpRequest, run_id: int) -> HttpResponseBase:
 def run_series(request: HttpRequest, run_id: int) -> HttpResponseBase:
     """Return the columns of a run's charts, from its start to its end."""
     run = run_with_neighbours(run_id=run_id).run
-    series = heard.series(
-        run.query_id,
-        since=run.started_at or run.created_at,
-        until=run.ended_at or timezone.now(),
+    since, until = run.started_at or run.created_at, run.ended_at or timezone.now()
+    series = heard.series(run.query_id, since=since, until=until)
+    return JsonResponse(
+        {
+            "since": since.timestamp(),
+            "until": until.timestamp(),
+            "at": series.at,
+            "columns": series.columns,
+            "batches": series.batches,
+        }
     )
-    return JsonResponse({"at": series.at, "columns": series.columns, "batches": series.batches})
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +125,14 @@ def lane(run: Run, now: datetime) -> list[Stretch]:
 def lasted(run: Run, now: datetime) -> float:
     """Return how long a run has lasted, in milliseconds."""
     return ((run.ended_at or now) - run.created_at).total_seconds() * 1000
+
+
+def _edges(run_id: int) -> list[tuple[EdgeBatch, list[tuple[str, str, str]]]]:
+    """Return a run's first and last batch, each with (source, from, to) as text."""
+    return [
+        (edge, [(name, offset_text(start), offset_text(end)) for name, start, end in edge.sources])
+        for edge in edge_batches(run_id) or ()
+    ]
 
 
 def _facts(detail: RunDetail) -> list[tuple[str, Any]]:
