@@ -75,14 +75,15 @@ def _rollup_rows(query_id: int, since: datetime, until: datetime) -> list[Row]:
     span_s = (until - since).total_seconds()
     if span_s <= 0:
         return []
-    fine_enough = [width for width in WIDTHS_S if span_s / width <= BUCKET_LIMIT]
-    buckets = models.Rollup.objects.filter(
-        query=query_id,
-        width_s=fine_enough[0] if fine_enough else WIDTHS_S[-1],
-        start__gte=since,
-        start__lt=until,
-    )
-    return [_bucket_row(bucket) for bucket in buckets.order_by("start")]
+    for width in WIDTHS_S:  # the finest that is not too much and has not been expired
+        if span_s / width > BUCKET_LIMIT and width != WIDTHS_S[-1]:
+            continue
+        buckets = models.Rollup.objects.filter(
+            query=query_id, width_s=width, start__gte=since, start__lt=until
+        )
+        if rows := [_bucket_row(bucket) for bucket in buckets.order_by("start")]:
+            return rows
+    return []
 
 
 def _bucket_row(bucket: models.Rollup) -> Row:

@@ -1,17 +1,13 @@
-"""Keep a driver's events on disk until Redis has them, and a while longer for repairs.
-
-A spool is a folder of segments named by their first sequence number; each line is
-`SEQ<tab>JSON`. Segments are only appended to and removed whole.
-"""
+"""Keep a driver's events on disk until Redis has them, and a while longer for repairs."""
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 
+from listeners.spool import line, read_segment, segment_name
+
 SEGMENT_BYTES = 4 * 1024 * 1024
-SUFFIX = ".events"
 
 
 @dataclass(slots=True)
@@ -36,13 +32,13 @@ class Spool:
         self._segments: list[Segment] = []
         self._file: FileIO | None = None
 
-    def append(self, seq: int, line: bytes, *, sent_to: int) -> list[Segment]:
+    def append(self, seq: int, event: bytes, *, sent_to: int) -> list[Segment]:
         """Write one event; return the segments with unsent events that had to make room.
 
         `sent_to` is the last sequence number that Redis has. Raises OSError where the disk
         refuses; the event is then not in the spool.
         """
-        data = b"%d\t%s\n" % (seq, line)
+        data = line(seq, event)
         segment = self._segments[-1] if self._segments else None
         if segment is None or self._file is None or segment.size + len(data) > SEGMENT_BYTES:
             segment = self._open(seq)
@@ -70,7 +66,7 @@ class Spool:
 
     def _open(self, seq: int) -> Segment:
         self._close()
-        path = self._folder / f"{seq:020d}{SUFFIX}"
+        path = self._folder / segment_name(seq)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._file = FileIO(descriptor, "a")
         segment = Segment(path, seq, seq - 1)
@@ -105,20 +101,3 @@ class Spool:
     def _remove(self, segment: Segment) -> None:
         self._segments.remove(segment)
         segment.path.unlink(missing_ok=True)
-
-
-def segments(folder: Path) -> list[Path]:
-    """Return the segment files of a spool, oldest first; empty where there is no such folder."""
-    return sorted(folder.glob(f"*{SUFFIX}"))
-
-
-def read_segment(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield (seq, JSON) of each whole line; nothing where the segment has just been removed."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return
-    for line in data.split(b"\n")[:-1]:
-        number, tab, event = line.partition(b"\t")
-        if tab and number.isdigit() and event.endswith(b"}"):
-            yield int(number), event

@@ -14,6 +14,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from listeners import spool
 from listeners.spark import drops, listener, users
 from listeners.spark.outbox import Outbox
 from listeners.spark.pulse import Pulse
@@ -26,7 +27,6 @@ __all__ = ["ListenerRefused", "Telemetry"]
 logger = logging.getLogger(__name__)
 
 LAST_SEQ = "last_seq"  # file in the driver's directory, read by the shim
-SPOOL = "spool"
 _INBOX_LIMIT = 50_000  # messages waiting for the sorter; beyond, events are counted as lost
 
 Message = listener.Heard | RunKnown | Recalled | Said
@@ -48,7 +48,10 @@ class Telemetry:
         self._settings = TelemetrySettings.read(settings)
         self._directory = directory
         self._outbox = Outbox(
-            folder=directory / SPOOL, redis_url=redis_url, stream=stream, settings=self._settings
+            folder=directory / spool.FOLDER,
+            redis_url=redis_url,
+            stream=stream,
+            settings=self._settings,
         )
         self._sorter = Sorter(
             driver=driver, epoch=epoch, settings=self._settings, emit=self._outbox.add

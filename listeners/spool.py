@@ -1,0 +1,41 @@
+"""Read a driver's spool: the form that its driver writes and that repairs are made from.
+
+A spool is a folder of segments named by their first sequence number; each line is
+`SEQ<tab>JSON`. Segments are only appended to and removed whole.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+FOLDER = "spool"  # in the driver's directory
+SUFFIX = ".events"
+
+
+def segment_name(seq: int) -> str:
+    """Return the file name of the segment that begins with this number."""
+    return f"{seq:020d}{SUFFIX}"
+
+
+def line(seq: int, event: bytes) -> bytes:
+    """Return the line of one encoded event."""
+    return b"%d\t%s\n" % (seq, event)
+
+
+def read_segment(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield (seq, JSON) of each whole line; nothing where the segment has just been removed."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return
+    for text in data.split(b"\n")[:-1]:
+        number, tab, event = text.partition(b"\t")
+        if tab and number.isdigit() and event.endswith(b"}"):
+            yield int(number), event
+
+
+def read_from(folder: Path, first: int) -> Iterator[tuple[int, bytes]]:
+    """Yield (seq, JSON) of a spool's events from number `first` on, in order."""
+    segments = sorted(folder.glob(f"*{SUFFIX}"))
+    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+        if following is None or int(following.stem) > first:
+            yield from (entry for entry in read_segment(segment) if entry[0] >= first)

@@ -1,0 +1,43 @@
+"""Celery shells of the listeners app: each fetches, calls one function, ends."""
+
+import logging
+from datetime import UTC, datetime
+
+import redis
+from celery import shared_task
+from django.conf import settings
+
+from controlplane import nudge
+from listeners import gaps, retention, rollups
+
+logger = logging.getLogger(__name__)
+
+
+@shared_task(name="listeners.tasks.judge_gaps")
+def judge_gaps() -> None:
+    """Bring gaps up to date and repair what spools still hold."""
+    try:
+        gaps.judge(
+            client=nudge.connection(),
+            stream=settings.EVENT_STREAM,
+            drivers_dir=settings.DRIVERS_DIR,
+            now=datetime.now(UTC),
+        )
+    except redis.RedisError as error:  # the next call looks again
+        logger.warning("gaps cannot be judged, Redis does not answer: %s", error)
+
+
+@shared_task(name="listeners.tasks.roll_up")
+def roll_up() -> None:
+    """Sum up the progress that has come since the last call."""
+    rollups.roll_up()
+
+
+@shared_task(name="listeners.tasks.expire")
+def expire() -> None:
+    """Delete what has passed its time."""
+    retention.expire(
+        now=datetime.now(UTC),
+        raw_days=settings.PROGRESS_RETENTION_DAYS,
+        history_days=settings.HISTORY_RETENTION_DAYS,
+    )

@@ -1,0 +1,179 @@
+"""What did not arrive is counted, fetched from the spool, or marked as beyond repair."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import redis
+
+from listeners import gaps, models, spool
+from listeners.ingest import GROUP
+from listeners.store import Batch, store
+from listeners.wire import Event, Kind
+from tests.listeners.events import STREAM, event, heartbeat, progress
+from tests.listeners.rows import START
+
+pytestmark = [pytest.mark.redis, pytest.mark.django_db]
+
+
+@pytest.fixture(autouse=True)
+def _group(redis_client: redis.Redis) -> None:
+    redis_client.xgroup_create(STREAM, GROUP, id="0", mkstream=True)
+
+
+@pytest.fixture
+def drivers_dir(tmp_path: Path) -> Path:
+    return tmp_path / "drivers"
+
+
+def arrive(*events: Event) -> None:
+    batch = Batch(START)
+    for one in events:
+        batch.add(one)
+    store(batch)
+
+
+def spooled(drivers_dir: Path, events: Iterable[Event], application: str = "flights") -> None:
+    folder = drivers_dir / application / "7" / spool.FOLDER
+    folder.mkdir(parents=True)
+    lines = [spool.line(one.seq, one.encode()) for one in events]
+    (folder / spool.segment_name(1)).write_bytes(b"".join(lines))
+
+
+def judge(client: redis.Redis, drivers_dir: Path, *, after_s: float = 0) -> bool:
+    now = START + timedelta(seconds=after_s)
+    return gaps.judge(client=client, stream=STREAM, drivers_dir=drivers_dir, now=now)
+
+
+def test_a_sequence_without_holes_has_no_gap(redis_client: redis.Redis, drivers_dir: Path) -> None:
+    arrive(heartbeat(1), progress(2, 0), event(Kind.IDLE, 3, body={}), progress(4, 1))
+    assert judge(redis_client, drivers_dir)
+    assert models.Gap.objects.count() == 0
+
+
+def test_a_hole_is_fetched_from_the_spool(redis_client: redis.Redis, drivers_dir: Path) -> None:
+    events = [progress(number, number) for number in range(1, 9)]
+    spooled(drivers_dir, events)
+    arrive(*events[:2], *events[5:])
+    judge(redis_client, drivers_dir)
+    assert models.Progress.objects.count() == 8
+    assert sorted(
+        models.Progress.objects.filter(repaired=True).values_list("batch", flat=True)
+    ) == [3, 4, 5]
+    found = models.Gap.objects.order_by("kind")
+    assert [(gap.kind, gap.first, gap.last, gap.repaired, gap.source) for gap in found] == [
+        ("batch", 3, 5, 3, "spool"),
+        ("seq", 3, 5, 3, "spool"),
+    ]
+    assert all(gap.closed_at == START and not gap.beyond_repair for gap in found)
+
+
+def test_what_the_spool_does_not_hold_is_beyond_repair_and_counted(
+    redis_client: redis.Redis, drivers_dir: Path
+) -> None:
+    arrive(heartbeat(2), heartbeat(6))
+    judge(redis_client, drivers_dir)
+    judge(redis_client, drivers_dir, after_s=10)
+    found = models.Gap.objects.order_by("first")
+    assert [(gap.kind, gap.first, gap.last, gap.missing) for gap in found] == [
+        ("seq", 1, 1, 1),
+        ("seq", 3, 5, 3),
+    ]
+    assert all(gap.beyond_repair and gap.closed_at and gap.repaired == 0 for gap in found)
+
+
+def test_part_of_a_hole_can_be_repaired(redis_client: redis.Redis, drivers_dir: Path) -> None:
+    spooled(drivers_dir, [progress(3, 3)])
+    arrive(progress(1, 1), progress(5, 5))
+    judge(redis_client, drivers_dir)
+    assert [
+        (gap.first, gap.last, gap.beyond_repair) for gap in models.Gap.objects.filter(kind="seq")
+    ] == [(2, 4, True)]
+    assert models.Gap.objects.get(kind="seq").repaired == 1
+
+
+def test_another_drivers_spool_is_left_alone(redis_client: redis.Redis, drivers_dir: Path) -> None:
+    spooled(drivers_dir, [progress(2, 2, driver=99)])
+    arrive(progress(1, 1), progress(3, 3))
+    judge(redis_client, drivers_dir)
+    assert models.Progress.objects.count() == 2
+
+
+def test_nothing_is_judged_while_an_entry_is_still_being_stored(
+    redis_client: redis.Redis, drivers_dir: Path
+) -> None:
+    redis_client.xadd(STREAM, {"e": "in flight"})
+    redis_client.xreadgroup(GROUP, "busy", {STREAM: ">"})
+    arrive(progress(1, 1), progress(3, 3))
+    assert not judge(redis_client, drivers_dir)
+    assert models.Gap.objects.count() == 0
+
+
+def test_without_a_group_nothing_is_judged(redis_client: redis.Redis, drivers_dir: Path) -> None:
+    redis_client.xgroup_destroy(STREAM, GROUP)
+    assert not judge(redis_client, drivers_dir)
+
+
+def test_a_hole_in_batches_waits_for_the_drivers_memory_and_closes_when_it_comes(
+    redis_client: redis.Redis, drivers_dir: Path
+) -> None:
+    arrive(progress(1, 1), progress(2, 5))
+    judge(redis_client, drivers_dir)
+    gap = models.Gap.objects.get()
+    assert (gap.kind, gap.query, gap.run, gap.first, gap.last) == ("batch", 42, 5, 2, 4)
+    assert gap.closed_at is None
+    arrive(progress(3, 2, repaired=True), progress(4, 3, repaired=True))
+    judge(redis_client, drivers_dir, after_s=5)
+    gap.refresh_from_db()
+    assert (gap.repaired, gap.missing, gap.closed_at) == (2, 3, None)
+    arrive(progress(5, 4, repaired=True))
+    judge(redis_client, drivers_dir, after_s=10)
+    gap.refresh_from_db()
+    assert (gap.repaired, gap.source, gap.beyond_repair) == (3, "memory", False)
+    assert gap.closed_at == START + timedelta(seconds=10)
+
+
+def test_a_batch_that_never_comes_is_beyond_repair_until_it_does(
+    redis_client: redis.Redis, drivers_dir: Path
+) -> None:
+    arrive(progress(1, 1), progress(2, 3))
+    judge(redis_client, drivers_dir)
+    judge(redis_client, drivers_dir, after_s=600)
+    assert models.Gap.objects.get().beyond_repair
+    arrive(progress(3, 2, repaired=True))
+    judge(redis_client, drivers_dir, after_s=700)
+    gap = models.Gap.objects.get()
+    assert (gap.repaired, gap.beyond_repair) == (1, False)
+
+
+def test_the_tail_of_a_dead_driver_is_known_from_what_it_said(
+    redis_client: redis.Redis, drivers_dir: Path
+) -> None:
+    arrive(heartbeat(1), heartbeat(2))
+    gaps.note_exit(driver=1, epoch=7, last_seq=4, at=START)
+    judge(redis_client, drivers_dir)
+    gap = models.Gap.objects.get()
+    assert (gap.first, gap.last, gap.beyond_repair) == (3, 4, True)
+
+
+def test_the_tail_of_a_killed_driver_is_fetched_from_its_spool(
+    redis_client: redis.Redis, drivers_dir: Path
+) -> None:
+    events = [progress(number, number) for number in range(1, 6)]
+    spooled(drivers_dir, events)
+    arrive(*events[:3])
+    arrive(event(Kind.DRIVER_EXIT, 0, query=None, run=None, body={"last_seq": None}))
+    judge(redis_client, drivers_dir)
+    assert models.Progress.objects.count() == 5
+    gap = models.Gap.objects.get()
+    assert (gap.kind, gap.missing, gap.repaired, gap.source) == ("seq", 2, 2, "spool")
+
+
+def test_a_torn_line_of_a_spool_is_skipped(redis_client: redis.Redis, drivers_dir: Path) -> None:
+    spooled(drivers_dir, [progress(2, 2)])
+    [segment] = drivers_dir.rglob(f"*{spool.SUFFIX}")
+    segment.write_bytes(segment.read_bytes() + b'4\t{"v":1,\n5\t{"no":"event"}\n6\t{"v"')
+    arrive(progress(1, 1), progress(3, 3), progress(7, 7))
+    judge(redis_client, drivers_dir)
+    assert sorted(models.Progress.objects.values_list("batch", flat=True)) == [1, 2, 3, 7]

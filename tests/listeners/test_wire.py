@@ -1,0 +1,98 @@
+"""The form that driver and ingester share: what goes in comes out, what is odd is refused."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from listeners.wire import Event, Heartbeat, Kind, ListenerTimes, QueueCounters
+
+_numbers = st.integers(min_value=0, max_value=2**63 - 1)
+_texts = st.text(max_size=40)
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | _texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_texts, inner, max_size=3),
+    max_leaves=8,
+)
+_events = st.builds(
+    Event,
+    driver=_numbers,
+    epoch=_numbers,
+    seq=_numbers,
+    at=_texts,
+    kind=st.sampled_from(Kind),
+    query=st.none() | _numbers,
+    run=st.none() | _numbers,
+    spark_run_id=st.none() | _texts,
+    batch=st.none() | _numbers,
+    repaired=st.booleans(),
+    body=st.dictionaries(_texts, _json, max_size=4),
+)
+
+_SOUND: dict[str, Any] = json.loads(
+    Event(driver=1, epoch=2, seq=3, at="2026-03-01T12:00:00Z", kind=Kind.IDLE).encode()
+)
+
+
+@given(_events)
+def test_every_event_survives_the_way(event: Event) -> None:
+    assert Event.decode(event.encode()) == event
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"v": 2}, "event version 2 is not 1"),
+        ({"kind": "gossip"}, "'gossip' is not a valid Kind"),
+        ({"more": 1}, "not an event"),
+        ({"driver": "1"}, "driver is not a whole number"),
+        ({"epoch": True}, "epoch is not a whole number"),
+        ({"seq": -1}, "seq is not a whole number"),
+        ({"seq": 2**63}, "seq is not a whole number"),
+        ({"query": "42"}, "query is neither a whole number nor null"),
+        ({"run": 1.5}, "run is neither a whole number nor null"),
+        ({"batch": []}, "batch is neither a whole number nor null"),
+        ({"at": 5}, "at is not a text"),
+        ({"spark_run_id": 5}, "spark_run_id is neither a text nor null"),
+        ({"body": []}, "body is not a JSON object"),
+    ],
+)
+def test_what_is_not_an_event_is_refused_with_the_reason(
+    change: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ValueError, match=reason):
+        Event.decode(json.dumps({**_SOUND, **change}))
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[]", b"1", b"{}"])
+def test_what_is_not_even_a_json_object_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - each has a reason of its own
+        Event.decode(data)
+
+
+_BEAT = Heartbeat(
+    mode="fallback",
+    streams=QueueCounters(dropped=3, size=1, capacity=5, processing_p95_ms=2.5),
+    ours=None,
+    listeners=(ListenerTimes("mine:Slow", 4, 1, "ValueError: no", 3000.0, 3100.0, True),),
+    last_seq=9,
+    unsent=0,
+    outbox_dropped=0,
+    missing_batches=2,
+    repaired=2,
+)
+
+
+@pytest.mark.parametrize("beat", [_BEAT, replace(_BEAT, streams=None, listeners=())])
+def test_a_heartbeat_survives_the_way(beat: Heartbeat) -> None:
+    event = Event(driver=1, epoch=2, seq=3, at="", kind=Kind.HEARTBEAT, body=beat.body())
+    assert Heartbeat.read(Event.decode(event.encode()).body) == beat
+
+
+@pytest.mark.parametrize("body", [{}, {**_BEAT.body(), "mood": "good"}, {"streams": 5}])
+def test_what_is_not_a_heartbeat_is_refused(body: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="not a heartbeat"):
+        Heartbeat.read(body)
