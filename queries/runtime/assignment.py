@@ -43,9 +43,8 @@ class Assignments:
         if assignment is None:
             return
         wanted = {entry.run: entry for entry in assignment.queries}
-        for run in list(self.runs):
-            if run not in wanted:
-                self._drop(run)
+        for run in self._board.known() - wanted.keys():
+            self._drop(run)
         for entry in wanted.values():
             self._want(entry)
         self.end = assignment.end
@@ -62,10 +61,11 @@ class Assignments:
 
     def _drop(self, run: int) -> None:
         """Forget a run that has ended; one that has not is to stop, and is dropped then."""
-        if self._has_not_ended(run) or self.runs[run].working:
-            self.runs[run].ask(Want.STOP)
+        known = self.runs.get(run)
+        if known is not None and (self._has_not_ended(run) or known.working):
+            known.ask(Want.STOP)
             return
-        del self.runs[run]
+        self.runs.pop(run, None)
         self._board.forget(run)
 
     def _want(self, entry: AssignmentEntry) -> None:

@@ -88,6 +88,11 @@ class Board:
         with self._lock:
             return self._runs.get(run)
 
+    def known(self) -> set[int]:
+        """Return the runs that have a line."""
+        with self._lock:
+            return set(self._runs)
+
     def forget(self, run: int) -> None:
         """Take an ended run off the board: its end was acknowledged."""
         with self._lock:

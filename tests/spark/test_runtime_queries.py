@@ -1,0 +1,382 @@
+"""Queries in one real driver: started, stopped, failed and refused without their neighbours.
+
+All tests share one driver: a cold start costs several seconds.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from queries.domain.protocol import RunState, Want
+from queries.files import lock_holder
+from tests.spark.driver_under_test import DriverUnderTest, rate_query, wait_for, write_rows
+
+pytestmark = pytest.mark.spark
+
+USERS_CODE = """
+import os
+
+
+def writer(spark, params):
+    frame = spark.readStream.format("rate").option("rowsPerSecond", "5").load()
+
+    def keep(batch, number):
+        rows = batch.count()
+        if number >= params.get("fail_at", 1_000_000):
+            raise ConnectionRefusedError(f"no answer to {os.environ['TOKEN']}")
+
+    return frame.writeStream.foreachBatch(keep)
+
+
+def frame(spark, params):
+    return spark.readStream.format("rate").load().select("value")
+
+
+def starts(spark, params):
+    frame = spark.readStream.format("rate").load()
+    return frame.writeStream.format("noop").option("checkpointLocation", params["at"]).start()
+
+
+def static(spark, params):
+    return spark.range(3)
+"""
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DriverUnderTest]:
+    home = tmp_path_factory.mktemp("driver")
+    code = home / "code-root"
+    code.mkdir()
+    (code / "users_code.py").write_text(USERS_CODE)
+    secrets = home / "secrets"
+    secrets.mkdir()
+    (secrets / "token").write_text("s3cr3t-value\n")
+    driver = DriverUnderTest(home)
+    roots, digest = driver.launcher.freeze_code((str(code),))
+    try:
+        driver.launch(
+            '<allocations><pool name="light"><minShare>1</minShare></pool></allocations>',
+            code_roots=roots,
+            code_sha256=digest,
+            secrets_dir=str(secrets),
+            env={"TOKEN": "file:token"},
+        )
+        driver.ready()
+        yield driver
+    finally:
+        driver.end()
+
+
+def _python(function: str, **changes: object) -> dict[str, object]:
+    return {"kind": "python", "function": f"users_code:{function}", **changes}
+
+
+def _forget(driver: DriverUnderTest, *runs: int) -> None:
+    """Drop runs from the assignment, and see the driver forget them."""
+    for run in runs:
+        driver.drop(run)
+    wait_for(lambda: not any(driver.run(run) for run in runs), f"runs {runs} are forgotten")
+
+
+def test_a_query_runs_from_its_first_commit_and_drains_after_a_batch(
+    driver: DriverUnderTest,
+) -> None:
+    driver.start(10, rate_query(), pool="light")
+    running = driver.wait_run(10, RunState.RUNNING, RunState.FAILED)
+    assert running.state is RunState.RUNNING
+    assert running.spark_run_id
+    assert running.started_at
+    assert running.first_commit_at
+    checkpoint = driver.home / "checkpoints/q1"
+    holder = driver.launcher.holder(f"file://{checkpoint}")
+    status = driver.sight().status
+    assert status is not None
+    assert holder == status.jvm_pid
+    driver.ask(10, Want.DRAIN)
+    ended = driver.wait_run(10, RunState.ENDED, RunState.FAILED)
+    assert ended.state is RunState.ENDED
+    assert ended.asked_for is Want.DRAIN
+    assert ended.error is None
+    # Free as soon as it is said to have ended, and every batch that was begun has committed.
+    assert driver.launcher.holder(f"file://{checkpoint}") is None
+    assert _last(checkpoint / "offsets") == _last(checkpoint / "commits") == ended.last_batch
+    _forget(driver, 10)
+
+
+def test_one_query_stops_and_starts_again_and_its_neighbour_does_not_notice(
+    driver: DriverUnderTest,
+) -> None:
+    driver.start(20, rate_query())
+    driver.start(30, rate_query())
+    neighbour = driver.wait_run(20, RunState.RUNNING)
+    driver.wait_run(30, RunState.RUNNING)
+    driver.ask(30, Want.STOP)
+    driver.wait_run(30, RunState.ENDED)
+    driver.drop(30)
+    driver.start(31, rate_query())
+    driver.wait_run(31, RunState.RUNNING)
+    again = wait_for(
+        lambda: line if (line := driver.run(31)) and line.first_commit_at else None,
+        "a batch commits after the restart",
+    )
+    assert again.last_batch is not None
+    assert again.last_batch > 0  # it went on from the checkpoint
+    now = driver.run(20)
+    assert now is not None
+    assert (now.state, now.spark_run_id) == (RunState.RUNNING, neighbour.spark_run_id)
+    wait_for(
+        lambda: (line := driver.run(20)) and line.last_batch != now.last_batch,
+        "the neighbour commits on",
+    )
+    driver.ask(20, Want.STOP)
+    driver.ask(31, Want.STOP)
+    driver.wait_run(20, RunState.ENDED)
+    driver.wait_run(31, RunState.ENDED)
+    _forget(driver, 20, 31)
+
+
+def test_a_failure_names_its_class_its_cause_its_batch_and_its_offsets(
+    driver: DriverUnderTest,
+) -> None:
+    driver.start(40, rate_query(sql="SELECT 1 / (value % 1) AS boom FROM numbers"))
+    failed = driver.wait_run(40, RunState.FAILED)
+    assert failed.error is not None
+    assert failed.error.error_class == "DIVIDE_BY_ZERO"
+    assert failed.error.type_name == "org.apache.spark.SparkArithmeticException"
+    assert "Division by zero" in failed.error.root_cause
+    assert failed.error.unknown_batch is False
+    checkpoint = driver.home / "checkpoints/q4"
+    assert failed.failed_batch == _last(checkpoint / "offsets")
+    assert set(failed.failed_offsets) == {"0"}
+    assert failed.failed_offsets["0"]["end"] is not None
+    assert driver.launcher.holder(f"file://{checkpoint}") is None
+    assert "DIVIDE_BY_ZERO" in driver.launcher.log_tail(driver.application, driver.epoch)
+    _forget(driver, 40)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DROP VIEW numbers",
+        "SET spark.sql.ansi.enabled = false",
+        "CREATE TABLE t (a INT) USING parquet",
+        "WITH a AS (SELECT 1 AS value) INSERT INTO numbers SELECT * FROM a",
+        "FROM numbers INSERT INTO a SELECT value INSERT INTO b SELECT value",
+        "EXECUTE IMMEDIATE 'SELECT 1'",
+        "BEGIN SELECT 1; END",
+        "CACHE TABLE numbers",
+        "SELECT TRANSFORM(value) USING 'cat' AS (a) FROM numbers",
+        "SELECT 1 AS value",
+    ],
+)
+def test_a_text_that_is_no_query_over_a_stream_is_refused(
+    driver: DriverUnderTest, text: str
+) -> None:
+    run = 500
+    driver.start(run, rate_query(sql=text))
+    failed = driver.wait_run(run, RunState.FAILED, RunState.RUNNING)
+    assert failed.error is not None
+    assert failed.error.error_class == "HEADGATE_CONFIGURATION"
+    assert failed.error.root_cause.startswith("sql: the SQL text")
+    assert failed.started_at is None
+    _forget(driver, run)
+
+
+def test_with_and_watermark_and_static_tables_are_let_through(driver: DriverUnderTest) -> None:
+    folder = driver.home / "in"
+    write_rows(folder, "a.json", [{"at": "2024-01-01T00:00:00Z", "key": "a"}])
+    write_rows(driver.home / "names", "n.json", [{"key": "a", "name": "Anna"}])
+    spec = rate_query(
+        sql="WITH named AS (SELECT r.at, n.name FROM rows r JOIN names n ON r.key = n.key) "
+        "SELECT window(at, '1 minute') AS minute, name, count(*) AS n FROM named GROUP BY 1, 2",
+        sources=[
+            {
+                "name": "rows",
+                "format": "json",
+                "schema": "at TIMESTAMP, key STRING",
+                "options": {"path": str(folder)},
+                "watermark": {"column": "at", "delay": "1 minute"},
+            }
+        ],
+        tables=[
+            {
+                "name": "names",
+                "format": "json",
+                "schema": "key STRING, name STRING",
+                "options": {"path": str(driver.home / "names")},
+            }
+        ],
+        sink={
+            "format": "json",
+            "output_mode": "append",
+            "options": {"path": str(driver.home / "out")},
+        },
+        trigger={"kind": "available_now"},
+        conf={"spark.sql.shuffle.partitions": "1"},
+    )
+    driver.start(60, spec)
+    ended = driver.wait_run(60, RunState.ENDED, RunState.FAILED)
+    assert ended.error is None
+    assert ended.asked_for is Want.RUN  # it finished by itself
+    assert ended.last_batch is not None
+    _forget(driver, 60)
+
+
+def test_an_idle_source_proves_a_query_without_a_commit(driver: DriverUnderTest) -> None:
+    folder = driver.home / "empty"
+    folder.mkdir()
+    source = {
+        "name": "numbers",
+        "format": "json",
+        "schema": "value INT",
+        "options": {"path": str(folder)},
+    }
+    driver.start(70, rate_query(sources=[source]))
+    running = driver.wait_run(70, RunState.RUNNING, RunState.FAILED)
+    assert running.state is RunState.RUNNING
+    assert running.first_idle_at
+    assert running.first_commit_at is None
+    # Nothing is in flight: a drain need not wait for any batch.
+    driver.ask(70, Want.DRAIN)
+    driver.wait_run(70, RunState.ENDED)
+    _forget(driver, 70)
+
+
+def test_python_functions_return_a_writer_or_a_frame_and_start_nothing(
+    driver: DriverUnderTest,
+) -> None:
+    driver.start(80, _python("writer"))
+    driver.start(90, _python("frame", sink={"format": "noop"}))
+    driver.start(1000, _python("starts", params={"at": str(driver.home / "stolen")}))
+    driver.start(1010, _python("static", sink={"format": "noop"}))
+    driver.wait_run(80, RunState.RUNNING)
+    driver.wait_run(90, RunState.RUNNING)
+    starts = driver.wait_run(1000, RunState.FAILED)
+    assert starts.error is not None
+    assert "calls start() itself" in starts.error.root_cause
+    assert not (driver.home / "stolen").exists()
+    static = driver.wait_run(1010, RunState.FAILED)
+    assert static.error is not None
+    assert "does not stream" in static.error.root_cause
+    for run in (80, 90):
+        driver.ask(run, Want.STOP)
+        driver.wait_run(run, RunState.ENDED)
+    _forget(driver, 80, 90, 1000, 1010)
+
+
+def test_an_error_of_users_code_is_named_without_the_secret_it_holds(
+    driver: DriverUnderTest,
+) -> None:
+    driver.start(1100, _python("writer", params={"fail_at": 1}))
+    failed = driver.wait_run(1100, RunState.FAILED)
+    assert failed.error is not None
+    assert failed.error.error_class == "FOREACH_BATCH_USER_FUNCTION_ERROR"
+    assert failed.error.type_name == "ConnectionRefusedError"
+    assert failed.error.root_cause.startswith("no answer to")
+    assert "s3cr3t-value" not in failed.error.message
+    assert failed.failed_batch == 1
+    _forget(driver, 1100)
+
+
+def test_what_cannot_be_built_says_which_part(driver: DriverUnderTest) -> None:
+    source = {"name": "gone", "format": "no-such-format", "options": {}}
+    driver.start(1200, rate_query(sources=[source]))
+    failed = driver.wait_run(1200, RunState.FAILED)
+    assert failed.error is not None
+    assert failed.error.error_class == "DATA_SOURCE_NOT_FOUND"
+    assert failed.error.message.startswith("source 'gone' (no-such-format):")
+    driver.start(1210, rate_query(sink={"format": "noop", "options": {"key": "env:NOT_ALLOWED"}}))
+    failed = driver.wait_run(1210, RunState.FAILED)
+    assert failed.error is not None
+    assert "env:NOT_ALLOWED is not among" in failed.error.root_cause
+    _forget(driver, 1200, 1210)
+
+
+def test_a_stop_before_the_start_ends_without_having_run(driver: DriverUnderTest) -> None:
+    driver.start(1300, rate_query(), want=Want.STOP)
+    ended = driver.wait_run(1300, RunState.ENDED)
+    assert ended.started_at is None
+    _forget(driver, 1300)
+
+
+def test_a_drain_whose_deadline_has_passed_stops_at_once(driver: DriverUnderTest) -> None:
+    slow = rate_query(sql="SELECT reflect('java.lang.Thread', 'sleep', 60000L) FROM numbers")
+    driver.start(1400, slow)
+    wait_for(
+        lambda: (driver.home / "checkpoints/q140/offsets/1").exists(), "a batch with rows has begun"
+    )
+    driver.ask(1400, Want.DRAIN, (datetime.now(UTC) - timedelta(seconds=1)).isoformat())
+    ended = driver.wait_run(1400, RunState.ENDED)
+    assert ended.asked_for is Want.DRAIN
+    assert _last(driver.home / "checkpoints/q140/commits") == 0
+    _forget(driver, 1400)
+
+
+def test_two_runs_on_one_checkpoint_are_refused_and_the_lock_survives_it(
+    driver: DriverUnderTest,
+) -> None:
+    driver.start(1500, rate_query())
+    driver.wait_run(1500, RunState.RUNNING)
+    driver.start(1600, rate_query(), checkpoint=f"file://{driver.home}/checkpoints/q150")
+    refused = driver.wait_run(1600, RunState.REFUSED)
+    status = driver.sight().status
+    assert status is not None
+    assert refused.error is not None
+    assert (refused.error.refused, refused.error.holder_pid) == ("held", status.jvm_pid)
+    lock = driver.home / "checkpoints/.headgate/q150.lock"
+    assert lock_holder(lock) == status.jvm_pid
+    driver.ask(1500, Want.STOP)
+    driver.wait_run(1500, RunState.ENDED)
+    _forget(driver, 1500, 1600)
+
+
+@pytest.mark.parametrize(
+    ("owner", "refused"),
+    [
+        ('{"installation": "here", "epoch": 99999, "driver": 1, "host": "h"}', "fenced"),
+        ('{"installation": "there", "epoch": 1, "driver": 1, "host": "h"}', "foreign"),
+    ],
+)
+def test_a_checkpoint_with_another_owner_is_refused(
+    driver: DriverUnderTest, owner: str, refused: str
+) -> None:
+    run = {"fenced": 1700, "foreign": 1800}[refused]
+    folder = driver.home / "checkpoints/.headgate"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"q{run // 10}.owner.json").write_text(owner)
+    driver.start(run, rate_query())
+    line = driver.wait_run(run, RunState.REFUSED, RunState.RUNNING)
+    assert line.error is not None
+    assert line.error.refused == refused
+    assert lock_holder(folder / f"q{run // 10}.lock") is None
+    _forget(driver, run)
+    if refused == "foreign":  # an author confirms the takeover
+        driver.start(run + 1, rate_query(), takeover=True)
+        driver.wait_run(run + 1, RunState.RUNNING)
+        driver.ask(run + 1, Want.STOP)
+        driver.wait_run(run + 1, RunState.ENDED)
+        _forget(driver, run + 1)
+
+
+def test_a_start_that_follows_a_stop_waits_for_nobody(driver: DriverUnderTest) -> None:
+    """A warm driver, an existing checkpoint: the time is printed for who wants to know."""
+    driver.start(1900, rate_query())
+    driver.wait_run(1900, RunState.RUNNING)
+    driver.ask(1900, Want.STOP)
+    driver.wait_run(1900, RunState.ENDED)
+    driver.drop(1900)
+    began = time.monotonic()
+    driver.start(1901, rate_query())
+    wait_for(lambda: (line := driver.run(1901)) and line.first_commit_at, "the first commit")
+    os.write(2, f"restart to first commit: {time.monotonic() - began:.2f} s\n".encode())
+    driver.ask(1901, Want.STOP)
+    driver.wait_run(1901, RunState.ENDED)
+    _forget(driver, 1901)
+
+
+def _last(folder: Path) -> int | None:
+    return max((int(path.name) for path in folder.glob("*") if path.name.isdigit()), default=None)
