@@ -16,20 +16,17 @@ DROPS_SHOWN_FOR = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the banner."""
+    """One line of the banner: what it is about, and what is wrong, once or several times."""
 
     tone: str
-    text: str
-    since: datetime | None = None
+    items: tuple[tuple[str, str], ...]
 
 
 def banner(now: datetime) -> list[Line]:
     """Return the lines to show, worst first; empty where all is well."""
     health = system_health(now)
-    lines = [
-        Line("bad", f"{part.name.capitalize()}: {part.sentence}", part.since)
-        for part in health.problems
-    ]
+    parts = tuple((part.name.capitalize(), part.sentence) for part in health.problems)
+    lines = [Line("bad", parts)] if parts else []
     if any(part.name == "database" for part in health.problems):
         return lines
     return lines + _drops(now)
@@ -48,8 +45,12 @@ def _drops(now: datetime) -> list[Line]:
     return [
         Line(
             "warn",
-            f"{count:,} {_LOST.get(queue, f'events dropped from {queue}')} "
-            f"{since[queue]:%H:%M}–{until[queue]:%H:%M} UTC. {_MEANING.get(queue, '')}".strip(),
+            (
+                (
+                    f"{count:,} {_LOST.get(queue, f'events dropped from {queue}')}",
+                    f"{since[queue]:%H:%M}–{until[queue]:%H:%M} UTC. {_MEANING.get(queue, '')}",
+                ),
+            ),
         )
         for queue, count in sorted(counted.items())
     ]

@@ -1,5 +1,6 @@
 """The heartbeat bar: the last batches as bars whose height is the duration, colour the result."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -34,18 +35,19 @@ def draw(
 ) -> list[Bar]:
     """Return the bars, newest at the right edge.
 
+    Heights grow with the square root of the duration: one long batch does not flatten the rest.
     `outcomes` holds how ended runs ended: where a run failed, its red mark follows its last
     batch. A hole in batch ids is drawn as dotted slots.
     """
     slots = _slots(batches, interval_ms=interval_ms, outcomes=outcomes)[-SLOTS:]
-    tallest = max([batch.duration_ms for batch in batches] + [interval_ms or 0, 1])
+    tallest = max([batch.duration_ms for batch in batches] + [1])
     first = SLOTS - len(slots)
     bars = []
     for position, (kind, duration_ms, title) in enumerate(slots):
         if kind in ("gap", "failed"):
             height = float(HEIGHT)
         else:
-            height = max(LOWEST, round(HEIGHT * duration_ms / tallest, 1))
+            height = max(LOWEST, round(HEIGHT * math.sqrt(duration_ms / tallest), 1))
         x = (first + position) * SLOT_WIDTH
         bars.append(Bar(x, round(HEIGHT - height, 1), height, kind, title))
     return bars

@@ -38,7 +38,7 @@ class Lanes:
     """The whole picture."""
 
     lanes: list[Lane]
-    ticks: list[tuple[float, datetime]]
+    ticks: list[tuple[float, datetime]]  # per cent of the width
 
 
 def lanes(now: datetime) -> Lanes:
@@ -77,4 +77,4 @@ def _ticks(since: datetime, now: datetime) -> list[tuple[float, datetime]]:
     first = (since + step).replace(second=0, microsecond=0)
     first -= timedelta(minutes=first.minute % int(step.total_seconds() // 60))
     marks = [first + step * index for index in range(TICKS + 1)]
-    return [(round(_x(at, since), 1), at) for at in marks if since <= at <= now]
+    return [(round(100 * ((at - since) / SPAN), 1), at) for at in marks if since <= at <= now]

@@ -85,9 +85,17 @@ def verbs(line: QueryLine) -> list[str]:
 
 def reason(line: QueryLine) -> str:
     """Return one sentence: the evidence of health, else why the phase is what it is."""
+    missing = line.dropped.missing_batches - line.dropped.repaired
+    troubled = line.phase in TROUBLED_PHASES or (
+        line.health is not None and line.health.verdict in TROUBLED_VERDICTS
+    )
+    query = line.query
+    if not troubled and query.risk:
+        return query.risk
+    if not troubled and missing > 0:
+        return f"{missing:,} of {line.dropped.missing_batches:,} missing batches are not repaired."
     if line.health:
         return line.health.reason
-    query = line.query
     if query.phase_detail:
         return query.phase_detail
     text = query.phase_reason

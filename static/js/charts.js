@@ -11,11 +11,11 @@
 
   const PHASES = ["addBatch", "latestOffset", "getBatch", "queryPlanning", "walCommit", "commitOffsets"];
   const WORDS = {
-    addBatch: "Run the batch",
-    latestOffset: "Find offsets",
-    getBatch: "Get the batch",
+    addBatch: "Batch",
+    latestOffset: "Offsets",
+    getBatch: "Get",
     queryPlanning: "Plan",
-    walCommit: "Write the log",
+    walCommit: "Log",
     commitOffsets: "Commit",
   };
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -43,6 +43,14 @@
     return s < 172800 ? `${three(s / 3600)} h` : `${three(s / 86400)} d`;
   };
 
+  const clock = (at) => {
+    const iso = new Date(at * 1000).toISOString();
+    if (span > 172800) return `${iso.slice(8, 10)}.${iso.slice(5, 7)}. ${iso.slice(11, 16)}`;
+    return span < 600 ? iso.slice(11, 19) : iso.slice(11, 16);
+  };
+
+  let span = 900; // seconds that the charts show
+  let fixed = null; // a run's charts keep their range
   const data = { at: [], columns: {}, batches: [] };
   const column = (name) => data.columns[name] || new Array(data.at.length).fill(null);
   const some = (values) => values.some((value) => value !== null && value !== undefined);
@@ -147,7 +155,8 @@
           x: { time: true, range: (plot, min, max) => (this.zoomed ? [min, max] : [range().min, range().max]) },
           y: { range: (plot, min, max) => [Math.min(0, min), Math.max(max, limit || 0, 1e-9) * 1.08] },
         },
-        axes: [axis({ space: 70, size: 26 }), axis({ size: 58, values: (plot, splits) => splits.map((v) => this.kind.write(v)) })],
+        tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
+        axes: [axis({ space: 70, size: 28, values: (plot, splits) => splits.map(clock) }), axis({ size: 58, values: (plot, splits) => splits.map((v) => this.kind.write(v)) })],
         series: [
           {},
           ...series.map((one) => ({
@@ -209,8 +218,6 @@
     }
   }
 
-  let span = 900;
-  let fixed = null; // a run's charts keep their range
   const range = () => {
     if (fixed) return fixed;
     const until = headgate.now() / 1000;
