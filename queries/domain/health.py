@@ -1,0 +1,287 @@
+"""Say how a running query is, in one verdict with its evidence in numbers.
+
+Idle is not stalled, a real-time batch is not late, and a query that reads all there is and
+ends cannot lag. What cannot be told is not guessed: silence is called BLIND where the
+checkpoint shows that work goes on.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from itertools import pairwise
+
+from queries.domain.states import Verdict
+
+#: Batches that are looked at for LAGGING and CATCHING_UP, newest last.
+WINDOW = 5
+#: Of them, this many must be longer than the trigger's interval.
+LONG_BATCHES = 3
+#: STALLED after 1.5 × trigger + max(2 × p99 of a batch, 60 s) (`supervision.md`, Health).
+TRIGGER_FACTOR = 1.5
+P99_FACTOR = 2.0
+STALL_FLOOR_S = 60.0
+#: Spark sends an idle event at most every 10 s (`noDataProgressEventInterval`); without one for
+#: three times as long, an earlier one says nothing of now.
+IDLE_FRESH_S = 30.0
+#: Heartbeats come every few seconds; silence for this long is worth a word.
+HEARTBEAT_LATE_S = 30.0
+#: Rates within 2 % of each other are the same rate.
+RATE_MARGIN = 1.02
+
+
+class TriggerKind(StrEnum):
+    """The triggers, by the names that definitions use."""
+
+    PROCESSING_TIME = "processing_time"
+    ONCE = "once"
+    AVAILABLE_NOW = "available_now"
+    CONTINUOUS = "continuous"
+    REAL_TIME = "real_time"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One executed batch as its progress tells it."""
+
+    batch: int
+    at: datetime  # the trigger's start
+    duration_ms: int
+    rows: int
+    input_rate: float | None = None  # rows a second that came in; None: told by `rows` and `at`
+    processed_rate: float | None = None  # rows a second that were worked off
+    backlog: float | None = None  # rows (or files) left unread after it, where the source says
+
+
+@dataclass(frozen=True, slots=True)
+class HealthSeen:
+    """All that is known of a query that is RUNNING."""
+
+    now: datetime
+    trigger: TriggerKind
+    interval_ms: int  # of the trigger; 0: as fast as possible
+    running_since: datetime  # the first commit or idle event of this run
+    batches: Sequence[Batch] = ()  # the newest of this run, oldest first
+    idle_at: datetime | None = None  # newest idle event
+    last_event_at: datetime | None = None  # newest event of any kind, of this run
+    heartbeat_at: datetime | None = None  # newest heartbeat of its driver
+    driver_alive: bool | None = None  # its Python; None: not known
+    jvm_alive: bool | None = None
+    query_alive: bool | None = None  # by the runtime's own watch
+    commits_at: datetime | None = None  # newest entry of the checkpoint's commits/, if looked at
+    task_at: datetime | None = None  # newest task of it that finished, where that is known
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """A verdict, the sentence that proves it, and since when it holds as far as is known."""
+
+    verdict: Verdict
+    reason: str
+    since: datetime | None
+
+
+def judge(seen: HealthSeen) -> Health:
+    """Return the health of a running query.
+
+    The first of these that holds: ZOMBIE (a part of it is gone), BLIND (no word, yet commits
+    go on), IDLE, STALLED (nothing at all for too long), LAGGING, CATCHING_UP, PROGRESSING.
+    """
+    return (
+        _zombie(seen)
+        or _blind(seen)
+        or _idle(seen)
+        or _stalled(seen)
+        or _behind(seen)
+        or _progressing(seen)
+    )
+
+
+def stalled_after(seen: HealthSeen) -> timedelta:
+    """Return how long nothing may happen before the query counts as STALLED."""
+    durations = sorted(batch.duration_ms for batch in seen.batches)
+    p99_s = durations[max(0, -(-len(durations) * 99 // 100) - 1)] / 1000 if durations else 0.0
+    patience = TRIGGER_FACTOR * seen.interval_ms / 1000 + max(P99_FACTOR * p99_s, STALL_FLOOR_S)
+    return timedelta(seconds=patience)
+
+
+def _zombie(seen: HealthSeen) -> Health | None:
+    gone = [
+        name
+        for name, alive in (
+            ("its JVM", seen.jvm_alive),
+            ("the driver's Python", seen.driver_alive),
+            ("the query inside the driver", seen.query_alive),
+        )
+        if alive is False
+    ]
+    if not gone:
+        return None
+    return Health(
+        Verdict.ZOMBIE, f"It counts as running, but {' and '.join(gone)} has ended.", None
+    )
+
+
+def _blind(seen: HealthSeen) -> Health | None:
+    """Tell silence from standstill by the checkpoint, where it was looked at."""
+    word = _newest(seen)
+    limit = stalled_after(seen)
+    if seen.commits_at is None or seen.now - word <= limit:
+        return None
+    if seen.now - seen.commits_at > limit:
+        return None  # the checkpoint stands still too
+    return Health(
+        Verdict.BLIND,
+        f"No word from it for {_span(seen.now - word)}, yet its checkpoint got a commit "
+        f"{_span(seen.now - seen.commits_at)} ago.",
+        word,
+    )
+
+
+def _idle(seen: HealthSeen) -> Health | None:
+    if seen.idle_at is None or seen.now - seen.idle_at > timedelta(seconds=IDLE_FRESH_S):
+        return None
+    last = seen.batches[-1] if seen.batches else None
+    if last is not None and _end(last) > seen.idle_at:
+        return None
+    if last is None:
+        return Health(Verdict.IDLE, "Nothing to read since it started.", seen.running_since)
+    waited = _span(seen.now - _end(last))
+    return Health(
+        Verdict.IDLE, f"Nothing to read for {waited}; last was batch {last.batch}.", _end(last)
+    )
+
+
+def _stalled(seen: HealthSeen) -> Health | None:
+    word = _newest(seen)
+    limit = stalled_after(seen)
+    if seen.trigger is TriggerKind.CONTINUOUS and seen.commits_at is None:
+        return None  # continuous processing reports nothing: only its commits could tell
+    if seen.now - word <= limit:
+        return None
+    heart = ""
+    if seen.heartbeat_at is not None:
+        age = seen.now - seen.heartbeat_at
+        late = age > timedelta(seconds=HEARTBEAT_LATE_S)
+        heart = (
+            f" Its driver's last heartbeat is {_span(age)} old."
+            if late
+            else (" Its driver still sends heartbeats.")
+        )
+    return Health(
+        Verdict.STALLED,
+        f"No batch and no event for {_span(seen.now - word)}; {_span(limit)} is the limit here."
+        f"{heart}",
+        word,
+    )
+
+
+def _behind(seen: HealthSeen) -> Health | None:
+    """Compare batches with the trigger, and what comes in with what is worked off."""
+    recent = list(seen.batches[-WINDOW:])
+    if seen.trigger not in (TriggerKind.PROCESSING_TIME, TriggerKind.AVAILABLE_NOW):
+        return None
+    falling = _falling_backlog(recent)
+    if falling or seen.trigger is TriggerKind.AVAILABLE_NOW or seen.interval_ms == 0:
+        return falling
+    long = [batch for batch in recent if batch.duration_ms > seen.interval_ms]
+    rates = _rates(recent, longer_than_ms=seen.interval_ms)
+    if len(long) < LONG_BATCHES or not rates:
+        return None
+    came = sum(rate for rate, _ in rates) / len(rates)
+    done = sum(rate for _, rate in rates) / len(rates)
+    typical = sorted(batch.duration_ms for batch in recent)[len(recent) // 2]
+    evidence = (
+        f"{len(long)} of the last {len(recent)} batches took longer than the trigger's "
+        f"{_ms(seen.interval_ms)} (median {_ms(typical)}); {came:.4g} rows/s come in, "
+        f"{done:.4g} rows/s are worked off."
+    )
+    if came * RATE_MARGIN >= done:
+        return Health(Verdict.LAGGING, evidence, long[0].at)
+    return Health(Verdict.CATCHING_UP, f"It works off more than comes in: {evidence}", long[0].at)
+
+
+def _falling_backlog(recent: Sequence[Batch]) -> Health | None:
+    """Return CATCHING_UP where more than two batches' worth is left and it gets less."""
+    told = [batch for batch in recent if batch.backlog is not None]
+    if len(told) < LONG_BATCHES:
+        return None
+    first, last = told[0], told[-1]
+    before, now = first.backlog or 0.0, last.backlog or 0.0
+    if now >= before or now <= 2 * max((before - now) / (len(told) - 1), 1.0):
+        return None
+    return Health(
+        Verdict.CATCHING_UP,
+        f"The backlog falls: {before:.4g} to {now:.4g} in {len(told)} batches.",
+        first.at,
+    )
+
+
+def _rates(recent: Sequence[Batch], *, longer_than_ms: int) -> list[tuple[float, float]]:
+    """Return (came in, worked off) of each long batch, as Spark told it or as its rows tell."""
+    rates = []
+    for before, batch in pairwise(recent):
+        if batch.duration_ms <= longer_than_ms:
+            continue
+        gap = (batch.at - before.at).total_seconds()
+        came = batch.input_rate
+        if came is None and gap > 0:
+            came = batch.rows / gap
+        done = batch.processed_rate
+        if done is None and batch.duration_ms > 0:
+            done = batch.rows * 1000 / batch.duration_ms
+        if came and done:
+            rates.append((came, done))
+    return rates
+
+
+def _progressing(seen: HealthSeen) -> Health:
+    if seen.trigger is TriggerKind.CONTINUOUS:
+        detail = f"; last commit {_span(seen.now - seen.commits_at)} ago" if seen.commits_at else ""
+        return Health(
+            Verdict.PROGRESSING,
+            f"Continuous processing reports no batches{detail}.",
+            seen.running_since,
+        )
+    if not seen.batches:
+        return Health(Verdict.PROGRESSING, "Its first batch has committed.", seen.running_since)
+    last = seen.batches[-1]
+    against = {
+        TriggerKind.PROCESSING_TIME: f" of the trigger's {_ms(seen.interval_ms)}",
+        TriggerKind.REAL_TIME: ", the length of a real-time batch",
+    }.get(seen.trigger, "")
+    if seen.interval_ms == 0:
+        against = ""
+    return Health(
+        Verdict.PROGRESSING,
+        f"Batch {last.batch} took {_ms(last.duration_ms)}{against} and read {last.rows} rows, "
+        f"{_span(max(timedelta(0), seen.now - _end(last)))} ago.",
+        seen.running_since,
+    )
+
+
+def _newest(seen: HealthSeen) -> datetime:
+    """Return when the query was last heard of; a commit counts where batches are not told."""
+    words = [seen.running_since, seen.last_event_at, seen.idle_at, seen.task_at]
+    if seen.batches:
+        words.append(_end(seen.batches[-1]))
+    if seen.trigger is TriggerKind.CONTINUOUS:
+        words.append(seen.commits_at)
+    return max(word for word in words if word is not None)
+
+
+def _end(batch: Batch) -> datetime:
+    return batch.at + timedelta(milliseconds=batch.duration_ms)
+
+
+def _ms(milliseconds: int) -> str:
+    return f"{milliseconds} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.3g} s"
+
+
+def _span(length: timedelta) -> str:
+    seconds = max(0, round(length.total_seconds()))
+    if seconds < 120:
+        return f"{seconds} s"
+    if seconds < 7200:
+        return f"{seconds // 60} min"
+    return f"{seconds // 3600} h"
