@@ -20,7 +20,11 @@ SCHEMA = (
 APPLICATION: Form = {
     "master": "local[2]",
     "memory": "1g",
-    "conf": {"spark.sql.shuffle.partitions": "4"},
+    "conf": {
+        # 200, Spark's default, would cost seconds a batch on two cores.
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.session.timeZone": "UTC",
+    },
 }
 EVERY_5_SECONDS: Form = {"kind": "processing_time", "interval": "5 seconds"}
 
@@ -195,5 +199,5 @@ def _sink(kind: str, path: Path) -> Form:
     return {
         "format": kind,
         "output_mode": "append",
-        "options": {"path": str(path), "retention": "7 days"},
+        "options": {"path": str(path), "retention": "7d"},
     }

@@ -23,7 +23,7 @@ import zipfile
 from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -139,9 +139,9 @@ def _month(year: int, month: int) -> list[Flight]:
     with zipfile.ZipFile(_data() / "flights.csv.zip") as archive:
         name = archive.namelist()[0]
         with archive.open(name) as raw, io.TextIOWrapper(raw, encoding="utf-8") as text:
-            rows = [
-                _flight(row, year) for row in csv.DictReader(text) if row["month"] == str(month)
-            ]
+            header = next(text)  # year,month,…
+            lines = (line for line in text if line.split(",", 2)[1] == str(month))
+            rows = [_flight(row, year) for row in csv.DictReader(chain([header], lines))]
     return sorted(rows, key=lambda row: str(row["scheduled"]))
 
 

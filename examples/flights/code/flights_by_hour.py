@@ -52,6 +52,7 @@ def build(spark: SparkSession, params: dict[str, Any]) -> DataStreamWriter:
             F.count_if(F.col("dep_delay") >= 15).alias("late"),
             F.avg("dep_delay").alias("mean_delay"),
         )
+        .withColumn("hour", F.date_format("window.start", "yyyy-MM-dd HH:mm"))
     )
     database = params["database"]
     return hours.writeStream.outputMode("update").foreachBatch(
@@ -61,10 +62,7 @@ def build(spark: SparkSession, params: dict[str, Any]) -> DataStreamWriter:
 
 def upsert(frame: DataFrame, database: str) -> None:
     """Write the hours that changed; the transaction makes a batch whole or nothing."""
-    rows = [
-        (row.window.start.isoformat(), row.flights, row.late, row.mean_delay)
-        for row in frame.collect()
-    ]
+    rows = [tuple(row) for row in frame.select("hour", "flights", "late", "mean_delay").collect()]
     with closing(sqlite3.connect(database, timeout=30)) as connection, connection:
         connection.execute(CREATE)
         connection.executemany(UPSERT, rows)
