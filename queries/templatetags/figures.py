@@ -10,34 +10,41 @@ from queries.views import wording
 register = template.Library()
 
 
+def _figure(value: Any) -> float | None:
+    """Return a number, or None for what a template could not find (it hands on "")."""
+    return value if isinstance(value, int | float) else None
+
+
 @register.filter
-def rate(value: float | None) -> str:
+def rate(value: Any) -> str:
     """Return rows a second, "1.25k/s"."""
-    return wording.rate_words(value)
+    return wording.rate_words(_figure(value))
 
 
 @register.filter
-def duration(ms: float | None) -> str:
+def duration(ms: Any) -> str:
     """Return milliseconds as "84 ms", "1.24 s", "3 min 05 s"."""
-    return wording.duration_words(ms)
+    return wording.duration_words(_figure(ms))
 
 
 @register.filter
-def seconds(value: float | None) -> str:
+def seconds(value: Any) -> str:
     """Return seconds as `duration` does."""
-    return wording.duration_words(None if value is None else value * 1000)
+    figure = _figure(value)
+    return wording.duration_words(None if figure is None else figure * 1000)
 
 
 @register.filter
-def short(value: float | None) -> str:
+def short(value: Any) -> str:
     """Return a count in three figures: "336k"."""
-    return wording.number_words(value)
+    return wording.number_words(_figure(value))
 
 
 @register.filter
 def grouped(value: Any) -> str:
     """Return a whole number with its thousands apart: "1,204"."""
-    return "–" if value is None else f"{int(value):,}"
+    figure = _figure(value)
+    return "–" if figure is None else f"{int(figure):,}"
 
 
 @register.filter
