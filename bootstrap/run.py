@@ -73,7 +73,7 @@ def use_python_new_enough(arguments: list[str], mode: str) -> None:
 
 def make_venv() -> None:
     """Create .venv, or create it anew where its Python or its pip does not work."""
-    if PYTHON.exists() and _answers(str(PYTHON), "-c", "import pip, sys; sys.version_info[:2]"):
+    if PYTHON.exists() and _answers(str(PYTHON), "-S", "-c", "") and any(VENV.glob("bin/pip*")):
         return
     if _answers(sys.executable, "-c", "import ensurepip, venv"):
         say(f"Creating .venv with Python {sys.version.split()[0]}…")

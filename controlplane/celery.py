@@ -67,8 +67,10 @@ def _beat_has_sent(sender: str = "", **_: Any) -> None:
 
 
 def _say_every(name: str) -> None:
-    while not _leaving.wait(SIGN_EVERY_S):
+    while True:
         _say(name)
+        if _leaving.wait(SIGN_EVERY_S):
+            return
 
 
 def _say(name: str) -> None:

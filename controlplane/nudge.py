@@ -29,6 +29,9 @@ def _send(task: str, row_id: int) -> None:
     from controlplane.celery import app
 
     try:
+        # Celery's own client tries for six seconds where nobody listens, in the midst of a
+        # request; ours says at once that there is no use.
+        connection().ping()
         app.send_task(task, args=[row_id], retry=False)
     except Exception as error:  # the broker is down: the sweep will find the row
         logger.warning("nudge %s(%s) not sent: %s", task, row_id, error)

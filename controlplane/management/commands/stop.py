@@ -47,8 +47,8 @@ class Command(BaseCommand):
         self.stdout.write(f"Ending {count} {noun} after the batches in flight…")
         now = preparation.utc_now()
         try:
-            request_shutdown(now=now)
             if supervised:
+                request_shutdown(now=now)
                 drivers.wait_until_gone(settings.STOP_DEADLINE_S + LEAVE_S)
             killed = drivers.end(now=now, limit_s=ASKED_DIRECTLY_S)
         except DatabaseError as error:
