@@ -1,4 +1,8 @@
-"""Operations, and the long poll that waits for the end of one without holding a thread."""
+"""Operations, and the long poll that waits for the end of one.
+
+Many scripts wait at once. A wait sleeps on the event loop and keeps no database connection;
+Django gives each request a thread of its own, so none waits for another's.
+"""
 
 import asyncio
 import logging
@@ -11,6 +15,7 @@ from uuid import UUID
 import redis.asyncio
 from asgiref.sync import sync_to_async
 from django.conf import settings
+from django.db import connections
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
@@ -96,10 +101,11 @@ class OperationView(ApiView):
 
 _once: Any = OperationView.as_view()
 _read = sync_to_async(_once)
+_let_go = sync_to_async(connections.close_all)  # in the request's own thread, as the reads are
 
 
 async def operation(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
-    """Serve an operation; while it is open, wait for its change without a thread.
+    """Serve an operation; while it is open, wait for its change.
 
     1. Read it: role, form and existence are checked as for any other address.
     2. Where the request waits, listen for "operation:UUID", then read once more, for it may
@@ -115,6 +121,7 @@ async def operation(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     async with _changes(f"operation:{uuid}") as changed:
         response = await _read(request, uuid=uuid)
         while getattr(response, "wait_s", 0) and (left := deadline - time.monotonic()) > 0:
+            await _let_go()
             with suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), min(left, READ_EVERY_S))
             changed.clear()

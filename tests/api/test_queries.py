@@ -1,0 +1,205 @@
+"""Queries over REST: the body that CI reads, the list and its filters, create, delete."""
+
+from typing import Any
+
+import pytest
+from rest_framework.test import APIClient
+
+from queries.models.definitions import Query
+from tests.api.conftest import SPEC
+from tests.listeners.rows import store_batch
+from tests.scenarios.stage import Stage
+
+#: What the issue promises of a query's body.
+PROMISED = {
+    "name",
+    "application",
+    "revision",
+    "running_revision",
+    "desired",
+    "phase",
+    "phase_reason",
+    "health",
+    "current_run",
+    "last_progress",
+    "dropped_events",
+    "failures",
+    "next_attempt_at",
+}
+
+
+def names(answer: Any) -> list[str]:
+    return [row["name"] for row in answer.json()["results"]]
+
+
+def test_a_stopped_query_says_so(as_viewer: APIClient, stage: Stage) -> None:
+    stage.query("delays")
+    body = as_viewer.get("/api/v1/queries/delays/").json()
+    assert set(body) >= PROMISED
+    assert (body["desired"], body["phase"]) == ("STOPPED", "STOPPED")
+    assert body["revision"] == 1
+    assert body["running_revision"] is None
+    assert body["health"] is None
+    assert body["current_run"] is None
+    assert body["last_progress"] is None
+    assert body["dropped_events"] == {"bus": 0, "outbox": 0, "missing_batches": 0, "repaired": 0}
+    assert body["checkpoint"] == "file:///checkpoints/delays"
+    assert body["spec"]["sql"] == "SELECT * FROM flights"
+
+
+def test_a_running_query_names_its_run_and_its_driver(as_viewer: APIClient, stage: Stage) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    body = as_viewer.get("/api/v1/queries/delays/").json()
+    run = stage.run("delays")
+    assert (body["desired"], body["phase"], body["running_revision"]) == ("RUNNING", "RUNNING", 1)
+    assert body["current_run"] == {
+        "id": run.pk,
+        "driver": run.driver_id,
+        "epoch": run.epoch,
+        "pid": run.driver.pid,
+        "jvm_pid": run.driver.jvm_pid,
+        "host": run.driver.host,
+        "started_at": body["current_run"]["started_at"],
+        "spark_run_id": run.spark_run_id,
+    }
+
+
+def test_the_list_is_sorted_and_goes_on_behind_a_cursor(as_viewer: APIClient, stage: Stage) -> None:
+    for name in ("c", "a", "e", "b", "d"):
+        stage.query(name)
+    first = as_viewer.get("/api/v1/queries/?limit=2")
+    assert names(first) == ["a", "b"]
+    stage.query("aa")  # a newcomer before the cursor shifts nothing
+    second = as_viewer.get(first.json()["next"])
+    third = as_viewer.get(second.json()["next"])
+    assert names(second) + names(third) == ["c", "d", "e"]
+    assert third.json()["next"] is None
+
+
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        ("phase=RUNNING", ["delays"]),
+        ("phase=RUNNING&phase=STOPPED", ["alarms", "delays"]),
+        ("desired=STOPPED", ["alarms"]),
+        ("application=delays", ["delays"]),
+        ("search=LAR", ["alarms"]),
+        ("pool=heavy", ["alarms"]),
+        ("health=STALLED", []),
+        ("search=nothing", []),
+    ],
+)
+def test_the_list_is_filtered(
+    as_viewer: APIClient, stage: Stage, filters: str, found: list[str]
+) -> None:
+    stage.query("delays")
+    stage.query("alarms", pool="heavy")
+    stage.up("delays")
+    assert names(as_viewer.get(f"/api/v1/queries/?{filters}")) == found
+
+
+@pytest.mark.parametrize(
+    "wrong", ["phase=SLEEPING", "health=FINE", "limit=0", "limit=x", "limit=201", "cursor=%C3%A9"]
+)
+def test_a_filter_that_makes_no_sense_is_named(as_viewer: APIClient, wrong: str) -> None:
+    answer = as_viewer.get(f"/api/v1/queries/?{wrong}")
+    assert answer.status_code == 422
+    assert answer.json()["problems"][0]["field"] == wrong.partition("=")[0]
+
+
+def test_a_list_costs_as_many_database_queries_however_long_it_is(
+    as_viewer: APIClient, stage: Stage, django_assert_num_queries: Any
+) -> None:
+    from django.db import connection
+    from django.test.utils import CaptureQueriesContext
+
+    stage.query("a0")
+    stage.up("a0")
+    with CaptureQueriesContext(connection) as few:
+        as_viewer.get("/api/v1/queries/")
+    for number in range(1, 6):
+        stage.query(f"a{number}")
+        stage.up(f"a{number}")
+    with django_assert_num_queries(len(few)):
+        answer = as_viewer.get("/api/v1/queries/")
+    assert len(names(answer)) == 6
+
+
+def test_an_author_creates_a_query(as_author: APIClient) -> None:
+    answer = as_author.post("/api/v1/queries/", {"name": "ticks", "spec": SPEC}, format="json")
+    assert answer.status_code == 201, answer.json()
+    assert answer["Location"].endswith("/api/v1/queries/ticks/")
+    assert answer["ETag"] == answer.json()["etag"]
+    assert answer.json()["phase"] == "STOPPED"
+    assert as_author.get(answer["Location"]).json()["application"] == "ticks"
+
+
+def test_a_definition_with_faults_is_refused_fault_by_fault(as_author: APIClient) -> None:
+    spec = {**SPEC, "trigger": {"kind": "processing_time", "interval": "5 parsecs"}, "sql": ""}
+    answer = as_author.post("/api/v1/queries/", {"name": "a b", "spec": spec}, format="json")
+    assert answer.status_code == 422
+    assert answer["Content-Type"] == "application/problem+json"
+    problems = {problem["field"]: problem for problem in answer.json()["problems"]}
+    assert {"name", "sql"} <= set(problems)
+    assert all(problem["message"] for problem in problems.values())
+    assert not Query.objects.exists()
+
+
+def test_a_second_query_on_the_same_checkpoint_is_refused_by_the_holders_name(
+    as_author: APIClient,
+) -> None:
+    first = as_author.post("/api/v1/queries/", {"name": "ticks", "spec": SPEC}, format="json")
+    held = first.json()["checkpoint"]
+    for location in (held, held + "/below"):
+        answer = as_author.post(
+            "/api/v1/queries/",
+            {"name": "tocks", "spec": SPEC, "checkpoint": location},
+            format="json",
+        )
+        assert answer.status_code == 422
+        (problem,) = answer.json()["problems"]
+        assert problem["field"] == "checkpoint"
+        assert "ticks" in problem["message"] + problem["way_out"]
+
+
+def test_an_unknown_field_is_refused(as_author: APIClient) -> None:
+    body = {"name": "ticks", "spec": SPEC, "chekpoint": "file:///x"}
+    answer = as_author.post("/api/v1/queries/", body, format="json")
+    assert answer.status_code == 422
+    assert answer.json()["problems"][0]["field"] == "chekpoint"
+
+
+def test_a_stopped_query_is_deleted_and_its_name_is_free(
+    as_author: APIClient, stage: Stage
+) -> None:
+    stage.query("delays")
+    assert as_author.delete("/api/v1/queries/delays/").status_code == 204
+    assert as_author.get("/api/v1/queries/delays/").status_code == 404
+    answer = as_author.post("/api/v1/queries/", {"name": "delays", "spec": SPEC}, format="json")
+    assert answer.status_code == 201
+
+
+def test_a_running_query_is_not_deleted(as_author: APIClient, stage: Stage) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    answer = as_author.delete("/api/v1/queries/delays/")
+    assert answer.status_code == 409
+    assert answer.json()["type"] == "urn:headgate:problem:not-allowed"
+    assert as_author.get("/api/v1/queries/delays/").json()["phase"] == "RUNNING"
+
+
+def test_progress_is_listed_newest_first_behind_a_cursor(
+    as_viewer: APIClient, stage: Stage
+) -> None:
+    query = stage.query("delays")
+    stage.up("delays")
+    run = stage.run("delays")
+    for batch in range(5):
+        store_batch(batch, query=query.pk, run=run.pk)
+    first = as_viewer.get("/api/v1/queries/delays/progress/?limit=3").json()
+    assert [row["batch"] for row in first["results"]] == [4, 3, 2]
+    assert first["results"][0]["progress"]["batchId"] == 4
+    second = as_viewer.get(first["next"]).json()
+    assert [row["batch"] for row in second["results"]] == [1, 0]
+    assert second["next"] is None
