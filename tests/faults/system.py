@@ -1,0 +1,163 @@
+"""The whole system on one machine, started as its user starts it, spoken to over REST."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+LIMIT_S = 240  # generous: machines that run tests are small and shared
+
+
+class System:
+    """`manage.py up` in a home of its own, with the demo, and an admin's token."""
+
+    def __init__(self, home: Path, port: int) -> None:
+        self.home = home
+        self.port = port
+        self.base = f"http://127.0.0.1:{port}"
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if name != "REDIS_URL"},
+            "HEADGATE_HOME": str(home),
+            "HEADGATE_PORT": str(port),
+            "HEADGATE_DEMO": "1",
+            "HEADGATE_START_DEADLINE_S": "300",
+        }
+        for name in ("DATABASE_URL", "DJANGO_ALLOW_ASYNC_UNSAFE"):
+            self.environment.pop(name, None)
+        self.said = ""
+        self.process: subprocess.Popen[str] | None = None
+        self.token = ""
+
+    def up(self) -> None:
+        """Start it and wait for its address."""
+        self.process = subprocess.Popen(
+            [sys.executable, "manage.py", "up"],
+            cwd=REPOSITORY,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said += line
+            if "Ctrl-C stops it" in line:
+                break
+        else:
+            raise AssertionError(f"the system did not come up:\n{self.said}")
+        if not self.token:
+            self.token = self.manage("createtoken", "admin").strip()
+
+    def interrupt(self) -> str:
+        """Press Ctrl-C; return what is said on leaving."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGINT)
+        rest, _ = self.process.communicate(timeout=LIMIT_S)
+        return rest
+
+    def manage(self, *arguments: str) -> str:
+        """Run a management command of this installation; return what it prints."""
+        done = subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            cwd=REPOSITORY,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=True,
+        )
+        return done.stdout
+
+    def close(self) -> None:
+        """End everything, drivers included."""
+        if self.process is not None and self.process.poll() is None:
+            self.interrupt()
+        self.manage("stop")
+
+    def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Return status and JSON of a REST call."""
+        request = urllib.request.Request(
+            f"{self.base}/api/v1/{path}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"Token {self.token}", "Content-Type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=70) as answer:
+                text = answer.read()
+                return answer.status, json.loads(text) if text else None
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read() or b"null")
+
+    def get(self, path: str) -> Any:
+        """Return the JSON of an address that must be there."""
+        status, body = self.call("GET", path)
+        assert status == 200, (path, status, body)
+        return body
+
+    def query(self, name: str) -> Any:
+        """Return a query's body."""
+        return self.get(f"queries/{name}/")
+
+    def batch(self, name: str) -> int:
+        """Return the last batch a query has told of, -1 before the first."""
+        progress = self.query(name)["last_progress"]
+        return -1 if progress is None else int(progress["batch_id"])
+
+    def verb(self, name: str, verb: str, body: Any = None) -> Any:
+        """Ask for a start, stop or restart; return the operation."""
+        status, operation = self.call("POST", f"queries/{name}/{verb}/", body)
+        assert status == 202, operation
+        return operation
+
+    def wait(self, what: str, condition: Callable[[], Any]) -> Any:
+        """Return the condition's value once it is true."""
+        deadline = time.monotonic() + LIMIT_S
+        while time.monotonic() < deadline:
+            if value := condition():
+                return value
+            time.sleep(0.1)  # a page's reader has no event to wait for either
+        raise AssertionError(f"not seen in {LIMIT_S} s: {what}")
+
+    def running(self, name: str) -> Any:
+        """Wait until a query is RUNNING; return its body."""
+
+        def look() -> Any:
+            body = self.query(name)
+            return body if body["phase"] == "RUNNING" else None
+
+        return self.wait(f"{name} running", look)
+
+    def program(self, word: str) -> Any:
+        """Return the system's own process whose command line holds `word`, once it is there."""
+        return self.wait(f"a process of {word}", lambda: self._program(word))
+
+    def _program(self, word: str) -> psutil.Process | None:
+        assert self.process is not None
+        for child in psutil.Process(self.process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                if word in " ".join(child.cmdline()) and "supervisord" not in child.cmdline()[2:3]:
+                    return child
+        return None
+
+    def batches(self, name: str) -> list[int]:
+        """Return the ids of all batches stored of a query, oldest first."""
+        found: list[int] = []
+        path = f"queries/{name}/progress/"
+        while path:
+            page = self.get(path)
+            found += [int(row["progress"]["batchId"]) for row in page["results"]]
+            path = (page["next"] or "").partition("/api/v1/")[2]
+        return found[::-1]
