@@ -113,20 +113,24 @@ def show_problems(form: forms.Form, problems: Iterable[Problem], *, prefix: str 
     """Put each problem at its field, and at the top of the form where it has none."""
     for problem in problems:
         path = problem.field.removeprefix(prefix).removeprefix("spec.").removeprefix("policy.")
-        name = path.split(".")[0]
-        add_problem(form, name if name in form.fields else None, problem)
+        name, _, rest = path.partition(".")
+        if name in form.fields:
+            add_problem(form, name, problem, about=rest)
+        else:
+            add_problem(form, None, problem, about=path)
 
 
 #: Messages that begin with one of these are whole sentences; others speak of the value.
 _WHOLE = frozenset({"a", "an", "the", "no", "query", "pool", "application"})
 
 
-def add_problem(form: forms.Form, field: str | None, problem: Problem) -> None:
-    """Add one problem with its way out, as a sentence that can stand at its field."""
-    about = problem.field
-    if field:
-        rest = problem.field.rpartition(".")[2]
-        about = "" if rest == field or rest.isdigit() or rest in field.split("_") else rest
+def add_problem(form: forms.Form, field: str | None, problem: Problem, *, about: str) -> None:
+    """Add one problem with its way out, as a sentence that can stand at its field.
+
+    `about` is the part of the path that the field's label does not say: "path" of
+    "sources.0.options.path"; the number of a line says nothing and is left out.
+    """
+    about = "" if about.isdigit() else about
     value = f"“{problem.value}”" if 0 < len(problem.value) <= 60 else ""
     message = problem.message
     if message[:1].islower() and message.split(" ", 1)[0] not in _WHOLE:

@@ -9,6 +9,7 @@ from django.http import QueryDict
 
 from queries.domain.errors import Invalid, Problem
 from queries.views.query_bundle import Bundle, blank, of_body, posted
+from queries.views.query_problems import show_in_form
 
 FORM, JSON = "form", "json"
 
@@ -58,7 +59,7 @@ class DefinitionInput:
         if self.tab == JSON:
             self.problems += problems
         else:
-            self.bundle.show(problems)
+            show_in_form(self.bundle, problems)
 
 
 def _dumps(body: Mapping[str, Any]) -> str:

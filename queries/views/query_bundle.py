@@ -4,23 +4,17 @@ A definition has lists (sources, tables), so the whole is a bundle of one main f
 sets, and the form of the application's own definition where the query gets one of its own.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from django import forms
 
-from queries.domain.errors import Problem
-from queries.views.application_form import (
-    ApplicationSpecForm,
-    add_problem,
-    initial_of,
-    show_problems,
-)
+from queries.views.application_form import ApplicationSpecForm, initial_of
 from queries.views.query_form import TIMED_TRIGGERS, QueryForm, SourceFormSet, TableFormSet
 
 
-def _rows(formset: Any) -> list[tuple[int, dict[str, Any]]]:
+def filled_rows(formset: Any) -> list[tuple[int, dict[str, Any]]]:
     """Return (row, cleaned data) of the rows in which something was typed."""
     return [
         (row, form.cleaned_data)
@@ -39,28 +33,6 @@ def _relation(data: Mapping[str, Any]) -> dict[str, Any]:
             "delay": data["watermark_delay"],
         }
     return relation
-
-
-#: Where a problem of the JSON form is shown: its path's beginning, the field of QueryForm.
-_PLACES = {
-    "sink.format": "sink_format",
-    "sink.options": "sink_options",
-    "sink.output_mode": "output_mode",
-    "sink.partition_by": "partition_by",
-    "sink": "sink_format",
-    "trigger.interval": "trigger_interval",
-    "trigger": "trigger_kind",
-    "sql": "sql",
-    "function": "function",
-    "params": "params",
-    "pool": "pool",
-    "conf": "conf",
-    "name": "name",
-    "kind": "kind",
-    "application": "application",
-    "checkpoint": "checkpoint",
-}
-_OWN = "application_spec."
 
 
 @dataclass(slots=True)
@@ -102,8 +74,8 @@ class Bundle:
         data = self.main.cleaned_data
         spec: dict[str, Any] = {"kind": data["kind"]}
         if data["kind"] == "sql":
-            spec["sources"] = [_relation(row) for _, row in _rows(self.sources)]
-            if tables := [_relation(row) for _, row in _rows(self.tables)]:
+            spec["sources"] = [_relation(row) for _, row in filled_rows(self.sources)]
+            if tables := [_relation(row) for _, row in filled_rows(self.tables)]:
                 spec["tables"] = tables
             spec["sql"] = data["sql"].replace("\r\n", "\n")
         else:
@@ -139,37 +111,6 @@ class Bundle:
         if data["checkpoint"]:
             body["checkpoint"] = data["checkpoint"]
         return {**body, "spec": self.spec()}
-
-    def show(self, problems: Iterable[Problem]) -> None:
-        """Put each problem at the field it is about."""
-        for problem in problems:
-            path = problem.field.removeprefix("spec.")
-            if path.startswith(_OWN):
-                show_problems(self.own, [problem], prefix=_OWN)
-            elif path.startswith(("sources.", "tables.")):
-                self._show_in_row(path, problem)
-            else:
-                self._show_in_main(path, problem)
-
-    def _show_in_row(self, path: str, problem: Problem) -> None:
-        which, index, *rest = path.split(".")
-        formset = self.sources if which == "sources" else self.tables
-        rows = [row for row, _ in _rows(formset)]
-        if not index.isdigit() or int(index) >= len(rows):
-            add_problem(self.main, None, problem)
-            return
-        form = formset.forms[rows[int(index)]]
-        name = "_".join(rest[:2]) if rest[:1] == ["watermark"] else (rest or ["name"])[0]
-        field = {"schema": "ddl_schema", "watermark": "watermark_column"}.get(name, name)
-        add_problem(form, field if field in form.fields else None, problem)
-
-    def _show_in_main(self, path: str, problem: Problem) -> None:
-        parts = path.split(".")
-        for length in range(len(parts), 0, -1):
-            if field := _PLACES.get(".".join(parts[:length])):
-                add_problem(self.main, field, problem)
-                return
-        add_problem(self.main, None, problem)
 
     def reshaped(self, act: str) -> "Bundle":
         """Return the page with a row more ("add-sources") or less ("remove-tables-1").
