@@ -111,6 +111,8 @@ def short(verb: Verb, line: QueryLine) -> str:
     """Say in one line what the verb will do in a bulk act."""
     if verb is Verb.START:
         return f"Starts on revision {line.revision}. {continues(line)}"
+    if verb is Verb.STOP and line.query.desired == Desired.STOPPED:
+        return "Is stopping already; at once would interrupt its batch."
     if verb is Verb.STOP:
         return "Stops, and stays stopped."
     return f"Finishes its batch, then comes back on revision {line.revision}."

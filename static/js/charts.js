@@ -55,6 +55,10 @@
   const column = (name) => data.columns[name] || new Array(data.at.length).fill(null);
   const some = (values) => values.some((value) => value !== null && value !== undefined);
 
+  // Steps of time that read well: 1, 2, 5, 10, 15, 30 of a unit.
+  const STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400];
+  const STEPS_MS = [1, 2, 5, 10, 20, 50, 100, 200, 500, ...STEPS_S.map((s) => s * 1000)];
+
   // Each kind: its series, how values are written, and what to say when there is nothing.
   const KINDS = {
     rates: {
@@ -67,6 +71,7 @@
     },
     phases: {
       write: duration,
+      steps: STEPS_MS,
       none: "No batch yet",
       stacked: true,
       series: () =>
@@ -77,6 +82,7 @@
         })).filter((one) => some(one.values)),
     },
     watermark: {
+      steps: STEPS_S,
       write: (v) => duration(v === null || v === undefined ? v : v * 1000),
       none: "This query has no watermark",
       series: () => [{ label: "Behind", values: column("watermark_delay_s"), colour: css("--chart-1") }],
@@ -156,7 +162,7 @@
           y: { range: (plot, min, max) => [Math.min(0, min), Math.max(max, limit || 0, 1e-9) * 1.08] },
         },
         tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
-        axes: [axis({ space: 70, size: 28, values: (plot, splits) => splits.map(clock) }), axis({ size: 58, values: (plot, splits) => splits.map((v) => this.kind.write(v)) })],
+        axes: [axis({ space: 70, size: 28, values: (plot, splits) => splits.map(clock) }), axis({ size: 58, ...(this.kind.steps ? { incrs: this.kind.steps } : {}), values: (plot, splits) => splits.map((v) => this.kind.write(v)) })],
         series: [
           {},
           ...series.map((one) => ({
