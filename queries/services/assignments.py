@@ -11,7 +11,7 @@ from queries.domain.decision import Decision, QueryDecision
 from queries.domain.pools import fairscheduler_xml
 from queries.domain.protocol import Assignment, AssignmentEntry, DriverSpec, Want
 from queries.domain.spec import ApplicationSpec, PoolSpec
-from queries.models.applications import Application, ApplicationRevision
+from queries.models.applications import Application
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Driver, Run
 from queries.models.installation import Installation
@@ -80,23 +80,6 @@ def pools_of(application: Application) -> list[dict[str, Any]]:
 def pools_xml(driver: Driver) -> str:
     """Return the fairscheduler.xml of the pools that the driver was made with."""
     return fairscheduler_xml(tuple(PoolSpec.model_validate(pool) for pool in driver.pools))
-
-
-def needs_fresh_driver(
-    driver: Driver, revision: ApplicationRevision | None, *, code_sha256: str | None
-) -> tuple[str, ...]:
-    """Return in what the living driver differs from its definition: revision, pools, code.
-
-    `code_sha256` is that of the code on disk now, None where it was not looked at.
-    """
-    differs = []
-    if revision is not None and revision.pk != driver.application_revision_id:
-        differs.append("revision")
-    if pools_of(driver.application) != driver.pools:
-        differs.append("pools")
-    if code_sha256 is not None and code_sha256 != driver.code_sha256:
-        differs.append("code")
-    return tuple(differs)
 
 
 def _entry(run: Run, choice: QueryDecision | None, checkpoint: Checkpoint) -> AssignmentEntry:
