@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 
 from queries.domain.errors import Problem
-from queries.domain.masking import is_reference, is_secret_name, mask_text
+from queries.domain.masking import MASK, is_reference, is_secret_name, mask_text
 
 #: Spark configuration that an application may set, whole names as regular expressions.
 _APPLICATION = re.compile(
@@ -173,7 +173,7 @@ def secret_problems(field: str, values: Mapping[str, object]) -> list[Problem]:
             problems.append(
                 Problem(
                     f"{field}.{key}",
-                    "••••••",
+                    MASK,
                     "looks like a secret that is written out.",
                     'Name it instead: "env:NAME" for a variable of the drivers\' host, '
                     '"file:NAME" for a file in the secrets folder.',
@@ -203,7 +203,7 @@ def reference_problems(
 
 
 def _written_out(key: str, value: str) -> bool:
-    if not value or is_reference(value):
+    if not value or is_reference(value) or MASK in value:
         return False
     named = is_secret_name(key) and not _ABOUT_A_SECRET.search(key)
     return named or mask_text(value) != value

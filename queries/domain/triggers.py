@@ -20,6 +20,7 @@ from queries.domain.spec import (
 
 #: Real-time mode's shortest batch (Spark: INVALID_STREAMING_REAL_TIME_MODE_TRIGGER_INTERVAL).
 REAL_TIME_MIN_MS = 5000
+_SHORTEST_MS = {"processing_time": 0, "continuous": 1, "real_time": REAL_TIME_MIN_MS}
 CONTINUOUS_SOURCES = frozenset({"kafka", "rate"})
 CONTINUOUS_SINKS = frozenset({"kafka", "console", "memory", "noop"})
 REAL_TIME_SOURCES = frozenset({"kafka"})
@@ -72,18 +73,16 @@ def interval_problem(field: str, text: str, *, at_least_ms: int = 0) -> Problem 
 
 def trigger_problems(spec: SqlQuery | PythonQuery) -> list[Problem]:
     """Return what is wrong with a query's trigger and what does not go with it."""
-    match spec.trigger:
-        case ProcessingTime(interval=text):
-            found = interval_problem("trigger.interval", text)
-            problems = [found] if found else []
-        case Once() | AvailableNow():
-            problems = []
-        case Continuous(interval=text):
-            found = interval_problem("trigger.interval", text, at_least_ms=1)
-            problems = ([found] if found else []) + _continuous(spec)
-        case RealTime(interval=text):
-            found = interval_problem("trigger.interval", text, at_least_ms=REAL_TIME_MIN_MS)
-            problems = ([found] if found else []) + _real_time(spec)
+    trigger = spec.trigger
+    problems: list[Problem] = []
+    if isinstance(trigger, ProcessingTime | Continuous | RealTime):
+        least = _SHORTEST_MS[trigger.kind]
+        found = interval_problem("trigger.interval", trigger.interval, at_least_ms=least)
+        problems += [found] if found else []
+    if isinstance(trigger, Continuous):
+        problems += _continuous(spec)
+    elif isinstance(trigger, RealTime):
+        problems += _real_time(spec)
     return problems + (_async_progress(spec, spec.sink) if spec.sink else [])
 
 

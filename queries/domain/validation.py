@@ -41,7 +41,8 @@ _MASTER = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\])?|spark://[\w.-]+:\d+(,[\w.-
 _MEMORY = re.compile(r"(\d+)([mg])", re.IGNORECASE)
 _DOTTED = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 _FUNCTION = re.compile(rf"({_DOTTED}):([A-Za-z_]\w*)")
-#: Names of the discriminated unions' members, which pydantic puts into the path of an error.
+#: Members of the discriminated unions, which pydantic puts into an error's path: at its
+#: beginning (the query's kind) and after "trigger".
 _TAGS = frozenset(
     {"sql", "python", "processing_time", "once", "available_now", "continuous", "real_time"}
 )
@@ -170,7 +171,11 @@ def shape_problems(error: ValidationError) -> list[Problem]:
     problems = []
     for found in error.errors(include_url=False):
         kind, loc = found["type"], found["loc"]
-        parts = [str(part) for part in loc if part not in _TAGS]
+        parts = [
+            str(part)
+            for before, part in zip(("", *loc), loc, strict=False)
+            if not (part in _TAGS and before in ("", "trigger"))
+        ]
         if kind.startswith("union_tag"):
             parts.append("kind")
         field = ".".join(parts) or "definition"
@@ -193,7 +198,8 @@ def _plain(kind: str, message: str, context: Mapping[str, Any]) -> tuple[str, st
         case "literal_error":
             return "is not one of the values that can be used.", f"Use {context['expected']}."
         case _:
-            return f"{message[:1].lower()}{message[1:]}.", ""
+            plain = message.removeprefix("Input ").removeprefix("Value error, ")
+            return f"{plain[:1].lower()}{plain[1:]}.", ""
 
 
 def _pool(name: str, application: ApplicationSpec, known: list[str]) -> list[Problem]:
