@@ -59,7 +59,6 @@ class Progress(models.Model):
         indexes: ClassVar = [
             models.Index(fields=["query", "-at"], name="progress_query_at"),
             models.Index(fields=["run", "batch"], name="progress_run"),
-            models.Index(fields=["at"], name="progress_at"),  # retention's
             models.Index(  # few rows: what the driver's memory or its spool gave back
                 fields=["query", "driver"], name="progress_repaired", condition=Q(repaired=True)
             ),

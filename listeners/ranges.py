@@ -8,12 +8,21 @@ Range = tuple[int, int]  # first and last, both inclusive
 def merge(ranges: Iterable[Range], numbers: Iterable[int]) -> list[Range]:
     """Return the fewest ranges that cover the given ranges and numbers, ascending."""
     merged: list[Range] = []
-    for first, last in sorted([*ranges, *((number, number) for number in numbers)]):
+    for first, last in sorted([*ranges, *_runs(sorted(set(numbers)))]):
         if merged and first <= merged[-1][1] + 1:
             merged[-1] = (merged[-1][0], max(merged[-1][1], last))
         else:
             merged.append((first, last))
     return merged
+
+
+def _runs(ascending: list[int]) -> list[Range]:
+    """Return the ranges of distinct ascending numbers; nearly always they are one."""
+    if not ascending:
+        return []
+    if ascending[-1] - ascending[0] + 1 == len(ascending):
+        return [(ascending[0], ascending[-1])]
+    return [(number, number) for number in ascending]
 
 
 def holes(

@@ -39,7 +39,8 @@ def _expired(now: datetime, *, raw_days: int, history_days: int) -> "Iterator[Qu
     minutes = now - timedelta(days=min(MINUTES_KEPT_DAYS, max(raw_days, history_days)))
     history = now - timedelta(days=max(raw_days, history_days))
     fine, middle, coarse = WIDTHS_S
-    yield models.Progress.objects.filter(at__lt=raw)
+    for query in models.Latest.objects.values_list("query", flat=True):
+        yield models.Progress.objects.filter(query=query, at__lt=raw)
     yield models.Event.objects.filter(at__lt=raw, kind=Kind.IDLE)
     yield models.Rollup.objects.filter(width_s=fine, start__lt=raw)
     yield models.Rollup.objects.filter(width_s=middle, start__lt=minutes)

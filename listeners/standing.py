@@ -55,7 +55,7 @@ def advance(line: models.Latest, event: Event) -> bool:
     because a batch fetched from memory has a later number than the batches after it.
     """
     before = (line.epoch, line.seq, line.idle_at, line.progress_run, line.batch)
-    at = _moment(event.at)
+    at = moment(event.at)
     if (event.epoch, event.seq) > (line.epoch, line.seq) and event.seq:
         line.driver, line.epoch, line.seq = event.driver, event.epoch, event.seq
         line.run, line.at = event.run or 0, at
@@ -84,7 +84,7 @@ def keep_heartbeats(events: Iterable[Event], received_at: datetime) -> None:
         row = rows.get(beat.driver)
         if row is not None and (beat.epoch, beat.seq) <= (row.epoch, row.seq):
             continue
-        at = _moment(beat.at)
+        at = moment(beat.at)
         rises += rises_between(row, beat, at)
         rows[beat.driver] = changed[beat.driver] = models.Heartbeat(
             driver=beat.driver,
@@ -125,7 +125,7 @@ def rises_between(
 
 def read_heartbeat(event: Event) -> Heartbeat:
     """Return an event's heartbeat; raise ValueError where its body holds none."""
-    _moment(event.at)
+    moment(event.at)
     beat = Heartbeat.read(event.body)
     if not all(isinstance(total, int) for total in _totals(beat).values()):
         raise ValueError("a heartbeat's counter is not a whole number")
@@ -140,6 +140,9 @@ def _totals(beat: Heartbeat) -> dict[str, int]:
     return totals
 
 
-def _moment(text: str) -> datetime:
+def moment(text: str) -> datetime:
+    """Return an ISO 8601 time as an aware UTC datetime; without a zone it is UTC."""
     at = datetime.fromisoformat(text)
+    if at.tzinfo is UTC:
+        return at
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)

@@ -5,9 +5,9 @@ several times what the database needs to take it.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -15,11 +15,15 @@ from django.db import DataError, IntegrityError, connection, transaction
 
 from listeners import models, standing
 from listeners.ranges import merge
+from listeners.standing import moment
 from listeners.wire import Event, Kind
 
 #: Errors that name a row which no repetition makes storable.
 UNSTORABLE = (DataError, IntegrityError, OverflowError, UnicodeError)
 _SERIAL = 7_231_001  # PostgreSQL's advisory lock: one batch is stored at a time
+
+
+Stamp = Callable[[datetime], Any]  # a time as the database's driver takes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,9 @@ class Letter:
 class Batch:
     """Events ready to be stored, by the table they go to."""
 
-    received_at: datetime
+    received_at: datetime  # UTC
+    stamp: Stamp = field(default_factory=lambda: _stamp_of_database())
+    received: Any = None
     progress: list[tuple[Any, ...]] = field(default_factory=list)
     events: list[tuple[Any, ...]] = field(default_factory=list)
     heartbeats: list[Event] = field(default_factory=list)
@@ -45,17 +51,20 @@ class Batch:
         default_factory=lambda: defaultdict(list)
     )
 
+    def __post_init__(self) -> None:
+        self.received = self.stamp(self.received_at)
+
     def add(self, event: Event) -> None:
         """Take one event in; raise ValueError, KeyError or TypeError where its body is unsound."""
         if event.kind is Kind.HEARTBEAT:
             standing.read_heartbeat(event)
             self.heartbeats.append(event)
         elif event.kind is Kind.PROGRESS and None not in (event.query, event.run, event.batch):
-            self.progress.append(_progress_row(event, self.received_at))
+            self.progress.append(_progress_row(event, self.received, self.stamp))
             key = (event.driver, event.epoch, str(event.spark_run_id), event.query, event.run)
             self.batches[key].append(event.batch)  # type: ignore[index, arg-type]
         else:
-            self.events.append(_event_row(event, self.received_at))
+            self.events.append(_event_row(event, self.received, self.stamp))
         if event.query is not None and event.run is not None and event.seq:
             self.about_queries.append(event)
         self.number(event)
@@ -138,7 +147,7 @@ _INSERT_PROGRESS = _insert(models.Progress, _PROGRESS_COLUMNS)
 _INSERT_EVENT = _insert(models.Event, _EVENT_COLUMNS)
 
 
-def _progress_row(event: Event, received_at: datetime) -> tuple[Any, ...]:
+def _progress_row(event: Event, received: Any, stamp: Stamp) -> tuple[Any, ...]:
     body = event.body
     return (
         event.driver,
@@ -149,25 +158,25 @@ def _progress_row(event: Event, received_at: datetime) -> tuple[Any, ...]:
         event.spark_run_id or "",
         event.batch,
         stamp(moment(body["timestamp"])),
-        stamp(received_at),
+        received,
         event.repaired,
         int(body.get("numInputRows") or 0),
         _rate(body.get("inputRowsPerSecond")),
         _rate(body.get("processedRowsPerSecond")),
         int(body.get("batchDuration") or 0),
         _state_rows(body),
-        _watermark(body),
+        _watermark(body, stamp),
         orjson.dumps(body).decode(),
     )
 
 
-def _event_row(event: Event, received_at: datetime) -> tuple[Any, ...]:
+def _event_row(event: Event, received: Any, stamp: Stamp) -> tuple[Any, ...]:
     return (
         event.driver,
         event.epoch,
         event.seq,
         stamp(moment(event.at)),
-        stamp(received_at),
+        received,
         event.kind.value,
         event.query,
         event.run,
@@ -176,15 +185,17 @@ def _event_row(event: Event, received_at: datetime) -> tuple[Any, ...]:
     )
 
 
-def moment(text: str) -> datetime:
-    """Return an ISO 8601 time as an aware UTC datetime; without a zone it is UTC."""
-    at = datetime.fromisoformat(text)
-    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+def _for_sqlite(at: datetime) -> str:
+    """Return a UTC time as Django writes it on SQLite: as text, without a zone."""
+    return str(at)[: -len("+00:00")]
 
 
-def stamp(at: datetime) -> Any:
-    """Return a time as the database's driver takes it."""
-    return connection.ops.adapt_datetimefield_value(at)
+def _as_it_is(at: datetime) -> datetime:
+    return at
+
+
+def _stamp_of_database() -> Stamp:
+    return _for_sqlite if connection.vendor == "sqlite" else _as_it_is
 
 
 def _rate(value: object) -> float | None:
@@ -199,7 +210,7 @@ def _state_rows(body: dict[str, Any]) -> int | None:
     return sum(int(operator.get("numRowsTotal") or 0) for operator in operators)
 
 
-def _watermark(body: dict[str, Any]) -> Any:
+def _watermark(body: dict[str, Any], stamp: Stamp) -> Any:
     """Return the watermark; Spark says 1970 until there is one."""
     text = (body.get("eventTime") or {}).get("watermark")
     if not text or text.startswith("1970-01-01T00:00:00"):

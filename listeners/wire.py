@@ -73,30 +73,37 @@ class Event:
         if version != VERSION:
             raise ValueError(f"event version {version!r} is not {VERSION}")
         try:
-            event = cls(**{**raw, "kind": Kind(str(raw.get("kind")))})
+            raw["kind"] = Kind(str(raw.get("kind")))
+            event = cls(**raw)
         except TypeError as error:
             raise ValueError(f"not an event: {error}") from error
         event._check()
         return event
 
     def _check(self) -> None:
-        for name in ("driver", "epoch", "seq"):
-            if not _is_number(getattr(self, name)):
-                raise ValueError(f"{name} is not a whole number")
-        for name in ("query", "run", "batch"):
-            if getattr(self, name) is not None and not _is_number(getattr(self, name)):
-                raise ValueError(f"{name} is neither a whole number nor null")
-        if not isinstance(self.at, str):
+        _require_number("driver", self.driver)
+        _require_number("epoch", self.epoch)
+        _require_number("seq", self.seq)
+        _allow_number("query", self.query)
+        _allow_number("run", self.run)
+        _allow_number("batch", self.batch)
+        if type(self.at) is not str:
             raise ValueError("at is not a text")
-        if self.spark_run_id is not None and not isinstance(self.spark_run_id, str):
+        if self.spark_run_id is not None and type(self.spark_run_id) is not str:
             raise ValueError("spark_run_id is neither a text nor null")
-        if not isinstance(self.body, dict):
+        if type(self.body) is not dict:
             raise ValueError("body is not a JSON object")
 
 
-def _is_number(value: object) -> bool:
-    """Return whether a value is a whole number that a database column can hold."""
-    return type(value) is int and 0 <= value < 2**63
+def _require_number(name: str, value: object) -> None:
+    """Raise ValueError unless a value is a whole number that a database column can hold."""
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise ValueError(f"{name} is not a whole number")
+
+
+def _allow_number(name: str, value: object) -> None:
+    if value is not None and (type(value) is not int or not 0 <= value < 2**63):
+        raise ValueError(f"{name} is neither a whole number nor null")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,10 @@ def bucket(width_s: int, start: datetime = START) -> models.Rollup:
     return models.Rollup.objects.get(query=42, width_s=width_s, start=start)
 
 
+def standing() -> None:
+    models.Latest.objects.create(query=42, driver=1, epoch=7, seq=1, run=5, at=START)
+
+
 def test_batches_are_summed_up_in_three_widths() -> None:
     for batch in range(25):
         store_batch(batch, input_rows_per_second=float(batch), state_rows=batch)
@@ -50,6 +54,7 @@ def test_what_has_passed_its_time_goes_and_the_rest_stays(
     monkeypatch.setattr(retention, "ROWS_AT_ONCE", 3)
     for batch in range(10):
         store_batch(batch)
+    standing()
     rollups.roll_up()
     for number, (kind, at) in enumerate((("idle", START), ("started", START))):
         models.Event.objects.create(
@@ -69,6 +74,7 @@ def test_what_has_passed_its_time_goes_and_the_rest_stays(
 
 def test_a_call_without_time_left_removes_nothing() -> None:
     store_batch(1)
+    standing()
     later = START + timedelta(days=800)
     assert retention.expire(now=later, raw_days=7, history_days=90, limit_s=0) == 0
     assert models.Progress.objects.count() == 1

