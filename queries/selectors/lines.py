@@ -8,7 +8,7 @@ from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.utils.dateparse import parse_datetime
 
 from listeners import selectors as heard
-from listeners.selectors import BatchBar, Dropped, LatestLine
+from listeners.selectors import BatchBar, DriverTelemetry, Dropped, LatestLine
 from queries.domain.errors import Missing
 from queries.domain.states import Desired, Hold, Phase, RunOutcome, Verdict
 from queries.domain.triggers import interval_ms
@@ -16,6 +16,7 @@ from queries.models.applications import ApplicationRevision, SchedulerPool
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Driver, Run
 from queries.selectors.drift import drift, newest_application_revisions, pools_of
+from queries.selectors.verdicts import BATCHES, health_of
 
 _NOTHING_LOST = Dropped(bus=0, outbox=0, missing_batches=0, repaired=0, since=None, until=None)
 
@@ -134,6 +135,7 @@ class _Facts:
     dropped: dict[int, Dropped]
     application_revisions: dict[int, ApplicationRevision]
     pools: dict[int, list[SchedulerPool]]
+    telemetry: dict[int, DriverTelemetry]
 
 
 def _assemble(rows: QuerySet[Query], *, now: datetime, bars: int) -> list[QueryLine]:
@@ -152,15 +154,16 @@ def _assemble(rows: QuerySet[Query], *, now: datetime, bars: int) -> list[QueryL
             )
         ),
         latest=heard.latest(ids),
-        bars=heard.heartbeat_bars(ids, count=bars) if bars else {},
+        bars=heard.heartbeat_bars(ids, count=max(bars, BATCHES)),
         dropped=heard.dropped(ids, drivers={pk: run.driver_id for pk, run in runs.items()}),
         application_revisions=newest_application_revisions(applications),
         pools=pools_of(applications),
+        telemetry=heard.telemetry({run.driver_id for run in runs.values()}),
     )
-    return [_line(query, facts, now=now) for query in queries]
+    return [_line(query, facts, bars=bars, now=now) for query in queries]
 
 
-def _line(query: Query, facts: _Facts, *, now: datetime) -> QueryLine:
+def _line(query: Query, facts: _Facts, *, bars: int, now: datetime) -> QueryLine:
     last_run = facts.runs.get(query.pk)
     run = last_run if last_run and last_run.outcome == RunOutcome.OPEN else None
     driver = run.driver if run else None
@@ -183,7 +186,7 @@ def _line(query: Query, facts: _Facts, *, now: datetime) -> QueryLine:
         checkpoint=facts.checkpoints.get(query.pk, ""),
         progress=progress_line(latest.progress) if latest and latest.progress else None,
         last_event_at=latest.at if latest else None,
-        bars=facts.bars.get(query.pk, []),
+        bars=facts.bars.get(query.pk, [])[-bars:] if bars else [],
         dropped=facts.dropped.get(query.pk, _NOTHING_LOST),
         converging=_converging(query),
         needs_application_restart=drift(
@@ -200,7 +203,17 @@ def _line(query: Query, facts: _Facts, *, now: datetime) -> QueryLine:
 def _health(
     query: Query, facts: _Facts, *, run: Run | None, trigger: dict[str, Any], now: datetime
 ) -> HealthLine | None:
-    return None
+    health = health_of(
+        query,
+        run,
+        trigger=trigger,
+        checkpoint=facts.checkpoints.get(query.pk, ""),
+        bars=facts.bars.get(query.pk, []),
+        latest=facts.latest.get(query.pk),
+        telemetry=facts.telemetry.get(run.driver_id) if run else None,
+        now=now,
+    )
+    return HealthLine(health.verdict, health.reason, health.since) if health else None
 
 
 def _converging(query: Query) -> bool:

@@ -1,11 +1,14 @@
 """Queries over REST: the body that CI reads, the list and its filters, create, delete."""
 
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rest_framework.test import APIClient
 
-from queries.models.definitions import Query
+from queries.models.definitions import Checkpoint, Query
+from queries.models.drivers import Run
 from tests.api.conftest import SPEC
 from tests.listeners.rows import store_batch
 from tests.scenarios.stage import Stage
@@ -86,7 +89,8 @@ def test_the_list_is_sorted_and_goes_on_behind_a_cursor(as_viewer: APIClient, st
         ("application=delays", ["delays"]),
         ("search=LAR", ["alarms"]),
         ("pool=heavy", ["alarms"]),
-        ("health=STALLED", []),
+        ("health=STALLED", ["delays"]),  # the stage's clock stands in January
+        ("health=IDLE", []),
         ("search=nothing", []),
     ],
 )
@@ -203,3 +207,37 @@ def test_progress_is_listed_newest_first_behind_a_cursor(
     second = as_viewer.get(first["next"]).json()
     assert [row["batch"] for row in second["results"]] == [1, 0]
     assert second["next"] is None
+
+
+def test_health_is_judged_from_the_batches_of_the_open_run(
+    as_viewer: APIClient, stage: Stage
+) -> None:
+    query = stage.query("delays")
+    stage.up("delays")
+    run = stage.run("delays")
+    now = datetime.now(UTC)
+    Run.objects.filter(pk=run.pk).update(proven_at=now - timedelta(minutes=5))
+    for batch in range(5):  # each takes 9 s of the trigger's 5 s, and no more is read than comes in
+        at = now - timedelta(seconds=9 * (6 - batch))
+        store_batch(
+            batch, query=query.pk, run=run.pk, at=at, num_input_rows=900, batch_duration_ms=9000
+        )
+    health = as_viewer.get("/api/v1/queries/delays/").json()["health"]
+    assert health["verdict"] == "LAGGING"
+    assert "9 s" in health["reason"]
+    assert names(as_viewer.get("/api/v1/queries/?health=LAGGING")) == ["delays"]
+    assert names(as_viewer.get("/api/v1/queries/?health=IDLE")) == []
+
+
+def test_a_silent_query_whose_checkpoint_goes_on_is_blind_not_stalled(
+    as_viewer: APIClient, stage: Stage, tmp_path: Path
+) -> None:
+    query = stage.query("delays")
+    stage.up("delays")
+    long_ago = datetime.now(UTC) - timedelta(hours=1)
+    Run.objects.filter(query=query).update(proven_at=long_ago)
+    Checkpoint.objects.filter(query=query).update(location=tmp_path.as_uri())
+    url = "/api/v1/queries/delays/"
+    assert as_viewer.get(url).json()["health"]["verdict"] == "STALLED"
+    (tmp_path / "commits").mkdir()
+    assert as_viewer.get(url).json()["health"]["verdict"] == "BLIND"
