@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib.auth.views import LoginView, LogoutView
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -120,7 +121,8 @@ def search(request: HttpRequest) -> HttpResponse:
     text = request.GET.get("q", "").strip()
     if text and query_lines(now=timezone.now(), names=(text,), bars=0):
         return redirect("query", name=text)
-    return redirect(f"{reverse('queries')}?q={text}" if text else reverse("queries"))
+    asked = f"?{urlencode({'q': text})}" if text else ""
+    return redirect(reverse("queries") + asked)
 
 
 @require_GET

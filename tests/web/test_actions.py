@@ -1,0 +1,150 @@
+"""Start, stop and restart by form: what each will do is said, then done, by those who may."""
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from queries.domain.states import Desired, StopMode
+from queries.models.history import Operation
+from tests.scenarios.stage import Stage
+
+
+@pytest.fixture
+def otto(client: Client, operator: User) -> Client:
+    client.force_login(operator)
+    return client
+
+
+def text(answer: Any) -> str:
+    return str(answer.content.decode())
+
+
+def test_a_click_on_start_wants_the_query_running_and_goes_back(otto: Client, stage: Stage) -> None:
+    stage.query("delays")
+    answer = otto.post("/queries/delays/start/", {"next": "/queries/?group=stopped"}, follow=True)
+    assert answer.redirect_chain == [("/queries/?group=stopped", 302)]
+    assert "delays will start." in text(answer)
+    assert stage.row("delays").desired == Desired.RUNNING
+    assert Operation.objects.get().actor == "otto"
+
+
+def test_a_form_never_leads_to_another_site(otto: Client, stage: Stage) -> None:
+    stage.query("delays")
+    for elsewhere in ("https://evil.example/", "//evil.example/", "javascript:alert(1)"):
+        answer = otto.post("/queries/delays/start/", {"next": elsewhere})
+        assert answer["Location"] == "/queries/delays/"
+
+
+def test_a_script_gets_the_answer_in_place(otto: Client, stage: Stage) -> None:
+    stage.query("delays")
+    answer = otto.post("/queries/delays/start/", headers={"accept": "application/json"})
+    assert answer.json() == {"tone": "ok", "text": "delays will start."}
+
+
+def test_the_confirmation_of_a_stop_names_the_neighbours_it_leaves_alone(
+    otto: Client, stage: Stage
+) -> None:
+    stage.application("airport")
+    stage.query("delays", "airport")
+    stage.query("arrivals", "airport")
+    stage.up("delays", "airport")
+    stage.start("arrivals")
+    html = text(otto.get("/queries/delays/stop/"))
+    assert "arrivals goes on untouched" in html
+    assert "After the batch in flight" in html
+    assert "the next start replays it" in html
+    assert stage.row("delays").desired == Desired.RUNNING  # looking asks for nothing
+
+
+def test_the_confirmation_of_a_stop_says_when_the_driver_ends_too(
+    otto: Client, stage: Stage
+) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    assert "its driver ends as well" in text(otto.get("/queries/delays/stop/"))
+
+
+@pytest.mark.parametrize(
+    ("sent", "mode"),
+    [
+        ({}, StopMode.GRACEFUL),
+        ({"mode": "graceful"}, StopMode.GRACEFUL),
+        ({"mode": "now"}, StopMode.NOW),
+    ],
+)
+def test_a_stop_treats_the_batch_in_flight_as_asked(
+    otto: Client, stage: Stage, sent: dict[str, str], mode: StopMode
+) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    otto.post("/queries/delays/stop/", sent)
+    row = stage.row("delays")
+    assert (row.desired, row.stop_mode) == (Desired.STOPPED, mode)
+
+
+def test_the_confirmation_of_a_restart_says_which_revision_comes_back(
+    otto: Client, stage: Stage
+) -> None:
+    query = stage.query("delays")
+    stage.up("delays")
+    html = text(otto.get("/queries/delays/restart/"))
+    assert "It comes back on revision 1, the one it runs now." in html
+    newest = query.revisions.get()
+    query.revisions.create(
+        number=2, kind="sql", spec=newest.spec, author="ada", created_at=stage.now
+    )
+    html = text(otto.get("/queries/delays/restart/"))
+    assert "It comes back on revision 2; it runs revision 1 now." in html
+
+
+@pytest.mark.parametrize("verb", ["start", "stop", "restart"])
+def test_a_viewer_may_neither_look_at_nor_send_the_form(
+    client: Client, viewer: User, stage: Stage, verb: str
+) -> None:
+    stage.query("delays")
+    client.force_login(viewer)
+    assert client.get(f"/queries/delays/{verb}/").status_code == 403
+    assert client.post(f"/queries/delays/{verb}/").status_code == 403
+    assert not Operation.objects.exists()
+
+
+def test_a_form_without_its_token_does_nothing(operator: User, stage: Stage) -> None:
+    stage.query("delays")
+    careful = Client(enforce_csrf_checks=True)
+    careful.force_login(operator)
+    assert careful.post("/queries/delays/start/").status_code == 403
+    assert stage.row("delays").desired == Desired.STOPPED
+
+
+def test_a_query_that_is_not_there_is_a_page_that_says_so(otto: Client, stage: Stage) -> None:
+    answer = otto.get("/queries/nowhere/stop/")
+    assert answer.status_code == 404
+    assert "There is no query named nowhere." in text(answer)
+
+
+def test_a_bulk_act_shows_first_what_it_would_change(otto: Client, stage: Stage) -> None:
+    for name in ("delays", "hours"):
+        stage.query(name)
+    stage.up("delays")
+    html = text(otto.get("/bulk/queries/?verb=start&name=delays&name=hours"))
+    assert "Start 1 query?" in html
+    assert "Is wanted running already (running)." in html
+    assert "Starts on revision 1." in html
+    assert html.count('type="hidden" name="name"') == 1
+    assert stage.row("hours").desired == Desired.STOPPED
+
+
+def test_a_bulk_act_says_how_each_went(otto: Client, stage: Stage) -> None:
+    for name in ("delays", "hours"):
+        stage.query(name)
+    html = text(otto.post("/bulk/queries/", {"verb": "start", "name": ["delays", "hours"]}))
+    assert "delays will start." in html
+    assert "hours will start." in html
+    assert stage.row("delays").desired == stage.row("hours").desired == Desired.RUNNING
+
+
+def test_a_bulk_act_on_nothing_asks_for_a_selection(otto: Client, stage: Stage) -> None:
+    answer = otto.get("/bulk/queries/?verb=stop", follow=True)
+    assert "Select at least one query first." in text(answer)

@@ -1,0 +1,206 @@
+"""A query's page: its state with the reason, and the tabs behind it."""
+
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from listeners.models import Gap
+from tests.scenarios.stage import DIVIDE, NO_SUCH_SOURCE, Stage
+from tests.web.batches import batches
+
+TABS = ("", "runs/", "failures/", "definition/", "log/", "activity/")
+
+
+@pytest.fixture
+def vera(client: Client, viewer: User) -> Client:
+    client.force_login(viewer)
+    return client
+
+
+def text(answer: Any) -> str:
+    return str(answer.content.decode())
+
+
+def words(html: str) -> str:
+    """Return what a reader sees: no tags, single blanks."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html))
+
+
+@pytest.mark.parametrize("tab", TABS)
+def test_every_tab_stands_for_a_query_that_has_never_run(
+    vera: Client, stage: Stage, tab: str
+) -> None:
+    stage.query("delays")
+    answer = vera.get(f"/queries/delays/{tab}")
+    assert answer.status_code == 200
+    assert "<h1>delays" in text(answer)
+
+
+@pytest.mark.parametrize("tab", [*TABS, "series/"])
+def test_every_tab_is_shut_to_somebody_without_a_role(
+    client: Client, outsider: User, stage: Stage, tab: str
+) -> None:
+    stage.query("delays")
+    client.force_login(outsider)
+    assert client.get(f"/queries/delays/{tab}").status_code == 403
+
+
+@pytest.mark.parametrize("tab", [*TABS, "series/"])
+def test_a_name_that_is_not_there_is_a_page_that_says_so(
+    vera: Client, stage: Stage, tab: str
+) -> None:
+    answer = vera.get(f"/queries/nowhere/{tab}")
+    assert answer.status_code == 404
+    assert "There is no query named nowhere." in text(answer)
+
+
+def steps(client: Client) -> dict[str, str]:
+    """Return the steps of the operation that the head shows, and where each is."""
+    html = text(client.get("/queries/delays/"))
+    return {
+        label: state
+        for state, label in re.findall(r'<li class="way-(done|now|todo|failed)">([^<]+)<', html)
+    }
+
+
+def test_the_way_of_a_start_is_followed_step_by_step(vera: Client, stage: Stage) -> None:
+    stage.query("delays")
+    stage.now = timezone.now()  # an operation that ended long ago is shown no more
+    stage.start("delays")
+    assert steps(vera)["Requested"] == "done"
+    assert steps(vera)["Running"] == "todo"
+    stage.ready("delays")
+    stage.commit("delays")
+    assert set(steps(vera).values()) == {"done"}
+
+
+def test_the_way_of_an_operation_that_ended_long_ago_is_not_shown(
+    vera: Client, stage: Stage
+) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    assert steps(vera) == {}
+
+
+def test_a_broken_query_says_the_error_and_counts_it_on_its_tab(vera: Client, stage: Stage) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    stage.fail("delays", DIVIDE, batch=3)
+    html = text(vera.get("/queries/delays/failures/"))
+    assert "DIVIDE_BY_ZERO" in html
+    assert re.search(r'Failures<span class="count">1</span>', html)
+
+
+def test_a_failed_query_says_why_in_its_head(vera: Client, stage: Stage) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    stage.fail("delays", NO_SUCH_SOURCE)
+    html = text(vera.get("/queries/delays/"))
+    assert stage.row("delays").phase_detail in words(html).replace("&#x27;", "'")
+    assert "Failed" in words(html)
+
+
+def test_the_definition_masks_secrets_in_text_and_difference(vera: Client, stage: Stage) -> None:
+    query = stage.query(
+        "delays", sink={"format": "kafka", "options": {"kafka.password": "hunter2-is-secret"}}
+    )
+    first = query.revisions.get()
+    changed = {**first.spec, "sql": "SELECT 1 AS one FROM flights"}
+    query.revisions.create(number=2, kind="sql", spec=changed, author="aude", created_at=stage.now)
+    html = text(vera.get("/queries/delays/definition/"))
+    assert "hunter2" not in html
+    assert "diff-removed" in html
+    assert "diff-added" in html
+    assert "SELECT 1 AS one" in words(html).replace("  ", " ")
+
+
+def test_an_author_is_led_back_to_an_earlier_revision(
+    client: Client, author: User, stage: Stage
+) -> None:
+    query = stage.query("delays")
+    spec = query.revisions.get().spec
+    query.revisions.create(number=2, kind="sql", spec=spec, author="aude", created_at=stage.now)
+    client.force_login(author)
+    html = text(client.get("/queries/delays/definition/"))
+    assert 'href="/queries/delays/edit/?from=1"' in html
+    assert client.get("/queries/delays/edit/?from=1").status_code == 200
+
+
+def test_the_series_hold_what_the_charts_draw(vera: Client, stage: Stage) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    stored = batches(stage.run("delays"), 5, until=timezone.now(), duration_ms=1000)
+    found = vera.get("/queries/delays/series/?range=15m").json()
+    assert found["batches"] == [0, 1, 2, 3, 4]
+    assert found["columns"]["batch_duration_ms"] == [1000] * 5
+    assert found["columns"]["phase_addBatch"] == [900] * 5
+    since = stored[2].at.isoformat()
+    later = vera.get("/queries/delays/series/", {"since": since}).json()
+    assert later["batches"][-1] == 4
+    assert len(later["batches"]) < 5
+
+
+def test_nonsense_in_the_address_falls_back_to_the_default(vera: Client, stage: Stage) -> None:
+    stage.query("delays")
+    for address in (
+        "?range=century",
+        "series/?range=x&since=yesterday",
+        "log/?lines=-1",
+        "runs/?after=~~",
+        "activity/?page=0",
+        "definition/?revision=99&against=x",
+    ):
+        assert vera.get(f"/queries/delays/{address}").status_code == 200
+
+
+def test_the_runs_say_why_each_began_and_how_it_ended(vera: Client, stage: Stage) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    stage.fail("delays", DIVIDE, batch=3)
+    html = words(text(vera.get("/queries/delays/runs/")))
+    assert "Start requested" in html
+    assert "by olga" in html
+    assert "Failed" in html
+
+
+def test_the_activity_names_who_asked_and_what_followed(vera: Client, stage: Stage) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    html = words(text(vera.get("/queries/delays/activity/")))
+    assert "olga" in html
+    assert "supervision" in html
+    assert "First commit" in html
+
+
+def test_the_commands_for_a_terminal_name_this_query(vera: Client, stage: Stage) -> None:
+    stage.query("delays")
+    html = text(vera.get("/queries/delays/"))
+    assert "http://testserver/api/v1/queries/delays/start/" in html
+    assert "$HEADGATE_TOKEN" in html
+
+
+def test_losses_are_counted_on_the_page(vera: Client, stage: Stage) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    run = stage.run("delays")
+    Gap.objects.create(
+        kind="batch",
+        driver=run.driver_id,
+        query=run.query_id,
+        run=run.pk,
+        spark_run_id=run.spark_run_id or "",
+        first=3,
+        last=9,
+        missing=7,
+        repaired=5,
+        noticed_at=timezone.now(),
+    )
+    for stored in batches(run, 5, until=timezone.now(), first=3):
+        stored.repaired = True
+        stored.save()
+    html = words(text(vera.get("/queries/delays/")))
+    assert "7 batches went missing, 5 repaired." in html
