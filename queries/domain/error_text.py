@@ -103,6 +103,15 @@ def first_sentence(text: str, *, limit: int = 160) -> str:
     return sentence if len(sentence) <= limit else sentence[: limit - 1] + "…"
 
 
+def innermost_line(text: str) -> str:
+    """Return the line that names the innermost error: a traceback's last one, else the first."""
+    raised = exceptions(text) if "Traceback" in text else []
+    if raised:
+        kind, detail = raised[-1]
+        return f"{short_type(kind)}: {first_sentence(detail)}"
+    return (text.strip().splitlines() or [""])[0]
+
+
 def top_frame(message: str) -> str:
     """Return the innermost frame of the user's own code or SQL, or "" where none is shown.
 

@@ -1,25 +1,17 @@
-"""Say of a failure what kind it is, what it means and what to do; and which ones are the same.
+"""Say of a failure what kind it is, what it means and what to do.
 
 Restarts hang on this: RETRY goes on for ever, POISON stops at the third time, FATAL waits
 for a person. What is not known is retried, for a wrong RETRY costs time and a wrong FATAL
 costs a night.
 """
 
-import hashlib
 import re
 from dataclasses import dataclass
 
 from queries.domain import error_text
-from queries.domain.error_text import top_frame
-from queries.domain.failure_rules import (
-    CONDITION_RULES,
-    GENERAL,
-    MESSAGE_RULES,
-    TYPE_RULES,
-    Advice,
-    Category,
-    Rule,
-)
+from queries.domain.failure_categories import GENERAL, Advice, Category
+from queries.domain.failure_rules import CONDITION_RULES, MESSAGE_RULES, TYPE_RULES, Rule
+from queries.domain.fingerprints import fingerprint, fingerprint_exit
 from queries.domain.states import Policy
 
 __all__ = [
@@ -29,8 +21,6 @@ __all__ = [
     "classify_exit",
     "fingerprint",
     "fingerprint_exit",
-    "normalised",
-    "top_frame",
 ]
 
 
@@ -137,59 +127,8 @@ def classify_exit(*, python: str, jvm: str, oom: bool, log_tail: str = "") -> Cl
     return _classified(Advice(Category.PROCESS, meaning, way_out), title=f"Driver died: {ended}")
 
 
-def fingerprint(*, error_class: str, type_name: str, root_cause: str, message: str) -> str:
-    """Return a 32-digit name that failures with one cause share, whatever their numbers.
-
-    It is made of the condition, the type and the top frame of one's own; where no frame of
-    one's own is shown, of the root cause with ids, paths, times, hex and numbers taken out.
-    """
-    message = error_text.without_plan(message)
-    frame = top_frame(message) or top_frame(root_cause)
-    place = frame or normalised(_innermost_text(root_cause or message))
-    name = error_text.condition(error_class, root_cause, message)
-    return _digest(name, error_text.short_type(type_name), place)
-
-
-def fingerprint_exit(*, python: str, jvm: str, oom: bool) -> str:
-    """Return the name that deaths of drivers with the same ending share."""
-    return _digest("DRIVER_EXIT", "oom" if oom else f"{python}/{jvm}", "")
-
-
-_VARYING = (
-    (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE), "<id>"),
-    (re.compile(r"\b[a-z][a-z0-9+.-]*:/+[^\s'\",;)\]}]+", re.IGNORECASE), "<path>"),
-    (re.compile(r"(?<![\w<>])(?:~|\.{1,2})?/[^\s'\",;)\]}]+"), "<path>"),
-    (re.compile(r"\b\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?"), "<n>"),
-    (re.compile(r"\b0x[0-9a-f]+\b", re.IGNORECASE), "<hex>"),
-    (
-        re.compile(r"(?<=@)[0-9a-f]+\b|\b(?=\w*\d)(?=\w*[a-f])[0-9a-f]{8,}\b", re.IGNORECASE),
-        "<hex>",
-    ),
-    (re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?"), "<n>"),
-)
-
-
-def normalised(text: str) -> str:
-    """Return the text without what differs from one time to the next, at most 300 characters."""
-    for pattern, name in _VARYING:
-        text = pattern.sub(name, text)
-    return re.sub(r"<n>([,.: ]+<n>)+", "<n>", " ".join(text.split()))[:300].strip()
-
-
-def _digest(*parts: str) -> str:
-    return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
-
-
-def _innermost_text(text: str) -> str:
-    raised = error_text.exceptions(text) if "Traceback" in text else []
-    if raised:
-        kind, detail = raised[-1]
-        return f"{error_text.short_type(kind)}: {error_text.first_sentence(detail)}"
-    return (text.strip().splitlines() or [""])[0]
-
-
 def _title(name: str, type_name: str, text: str) -> str:
-    sentence = error_text.first_sentence(_innermost_text(text))
+    sentence = error_text.first_sentence(error_text.innermost_line(text))
     kind = error_text.short_type(type_name)
     if _USER_CODE.fullmatch(name):  # "KeyError: 'price'" says more than that a function failed
         if "Traceback" in text:

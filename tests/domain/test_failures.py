@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.failure_rules import GENERAL, Category
-from queries.domain.failures import classify, classify_exit, top_frame
+from queries.domain.error_text import top_frame
+from queries.domain.failure_categories import GENERAL, Category
+from queries.domain.failures import classify, classify_exit
 from queries.domain.states import Policy
 
 RETRY, POISON, FATAL = Policy.RETRY, Policy.POISON, Policy.FATAL

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.failures import fingerprint, fingerprint_exit, normalised, top_frame
+from queries.domain.error_text import top_frame
+from queries.domain.fingerprints import fingerprint, fingerprint_exit, normalised
 from tests.domain.test_failures import DIVIDE_BY_ZERO, proxy
 
 

@@ -1,0 +1,162 @@
+"""The kinds of failures: the policy each has for restarts, and what is said of it in general."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from queries.domain.states import Policy
+
+
+class Category(StrEnum):
+    """What kind of thing went wrong; each has one policy for restarts."""
+
+    CONNECTION = "connection"
+    STORAGE = "storage"
+    CAPACITY = "capacity"
+    MEMORY = "memory"
+    PROCESS = "process"
+    LOCK = "lock held"
+    FENCED = "fenced"
+    ENDED = "ended unasked"
+    UNKNOWN = "unknown"
+    DATA = "data"
+    USER_CODE = "user code"
+    CORRUPTION = "corruption"
+    CONFIGURATION = "configuration"
+    PLAN = "query plan"
+    SOURCE_LOST = "source data lost"
+    INCOMPATIBLE = "checkpoint incompatible"
+    DAMAGED = "checkpoint damaged"
+    OWNERSHIP = "checkpoint ownership"
+
+    @property
+    def policy(self) -> Policy:
+        """Return what failures of this kind mean for restarts."""
+        return _POLICIES.get(self, Policy.RETRY)
+
+
+_POLICIES = {
+    Category.DATA: Policy.POISON,
+    Category.USER_CODE: Policy.POISON,
+    Category.CORRUPTION: Policy.POISON,
+    Category.CONFIGURATION: Policy.FATAL,
+    Category.PLAN: Policy.FATAL,
+    Category.SOURCE_LOST: Policy.FATAL,
+    Category.INCOMPATIBLE: Policy.FATAL,
+    Category.DAMAGED: Policy.FATAL,
+    Category.OWNERSHIP: Policy.FATAL,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What a failure means and what to do about it."""
+
+    category: Category
+    meaning: str
+    way_out: str
+
+
+#: What is said where no rule knows better, a category each.
+GENERAL: dict[Category, Advice] = {
+    category: Advice(category, meaning, way_out)
+    for category, meaning, way_out in (
+        (
+            Category.CONNECTION,
+            "A service the query talks to did not answer, or refused.",
+            "Nothing to do here if the service comes back: the query retries for as long as it "
+            "takes. Otherwise check address, credentials and network of that service.",
+        ),
+        (
+            Category.STORAGE,
+            "Reading or writing a file failed in a way that can pass.",
+            "The query retries. If it goes on, check disk space, permissions and the storage.",
+        ),
+        (
+            Category.CAPACITY,
+            "Cores or memory were not enough at that moment.",
+            "The query retries. Give the application more cores or memory, or move queries "
+            "out of it.",
+        ),
+        (
+            Category.MEMORY,
+            "The driver ran out of memory.",
+            "It is started again. Raise the application's memory, lower what a batch may take "
+            "(maxFilesPerTrigger, maxOffsetsPerTrigger), or add a watermark so that state can go.",
+        ),
+        (
+            Category.PROCESS,
+            "The driver process ended without being asked.",
+            "It is started again from the checkpoint. The end of the driver's log may say more.",
+        ),
+        (
+            Category.LOCK,
+            "Another process on this host holds the checkpoint.",
+            "The query waits and tries again. End the process that holds it if it is not wanted.",
+        ),
+        (
+            Category.FENCED,
+            "A later start of this query has taken the checkpoint over.",
+            "Nothing to do: the later one goes on.",
+        ),
+        (
+            Category.ENDED,
+            "The query ended cleanly though nobody asked it to.",
+            "It is started again. Check that no code of the query calls stop() on it.",
+        ),
+        (
+            Category.UNKNOWN,
+            "This failure is not one that Headgate knows.",
+            "The query retries. Read the root cause and the end of the log.",
+        ),
+        (
+            Category.DATA,
+            "A row in the batch cannot be computed as the query says.",
+            "Change the query so that it copes with such rows (try_divide, try_cast, nullif, a "
+            "filter), then restart it: the same batch is read again.",
+        ),
+        (
+            Category.USER_CODE,
+            "Code of the query's own raised an error.",
+            "Read the traceback, mend the function, then restart the query: the same batch is "
+            "read again.",
+        ),
+        (
+            Category.CORRUPTION,
+            "A file of the checkpoint does not hold what was written.",
+            "If it happens again on the same batch, check the disk, and start from a backup of "
+            "the checkpoint or from a new one.",
+        ),
+        (
+            Category.CONFIGURATION,
+            "Spark refuses this combination of source, sink, trigger and options.",
+            "Change the definition, then start the query.",
+        ),
+        (
+            Category.PLAN,
+            "Spark cannot make a plan of this query: a name, a type or an operation is wrong.",
+            "Change the query's text or code, then start it.",
+        ),
+        (
+            Category.SOURCE_LOST,
+            "Rows that the checkpoint has not read yet are gone from the source.",
+            "They cannot be had back from the source. Decide: start from what is left with the "
+            "source's option failOnDataLoss=false, or start on a new checkpoint.",
+        ),
+        (
+            Category.INCOMPATIBLE,
+            "The query has changed in a way that its checkpoint does not allow.",
+            "Go back to the earlier revision, or start the new one on a new checkpoint.",
+        ),
+        (
+            Category.DAMAGED,
+            "Files that the checkpoint needs are missing or cannot be read.",
+            "Bring them back from a backup, or start the query on a new checkpoint.",
+        ),
+        (
+            Category.OWNERSHIP,
+            "Something else is writing to this checkpoint.",
+            "Find the other process (a notebook, another installation) and end it, then start "
+            "the query. Both may have executed the same batch.",
+        ),
+    )
+}
