@@ -98,6 +98,9 @@ def failure_page(request: HttpRequest, failure_id: int) -> HttpResponseBase:
         "application": failure.driver.application,
         "advice": advice_of(failure),
         "policy": policy_words(failure),
+        "message": mask_text(failure.message),
+        "root_cause": mask_text(failure.root_cause),
+        "log_tail": mask_text(failure.log_tail),
         "causes": causes(mask_text(failure.message)),
         "offsets": _offsets(failure),
         "changes": [
@@ -105,7 +108,7 @@ def failure_page(request: HttpRequest, failure_id: int) -> HttpResponseBase:
             for change in detail.changes
         ],
         "progress": progress_facts(failure.last_progress),
-        "progress_json": json.dumps(failure.last_progress, indent=2),
+        "progress_json": json.dumps(mask(failure.last_progress), indent=2),
         "conf": sorted(mask(failure.conf).items()),
         "occurrences": siblings[:OCCURRENCES_SHOWN],
         "more": max(0, failure.group.count - OCCURRENCES_SHOWN),
