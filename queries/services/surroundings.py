@@ -8,7 +8,7 @@ from django.conf import settings
 from queries.domain.errors import Problem
 from queries.domain.locations import canonical, local_path
 from queries.domain.spec import ApplicationSpec, PythonQuery
-from queries.domain.validation import Root, Surroundings
+from queries.domain.surroundings import Root, Surroundings
 
 
 def look(application: ApplicationSpec) -> Surroundings:

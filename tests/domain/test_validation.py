@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from queries.domain import validation
 from queries.domain.errors import Invalid, Problem
 from queries.domain.spec import ApplicationSpec
-from queries.domain.validation import Root, Surroundings
+from queries.domain.surroundings import Root, Surroundings
 
 FILES: dict[str, Any] = {
     "name": "flights",

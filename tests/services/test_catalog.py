@@ -91,11 +91,13 @@ def test_every_problem_is_found_at_once() -> None:
     with pytest.raises(Invalid) as error:
         create(
             name="Not A Name",
+            checkpoint="somewhere",
             spec=rate(sink={"format": "papyrus"}, conf={"spark.plugins": "x"}, pool="fast"),
             application_spec={"memory": "lots"},
         )
     assert set(problems(error)) == {
         "name",
+        "checkpoint",
         "sink.format",
         "conf.spark.plugins",
         "pool",
@@ -194,6 +196,13 @@ def test_an_archived_query_cannot_be_revised() -> None:
         catalog.revise_query(
             query=query, spec=rate(), expected_revision=None, actor="bo", now=LATER
         )
+
+
+def test_the_name_of_a_deleted_application_stays_its_own() -> None:
+    Application.objects.filter(pk=application().pk).update(archived_at=LATER)
+    with pytest.raises(Invalid) as error:
+        application()
+    assert "application that was deleted" in problems(error)["name"]
 
 
 def test_queries_share_an_application_that_is_named() -> None:

@@ -1,0 +1,23 @@
+"""What the rules may not look up by themselves: the host's folders, connectors and settings."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A code root as it lies on disk."""
+
+    path: str
+    exists: bool
+    allowed: bool  # lies under a root that the settings allow
+    modules: frozenset[str]  # names of the modules and packages directly in it
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What validation may not look up by itself."""
+
+    code_roots: tuple[str, ...] = ()  # allowed ones, for the way out
+    roots: tuple[Root, ...] = ()  # the definition's python_path
+    connectors: frozenset[str] = frozenset()  # installed
+    secret_env: tuple[str, ...] = ()  # names that "env:NAME" may resolve
