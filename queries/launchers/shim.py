@@ -8,6 +8,7 @@ shim itself be killed, the driver streams on: nothing of the driver's hangs on i
 
 import contextlib
 import ctypes
+import importlib
 import json
 import os
 import select
@@ -94,6 +95,7 @@ class Shim:
         wake = self._catch_sigterm()
         told = self._start()
         self._write_ident()
+        _prepare_notice(self.spec)
         self._wait(told, wake)
         self._end_jvm()
         self._end_descendants()
@@ -332,6 +334,12 @@ def _cgroup_oom_kills() -> int:
         return 0
     counts = dict(line.split() for line in events.splitlines())
     return int(counts.get("oom_kill", 0))
+
+
+def _prepare_notice(spec: DriverSpec) -> None:
+    """Import the client now, while nobody waits: an exit is to be known within a second."""
+    if spec.redis_url:
+        importlib.import_module("redis")
 
 
 def _notify(spec: DriverSpec, report: ExitReport) -> None:

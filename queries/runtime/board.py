@@ -40,7 +40,7 @@ class Board:
 
     def __init__(self, directory: Path, epoch: int, wake: Callable[[], None]) -> None:
         self._path = directory / STATUS
-        self._wake = wake
+        self.call = wake
         self._lock = threading.Lock()
         self._status = Status(epoch=epoch, applied_generation=0, at=now())
         self._runs: dict[int, RunStatus] = {}
@@ -81,7 +81,7 @@ class Board:
         if after.state is not before.state:
             self.write()  # files are the truth: on disk before anybody is told
             self._tell(after)
-        self._wake()
+        self.call()
 
     def read(self, run: int) -> RunStatus | None:
         """Return a run's line."""

@@ -47,6 +47,7 @@ SESSION_FAILED = 70
 JVM_DIED = 71
 FENCED = 72  # current.json names a later epoch
 SECOND = 73  # another process is this driver
+SPARK_STOPPED = 74  # by users' code, or by a signal to the JVM
 
 
 def main(arguments: list[str]) -> int:
@@ -58,6 +59,8 @@ def main(arguments: list[str]) -> int:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a dead JVM floods it
+    for handler in logging.getLogger().handlers:  # and py4j uses the root logger, too
+        handler.addFilter(lambda record: "/py4j/" not in record.pathname)
     spec = DriverSpec.loads((directory / SPEC).read_text())
     lock = take_lock(directory / DRIVER_LOCK)
     if lock is None:
@@ -77,6 +80,7 @@ class Driver:
         self.lock = lock
         self.wake = Wake()
         self.jvm_gone = threading.Event()
+        self.spark_stopped = threading.Event()
         self.board = Board(directory, spec.epoch, self.wake.call)
         self.references = References(env_allowlist=spec.env_allowlist, secrets_dir=spec.secrets_dir)
         self.telemetry = Telemetry(
@@ -137,6 +141,7 @@ class Driver:
             telemetry=self.telemetry,
             references=self.references,
             jvm_gone=self.jvm_gone,
+            spark_stopped=self.spark_stopped,
         )
 
         def begin(entry: AssignmentEntry) -> Run:
@@ -162,6 +167,9 @@ class Driver:
         if self._is_fenced():
             logger.error("a later epoch has taken over; leaving")
             return FENCED
+        if self.spark_stopped.is_set():
+            logger.error("Spark was stopped under its queries; leaving")
+            return SPARK_STOPPED
         assignments.apply()
         for run in assignments.runs.values():
             run.check_start()

@@ -50,6 +50,8 @@ def launch_jvm(spec: DriverSpec, directory: Path, lock: int) -> Any:
     (directory / _LOG_CONFIG).write_text(_log_config(directory / SPARK_LOG))
     if spec.master.startswith("local"):
         os.environ["SPARK_LOCAL_IP"] = _LOOPBACK
+    # Not spark.local.dir, of which Spark warns at every start.
+    os.environ["SPARK_LOCAL_DIRS"] = str(directory / TMP)
     conf = SparkConf(loadDefaults=False)
     conf.set("spark.master", spec.master)
     conf.set("spark.submit.deployMode", "client")
@@ -120,7 +122,6 @@ def _reserved(spec: DriverSpec, directory: Path, references: References) -> dict
         "spark.app.name": spec.application,
         "spark.master": spec.master,
         "spark.scheduler.mode": spec.scheduler_mode,
-        "spark.local.dir": tmp,
         "spark.sql.warehouse.dir": spec.conf.get("spark.sql.warehouse.dir", f"{tmp}/warehouse"),
         "spark.ui.enabled": "true",
         "spark.ui.port": "0",

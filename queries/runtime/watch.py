@@ -46,6 +46,7 @@ class Surroundings:
     telemetry: Telemetry
     references: References
     jvm_gone: threading.Event
+    spark_stopped: threading.Event  # somebody stopped Spark under its queries: leave
 
 
 class _JvmGone(Exception):
@@ -252,6 +253,7 @@ class Run:
         found = jquery.exception()
         failure = None
         if found.isDefined():
+            self._blame_no_query_for_a_stopped_spark()
             failure = self._failure(found.get(), run_id)
         changes = life.at_failure() if failure is not None else {}
         around.locks.release(held)
@@ -272,6 +274,17 @@ class Run:
                 unknown_batch=changes.get("failed_batch") is None,
             )
             self._finish(RunState.FAILED, error=error, **changes)
+
+    def _blame_no_query_for_a_stopped_spark(self) -> None:
+        """Raise where Spark itself was stopped (a SIGTERM to the JVM, users' `spark.stop()`).
+
+        Its queries then fail with whatever they meet; it is the driver that has ended.
+        """
+        around = self._around
+        if around.spark.sparkContext._jsc.sc().isStopped():
+            around.spark_stopped.set()
+            around.board.call()
+            raise _JvmGone
 
     def _failure(self, throwable: Any, run_id: str) -> RunError:
         error = from_java(throwable, self._around.references.mask)

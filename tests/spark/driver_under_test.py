@@ -122,8 +122,8 @@ class DriverUnderTest:
         self.generation += 1
         self.launcher.assign(self.application, replace(self._assignment(), end=end))
 
-    def sight(self) -> Sighting:
-        return self.launcher.sight(self.application, self.epoch)
+    def sight(self, locations: tuple[str, ...] = ()) -> Sighting:
+        return self.launcher.sight(self.application, self.epoch, locations=locations)
 
     def run(self, run: int) -> RunStatus | None:
         status = self.sight().status
