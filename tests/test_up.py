@@ -1,0 +1,183 @@
+"""The whole system on one machine: started, hurt, started again, stopped. All for real."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from queries.launchers import processes
+from tests import pieces
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+LIMIT_S = 150
+PROGRAMS = {"valkey", "ingester", "worker", "beat", "web"}
+
+pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.timeout(600)]
+
+
+class System:
+    """One `manage.py up` with a data folder, a port and a Redis of its own; no demo."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.port = pieces.free_port()
+        hidden = ("REDIS_URL", "DATABASE_URL", "SECRET_KEY")
+        self.environment = {k: v for k, v in os.environ.items() if k not in hidden} | {
+            "HEADGATE_HOME": str(home),
+            "HEADGATE_PORT": str(self.port),
+            "HEADGATE_DEMO": "0",
+            "HEADGATE_DISK_WARNING_MB": "0",
+            "PYTHONUNBUFFERED": "1",
+        }
+        self.output = home.parent / "up.out"
+        self.up: subprocess.Popen[bytes] | None = None
+
+    def manage(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of manage.py to its end."""
+        return subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            cwd=REPOSITORY,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+
+    def start(self) -> str:
+        """Start `up` and return what it said until its address stood there."""
+        with self.output.open("wb") as output:
+            self.up = subprocess.Popen(
+                [sys.executable, "manage.py", "up"],
+                cwd=REPOSITORY,
+                env=self.environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.until(lambda: "Headgate is at" in self.said() or self.up_has_ended())
+        assert "Headgate is at" in self.said(), self.said()
+        return self.said()
+
+    def said(self) -> str:
+        """Return everything that `up` has said."""
+        return self.output.read_text()
+
+    def up_has_ended(self) -> bool:
+        """Tell whether `up` is gone."""
+        return self.up is None or self.up.poll() is not None
+
+    def identities(self) -> dict[str, tuple[int, int]]:
+        """Return (pid, start time) of each program that was started last."""
+        found = {}
+        for file in (self.home / "run").glob("*.process"):
+            raw = json.loads(file.read_text())
+            found[file.stem] = (raw["pid"], raw["start_time"])
+        return found
+
+    def living(self) -> set[str]:
+        """Return the names of the programs that live."""
+        return {name for name, who in self.identities().items() if processes.is_alive(*who)}
+
+    def ready(self) -> bool:
+        """Ask /readyz."""
+        try:
+            address = f"http://127.0.0.1:{self.port}/readyz"
+            with urllib.request.urlopen(address, timeout=10) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def until(self, true: Callable[[], bool]) -> None:
+        """Wait for an event with a generous limit."""
+        deadline = time.monotonic() + LIMIT_S
+        while not true():
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.05)
+
+    def end(self) -> None:
+        """End whatever is left, whatever happened."""
+        if self.up is not None and self.up.poll() is None:
+            self.up.terminate()
+            try:
+                self.up.wait(LIMIT_S)
+            except subprocess.TimeoutExpired:
+                self.up.kill()
+                self.up.wait()
+        for who in self.identities().values():
+            processes.kill_and_wait(*who, 10)
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Iterator[System]:
+    """Return a system that nobody has started yet."""
+    system = System(tmp_path / "home")
+    yield system
+    system.end()
+
+
+def test_it_starts_says_what_it_uses_heals_and_stops_whole(system: System) -> None:
+    said = system.start()
+    for word in ("Java      ", "Redis     ", "Database  SQLite", f"Data      {system.home}"):
+        assert word in said
+    assert "login admin / " in said
+    assert said.index("login admin") < said.index("shown once")
+    assert system.ready()
+
+    # Another run on the same folder, and one on the same port, say what is in the way.
+    second = system.manage("up")
+    assert (second.returncode, "already running" in second.stderr) == (1, True)
+    system.environment["HEADGATE_HOME"] = str(system.home.parent / "other")
+    third = system.manage("up")
+    assert (third.returncode, f"Port {system.port} is in use" in third.stderr) == (1, True)
+    system.environment["HEADGATE_HOME"] = str(system.home)
+
+    # A killed worker comes back by itself.
+    before = system.identities()["worker"]
+    os.kill(before[0], signal.SIGKILL)
+    system.until(lambda: system.identities()["worker"] != before)
+    system.until(system.ready)
+
+    assert system.up is not None
+    system.up.send_signal(signal.SIGINT)
+    assert system.up.wait(LIMIT_S) == 0
+    assert "Stopped. No driver is streaming." in system.said()
+    assert system.living() == set()
+
+
+def test_after_a_killed_supervisor_nothing_is_left_and_the_next_run_works(system: System) -> None:
+    system.start()
+    assert system.living() == PROGRAMS | {"supervisord"}
+    os.kill(system.identities()["supervisord"][0], signal.SIGKILL)
+    system.until(system.up_has_ended)
+    assert "supervisor of the programs has ended (SIGKILL)" in system.said()
+    assert system.living() == set()
+    said = system.start()
+    assert "login admin" not in said
+    assert system.ready()
+
+
+def test_after_a_killed_up_its_programs_end_and_stop_finds_nothing(system: System) -> None:
+    system.start()
+    assert system.up is not None
+    system.up.kill()
+    system.up.wait()
+    system.until(lambda: not system.living())
+    stopped = system.manage("stop")
+    assert (stopped.returncode, stopped.stdout) == (0, "Nothing is running.\n")
+
+
+def test_stop_ends_a_running_system_from_elsewhere(system: System) -> None:
+    system.start()
+    stopped = system.manage("stop")
+    assert stopped.returncode == 0, stopped.stderr
+    assert stopped.stdout.startswith("Stopped.")
+    system.until(system.up_has_ended)
+    assert system.living() == set()

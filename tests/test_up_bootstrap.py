@@ -1,0 +1,92 @@
+"""The first step of every target: .venv from the locked packages, or a clear word."""
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SCRIPT = REPOSITORY / "bootstrap" / "run.py"
+
+
+def _clone(tmp_path: Path, requirements: str = "") -> Path:
+    """Return a folder that holds the script and a list of packages, as a checkout does."""
+    script = tmp_path / "bootstrap" / "run.py"
+    script.parent.mkdir()
+    script.write_bytes(SCRIPT.read_bytes())
+    (tmp_path / "requirements.txt").write_text(requirements)
+    return script
+
+
+def _run(*command: str | Path, limit_s: int = 120) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(part) for part in command],
+        capture_output=True,
+        text=True,
+        timeout=limit_s,
+        check=False,
+    )
+
+
+def test_a_python_without_venv_is_told_with_the_command_that_mends_it(tmp_path: Path) -> None:
+    script = _clone(tmp_path)
+    python = tmp_path / "python"
+    # Debian's own Python without python3-venv: the module ensurepip is not there.
+    python.write_text(
+        f'#!/bin/sh\n[ "$2" = "import ensurepip, venv" ] && exit 1\nexec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o755)
+    hide = f"import sys; sys.executable = {str(python)!r}; sys.argv = ['run.py', '-V']"
+    start = f"import runpy; runpy.run_path({str(script)!r}, run_name='__main__')"
+    result = _run(sys.executable, "-c", f"{hide}; {start}")
+    assert result.returncode == 1
+    assert "venv module is missing" in result.stderr
+    assert "sudo apt-get install python3." in result.stderr
+
+
+def test_a_python_that_is_too_old_is_told_what_to_install(tmp_path: Path) -> None:
+    script = _clone(tmp_path)
+    hide = (
+        "import shutil, sys; shutil.which = lambda name: None; "
+        "sys.version_info = (3, 9, 2); sys.argv = ['run.py', '-V']"
+    )
+    start = f"import runpy; runpy.run_path({str(script)!r}, run_name='__main__')"
+    result = _run(sys.executable, "-c", f"{hide}; {start}")
+    assert result.returncode == 1
+    assert "needs Python 3.11 or newer" in result.stderr
+
+
+def test_a_second_call_installs_nothing_and_needs_no_network(tmp_path: Path) -> None:
+    script = _clone(tmp_path, requirements="# nothing\n")
+    first = _run(sys.executable, script, "-c", "print('ran')")
+    assert first.stdout.splitlines()[-1] == "ran"
+    assert "Creating .venv" in first.stdout
+    stamp = tmp_path / ".venv" / ".requirements.txt.installed"
+    assert stamp.read_text().strip() == hashlib.sha256(b"# nothing\n").hexdigest()
+    second = _run(sys.executable, script, "-c", "print('ran')")
+    assert second.stdout == "ran\n"
+
+
+def test_an_install_that_fails_says_so_and_leaves_no_stamp(tmp_path: Path) -> None:
+    script = _clone(tmp_path, requirements="/no/such/package.whl\n")
+    result = _run(sys.executable, script, "-c", "print('ran')")
+    assert result.returncode == 1
+    assert "pip could not install requirements.txt" in result.stderr
+    assert "ran" not in result.stdout
+    assert not (tmp_path / ".venv" / ".requirements.txt.installed").exists()
+
+
+def test_stopping_what_was_never_set_up_says_so(tmp_path: Path) -> None:
+    result = _run(sys.executable, _clone(tmp_path), "--as-it-is", "manage.py", "stop")
+    assert (result.returncode, result.stdout) == (
+        0,
+        "Nothing has been set up here yet: there is no .venv.\n",
+    )
+
+
+@pytest.mark.parametrize("target", ["help", "run", "stop", "test", "lint", "fix", "bench", "lock"])
+def test_make_help_names_every_target(target: str) -> None:
+    result = _run("make", "-C", REPOSITORY, "help")
+    assert f"make {target}" in result.stdout

