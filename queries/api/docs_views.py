@@ -2,8 +2,11 @@
 
 from typing import Any
 
+from django.contrib.auth.views import redirect_to_login
 from django.http import Http404
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerSplitView
+from rest_framework.exceptions import NotAuthenticated
+from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -14,17 +17,19 @@ from queries.api.schema import describe
 class SchemaView(ApiView, SpectacularJSONAPIView):  # type: ignore[misc]
     """The OpenAPI 3.1 document."""
 
-    authentication_classes = ApiView.authentication_classes
-    permission_classes = ApiView.permission_classes
-
 
 class DocsView(ApiView, SpectacularSwaggerSplitView):  # type: ignore[misc]
     """The page that shows the document; its script comes from an address of its own (CSP)."""
 
-    authentication_classes = ApiView.authentication_classes
-    permission_classes = ApiView.permission_classes
-    template_name = "queries/api_docs.html"
+    template_name = "api/docs.html"
     url_name = "api:schema"
+
+    def handle_exception(self, exc: Exception) -> Any:
+        """Send a stranger to the sign-in page: this address is for people."""
+        if isinstance(exc, NotAuthenticated):
+            return redirect_to_login(self.request.get_full_path())
+        self.request.accepted_renderer = JSONRenderer()
+        return super().handle_exception(exc)
 
 
 class NothingHereView(ApiView):
@@ -36,6 +41,3 @@ class NothingHereView(ApiView):
         raise Http404
 
     post = put = patch = delete = get
-
-
-__all__: list[Any] = ["DocsView", "NothingHereView", "SchemaView"]

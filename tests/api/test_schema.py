@@ -1,0 +1,103 @@
+"""The OpenAPI document is valid, complete, and true: the API answers as it says."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.test import Client
+from django.urls import get_resolver
+from rest_framework.test import APIClient
+
+
+def document() -> dict[str, Any]:
+    out = io.StringIO()
+    call_command(
+        "spectacular", "--validate", "--fail-on-warn", "--format", "openapi-json", stdout=out
+    )
+    found: dict[str, Any] = json.loads(out.getvalue())
+    return found
+
+
+def test_the_document_is_valid_openapi_31_without_a_warning() -> None:
+    assert document()["openapi"] == "3.1.0"
+
+
+def test_every_reference_in_the_document_leads_somewhere() -> None:
+    text = document()
+    names = set(text["components"]["schemas"])
+    used = set()
+
+    def walk(value: Any) -> None:
+        if isinstance(value, dict):
+            used.update([value["$ref"].rpartition("/")[2]] if "$ref" in value else [])
+            for held in value.values():
+                walk(held)
+        elif isinstance(value, list):
+            for held in value:
+                walk(held)
+
+    walk(text)
+    assert {"QuerySpec", "ApplicationSpec", "Problem", "SqlQuery"} <= used
+    assert used <= names
+
+
+def test_every_address_is_described() -> None:
+    described = set(document()["paths"])
+    patterns: Any = next(
+        entry for entry in get_resolver().url_patterns if getattr(entry, "app_name", "") == "api"
+    )
+    undescribed = {"docs", "schema", "nothing"}
+    for entry in patterns.url_patterns:
+        if entry.name not in undescribed:
+            path = "/api/v1/" + str(entry.pattern)
+            for kind in ("str", "int", "uuid"):
+                path = path.replace(f"<{kind}:", "{")
+            assert path.replace(">", "}") in described
+
+
+def test_the_document_is_served(as_viewer: APIClient) -> None:
+    answer = as_viewer.get("/api/v1/schema/")
+    assert answer.status_code == 200
+    assert answer.json()["openapi"] == "3.1.0"
+
+
+def test_the_documents_page_has_no_inline_script_or_style(client: Client, viewer: User) -> None:
+    client.force_login(viewer)
+    page = client.get("/api/v1/docs/")
+    text = page.content.decode()
+    assert page.status_code == 200
+    assert "<style" not in text
+    assert "https://" not in text  # nothing from elsewhere
+    assert "unsafe" not in page["Content-Security-Policy"]
+    script = client.get("/api/v1/docs/?script=")
+    assert script["Content-Type"].startswith("application/javascript")
+
+
+def test_a_stranger_to_the_documents_page_signs_in_first(client: Client, db: None) -> None:
+    answer = client.get("/api/v1/docs/")
+    assert answer.status_code == 302
+    assert answer["Location"] == "/login/?next=/api/v1/docs/"
+
+
+@pytest.mark.browser
+def test_the_documents_page_works_under_its_csp(
+    live_server: Any, context: Any, client: Client, viewer: User, tmp_path: Path
+) -> None:
+    client.force_login(viewer)
+    context.add_cookies(
+        [
+            {"name": name, "value": morsel.value, "url": live_server.url}
+            for name, morsel in client.cookies.items()
+        ]
+    )
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("console", lambda line: complaints.append(line.text) if line.type == "error" else None)
+    page.goto(f"{live_server.url}/api/v1/docs/")
+    page.get_by_text("List living queries by name.").first.wait_for(timeout=60_000)
+    page.screenshot(path=tmp_path / "docs.png")
+    assert complaints == []
