@@ -69,8 +69,8 @@ def java_listener(spark: Any, listener: BusListener) -> Any:
     return streaming.PythonStreamingQueryListenerWrapper(listener)
 
 
-def attach_private(spark: Any, java: Any, *, capacity: int) -> bool:
-    """Put the listener on a queue of its own; return whether that queue is really there.
+def attach_private(spark: Any, java: Any, *, capacity: int) -> Any | None:
+    """Put the listener on a queue of its own; return its bus, or None where that cannot be had.
 
     It hears the queries of all sessions. `capacity` holds where the configuration names none.
     """
@@ -83,10 +83,10 @@ def attach_private(spark: Any, java: Any, *, capacity: int) -> bool:
         bus = getattr(jvm, _BUS_CLASS)(jvm.scala.Option.empty())
         bus.addListener(java)
         context.listenerBus().addToQueue(bus, QUEUE)
-        return queue_exists(spark, QUEUE)
+        return bus if queue_exists(spark, QUEUE) else None
     except (Py4JError, TypeError) as error:
         logger.warning("no private listener queue, the fallback takes over: %s", error)
-        return False
+        return None
 
 
 def queue_exists(spark: Any, queue: str) -> bool:
@@ -103,5 +103,9 @@ def attach_to_session(session: Any, java: Any) -> None:
 
 def remove_session_bus(session: Any) -> None:
     """Take a session's bus off the `streams` queue, where it would stay for good otherwise."""
-    bus = session._jsparkSession.streams().listenerBus()
-    session.sparkContext._jsc.sc().listenerBus().removeListener(bus)
+    remove_bus(session, session._jsparkSession.streams().listenerBus())
+
+
+def remove_bus(spark: Any, bus: Any) -> None:
+    """Take a bus off Spark's queues; its queue ends when it was the last one there."""
+    spark.sparkContext._jsc.sc().listenerBus().removeListener(bus)

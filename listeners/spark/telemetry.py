@@ -62,6 +62,7 @@ class Telemetry:
         self._users: dict[str, users.TimedListener] = {}
         self._spark: Any = None
         self._java: Any = None
+        self._bus: Any = None  # ours, on the private queue
         self._pulse: Pulse | None = None
         self._counters: dict[str, drops.BusCounters] = {}
         self.mode = "fallback"  # "private" once the queue of our own is seen to be there
@@ -72,9 +73,10 @@ class Telemetry:
         self._spark = spark
         self._java = listener.java_listener(spark, listener.BusListener(self._take_heard))
         self._counters = {name: drops.BusCounters(spark, name) for name in ("streams", "ours")}
-        if not self._settings.force_fallback and listener.attach_private(
-            spark, self._java, capacity=self._settings.queue_capacity
-        ):
+        if not self._settings.force_fallback:
+            capacity = self._settings.queue_capacity
+            self._bus = listener.attach_private(spark, self._java, capacity=capacity)
+        if self._bus is not None:
             self.mode = "private"
         else:
             listener.attach_to_session(spark, self._java)
@@ -105,6 +107,11 @@ class Telemetry:
     def session_closed(self, session: Any) -> None:
         """Take the session's bus off the `streams` queue."""
         listener.remove_session_bus(session)
+
+    def detach(self) -> None:
+        """Hear no more, where the JVM goes on without this telemetry; private queue only."""
+        if self._bus is not None:
+            listener.remove_bus(self._spark, self._bus)
 
     def close(self, deadline_s: float) -> int:
         """Recall, sort and send what is left, for `deadline_s` at most; return the last number.

@@ -10,7 +10,7 @@ from django.db import OperationalError, connection
 from listeners import ingest, models
 from listeners.ingest import GROUP
 from listeners.wire import FIELD, Kind
-from tests.listeners.conftest import MakeIngester, ValkeyServer
+from tests.conftest_redis import MakeIngester, ValkeyServer
 from tests.listeners.events import STREAM, event, heartbeat, progress, send
 from tests.listeners.rows import START
 

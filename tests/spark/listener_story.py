@@ -18,7 +18,7 @@ from listeners.spark.repair import recent_executed
 from listeners.spark.telemetry import Telemetry
 
 BATCHES = 25
-LIMIT_S = 120.0
+LIMIT_S = 200.0
 SLEEPER = """
 import time
 from pyspark.sql.streaming import StreamingQueryListener
@@ -48,11 +48,12 @@ def main(mode: str, folder: Path, redis_url: str, stream: str) -> None:
     session = spark.newSession()
     telemetry.session_opened(session, ("drowsy:Sleeper",))
     query = (
-        session.readStream.format("rate")
+        session.readStream.format("rate-micro-batch")
+        .option("rowsPerBatch", 10)
         .load()
         .writeStream.format("noop")
         .option("checkpointLocation", f"file://{folder}/checkpoint")
-        .trigger(processingTime="100 milliseconds")
+        .trigger(processingTime="300 milliseconds")
         .start()
     )
     run = {"query": 42, "run": 5, "spark_run_id": query.runId, "jquery": query._jsq}
