@@ -52,6 +52,10 @@ _ANSWER = {"application/problem+json": {"schema": {"$ref": _REF.format(model="Pr
 class ProblemSchema(AutoSchema):  # type: ignore[misc]  # drf-spectacular has no types
     """Describe an address with the problems that it can answer with."""
 
+    def get_summary(self) -> str:
+        """Return the first line of the method's docstring, which lists show."""
+        return str(self.get_description()).partition("\n")[0]
+
     def get_operation(self, *args: Any, **kwargs: Any) -> dict[str, Any] | None:
         """Return the operation with 401, 403 and any other error as a problem."""
         operation: dict[str, Any] | None = super().get_operation(*args, **kwargs)

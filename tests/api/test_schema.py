@@ -10,7 +10,10 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.test import Client
 from django.urls import get_resolver
+from playwright.sync_api import sync_playwright
 from rest_framework.test import APIClient
+
+from tests import pieces
 
 
 def document() -> dict[str, Any]:
@@ -85,19 +88,23 @@ def test_a_stranger_to_the_documents_page_signs_in_first(client: Client, db: Non
 
 @pytest.mark.browser
 def test_the_documents_page_works_under_its_csp(
-    live_server: Any, context: Any, client: Client, viewer: User, tmp_path: Path
+    live_server: Any, client: Client, viewer: User, tmp_path: Path
 ) -> None:
     client.force_login(viewer)
-    context.add_cookies(
-        [
-            {"name": name, "value": morsel.value, "url": live_server.url}
-            for name, morsel in client.cookies.items()
-        ]
-    )
-    page = context.new_page()
+    cookies: Any = [
+        {"name": name, "value": morsel.value, "url": live_server.url}
+        for name, morsel in client.cookies.items()
+    ]
     complaints: list[str] = []
-    page.on("console", lambda line: complaints.append(line.text) if line.type == "error" else None)
-    page.goto(f"{live_server.url}/api/v1/docs/")
-    page.get_by_text("List living queries by name.").first.wait_for(timeout=60_000)
-    page.screenshot(path=tmp_path / "docs.png")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(**pieces.chromium_arguments())
+        context = browser.new_context()
+        context.add_cookies(cookies)
+        page = context.new_page()
+        page.on("console", lambda it: complaints.append(it.text) if it.type == "error" else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(f"{live_server.url}/api/v1/docs/")
+        page.get_by_text("List living queries by name.").first.wait_for(timeout=60_000)
+        page.screenshot(path=tmp_path / "docs.png")
+        browser.close()
     assert complaints == []
