@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from django.conf import settings as django_settings
 from django.contrib.auth.models import Group, User
@@ -32,6 +33,11 @@ _NEEDS: dict[str, Callable[[], str]] = {
     "redis": pieces.missing_redis,
     "spark": pieces.missing_java,
 }
+
+
+# A loaded machine is slow, and that is no finding.
+hypothesis.settings.register_profile("headgate", deadline=None)
+hypothesis.settings.load_profile("headgate")
 
 
 def pytest_configure(config: pytest.Config) -> None:
