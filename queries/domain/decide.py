@@ -152,7 +152,7 @@ def _climb(plan: Plan, work: Work, fault: Fault) -> None:
     """Move a query one rung up its ladder, or off it."""
     policy, classified = plan.obs.policy, fault.classified
     work.failures += 1
-    work.detail = f"{classified.title}. {classified.way_out}".strip()
+    work.detail = f"{classified.title.rstrip('.')}. {classified.way_out}".strip()
     work.refused = bool(fault.error and fault.error.refused)
     if classified.policy is Policy.FATAL:
         work.hold, work.next_attempt_at = Hold.FAILED, None
