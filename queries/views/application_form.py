@@ -87,8 +87,12 @@ class ApplicationSpecForm(forms.Form):
     def changed_policy(self) -> bool:
         """Tell whether a restart setting differs from its default or is at fault."""
         fields = RestartPolicy.model_fields
-        return any(self.errors.get(name) for name in fields if self.is_bound) or any(
-            self[name].value() not in (None, "", getattr(_POLICY, name)) for name in fields
+        if self.is_bound and any(name in self.errors for name in fields):
+            return True
+        default = {name: str(getattr(_POLICY, name)).removesuffix(".0") for name in fields}
+        return any(
+            str(self[name].value()).removesuffix(".0") not in ("", "None", default[name])
+            for name in fields
         )
 
 
@@ -131,8 +135,9 @@ def add_problem(form: forms.Form, field: str | None, problem: Problem, *, about:
     "sources.0.options.path"; the number of a line says nothing and is left out.
     """
     about = "" if about.isdigit() else about
-    value = f"“{problem.value}”" if 0 < len(problem.value) <= 60 else ""
     message = problem.message
+    telling = 0 < len(problem.value) <= 60 and problem.value not in message
+    value = f"“{problem.value}”" if telling else ""
     if message[:1].islower() and message.split(" ", 1)[0] not in _WHOLE:
         subject = " ".join(part for part in (about, value) if part) or "This"
         told = f"{subject} {message}"

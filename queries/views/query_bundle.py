@@ -124,7 +124,11 @@ class Bundle:
             rows[which].append({})
         elif verb == "remove" and which in rows and row.isdigit():
             del rows[which][int(row) : int(row) + 1]
-        return unbound(_raw(self.main), rows["sources"], rows["tables"], _raw(self.own))
+        page = unbound(_raw(self.main), rows["sources"], rows["tables"], _raw(self.own))
+        if verb == "add" and which in rows:  # one goes on typing in the new row
+            formset = page.sources if which == "sources" else page.tables
+            formset.forms[-1].fields["name"].widget.attrs["autofocus"] = True
+        return page
 
 
 def _raw(form: forms.BaseForm) -> dict[str, Any]:

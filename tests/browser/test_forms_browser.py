@@ -1,0 +1,140 @@
+"""The forms in a real browser: nicer with JavaScript, whole without it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect
+from pytest_django.live_server_helper import LiveServer
+
+from queries.models.definitions import Query
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+expect.set_options(timeout=30_000)  # a limit for a busy machine, never a measure
+AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
+
+
+def _sign_in(context: BrowserContext, server: LiveServer, person: User) -> None:
+    client = Client()
+    client.force_login(person)
+    cookie = client.cookies[settings.SESSION_COOKIE_NAME]
+    context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": server.url}])
+    context.route("**/live/**", lambda route: route.abort())  # the streams have tests of their own
+
+
+@pytest.fixture
+def form(page: Page, context: BrowserContext, live_server: LiveServer, author: User) -> Page:
+    _sign_in(context, live_server, author)
+    page.goto(f"{live_server.url}/new/query/")
+    return page
+
+
+@pytest.fixture
+def plain(browser: Browser, live_server: LiveServer, author: User) -> Iterator[Page]:
+    """Return the form in a browser whose JavaScript is off."""
+    context = browser.new_context(java_script_enabled=False)
+    _sign_in(context, live_server, author)
+    page = context.new_page()
+    page.goto(f"{live_server.url}/new/query/")
+    yield page
+    context.close()
+
+
+def _fill(page: Page) -> None:
+    page.get_by_label("Name", exact=True).first.fill("ticks")
+    page.locator("#id_sources-0-name").fill("ticks")
+    page.locator("#id_sources-0-format").fill("rate")
+    page.get_by_label("SQL", exact=True).first.click()
+    page.locator("#id_sql").fill("SELECT value FROM ticks")
+    page.locator("#id_sink_format").fill("noop")
+
+
+def test_a_source_is_added_without_a_reload_and_takes_the_focus(form: Page) -> None:
+    _fill(form)
+    form.evaluate("window.stayed = true")
+    form.get_by_role("button", name="Add a source").click()
+    expect(form.locator("#id_sources-1-name")).to_be_focused()
+    expect(form.locator("#id_sql")).to_have_value("SELECT value FROM ticks")
+    assert form.evaluate("window.stayed")
+    form.get_by_role("button", name="Remove source 2").click()
+    expect(form.locator("#id_sources-1-name")).to_have_count(0)
+    expect(form.locator("#id_sources-0-name")).to_have_value("ticks")
+
+
+def test_only_the_fields_of_the_chosen_kind_are_shown(form: Page) -> None:
+    expect(form.locator("#id_sql")).to_be_visible()
+    expect(form.locator("#id_function")).to_be_hidden()
+    form.get_by_text("Python", exact=True).click()
+    expect(form.locator("#id_sql")).to_be_hidden()
+    expect(form.locator("#id_function")).to_be_visible()
+    form.get_by_text("a shared application", exact=True).click()
+    expect(form.locator("#id_application")).to_be_visible()
+    expect(form.locator("#id_own-memory")).to_be_hidden()
+    form.get_by_label("Trigger", exact=True).select_option("available_now")
+    expect(form.locator("#id_trigger_interval")).to_be_hidden()
+
+
+def test_a_mistake_is_read_out_with_its_field(form: Page) -> None:
+    _fill(form)
+    form.locator("#id_sql").fill("SELECT value FROM elsewhere")
+    form.get_by_role("button", name="Create", exact=True).last.click()
+    expect(form.get_by_role("alert")).to_contain_text("a field needs a look")
+    sql = form.locator("#id_sql")
+    expect(sql).to_have_attribute("aria-invalid", "true")
+    described = sql.get_attribute("aria-describedby") or ""
+    told = " ".join(form.locator(f"#{one}").inner_text() for one in described.split())
+    assert "elsewhere" in told
+
+
+def test_a_query_is_defined_without_javascript(plain: Page) -> None:
+    _fill(plain)
+    plain.get_by_role("button", name="Add a table").click()
+    expect(plain.locator("#id_tables-0-name")).to_be_visible()
+    expect(plain.locator("#id_sql")).to_have_value("SELECT value FROM ticks")
+    plain.get_by_role("button", name="Create", exact=True).last.click()
+    expect(plain.get_by_text("ticks is defined")).to_be_visible()
+    assert Query.objects.get().name == "ticks"
+
+
+def test_the_policy_of_the_page_blocks_nothing_of_ours(
+    page: Page, context: BrowserContext, live_server: LiveServer, author: User
+) -> None:
+    _sign_in(context, live_server, author)
+    said: list[str] = []
+
+    def hear(message: ConsoleMessage) -> None:
+        if "Content Security Policy" in message.text or "Content-Security" in message.text:
+            said.append(message.text)
+
+    page.on("console", hear)
+    page.goto(f"{live_server.url}/new/query/")
+    page.get_by_role("button", name="Add a source").click()
+    expect(page.locator("#id_sources-1-name")).to_be_visible()
+    assert said == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("address", ["/new/query/", "/new/application/", "/settings/tokens/"])
+def test_axe_finds_nothing_serious(
+    page: Page,
+    context: BrowserContext,
+    live_server: LiveServer,
+    author: User,
+    address: str,
+    theme: str,
+) -> None:
+    _sign_in(context, live_server, author)
+    context.add_cookies([{"name": "theme", "value": theme, "url": live_server.url}])
+    page.goto(live_server.url + address)
+    page.evaluate(AXE)
+    found = page.evaluate("axe.run().then((result) => result.violations)")
+    serious = [
+        (one["id"], [node["html"][:120] for node in one["nodes"]][:3])
+        for one in found
+        if one["impact"] in ("serious", "critical")
+    ]
+    assert serious == []
