@@ -28,6 +28,7 @@ from queries.views.offsets import offset_text
 from queries.views.paging import page_of
 from queries.views.shell import next_address
 from queries.views.stack import causes
+from queries.views.takeover import urlpatterns as takeover_urls
 from queries.views.wording import duration_words, rate_words
 
 OCCURRENCES_SHOWN = 25
@@ -98,6 +99,7 @@ def failure_page(request: HttpRequest, failure_id: int) -> HttpResponseBase:
         "application": failure.driver.application,
         "advice": advice_of(failure),
         "policy": policy_words(failure),
+        "foreign": failure.category == Category.OWNERSHIP and not failure.error_class,
         "message": mask_text(failure.message),
         "root_cause": mask_text(failure.root_cause),
         "log_tail": mask_text(failure.log_tail),
@@ -223,4 +225,5 @@ urlpatterns = [
     path("failures/groups/<int:group_id>/", group_page, name="failure-group"),
     path("failures/groups/<int:group_id>/resolve/", resolve, name="failure-resolve"),
     path("failures/groups/<int:group_id>/reopen/", reopen, name="failure-reopen"),
+    *takeover_urls,
 ]

@@ -169,6 +169,25 @@ def test_the_death_of_a_driver_has_a_page_too(client: Client, viewer: User, stag
     assert "SIGKILL" in page.text
 
 
+def test_an_author_takes_over_a_checkpoint_of_another_installation(
+    client: Client, author: User, operator: User, stage: Stage
+) -> None:
+    query = stage.query("delays")
+    stage.start("delays")
+    stage.ready("delays")
+    stage.launcher.refuse(stage.run("delays").pk, "foreign")
+    stage.look()
+    page = _see(client, author, f"/failures/{Failure.objects.get().pk}/")
+    assert "another installation" in page.text
+    assert "/queries/delays/takeover/" in page.html
+    confirm = Page(client, "/queries/delays/takeover/")
+    assert "batches are done twice" in confirm.text
+    confirm.press()
+    assert query.checkpoints.get().takeover_at is not None
+    client.force_login(operator)
+    assert client.post("/queries/delays/takeover/").status_code == 403
+
+
 @pytest.mark.parametrize("address", ["/failures/", "/failures/1/", "/failures/groups/1/"])
 def test_an_outsider_is_refused(client: Client, outsider: User, address: str) -> None:
     client.force_login(outsider)
