@@ -268,6 +268,8 @@ CELERY_BEAT_SCHEDULE_FILENAME = str(HOME.run / "beat")
 
 # --- REST -----------------------------------------------------------------------------
 KNOX_TOKEN_MODEL = "queries.AccessToken"
+#: knox would make a table of its own for the token model that ours replaces.
+MIGRATION_MODULES = {"knox": None}
 REST_KNOX = {
     "TOKEN_TTL": timedelta(days=90),
     "AUTH_HEADER_PREFIX": "Token",

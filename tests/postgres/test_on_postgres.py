@@ -1,0 +1,30 @@
+"""Whatever touches the database holds on a real PostgreSQL too: the same tests, once more."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+#: The folders whose tests write rows.
+FOLDERS = ("services", "listeners", "scenarios", "api", "web")
+
+
+@pytest.mark.postgres
+@pytest.mark.timeout(1200)
+def test_everything_that_writes_rows_works_on_postgresql(postgres_server: str) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+        + ["-m", "not (postgres or spark or browser or faults)"]
+        + [f"tests/{folder}" for folder in FOLDERS],
+        cwd=REPOSITORY,
+        env=os.environ | {"DATABASE_URL": postgres_server, "PYTEST_ADDOPTS": ""},
+        capture_output=True,
+        text=True,
+        timeout=1100,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
+    assert " passed" in result.stdout
