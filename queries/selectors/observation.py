@@ -73,7 +73,7 @@ def read_rows(application_id: int) -> Rows | None:
         return None
     runs = Run.objects.filter(
         query__application=application, outcome=RunOutcome.OPEN
-    ).select_related("revision", "checkpoint")
+    ).select_related("revision", "checkpoint", "driver", "query")
     by_query = {run.query_id: run for run in runs}
     # An archived query that still has a run (it cannot, but rows are cheap) is not forgotten.
     queries = application.queries.select_related("target_revision").order_by("pk")

@@ -28,9 +28,8 @@ def create_application(
     """Create an application with revision 1. Raises `Invalid` with every problem found."""
     with transaction.atomic():
         _one_at_a_time()
-        other = Application.objects.filter(name=name).first()
-        what = "application that was deleted" if other and other.archived_at else "application"
-        problems = validation.name_problems(name, taken=other is not None, what=what)
+        taken = Application.objects.filter(name=name, archived_at=None).exists()
+        problems = validation.name_problems(name, taken=taken, what="application")
         form, found = application_form(spec)
         _refuse(problems + found)
         return add_application(name=name, spec=form, actor=actor, now=now, own=own)
@@ -217,8 +216,9 @@ def _revised_application(application: Application, raw: dict[str, Any]) -> Appli
 
 
 def _free_application_name(name: str) -> str:
-    """Return the query's name, with a number after it where an application has had it."""
-    taken = set(Application.objects.filter(name__startswith=name).values_list("name", flat=True))
+    """Return the query's name, with a number after it where a living application has it."""
+    living = Application.objects.filter(name__startswith=name, archived_at=None)
+    taken = set(living.values_list("name", flat=True))
     number = 2
     free = name
     while free in taken:

@@ -175,7 +175,8 @@ class _Step:
                 self.rows.runs[choice.query] = records.create_run(
                     query, self.driver, checkpoint, choice.open_run, now=self.now
                 )
-            records.update_query(query, choice, now=self.now)
+            about = self.rows.runs.get(choice.query) or run
+            records.update_query(query, about, choice, now=self.now)
         records.close_operations(self.application, self.decision, now=self.now)
 
     def _write_assignment(self) -> None:

@@ -150,13 +150,17 @@ def update_run(run: Run, status: RunStatus | None, choice: QueryDecision, *, now
         changed(f"query:{run.query_id}")
 
 
-def update_query(query: Query, choice: QueryDecision, *, now: datetime) -> None:
-    """Write a query's phase and ladder; a completion wants it stopped from now on."""
+def update_query(query: Query, run: Run | None, choice: QueryDecision, *, now: datetime) -> None:
+    """Write a query's phase and ladder; a completion wants it stopped from now on.
+
+    `run` is the one that the change is about: the open one, else the one that has ended.
+    """
     if choice.completed:
         done = Query.objects.filter(pk=query.pk, generation=query.generation)
         if done.update(desired=Desired.STOPPED):
+            reason = Reason.COMPLETED
             _query_transition(
-                query, "desired", Desired.RUNNING, Desired.STOPPED, Reason.COMPLETED, "", now
+                query, run, "desired", Desired.RUNNING, Desired.STOPPED, reason, "", now
             )
     fields: dict[str, Any] = {
         "failures": choice.failures,
@@ -171,7 +175,7 @@ def update_query(query: Query, choice: QueryDecision, *, now: datetime) -> None:
     if choice.phase != query.phase:
         fields["phase_since"] = now
         _query_transition(
-            query, "phase", query.phase, choice.phase, choice.reason, choice.detail, now
+            query, run, "phase", query.phase, choice.phase, choice.reason, choice.detail, now
         )
     fresh = {name: value for name, value in fields.items() if getattr(query, name) != value}
     if fresh:
@@ -310,12 +314,21 @@ def _driver_transition(
 
 
 def _query_transition(
-    query: Query, subject: str, before: str, after: str, reason: str, detail: str, now: datetime
+    query: Query,
+    run: Run | None,
+    subject: str,
+    before: str,
+    after: str,
+    reason: str,
+    detail: str,
+    now: datetime,
 ) -> None:
     Transition.objects.create(
         at=now,
         application_id=query.application_id,
         query=query,
+        run=run,
+        driver=run.driver if run else None,
         subject=subject,
         before=before,
         after=after,

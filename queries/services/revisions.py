@@ -30,8 +30,9 @@ def add_application_revision(
         author=actor,
         created_at=now,
     )
-    Application.objects.filter(pk=application.pk).update(target_revision=revision)
-    application.target_revision = revision
+    if number == 1:  # later ones are pinned by a start or a restart, never by a relaunch
+        Application.objects.filter(pk=application.pk).update(target_revision=revision)
+        application.target_revision = revision
     before = f"revision {number - 1}" if number > 1 else ""
     record(application, None, before, f"revision {number}", actor, now)
     return revision
