@@ -27,12 +27,14 @@ from queries.domain.states import (
     Phase,
     RunOutcome,
     StopMode,
+    Verdict,
 )
 from queries.models.applications import Application, ApplicationRevision
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
 from queries.models.installation import Installation
+from queries.selectors.lines import query_lines
 
 #: Spark's own units of memory in MB; a bare number is MB in `spark.driver.memory`.
 _UNITS_MB = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
@@ -90,11 +92,12 @@ def read_rows(application_id: int) -> Rows | None:
     )
 
 
-def observation(rows: Rows, sighting: Sighting | None) -> Observation:
+def observation(rows: Rows, sighting: Sighting | None, *, now: datetime) -> Observation:
     """Return what is known of the application; `sighting` is of its open driver, if any."""
     application = rows.application
     spec = ApplicationSpec.model_validate(rows.revision.spec)
     statuses = _statuses(sighting)
+    stalled = _stalled(rows, now) if spec.policy.restart_on_stall else frozenset()
     return Observation(
         application=application.pk,
         name=application.name,
@@ -103,7 +106,7 @@ def observation(rows: Rows, sighting: Sighting | None) -> Observation:
         reached_generation=application.reached_generation,
         policy=spec.policy,
         failure_scope=spec.failure_scope,
-        queries=tuple(_query(rows, query, statuses) for query in rows.queries),
+        queries=tuple(_query(rows, query, statuses, stalled) for query in rows.queries),
         driver=_driver(rows.driver, sighting),
         slots=slots(spec, but=rows.driver),
         limits=Limits(
@@ -155,7 +158,18 @@ def _statuses(sighting: Sighting | None) -> dict[int, RunStatus]:
     return {status.run: status for status in sighting.status.runs}
 
 
-def _query(rows: Rows, query: Query, statuses: dict[int, RunStatus]) -> QuerySeen:
+def _stalled(rows: Rows, now: datetime) -> frozenset[int]:
+    """Return the queries whose health is STALLED."""
+    names = tuple(query.name for query in rows.queries if query.pk in rows.runs)
+    lines = query_lines(now=now, names=names) if names else []
+    return frozenset(
+        line.query.pk for line in lines if line.health and line.health.verdict is Verdict.STALLED
+    )
+
+
+def _query(
+    rows: Rows, query: Query, statuses: dict[int, RunStatus], stalled: frozenset[int]
+) -> QuerySeen:
     run = rows.runs.get(query.pk)
     return QuerySeen(
         id=query.pk,
@@ -173,6 +187,7 @@ def _query(rows: Rows, query: Query, statuses: dict[int, RunStatus]) -> QuerySee
         next_attempt_at=query.next_attempt_at,
         hold=Hold(query.hold),
         run=_run(run, statuses.get(run.pk)) if run else None,
+        stalled=query.pk in stalled,
         recent_failures=_recent(query),
     )
 

@@ -39,7 +39,7 @@ def reconcile(application_id: int, *, launcher: Launcher, now: datetime) -> bool
         if rows is None:
             return False
         sighting = _sight(rows, launcher)
-        decision = decide(observation(rows, sighting), now)
+        decision = decide(observation(rows, sighting, now=now), now)
         if not _Step(rows, sighting, decision, launcher, now).take():
             return False
         if not decision.again:
