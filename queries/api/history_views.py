@@ -1,12 +1,12 @@
 """Runs with their logs, failures and their groups, checkpoints."""
 
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from django.db.models import Q
+from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
-from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -32,20 +32,6 @@ from queries.services import operations
 from queries.services.logs import MOST_LINES, read_log
 
 
-class PlainText(BaseRenderer):
-    """Write a text as it is; errors stay problems."""
-
-    media_type = "text/plain"
-    format = "txt"
-    charset = "utf-8"
-
-    def render(self, data: Any, media_type: Any = None, context: Any = None) -> bytes:
-        """Return the text, or the JSON of a problem."""
-        if isinstance(data, str):
-            return data.encode()
-        return bytes(JSONRenderer().render(data))
-
-
 class RunView(ApiView):
     """One run."""
 
@@ -58,8 +44,6 @@ class RunView(ApiView):
 class RunLogView(ApiView):
     """The log of a run's driver."""
 
-    renderer_classes = (PlainText,)
-
     @describe(
         operation_id="get_run_log",
         parameters=[
@@ -71,11 +55,12 @@ class RunLogView(ApiView):
         ],
         responses={(200, "text/plain"): OpenApiTypes.STR},
     )
-    def get(self, request: Request, run_id: int) -> Response:
+    def get(self, request: Request, run_id: int) -> HttpResponse:
         """Return the end of the driver's log as text, its secrets masked."""
         lines = whole_number(request, "tail", 200, low=1, high=MOST_LINES)
         run = reads.run_with_neighbours(run_id=run_id).run
-        return Response(read_log(run.driver, launcher=launcher(), lines=lines))
+        text = read_log(run.driver, launcher=launcher(), lines=lines)
+        return HttpResponse(text, content_type="text/plain; charset=utf-8")
 
 
 class FailureView(ApiView):
