@@ -23,6 +23,11 @@ _POLICY = RestartPolicy()
 class ApplicationSpecForm(forms.Form):
     """ApplicationSpec as fields; `spec()` gives its JSON form."""
 
+    description = text(
+        "What it is for",
+        hint="A sentence that its page shows.",
+        max_length=2000,
+    )
     master = text(
         "Spark master",
         hint="local[N] runs N tasks at a time on this machine; or spark://host:port.",
@@ -79,7 +84,7 @@ class ApplicationSpecForm(forms.Form):
             for name in RestartPolicy.model_fields
             if (value := data.get(name)) not in (None, "") and value != getattr(_POLICY, name)
         }
-        plain = ("master", "memory", "scheduler_mode", "failure_scope")
+        plain = ("description", "master", "memory", "scheduler_mode", "failure_scope")
         many = ("conf", "env", "python_path", "connectors", "listeners")
         spec = {name: data[name] for name in (*plain, *many) if data.get(name)}
         return {**spec, "policy": policy} if policy else spec

@@ -96,7 +96,7 @@ class Bundle:
         if data["trigger_interval"] and trigger["kind"] in TIMED_TRIGGERS:
             trigger["interval"] = data["trigger_interval"]
         spec: dict[str, Any] = {"trigger": trigger}
-        return spec | {name: data[name] for name in ("pool", "conf") if data[name]}
+        return spec | {name: data[name] for name in ("description", "pool", "conf") if data[name]}
 
     def body(self) -> dict[str, Any]:
         """Return what the API takes: to create this query, or to change it where it is there."""
@@ -185,6 +185,7 @@ def of_body(body: Mapping[str, Any]) -> Bundle:
         "partition_by": sink.get("partition_by", ()),
         "trigger_kind": trigger.get("kind", "processing_time"),
         "trigger_interval": trigger.get("interval", ""),
+        "description": spec.get("description", ""),
         "pool": spec.get("pool", ""),
         "conf": spec.get("conf", {}),
     }

@@ -61,6 +61,11 @@ class QueryForm(forms.Form):
     """What a query has once: name, kind, SQL or function, sink, trigger, where it runs."""
 
     name = text("Name", hint="Lower-case letters, digits and . _ - It cannot be changed later.")
+    description = text(
+        "What it is for",
+        hint="A sentence that its page shows.",
+        max_length=2000,
+    )
     kind = forms.ChoiceField(choices=KINDS, widget=forms.RadioSelect, initial="sql", label="Kind")
     sql = forms.CharField(
         label="SQL",
