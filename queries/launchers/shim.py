@@ -8,8 +8,6 @@ shim itself be killed, the driver streams on: nothing of the driver's hangs on i
 
 import contextlib
 import ctypes
-import importlib
-import json
 import os
 import select
 import shutil
@@ -21,7 +19,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from listeners.wire import FIELD, Event, Kind
 from queries.domain.protocol import (
     CURRENT,
     DRIVER_LOG,
@@ -37,13 +34,12 @@ from queries.domain.protocol import (
     Ident,
 )
 from queries.files import read_file, read_tail, replace_file, take_lock
-from queries.launchers import environment, processes
+from queries.launchers import environment, exits, processes
 
 JVM_OUTLIVES_S = 5  # a JVM may outlive its Python by this long (trap 23)
 PYTHON_OUTLIVES_S = 10  # beyond the driver's own stop_timeout_s, after its JVM's death
 REAP_S = 20  # for SIGKILLed processes to go
 LOG_TAIL_BYTES = 16_384
-NOTIFY_TIMEOUT_S = 2
 UNKNOWN = "UNKNOWN"
 FENCED = "FENCED"  # never started: current.json names another epoch
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
@@ -91,11 +87,11 @@ class Shim:
     def run(self) -> None:
         """Start the driver, wait for both ends, clean up, report."""
         self._become_subreaper()
-        self._oom_kills = _cgroup_oom_kills()
+        self._oom_kills = exits.cgroup_oom_kills()
         wake = self._catch_sigterm()
         told = self._start()
         self._write_ident()
-        _prepare_notice(self.spec)
+        exits.prepare_notice(self.spec)
         self._wait(told, wake)
         self._end_jvm()
         self._end_descendants()
@@ -103,7 +99,7 @@ class Shim:
         shutil.rmtree(self.directory / TMP, ignore_errors=True)
         report = self._report()
         replace_file(self.directory / EXIT, report.dumps())
-        _notify(self.spec, report)
+        exits.notify(self.spec, report)
 
     # --- start ------------------------------------------------------------------------
 
@@ -224,7 +220,7 @@ class Shim:
                 if word == "jvm":
                     self.jvm_pid = int(value)
                 elif word == "jvm-exit":
-                    self.jvm_said = _exit_name(int(value))
+                    self.jvm_said = exits.exit_name(int(value))
 
     def _watch_jvm(self) -> int | None:
         assert self.jvm_pid is not None
@@ -299,7 +295,7 @@ class Shim:
         jvm = self.jvm_said or (self._exit_of(self.jvm_pid) if self.jvm_pid else UNKNOWN)
         tail = read_tail(self.directory / DRIVER_LOG, LOG_TAIL_BYTES)
         out_of_memory = jvm == _JVM_OOM_EXIT and "OutOfMemoryError" in tail
-        killed = "SIGKILL" in (python, jvm) and _cgroup_oom_kills() > self._oom_kills
+        killed = "SIGKILL" in (python, jvm) and exits.cgroup_oom_kills() > self._oom_kills
         last_seq = read_file(self.directory / LAST_SEQ)
         return ExitReport(
             python=python,
@@ -313,58 +309,7 @@ class Shim:
 
     def _exit_of(self, pid: int) -> str:
         status = self.exits.get(pid)
-        return UNKNOWN if status is None else _exit_name(os.waitstatus_to_exitcode(status))
-
-
-def _exit_name(code: int) -> str:
-    if code >= 0:
-        return str(code)
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"SIG{-code}"
-
-
-def _cgroup_oom_kills() -> int:
-    """Return how often the kernel killed in our control group for want of memory."""
-    try:
-        group = Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip()
-        events = (Path("/sys/fs/cgroup") / group.lstrip("/") / "memory.events").read_text()
-    except OSError:
-        return 0
-    counts = dict(line.split() for line in events.splitlines())
-    return int(counts.get("oom_kill", 0))
-
-
-def _prepare_notice(spec: DriverSpec) -> None:
-    """Import the client now, while nobody waits: an exit is to be known within a second."""
-    if spec.redis_url:
-        importlib.import_module("redis")
-
-
-def _notify(spec: DriverSpec, report: ExitReport) -> None:
-    """Post the exit to the event stream; a hint only, so a failure is left to the sweep."""
-    if not spec.redis_url:
-        return
-    import redis
-
-    event = Event(
-        driver=spec.driver,
-        epoch=spec.epoch,
-        seq=0,
-        at=report.at,
-        kind=Kind.DRIVER_EXIT,
-        body=json.loads(report.dumps()),
-    )
-    try:
-        client = redis.Redis.from_url(
-            spec.redis_url,
-            socket_connect_timeout=NOTIFY_TIMEOUT_S,
-            socket_timeout=NOTIFY_TIMEOUT_S,
-        )
-        client.xadd(spec.stream, {FIELD: event.encode()})
-    except redis.RedisError:
-        return
+        return UNKNOWN if status is None else exits.exit_name(os.waitstatus_to_exitcode(status))
 
 
 def _now() -> str:

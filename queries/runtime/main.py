@@ -204,7 +204,7 @@ class Driver:
         if code == JVM_DIED:
             self.jvm_gone.set()
             logger.error("the JVM has died; leaving")
-        elif assignments is not None:
+        elif assignments is not None and code != SPARK_STOPPED:
             for run in assignments.runs.values():
                 run.ask(Want.STOP)
             for run in assignments.runs.values():

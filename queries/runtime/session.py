@@ -180,6 +180,10 @@ def _log_config(path: Path) -> str:
     <Logger name="org.apache.spark.SparkContext" level="INFO" additivity="false">
       <AppenderRef ref="file"/>
     </Logger>
+    <Logger name="org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor"
+            level="WARN" additivity="false">
+      <AppenderRef ref="file"/>
+    </Logger>
     <Logger name="org.apache.spark.sql.execution.streaming" level="INFO" additivity="false">
       <AppenderRef ref="file"/>
       <AppenderRef ref="console" level="WARN"/>

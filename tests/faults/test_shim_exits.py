@@ -3,6 +3,7 @@
 One home and one checkpoint; each test launches the next epoch on it, as supervision would.
 """
 
+import itertools
 import json
 import os
 import signal
@@ -21,6 +22,8 @@ from tests.pieces import redis_server
 from tests.spark.driver_under_test import DriverUnderTest, rate_query, wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults]
+
+EPOCHS = itertools.count(1)  # rising, as an installation draws them
 
 FORKS = """
 import os
@@ -61,16 +64,16 @@ def drivers(home: Path, redis_url: str) -> Iterator[list[DriverUnderTest]]:
 
 
 def _running(
-    drivers: list[DriverUnderTest], home: Path, redis_url: str, *, epoch: int, **entry: object
+    drivers: list[DriverUnderTest], home: Path, redis_url: str, **entry: object
 ) -> DriverUnderTest:
     """Launch an epoch whose run 10 streams from the one checkpoint."""
-    driver = DriverUnderTest(home, epoch=epoch)
+    driver = DriverUnderTest(home, epoch=next(EPOCHS))
     drivers.append(driver)
     driver.launch(redis_url=redis_url, code_roots=(str(home / "root"),))
     driver.ready()
     spec = entry.pop("spec", None) or rate_query()
     assert isinstance(spec, dict)
-    driver.start(10, spec, epoch=1000 + epoch, **entry)
+    driver.start(10, spec, epoch=1000 + driver.epoch, **entry)
     assert driver.wait_run(10, RunState.RUNNING, RunState.REFUSED).state is RunState.RUNNING
     return driver
 
@@ -87,10 +90,10 @@ def _report(driver: DriverUnderTest) -> ExitReport:
     return report
 
 
-def _notices(redis_url: str) -> list[Event]:
+def _notices(redis_url: str, epoch: int) -> list[Event]:
     with redis.Redis.from_url(redis_url, socket_timeout=5) as client:
         entries = [Event.decode(fields[FIELD.encode()]) for _, fields in client.xrange("events")]
-    return [event for event in entries if event.kind is Kind.DRIVER_EXIT]
+    return [event for event in entries if (event.kind, event.epoch) == (Kind.DRIVER_EXIT, epoch)]
 
 
 @pytest.mark.redis
@@ -98,7 +101,7 @@ def test_a_killed_python_takes_its_jvm_and_its_children_with_it(
     drivers: list[DriverUnderTest], home: Path, redis_url: str
 ) -> None:
     forks = {"kind": "python", "function": "users_forks:frame", "sink": {"format": "noop"}}
-    driver = _running(drivers, home, redis_url, epoch=1, spec=forks)
+    driver = _running(drivers, home, redis_url, spec=forks)
     ident = _ident(driver)
     assert ident.jvm_pid is not None
     below = processes.descendants(ident.shim_pid)
@@ -111,15 +114,17 @@ def test_a_killed_python_takes_its_jvm_and_its_children_with_it(
     assert not [pid for pid, started in known if processes.is_alive(pid, started)]
     assert not (driver.directory / "tmp").exists()
     assert driver.launcher.holder(f"file://{home}/checkpoints/q1") is None
-    notice = wait_for(lambda: _notices(redis_url), "the shim's notice")
-    assert [(event.driver, event.epoch, event.seq) for event in notice] == [(1, 1, 0)]
+    notice = wait_for(lambda: _notices(redis_url, driver.epoch), "the shim's notice")
+    assert [(event.driver, event.epoch, event.seq) for event in notice] == [
+        (driver.epoch, driver.epoch, 0)
+    ]
     assert notice[0].body["python"] == "SIGKILL"
 
 
 def test_a_killed_jvm_makes_its_python_leave_with_a_code_of_its_own(
     drivers: list[DriverUnderTest], home: Path, redis_url: str
 ) -> None:
-    driver = _running(drivers, home, redis_url, epoch=2)
+    driver = _running(drivers, home, redis_url)
     jvm = _ident(driver).jvm_pid
     assert jvm is not None
     os.kill(jvm, signal.SIGKILL)
@@ -135,16 +140,13 @@ def test_a_killed_jvm_makes_its_python_leave_with_a_code_of_its_own(
 def test_a_driver_told_to_leave_leaves_with_0_and_a_second_one_was_kept_out(
     drivers: list[DriverUnderTest], home: Path, redis_url: str
 ) -> None:
-    driver = _running(drivers, home, redis_url, epoch=3)
+    driver = _running(drivers, home, redis_url)
     before = _ident(driver)
-    line = driver.run(10)
-    assert line is not None
-    assert line.last_batch is None or line.last_batch > 0  # on from the checkpoint
     # Launched again, by a worker that does not know: nothing happens.
     driver.launch()
     assert _ident(driver) == before
     # Another driver, by hand, on the same checkpoint: refused, and told by whom.
-    other = DriverUnderTest(home, application="by-hand", epoch=4)
+    other = DriverUnderTest(home, application="by-hand", epoch=next(EPOCHS))
     drivers.append(other)
     other.launch().ready()
     other.start(20, rate_query(), checkpoint=f"file://{home}/checkpoints/q1", epoch=5000)
@@ -169,7 +171,7 @@ def test_a_driver_told_to_leave_leaves_with_0_and_a_second_one_was_kept_out(
 def test_an_orphaned_jvm_is_seen_named_and_killed(
     drivers: list[DriverUnderTest], home: Path, redis_url: str
 ) -> None:
-    driver = _running(drivers, home, redis_url, epoch=5)
+    driver = _running(drivers, home, redis_url)
     ident = _ident(driver)
     assert ident.jvm_pid is not None
     location = f"file://{home}/checkpoints/q1"
@@ -191,7 +193,7 @@ def test_an_orphaned_jvm_is_seen_named_and_killed(
 def test_a_jvm_told_to_end_is_the_drivers_end_and_no_failure_of_its_query(
     drivers: list[DriverUnderTest], home: Path, redis_url: str
 ) -> None:
-    driver = _running(drivers, home, redis_url, epoch=7)
+    driver = _running(drivers, home, redis_url)
     jvm = _ident(driver).jvm_pid
     assert jvm is not None
     os.kill(jvm, signal.SIGTERM)
@@ -206,7 +208,7 @@ def test_a_jvm_told_to_end_is_the_drivers_end_and_no_failure_of_its_query(
 def test_a_shim_that_is_told_to_end_lets_its_driver_leave(
     drivers: list[DriverUnderTest], home: Path, redis_url: str
 ) -> None:
-    driver = _running(drivers, home, redis_url, epoch=6)
+    driver = _running(drivers, home, redis_url)
     os.kill(_ident(driver).shim_pid, signal.SIGTERM)
     assert _report(driver).python == "0"
 
@@ -219,7 +221,7 @@ def test_a_session_that_cannot_start_says_why_and_the_driver_leaves(
     java.write_text("#!/bin/sh\nexit 1\n")
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(home / "java"))
-    driver = DriverUnderTest(home, epoch=8)
+    driver = DriverUnderTest(home, epoch=next(EPOCHS))
     drivers.append(driver)
     driver.launch()
     assert _report(driver).python == "70"
@@ -232,10 +234,10 @@ def test_a_session_that_cannot_start_says_why_and_the_driver_leaves(
 def test_a_shim_whose_epoch_is_not_current_starts_nothing(
     drivers: list[DriverUnderTest], home: Path
 ) -> None:
-    driver = DriverUnderTest(home, epoch=9)
+    driver = DriverUnderTest(home, epoch=next(EPOCHS))
     drivers.append(driver)
     driver.directory.mkdir(parents=True)
-    (driver.directory.parent / "current.json").write_text(Current(10, "later").dumps())
+    (driver.directory.parent / "current.json").write_text(Current(next(EPOCHS), "later").dumps())
     driver.launch()
     report = _report(driver)
     assert (report.python, report.jvm) == ("FENCED", "FENCED")
