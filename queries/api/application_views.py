@@ -21,7 +21,7 @@ from queries.domain.errors import Conflict
 from queries.domain.states import StopMode
 from queries.roles import DEFINE, OPERATE
 from queries.selectors import reads
-from queries.services import catalog, operations
+from queries.services import application_operations, catalog
 
 
 class ApplicationsView(ApiView):
@@ -121,7 +121,7 @@ class ApplicationView(ApiView):
         row = reads.application(name)
         newest = row.revisions.order_by("-number")[0]
         check_if_match(request, row, newest.number, required=False)
-        operations.archive_application(application=row, actor=self.actor, now=self.now)
+        application_operations.archive_application(application=row, actor=self.actor, now=self.now)
         return Response(status=204)
 
 
@@ -134,7 +134,7 @@ class ApplicationStopView(ApiView):
     def post(self, request: Request, name: str) -> Response:
         """Stop each query; answer with an operation for each."""
         mode = StopMode(self.read(forms.Stop, request.data or {})["mode"])
-        begun = operations.request_application_stop(
+        begun = application_operations.request_application_stop(
             application=reads.application(name), mode=mode, actor=self.actor, now=self.now
         )
         body = OperationsBody({"results": begun}).data
@@ -153,7 +153,7 @@ class ApplicationRestartView(ApiView):
     def post(self, request: Request, name: str) -> Response:
         """Replace the driver by one on the newest revision, pools and code."""
         self.read(forms.Nothing, request.data or {})
-        operation = operations.request_application_restart(
+        operation = application_operations.request_application_restart(
             application=reads.application(name), actor=self.actor, now=self.now
         )
         return accepted(operation)

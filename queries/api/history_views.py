@@ -28,7 +28,7 @@ from queries.models.failures import FailureGroup
 from queries.roles import OPERATE
 from queries.selectors import reads
 from queries.selectors.changes import failure_with_changes
-from queries.services import operations
+from queries.services import resolution
 from queries.services.logs import MOST_LINES, read_log
 
 
@@ -146,7 +146,7 @@ class FailureGroupResolveView(ApiView):
     def post(self, request: Request, group_id: int) -> Response:
         """Mark a group as dealt with; its next failure reopens it."""
         self.read(forms.Nothing, request.data or {})
-        operations.resolve_group(
+        resolution.resolve_group(
             group=reads.failure_group(group_id), actor=self.actor, now=self.now
         )
         return Response(FailureGroupBody(reads.failure_group(group_id)).data)
@@ -163,7 +163,7 @@ class FailureGroupReopenView(ApiView):
     def post(self, request: Request, group_id: int) -> Response:
         """Mark a group as not dealt with after all."""
         self.read(forms.Nothing, request.data or {})
-        operations.reopen_group(group=reads.failure_group(group_id), actor=self.actor, now=self.now)
+        resolution.reopen_group(group=reads.failure_group(group_id), actor=self.actor, now=self.now)
         return Response(FailureGroupBody(reads.failure_group(group_id)).data)
 
 

@@ -6,13 +6,12 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import transaction
 
-from controlplane.nudge import changed, reconcile_soon
+from controlplane.nudge import changed
 from queries.domain import transitions
-from queries.domain.errors import Conflict, NotAllowed
+from queries.domain.errors import Conflict
 from queries.domain.states import (
     OPEN_DRIVER_STATES,
     Desired,
-    GroupStatus,
     OperationOutcome,
     Phase,
     Reason,
@@ -23,9 +22,8 @@ from queries.domain.states import (
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
-from queries.models.failures import FailureGroup
 from queries.models.history import Operation, Transition
-from queries.models.installation import Installation
+from queries.services.asking import new_operation, renew_application, wake
 
 #: How often a verb reads the row anew when somebody else changed it in between.
 ATTEMPTS = 5
@@ -59,42 +57,6 @@ def request_restart(*, query: Query, actor: str, now: datetime) -> Operation:
     return _ask(query, transitions.restart, Verb.RESTART, actor, now)
 
 
-def request_application_restart(
-    *, application: Application, actor: str, now: datetime
-) -> Operation:
-    """Replace the application's driver by a fresh one on its newest revision, pools and code."""
-    with transaction.atomic():
-        application = Application.objects.select_for_update().get(pk=application.pk)
-        joined = Operation.objects.filter(
-            application=application, query=None, verb=Verb.RESTART, outcome=OperationOutcome.OPEN
-        ).first()
-        if joined is not None:
-            return joined
-        _bump_application(application)
-        operation = _operation(Verb.RESTART, application, None, application.generation, actor, now)
-        Transition.objects.create(
-            at=now,
-            application=application,
-            subject="desired",
-            before="",
-            after="RESTARTED",
-            reason=Reason.ASKED_RESTART,
-            actor=actor,
-            operation=operation,
-        )
-        _wake(application.pk, now)
-    return operation
-
-
-def request_application_stop(
-    *, application: Application, mode: StopMode, actor: str, now: datetime
-) -> list[Operation]:
-    """Stop each of the application's queries."""
-    living = Query.objects.filter(application=application, archived_at=None)
-    with transaction.atomic():
-        return [request_stop(query=query, mode=mode, actor=actor, now=now) for query in living]
-
-
 def archive_query(*, query: Query, actor: str, now: datetime) -> None:
     """Delete a stopped query: free its name and location, keep history and checkpoint files.
 
@@ -114,34 +76,8 @@ def archive_query(*, query: Query, actor: str, now: datetime) -> None:
         application = query.application
         if application.own and not application.queries.filter(archived_at=None).exists():
             Application.objects.filter(pk=application.pk).update(archived_at=now)
-        _wake(application.pk, now)
+        wake(application.pk, now)
         changed(f"query:{query.pk}")
-
-
-def archive_application(*, application: Application, actor: str, now: datetime) -> None:
-    """Delete an application without living queries; raises `NotAllowed` naming those it has."""
-    with transaction.atomic():
-        application = Application.objects.select_for_update().get(pk=application.pk)
-        names = list(application.queries.filter(archived_at=None).values_list("name", flat=True))
-        if names:
-            raise NotAllowed(
-                f"{application.name} still holds {', '.join(names)}.",
-                way_out="Delete those queries first.",
-            )
-        if application.drivers.filter(state__in=sorted(OPEN_DRIVER_STATES)).exists():
-            raise NotAllowed(
-                f"{application.name}'s driver is still leaving.", way_out="Try again in a moment."
-            )
-        Application.objects.filter(pk=application.pk, archived_at=None).update(archived_at=now)
-        Transition.objects.create(
-            at=now,
-            application=application,
-            subject="definition",
-            before="",
-            after="DELETED",
-            reason=Reason.ARCHIVED,
-            actor=actor,
-        )
 
 
 def confirm_takeover(*, query: Query, actor: str, now: datetime) -> Operation:
@@ -149,32 +85,6 @@ def confirm_takeover(*, query: Query, actor: str, now: datetime) -> Operation:
     with transaction.atomic():
         Checkpoint.objects.filter(query=query, retired_at=None).update(takeover_at=now)
         return request_start(query=query, actor=actor, now=now)
-
-
-def resolve_group(*, group: FailureGroup, actor: str, now: datetime) -> None:
-    """Mark a failure group as dealt with; its next failure reopens it."""
-    _mark(group, GroupStatus.RESOLVED, actor, now, resolved_at=now, resolved_by=actor)
-
-
-def reopen_group(*, group: FailureGroup, actor: str, now: datetime) -> None:
-    """Mark a failure group as not dealt with after all."""
-    _mark(group, GroupStatus.OPEN, actor, now, resolved_at=None, resolved_by="")
-
-
-def request_shutdown(*, now: datetime) -> None:
-    """End every driver of the installation without changing what is wanted of any query."""
-    Installation.get()
-    Installation.objects.filter(pk=1, stopping_since=None).update(stopping_since=now)
-    Application.objects.filter(archived_at=None).update(reconcile_after=now)
-    for pk in Application.objects.filter(archived_at=None).values_list("pk", flat=True):
-        reconcile_soon(pk)
-
-
-def resume(*, now: datetime) -> None:
-    """Let supervision start what is wanted again, after `request_shutdown`."""
-    Installation.get()
-    Installation.objects.filter(pk=1).update(stopping_since=None)
-    Application.objects.filter(archived_at=None).update(reconcile_after=now)
 
 
 def _ask(
@@ -217,10 +127,10 @@ def _apply(row: Query, change: transitions.Change, actor: str, now: datetime) ->
     Operation.objects.filter(query=row, outcome=OperationOutcome.OPEN).update(
         outcome=OperationOutcome.SUPERSEDED, ended_at=now, detail=f"{change.verb} by {actor}"
     )
-    operation = _operation(change.verb, row.application, row, row.generation + 1, actor, now)
+    operation = new_operation(change.verb, row.application, row, row.generation + 1, actor, now)
     reason = _REASONS[change.verb]
     _record(row, "desired", before, change.desired, reason, actor, now, operation)
-    _wake(row.application_id, now)
+    wake(row.application_id, now)
     changed(f"query:{row.pk}")
     return operation
 
@@ -231,16 +141,10 @@ def _pin_application(row: Query, verb: Verb) -> None:
     alone = not application.queries.filter(archived_at=None).exclude(pk=row.pk).exists()
     has_driver = application.drivers.filter(state__in=sorted(OPEN_DRIVER_STATES)).exists()
     if verb is Verb.RESTART and alone and has_driver:
-        _bump_application(application)
+        renew_application(application)
     elif alone or not has_driver:
         newest = application.revisions.order_by("-number").first()
         Application.objects.filter(pk=application.pk).update(target_revision=newest)
-
-
-def _bump_application(application: Application) -> None:
-    application.generation += 1
-    application.target_revision = application.revisions.order_by("-number").first()
-    application.save(update_fields=["generation", "target_revision"])
 
 
 def _joined(row: Query, name: Verb, actor: str, now: datetime) -> Operation:
@@ -252,30 +156,11 @@ def _joined(row: Query, name: Verb, actor: str, now: datetime) -> Operation:
     newest = found.first()
     if newest is not None and newest.outcome in {OperationOutcome.OPEN, OperationOutcome.DONE}:
         return newest
-    operation = _operation(name, row.application, row, row.generation, actor, now)
+    operation = new_operation(name, row.application, row, row.generation, actor, now)
     if row.reached_generation >= row.generation:
         operation.outcome, operation.ended_at = OperationOutcome.DONE, now
         operation.save(update_fields=["outcome", "ended_at"])
     return operation
-
-
-def _operation(
-    verb: Verb,
-    application: Application,
-    query: Query | None,
-    generation: int,
-    actor: str,
-    now: datetime,
-) -> Operation:
-    return Operation.objects.create(
-        verb=verb,
-        application=application,
-        query=query,
-        generation=generation,
-        actor=actor,
-        created_at=now,
-        deadline=now + timedelta(seconds=settings.OPERATION_DEADLINE_S),
-    )
 
 
 def _asked(row: Query) -> transitions.Asked:
@@ -313,35 +198,3 @@ def _record(
         actor=actor,
         operation=operation,
     )
-
-
-def _mark(
-    group: FailureGroup, status: GroupStatus, actor: str, now: datetime, **fields: object
-) -> None:
-    with transaction.atomic():
-        updated = (
-            FailureGroup.objects.filter(pk=group.pk)
-            .exclude(status=status)
-            .update(status=status, **fields)
-        )
-        if not updated:
-            return
-        before = GroupStatus.OPEN if status is GroupStatus.RESOLVED else GroupStatus.RESOLVED
-        Transition.objects.create(
-            at=now,
-            application_id=group.application_id,
-            query_id=group.query_id,
-            subject="group",
-            before=before,
-            after=status,
-            reason=Reason.NONE,
-            detail=group.title,
-            actor=actor,
-        )
-        changed(f"group:{group.pk}")
-
-
-def _wake(application_id: int, now: datetime) -> None:
-    """Have the application looked at now: by a nudge, and by the sweep should that be lost."""
-    Application.objects.filter(pk=application_id).update(reconcile_after=now)
-    reconcile_soon(application_id)

@@ -21,6 +21,7 @@ from queries.models.applications import Application
 from queries.models.drivers import Driver
 from queries.selectors.observation import Rows, observation, read_rows
 from queries.services import assignments, records
+from queries.services.failing import record_failure
 
 logger = logging.getLogger(__name__)
 
@@ -140,7 +141,7 @@ class _Step:
         elif self.driver is not None:
             records.update_driver(self.driver, self.sighting, choice, now=self.now)
             if choice.fault is not None:
-                records.record_failure(
+                record_failure(
                     choice.fault,
                     driver=self.driver,
                     run=None,
@@ -159,7 +160,7 @@ class _Step:
             if run is not None:
                 records.update_run(run, by_run.get(run.pk), choice, now=self.now)
             if choice.ended is not None and choice.ended.fault is not None and run is not None:
-                records.record_failure(
+                record_failure(
                     choice.ended.fault,
                     driver=run.driver,
                     run=run,

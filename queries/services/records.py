@@ -9,17 +9,15 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import F
 
 from controlplane.nudge import changed, reconcile_soon
-from queries.domain.decision import Decision, DriverDecision, Fault, QueryDecision
-from queries.domain.masking import mask, mask_text
+from queries.domain.decision import Decision, DriverDecision, QueryDecision
 from queries.domain.observation import Sighting
 from queries.domain.protocol import RunStatus, Want
 from queries.domain.states import (
     Desired,
     DriverState,
-    GroupStatus,
     Hold,
     OperationOutcome,
     Phase,
@@ -28,7 +26,6 @@ from queries.domain.states import (
 from queries.models.applications import Application, ApplicationRevision
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
-from queries.models.failures import Failure, FailureGroup
 from queries.models.history import Operation, Transition
 from queries.models.installation import Installation
 from queries.services.assignments import pools_of
@@ -183,43 +180,6 @@ def update_query(query: Query, run: Run | None, choice: QueryDecision, *, now: d
         changed(f"query:{query.pk}")
 
 
-def record_failure(
-    fault: Fault,
-    *,
-    driver: Driver,
-    run: Run | None,
-    attempt: int,
-    next_attempt_at: datetime | None,
-    log_tail: str,
-    now: datetime,
-) -> Failure:
-    """Insert a failure into its group; a resolved group reopens."""
-    query = run.query if run is not None else None
-    error, classified = fault.error, fault.classified
-    group = _group(fault, driver.application, query, now)
-    failure = Failure.objects.create(
-        driver=driver,
-        run=run,
-        group=group,
-        at=now,
-        category=classified.category,
-        policy=classified.policy,
-        error_class=(error.error_class if error else "")[:200],
-        error_type=(error.type_name if error else "")[:200],
-        root_cause=mask_text(error.root_cause if error else classified.title),
-        message=mask_text(error.message if error else ""),
-        batch=fault.batch,
-        offsets=fault.offsets,
-        log_tail=mask_text(log_tail),
-        conf=mask(driver.application_revision.spec.get("conf", {})),
-        last_progress=fault.last_progress,
-        attempt=attempt,
-        next_attempt_at=next_attempt_at,
-    )
-    changed(f"group:{group.pk}", *([f"query:{query.pk}"] if query else []))
-    return failure
-
-
 def close_operations(application: Application, decision: Decision, *, now: datetime) -> None:
     """End the operations whose generation is reached, that cannot be, or whose time is over."""
     pending = Operation.objects.filter(application=application, outcome=OperationOutcome.OPEN)
@@ -255,39 +215,6 @@ def hold_application(application: Application, reason: str, *, now: datetime) ->
                 seen_generation=F("generation")
             )
             reconcile_soon(application.pk)
-
-
-def _group(
-    fault: Fault, application: Application, query: Query | None, now: datetime
-) -> FailureGroup:
-    key = Q(query=query) if query is not None else Q(query=None, application=application)
-    group = FailureGroup.objects.filter(key, fingerprint=fault.fingerprint).first()
-    if group is None:
-        group = FailureGroup.objects.create(
-            query=query,
-            application=application,
-            fingerprint=fault.fingerprint,
-            title=mask_text(fault.classified.title)[:300],
-            count=0,
-            first_seen=now,
-            last_seen=now,
-        )
-    FailureGroup.objects.filter(pk=group.pk).update(count=F("count") + 1, last_seen=now)
-    reopened = FailureGroup.objects.filter(pk=group.pk, status=GroupStatus.RESOLVED).update(
-        status=GroupStatus.OPEN, regressed_at=now
-    )
-    if reopened:
-        Transition.objects.create(
-            at=now,
-            application=application,
-            query=query,
-            subject="group",
-            before=GroupStatus.RESOLVED,
-            after=GroupStatus.OPEN,
-            reason=Reason.REGRESSED,
-            detail=group.title,
-        )
-    return group
 
 
 def _close(operation: Operation, outcome: OperationOutcome, detail: str, now: datetime) -> None:

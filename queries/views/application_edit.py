@@ -15,7 +15,7 @@ from queries.roles import DEFINE
 from queries.selectors.definitions import ApplicationDefinition, application_definition
 from queries.selectors.drift import pool_form
 from queries.selectors.reads import PoolHolding, application, pool_holding
-from queries.services import catalog, operations
+from queries.services import application_operations, catalog
 from queries.views.application_form import (
     ApplicationSpecForm,
     NewApplicationForm,
@@ -129,7 +129,7 @@ def delete_application(request: HttpRequest, name: str) -> HttpResponseBase:
             context["error"] = f"That is not its name. Type {name} to delete it."
         else:
             try:
-                operations.archive_application(
+                application_operations.archive_application(
                     application=found, actor=request.user.get_username(), now=timezone.now()
                 )
             except HeadgateError as error:

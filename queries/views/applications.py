@@ -26,7 +26,7 @@ from queries.selectors.reads import (
     drivers_of,
     transitions,
 )
-from queries.services import operations
+from queries.services import application_operations
 from queries.views.application_edit import urlpatterns as edit_urls
 from queries.views.diffs import changes, readable
 from queries.views.guard import needs
@@ -127,7 +127,7 @@ def restart_application(request: HttpRequest, name: str) -> HttpResponseBase:
         request,
         detail,
         f"{name} gets a fresh driver.",
-        lambda: operations.request_application_restart(
+        lambda: application_operations.request_application_restart(
             application=detail.application,
             actor=request.user.get_username(),
             now=timezone.now(),
@@ -147,7 +147,7 @@ def stop_application(request: HttpRequest, name: str) -> HttpResponseBase:
         request,
         detail,
         f"The queries of {name} stop.",
-        lambda: operations.request_application_stop(
+        lambda: application_operations.request_application_stop(
             application=detail.application,
             mode=mode,
             actor=request.user.get_username(),

@@ -21,7 +21,7 @@ from queries.selectors.changes import failure_with_changes
 from queries.selectors.incidents import group_counts, newest_failure_of, occurrences
 from queries.selectors.lines import progress_line
 from queries.selectors.reads import failure_group, failure_groups, failures
-from queries.services import operations
+from queries.services import resolution
 from queries.views.diffs import changes
 from queries.views.guard import needs
 from queries.views.offsets import offset_text
@@ -204,7 +204,7 @@ def group_page(request: HttpRequest, group_id: int) -> HttpResponseBase:
 def resolve(request: HttpRequest, group_id: int) -> HttpResponse:
     """Mark a group as dealt with."""
     group = failure_group(group_id)
-    operations.resolve_group(group=group, actor=request.user.get_username(), now=timezone.now())
+    resolution.resolve_group(group=group, actor=request.user.get_username(), now=timezone.now())
     messages.success(request, "Resolved. It reopens by itself if the failure comes back.")
     return redirect(next_address(request, "/failures/"))
 
@@ -214,7 +214,7 @@ def resolve(request: HttpRequest, group_id: int) -> HttpResponse:
 def reopen(request: HttpRequest, group_id: int) -> HttpResponse:
     """Mark a group as not dealt with after all."""
     group = failure_group(group_id)
-    operations.reopen_group(group=group, actor=request.user.get_username(), now=timezone.now())
+    resolution.reopen_group(group=group, actor=request.user.get_username(), now=timezone.now())
     messages.success(request, "Open again.")
     return redirect(next_address(request, "/failures/"))
 

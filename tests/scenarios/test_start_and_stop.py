@@ -3,7 +3,7 @@
 from queries.domain.states import Desired, OperationOutcome, Phase, RunOutcome, StopMode
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation
-from queries.services import operations
+from queries.services import installation
 from tests.scenarios.stage import Stage
 
 
@@ -157,14 +157,14 @@ def test_the_whole_installation_stops_without_changing_what_is_wanted(stage: Sta
     stage.query("delays")
     stage.up("delays")
     stage.launcher.obliging = True
-    operations.request_shutdown(now=stage.now)
+    installation.request_shutdown(now=stage.now)
     stage.look()
     stage.launcher.leave("delays")
     stage.look()
     row = stage.row("delays")
     assert (row.desired, row.phase) == (Desired.RUNNING, Phase.PENDING)
     assert row.application.failures == 0
-    operations.resume(now=stage.now)
+    installation.resume(now=stage.now)
     stage.wait(2)
     assert stage.phase("delays") == Phase.RUNNING
     assert stage.last_run("delays").cause == "installation started again"

@@ -11,7 +11,7 @@ from queries.domain.states import GroupStatus, OperationOutcome, StopMode
 from queries.models.definitions import Checkpoint, Query
 from queries.models.failures import FailureGroup
 from queries.models.history import Operation, Transition
-from queries.services import operations
+from queries.services import application_operations, operations, resolution
 from tests.scenarios.stage import Stage
 
 NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
@@ -75,15 +75,19 @@ def test_an_application_with_queries_is_not_deleted(stage: Stage) -> None:
     stage.query("delays")
     application = stage.row("delays").application
     with pytest.raises(NotAllowed, match="still holds delays"):
-        operations.archive_application(application=application, actor="ada", now=NOW)
+        application_operations.archive_application(application=application, actor="ada", now=NOW)
 
 
 def test_an_application_restart_joins_the_one_under_way(stage: Stage) -> None:
     stage.query("delays")
     stage.up("delays")
     application = stage.row("delays").application
-    first = operations.request_application_restart(application=application, actor="a", now=NOW)
-    second = operations.request_application_restart(application=application, actor="b", now=NOW)
+    first = application_operations.request_application_restart(
+        application=application, actor="a", now=NOW
+    )
+    second = application_operations.request_application_restart(
+        application=application, actor="b", now=NOW
+    )
     assert first.pk == second.pk
 
 
@@ -92,7 +96,7 @@ def test_a_restarted_application_has_a_fresh_driver_and_the_operation_ends(stage
     stage.up("delays")
     old = stage.driver("delays")
     application = stage.row("delays").application
-    operation = operations.request_application_restart(
+    operation = application_operations.request_application_restart(
         application=application, actor="ada", now=stage.now
     )
     stage.launcher.obliging = True
@@ -111,7 +115,7 @@ def test_stopping_an_application_stops_each_of_its_queries(stage: Stage) -> None
     stage.up("a", "flights")
     stage.start("b")
     application = stage.row("a").application
-    asked = operations.request_application_stop(
+    asked = application_operations.request_application_stop(
         application=application, mode=StopMode.NOW, actor="ada", now=stage.now
     )
     assert {operation.query.name for operation in asked if operation.query} == {"a", "b"}
@@ -127,11 +131,11 @@ def test_a_group_is_resolved_and_reopened_by_a_person(stage: Stage) -> None:
         first_seen=NOW,
         last_seen=NOW,
     )
-    operations.resolve_group(group=group, actor="olga", now=NOW)
-    operations.resolve_group(group=group, actor="pat", now=NOW)
+    resolution.resolve_group(group=group, actor="olga", now=NOW)
+    resolution.resolve_group(group=group, actor="pat", now=NOW)
     group.refresh_from_db()
     assert (group.status, group.resolved_by) == (GroupStatus.RESOLVED, "olga")
-    operations.reopen_group(group=group, actor="pat", now=NOW)
+    resolution.reopen_group(group=group, actor="pat", now=NOW)
     group.refresh_from_db()
     assert (group.status, group.resolved_at) == (GroupStatus.OPEN, None)
     assert Transition.objects.filter(subject="group").count() == 2

@@ -6,7 +6,7 @@ from django.test import Client
 
 from queries.domain.protocol import RunError
 from queries.models.failures import Failure, FailureGroup
-from queries.services import operations
+from queries.services import resolution
 from tests.scenarios.stage import BROKEN_PIPE, DIVIDE, Stage
 from tests.web.browserless import Page
 
@@ -78,7 +78,7 @@ def test_a_resolved_group_that_fails_again_is_open_and_marked(
 
 def test_a_group_can_be_opened_again(client: Client, operator: User, broken: Stage) -> None:
     group = FailureGroup.objects.get(query__name="delays")
-    operations.resolve_group(group=group, actor="otto", now=broken.now)
+    resolution.resolve_group(group=group, actor="otto", now=broken.now)
     client.force_login(operator)
     client.post(f"/failures/groups/{group.pk}/reopen/")
     group.refresh_from_db()

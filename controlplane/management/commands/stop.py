@@ -9,7 +9,7 @@ from django.core.management.base import BaseCommand
 from django.db import DatabaseError
 
 from controlplane.machine import claims, drivers, preparation
-from queries.services.operations import request_shutdown
+from queries.services.installation import request_shutdown
 
 #: Beyond a graceful stop of the queries: for Spark itself and the driver's exit. Seconds.
 LEAVE_S = 40

@@ -1,0 +1,46 @@
+"""Failure groups are resolved and reopened by people; supervision reopens what comes back."""
+
+from datetime import datetime
+
+from django.db import transaction
+
+from controlplane.nudge import changed
+from queries.domain.states import GroupStatus, Reason
+from queries.models.failures import FailureGroup
+from queries.models.history import Transition
+
+
+def resolve_group(*, group: FailureGroup, actor: str, now: datetime) -> None:
+    """Mark a failure group as dealt with; its next failure reopens it."""
+    _mark(group, GroupStatus.RESOLVED, actor, now, resolved_at=now, resolved_by=actor)
+
+
+def reopen_group(*, group: FailureGroup, actor: str, now: datetime) -> None:
+    """Mark a failure group as not dealt with after all."""
+    _mark(group, GroupStatus.OPEN, actor, now, resolved_at=None, resolved_by="")
+
+
+def _mark(
+    group: FailureGroup, status: GroupStatus, actor: str, now: datetime, **fields: object
+) -> None:
+    with transaction.atomic():
+        updated = (
+            FailureGroup.objects.filter(pk=group.pk)
+            .exclude(status=status)
+            .update(status=status, **fields)
+        )
+        if not updated:
+            return
+        before = GroupStatus.OPEN if status is GroupStatus.RESOLVED else GroupStatus.RESOLVED
+        Transition.objects.create(
+            at=now,
+            application_id=group.application_id,
+            query_id=group.query_id,
+            subject="group",
+            before=before,
+            after=status,
+            reason=Reason.NONE,
+            detail=group.title,
+            actor=actor,
+        )
+        changed(f"group:{group.pk}")
