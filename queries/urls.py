@@ -1,27 +1,35 @@
 """Addresses of the pages; each module of views brings its own list."""
 
-from importlib import import_module
-from importlib.util import find_spec
-
 from django.urls import URLPattern, URLResolver
 
-_MODULES = (
-    "shell",
-    "overview",
-    "lists",
-    "query",
-    "actions",
-    "live",
-    "failures",
-    "runs",
-    "applications",
-    "checkpoints",
-    "audit",
-    "access",
-    "forms",
+from queries.views import (
+    access,
+    actions,
+    applications,
+    audit,
+    checkpoints,
+    failures,
+    forms,
+    lists,
+    live,
+    overview,
+    query,
+    runs,
+    shell,
 )
 
-urlpatterns: list[URLPattern | URLResolver] = []
-for _name in _MODULES:
-    if find_spec(f"queries.views.{_name}"):  # TEMPORARY: becomes a plain import when all are there
-        urlpatterns += import_module(f"queries.views.{_name}").urlpatterns
+urlpatterns: list[URLPattern | URLResolver] = [
+    *shell.urlpatterns,
+    *overview.urlpatterns,
+    *lists.urlpatterns,
+    *query.urlpatterns,
+    *actions.urlpatterns,
+    *live.urlpatterns,
+    *failures.urlpatterns,
+    *runs.urlpatterns,
+    *applications.urlpatterns,
+    *checkpoints.urlpatterns,
+    *audit.urlpatterns,
+    *access.urlpatterns,
+    *forms.urlpatterns,
+]
