@@ -27,7 +27,8 @@
   const open = () => source !== null && source.readyState === EventSource.OPEN;
   const wanted = () => !paused && !document.hidden;
 
-  // Cells marked .keep stand outside the live data: buttons, boxes.
+  // Cells marked .keep stand outside the live data: buttons, boxes. Each needs an id of its own,
+  // else another cell may be morphed out of it.
   Object.assign(Idiomorph.defaults.callbacks, {
     beforeNodeRemoved: (node) => !(node.nodeType === 1 && node.classList.contains("keep")),
   });

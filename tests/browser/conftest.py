@@ -1,0 +1,143 @@
+"""A real web server over the tests' database, and Debian's Chromium in front of it."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import uvicorn
+from django.conf import settings as django_settings
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.test import Client
+from django.utils import timezone
+from playwright.sync_api import Browser, Page
+
+from tests.scenarios.stage import Stage
+
+START_LIMIT_S = 60
+
+
+@dataclass
+class Site:
+    """The console at an address of its own."""
+
+    address: str
+    publisher: "redis.Redis"
+
+    def say(self, message: str) -> None:
+        """Tell the pages that something has changed, as services and ingester do."""
+        self.publisher.publish(django_settings.CHANGED_CHANNEL, message)
+
+
+@pytest.fixture(scope="session")
+def server(redis_server: str) -> Iterator[str]:
+    """Serve the console with uvicorn, from this process and its test database."""
+    django_settings.REDIS_URL = redis_server
+    call_command("collectstatic", interactive=False, verbosity=0)
+    from django.core.asgi import get_asgi_application
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config = uvicorn.Config(
+        get_asgi_application(),
+        host="127.0.0.1",
+        port=port,
+        log_level="warning",
+        lifespan="off",
+        timeout_graceful_shutdown=3,
+    )
+    running = uvicorn.Server(config)
+    thread = threading.Thread(target=lambda: asyncio.run(running.serve()), name="web")
+    thread.start()
+    try:
+        started = threading.Event()
+        for _ in range(START_LIMIT_S * 20):
+            if running.started or started.wait(0.05):
+                break
+        assert running.started, "the web server did not start"
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        running.should_exit = running.force_exit = True
+        thread.join(START_LIMIT_S)
+
+
+@pytest.fixture
+def site(server: str, redis_server: str, transactional_db: None) -> Iterator[Site]:
+    """Return the console over an empty database."""
+    from controlplane.system import forget
+
+    forget()
+    publisher = redis.Redis.from_url(redis_server)
+    yield Site(server, publisher)
+    publisher.close()
+
+
+@pytest.fixture
+def stage(site: Site) -> Stage:
+    """Return an empty installation, behind the console, whose clock shows our time."""
+    empty = Stage()
+    empty.now = timezone.now()
+    return empty
+
+
+@dataclass
+class Complaints:
+    """What the browser complained about: errors, and what the policy forbade."""
+
+    said: list[str] = field(default_factory=list)
+
+
+Open = Callable[..., Page]
+
+
+@pytest.fixture
+def complaints() -> Complaints:
+    """Return the browser's complaints of this test."""
+    return Complaints()
+
+
+@pytest.fixture
+def look(browser: Browser, site: Site, complaints: Complaints) -> Iterator[Open]:
+    """Return what opens a page as a person: `look(user, "/queries/", dark=True)`."""
+    contexts = []
+
+    def open_page(user: User, address: str, **more: Any) -> Page:
+        narrow, dark = more.pop("narrow", False), more.pop("dark", False)
+        context = browser.new_context(
+            base_url=site.address,
+            viewport={"width": 390, "height": 844} if narrow else {"width": 1440, "height": 900},
+            color_scheme="dark" if dark else "light",
+            **more,
+        )
+        contexts.append(context)
+        known = Client()
+        known.force_login(user)
+        name = django_settings.SESSION_COOKIE_NAME
+        context.add_cookies(
+            [{"name": name, "value": known.cookies[name].value, "url": site.address}]
+        )
+        page = context.new_page()
+        page.on(
+            "console",
+            lambda said: complaints.said.append(said.text) if said.type == "error" else None,
+        )
+        page.on("pageerror", lambda error: complaints.said.append(str(error)))
+        page.goto(address)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def axe() -> str:
+    """Return the source of axe-core."""
+    return (Path(__file__).parent / "vendor" / "axe.min.js").read_text()

@@ -1,0 +1,210 @@
+"""Open pages follow what happens, without a reload, and without moving under the cursor."""
+
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+from playwright.sync_api import Page, Route, expect
+
+from queries.domain.states import Phase
+from queries.models.definitions import Query
+from tests.browser.conftest import Complaints, Open, Site
+from tests.scenarios.stage import NO_SUCH_SOURCE, Stage
+from tests.web.batches import batches
+
+pytestmark = pytest.mark.browser
+LIMIT_MS = 60_000  # generous: the machine may be busy
+
+
+def live(page: Page) -> None:
+    """Wait until the page's stream is open."""
+    expect(page.locator("#live")).to_have_attribute("data-state", "live", timeout=LIMIT_MS)
+
+
+def names(page: Page) -> list[str]:
+    return [row.get_attribute("data-name") or "" for row in page.locator("tr[data-row]").all()]
+
+
+def mark(page: Page) -> None:
+    """Leave a mark that a reload would wipe away."""
+    page.evaluate("window.untouched = true")
+
+
+def untouched(page: Page) -> bool:
+    return bool(page.evaluate("window.untouched === true"))
+
+
+def test_a_batch_moves_its_row_without_a_reload(
+    look: Open, site: Site, stage: Stage, viewer: User
+) -> None:
+    query = stage.query("delays")
+    stage.up("delays")
+    page = look(viewer, "/queries/")
+    live(page)
+    mark(page)
+    row = page.locator(f"#row-{query.pk}")
+    expect(row.locator(".beat-ok")).to_have_count(0)
+    batches(stage.run("delays"), 3, until=timezone.now(), rows=500)
+    site.say(f"query:{query.pk}")
+    expect(row.locator(".beat-ok")).to_have_count(3, timeout=LIMIT_MS)
+    expect(row).to_contain_text("100/s")
+    assert untouched(page)
+
+
+def test_rows_change_in_place_and_keep_their_order_and_their_buttons(
+    look: Open, site: Site, stage: Stage, operator: User
+) -> None:
+    for name in ("alpha", "beta", "gamma"):
+        stage.query(name)
+    stage.up("gamma")
+    page = look(operator, "/queries/")
+    live(page)
+    row = page.locator("tr[data-name=gamma]")
+    row.locator("input[type=checkbox]").check()
+    stage.fail("gamma", NO_SUCH_SOURCE)
+    site.say(f"query:{stage.row('gamma').pk}")
+    expect(row).to_have_attribute("data-phase", "FAILED", timeout=LIMIT_MS)
+    assert names(page) == ["alpha", "beta", "gamma"]
+    expect(row.locator("input[type=checkbox]")).to_be_checked()
+    expect(row.get_by_label("Start gamma", exact=True)).to_be_visible()
+    expect(row.get_by_label("Restart gamma", exact=True)).to_be_hidden()
+    expect(page.locator("#announcer")).to_have_text("gamma: failed")
+
+
+def test_the_counts_above_the_list_follow(
+    look: Open, site: Site, stage: Stage, viewer: User
+) -> None:
+    query = stage.query("delays")
+    page = look(viewer, "/queries/")
+    live(page)
+    expect(page.locator("#count-running")).to_have_text("0")
+    stage.up("delays")
+    site.say(f"query:{query.pk}")
+    expect(page.locator("#count-running")).to_have_text("1", timeout=LIMIT_MS)
+
+
+def test_a_paused_page_stands_still_until_it_is_live_again(
+    look: Open, site: Site, stage: Stage, viewer: User
+) -> None:
+    query = stage.query("delays")
+    page = look(viewer, "/queries/")
+    live(page)
+    page.locator("#live").click()
+    expect(page.locator("#live")).to_contain_text("Paused")
+    stage.up("delays")
+    site.say(f"query:{query.pk}")
+    row = page.locator(f"#row-{query.pk}")
+    page.wait_for_timeout(1500)
+    assert row.get_attribute("data-phase") == "STOPPED"
+    page.locator("#live").click()
+    expect(row).to_have_attribute("data-phase", "RUNNING", timeout=LIMIT_MS)
+
+
+def test_where_the_stream_is_down_the_page_asks_by_itself(
+    look: Open, site: Site, stage: Stage, viewer: User
+) -> None:
+    def no_stream(route: Route) -> None:
+        if "json" in route.request.headers.get("accept", ""):
+            route.continue_()
+        else:
+            route.abort()
+
+    query = stage.query("delays")
+    page = look(viewer, "/healthz")
+    page.route("**/live/**", no_stream)
+    page.goto("/queries/")
+    expect(page.locator("#live")).to_have_attribute("data-state", "polling", timeout=LIMIT_MS)
+    Query.objects.filter(pk=query.pk).update(phase=Phase.PENDING)
+    row = page.locator(f"#row-{query.pk}")
+    expect(row).to_have_attribute("data-phase", "PENDING", timeout=LIMIT_MS)
+
+
+def test_a_stream_that_breaks_is_opened_again_and_misses_nothing(
+    look: Open, site: Site, stage: Stage, viewer: User
+) -> None:
+    query = stage.query("delays")
+    page = look(viewer, "/queries/")
+    live(page)
+    page.context.set_offline(True)
+    Query.objects.filter(pk=query.pk).update(phase=Phase.PENDING)
+    site.say(f"query:{query.pk}")
+    page.context.set_offline(False)
+    row = page.locator(f"#row-{query.pk}")
+    expect(row).to_have_attribute("data-phase", "PENDING", timeout=LIMIT_MS)
+
+
+def test_the_charts_grow_with_each_batch(
+    look: Open, site: Site, stage: Stage, viewer: User, complaints: Complaints
+) -> None:
+    query = stage.query("delays")
+    stage.up("delays")
+    batches(stage.run("delays"), 20, until=timezone.now(), rows=500)
+    page = look(viewer, "/queries/delays/")
+    live(page)
+    legend = page.locator("[data-legend=rates]")
+    expect(legend).to_contain_text("100/s", timeout=LIMIT_MS)
+    expect(page.locator(".chart canvas")).to_have_count(2)  # no watermark, no state: said so
+    expect(page.locator("[data-chart=watermark]")).to_have_text("This query has no watermark")
+    batches(stage.run("delays"), 1, until=timezone.now(), first=20, rows=2000)
+    site.say(f"query:{query.pk}")
+    expect(legend).to_contain_text("400/s", timeout=LIMIT_MS)
+    assert complaints.said == []
+
+
+def test_a_start_is_followed_from_requested_to_running(
+    look: Open, site: Site, stage: Stage, operator: User
+) -> None:
+    query = stage.query("delays")
+    page = look(operator, "/queries/delays/")
+    live(page)
+    mark(page)
+    page.get_by_role("button", name="Start").click()
+    way = page.locator(".way")
+    expect(page.locator(".toasts")).to_contain_text("delays will start.", timeout=LIMIT_MS)
+    site.say(f"query:{query.pk}")
+    expect(way.locator(".way-now")).to_have_text("Requested", timeout=LIMIT_MS)
+    stage.look()
+    site.say(f"query:{query.pk}")
+    expect(way.locator(".way-done").first).to_have_text("Requested", timeout=LIMIT_MS)
+    stage.ready("delays")
+    stage.commit("delays")
+    site.say(f"query:{query.pk}")
+    expect(way.locator(".way-done")).to_have_count(4, timeout=LIMIT_MS)
+    expect(page.get_by_role("link", name="Stop…")).to_be_visible()
+    expect(page.get_by_role("button", name="Start")).to_be_hidden()
+    assert untouched(page)
+
+
+def test_a_stop_is_confirmed_in_place_by_what_it_does(
+    look: Open, site: Site, stage: Stage, operator: User
+) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    page = look(operator, "/queries/")
+    mark(page)
+    page.get_by_label("Stop delays", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("its driver ends as well")
+    dialog.get_by_text("At once").click()
+    dialog.get_by_role("button", name="Stop").click()
+    expect(page.locator(".toasts")).to_contain_text("delays will stop.", timeout=LIMIT_MS)
+    expect(dialog).to_be_hidden()
+    row = stage.row("delays")
+    assert (row.desired, row.stop_mode) == ("STOPPED", "now")
+    assert untouched(page)
+
+
+def test_without_javascript_everything_still_works(
+    look: Open, stage: Stage, operator: User
+) -> None:
+    stage.query("delays")
+    page = look(operator, "/queries/", java_script_enabled=False)
+    expect(page.locator("#live")).to_be_hidden()
+    page.get_by_label("Start delays", exact=True).click()
+    expect(page.locator(".messages")).to_contain_text("delays will start.")
+    page.get_by_label("Stop delays", exact=True).click()
+    expect(page.get_by_role("heading", name="Stop delays?")).to_be_visible()
+    page.get_by_role("button", name="Stop").click()
+    expect(page).to_have_url(re.compile(r"/queries/$"))
+    assert stage.row("delays").desired == "STOPPED"
