@@ -13,7 +13,7 @@ from django.db import transaction
 from controlplane.nudge import changed
 from queries.domain.decide import decide
 from queries.domain.decision import Decision, DriverAction
-from queries.domain.observation import Sighting
+from queries.domain.observation import Liveness, Sighting
 from queries.domain.protocol import Assignment, AssignmentEntry
 from queries.domain.spec import ApplicationSpec
 from queries.launchers.base import Launcher, LaunchRefused
@@ -51,6 +51,9 @@ def reconcile(application_id: int, *, launcher: Launcher, now: datetime) -> bool
 def _sight(rows: Rows, launcher: Launcher) -> Sighting | None:
     if rows.driver is None:
         return None
+    if rows.driver.host != settings.HEADGATE_HOST:
+        # Only its own host can tell a driver that is gone from one that is not reached.
+        return Sighting(Liveness.ELSEWHERE)
     return launcher.sight(rows.application.name, rows.driver.epoch, locations=rows.locations)
 
 
@@ -227,7 +230,8 @@ class _Step:
             self.launcher.launch(spec, assignment, assignments.pools_xml(driver))
         except LaunchRefused as error:
             records.hold_application(self.application, str(error), now=self.now)
-        logger.info("launched driver %s of %s", driver.epoch, self.application.name)
+        if self.decision.driver.action is DriverAction.LAUNCH:
+            logger.info("launched driver %s of %s", driver.epoch, self.application.name)
 
 
 def _assignment(

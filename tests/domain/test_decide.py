@@ -352,6 +352,83 @@ def test_a_driver_fenced_by_a_later_one_is_no_failure() -> None:
     assert decision.failures == 0
 
 
+def _run(**status: Any) -> RunSeen:
+    told = RunStatus(run=1, query=1, state=RunState.STARTING, **status) if status else None
+    return RunSeen(1, 1, 1, NOW, False, status=told)
+
+
+def test_a_query_in_its_start_says_what_it_waits_for() -> None:
+    def reason(run: RunSeen, *, ready: bool = True) -> tuple[Reason, str]:
+        driver = replace(_driver(ready=ready), created_at=NOW)
+        choice = _only(decide(_obs(_query(phase=Phase.STARTING, run=run), driver), NOW))
+        assert choice.phase is Phase.STARTING
+        return choice.reason, choice.detail
+
+    assert "session is starting" in reason(_run(), ready=False)[1]
+    assert "Spark is building" in reason(_run())[1]
+    assert reason(_run(started_at=NOW.isoformat()))[0] is Reason.WAITS_COMMIT
+
+
+def test_a_shim_that_has_just_taken_a_driver_is_waited_for_and_then_killed() -> None:
+    driver = replace(_driver(Liveness.SPAWNING, ready=False), created_at=NOW)
+    driver = replace(driver, sighting=Sighting(Liveness.SPAWNING))
+    assert decide(_obs(_query(), driver), NOW).driver.action is DriverAction.NOTHING
+    late = decide(_obs(_query(), driver), NOW + timedelta(seconds=200)).driver
+    assert (late.action, late.end_wanted) == (DriverAction.KILL, Reason.START_TIMED_OUT)
+
+
+def test_a_driver_is_not_pressed_before_its_deadline_and_gets_no_run_while_it_is_killed() -> None:
+    young = replace(_driver(ready=False), created_at=NOW)
+    assert decide(_obs(_query(), young), NOW).driver.action is DriverAction.NOTHING
+    orphaned = replace(_driver(), sighting=Sighting(Liveness.ORPHANED))
+    decision = decide(_obs(_query(), orphaned), NOW)
+    assert decision.driver.action is DriverAction.KILL
+    assert _only(decision).open_run is None
+
+
+def test_a_driver_that_leaves_too_slowly_is_told_and_then_killed() -> None:
+    ending = replace(_driver(), end_wanted=Reason.NOT_WANTED, end_wanted_at=NOW)
+    stopped = _query(desired=Desired.STOPPED, phase=Phase.STOPPED)
+
+    def after(seconds: int) -> DriverAction:
+        return decide(_obs(stopped, ending), NOW + timedelta(seconds=seconds)).driver.action
+
+    assert after(10) is DriverAction.NOTHING
+    assert after(40) is DriverAction.TERMINATE
+    assert after(70) is DriverAction.KILL
+
+
+def test_the_same_error_at_the_same_batch_a_third_time_holds_the_query() -> None:
+    error = RunError("DIVIDE_BY_ZERO", "x", "[DIVIDE_BY_ZERO] by zero", "[DIVIDE_BY_ZERO]")
+    status = RunStatus(run=1, query=1, state=RunState.FAILED, failed_batch=4, error=error)
+    run = RunSeen(1, 1, 1, NOW, False, status=status)
+    first = decide(_obs(_query(phase=Phase.RUNNING, run=run), _driver()), NOW)
+    fault = _only(first).ended.fault
+    earlier = ((fault.fingerprint, 4), (fault.fingerprint, 4))
+    query = _query(phase=Phase.RUNNING, run=run, failures=2, recent_failures=earlier)
+    held = _only(decide(_obs(query, _driver()), NOW))
+    assert (held.phase, held.hold) == (Phase.BROKEN, Hold.BROKEN)
+    assert held.next_attempt_at == NOW + timedelta(minutes=30)
+    probing = _query(phase=Phase.RUNNING, hold=Hold.BROKEN, run=replace(run, status=None))
+    committed = replace(probing, run=replace(run, status=None, committed=True, proven_at=NOW))
+    assert _only(decide(_obs(committed, _driver()), NOW)).hold is Hold.NONE
+    uncommitted = _only(decide(_obs(probing, _driver()), NOW))
+    assert uncommitted.hold is Hold.BROKEN
+
+
+def test_what_the_stopping_of_the_installation_ended_starts_again_as_resumed() -> None:
+    query = _query(phase=Phase.PENDING, phase_reason=Reason.SHUTDOWN)
+    assert _only(decide(_obs(query), NOW)).open_run is Reason.RESUMED
+    died = _query(phase=Phase.BACKOFF)
+    assert _only(decide(_obs(died), NOW)).open_run is Reason.DRIVER_DIED
+    asked = _query(reached_generation=0)
+    assert _only(decide(_obs(asked), NOW)).open_run is Reason.ASKED_START
+    retried = _query(phase=Phase.BACKOFF, failures=2)
+    assert _only(decide(_obs(retried), NOW)).open_run is Reason.RETRY_DUE
+    probed = _query(phase=Phase.BROKEN, hold=Hold.BROKEN, next_attempt_at=NOW)
+    assert _only(decide(_obs(probed), NOW)).open_run is Reason.PROBE
+
+
 def test_a_broken_query_without_a_probe_time_waits_for_a_person() -> None:
     decision = decide(_obs(_query(hold=Hold.BROKEN, phase=Phase.BROKEN)), NOW)
     assert _only(decision).phase is Phase.BROKEN

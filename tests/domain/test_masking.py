@@ -64,6 +64,10 @@ def test_a_known_secret_is_masked_wherever_it_stands() -> None:
     )
 
 
+def test_a_secret_too_short_to_tell_from_words_riddles_no_text() -> None:
+    assert mask_text("an apple a day", secrets=["a"]) == "an apple a day"
+
+
 def test_a_masked_form_sent_in_again_keeps_its_secrets() -> None:
     stored = {"options": {"password": "pw", "url": "x://u:p@h", "a": "1"}, "list": [{"token": "t"}]}
     sent = mask(stored)

@@ -1,0 +1,106 @@
+"""The files between control plane and driver: what is written is what is read."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queries.domain.protocol import (
+    Assignment,
+    AssignmentEntry,
+    Current,
+    DriverSpec,
+    ExitReport,
+    Ident,
+    RunError,
+    RunState,
+    RunStatus,
+    Status,
+    Want,
+)
+
+words = st.text(max_size=20)
+names = st.lists(words, max_size=3).map(tuple)
+pairs = st.dictionaries(words, words, max_size=3)
+numbers = st.integers(0, 2**40)
+
+errors = st.builds(
+    RunError, words, words, words, words, refused=words, holder_pid=st.none() | numbers
+)
+entries = st.builds(
+    AssignmentEntry,
+    numbers,
+    words,
+    numbers,
+    numbers,
+    pairs,
+    words,
+    words,
+    st.sampled_from(Want),
+    deadline=st.none() | words,
+    takeover=st.booleans(),
+)
+runs = st.builds(
+    RunStatus,
+    numbers,
+    numbers,
+    st.sampled_from(RunState),
+    asked_for=st.sampled_from(Want),
+    warnings=names,
+    error=st.none() | errors,
+)
+specs = st.builds(
+    DriverSpec,
+    driver=numbers,
+    epoch=numbers,
+    application=words,
+    installation=words,
+    host=words,
+    master=words,
+    memory=words,
+    conf=pairs,
+    env=pairs,
+    code_roots=names,
+    code_sha256=words,
+    scheduler_mode=words,
+    listeners=names,
+    redis_url=words,
+    stream=words,
+    jars=names,
+    env_allowlist=names,
+)
+statuses = st.builds(
+    Status,
+    numbers,
+    numbers,
+    words,
+    runs=st.lists(runs, max_size=3).map(tuple),
+    error=st.none() | errors,
+)
+assignments = st.builds(
+    Assignment, numbers, numbers, st.lists(entries, max_size=3).map(tuple), st.booleans()
+)
+idents = st.builds(
+    Ident, words, numbers, numbers, numbers, numbers, words, jvm_pid=st.none() | numbers
+)
+exits = st.builds(
+    ExitReport, words, words, st.booleans(), st.booleans(), words, last_seq=st.none() | numbers
+)
+forms = st.one_of(specs, statuses, assignments, idents, exits, st.builds(Current, numbers, words))
+
+
+@given(forms)
+def test_every_form_reads_back_as_it_was_written(form: Status) -> None:
+    assert type(form).loads(form.dumps()) == form
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[]", "no JSON object"),
+        ("{", "Expecting"),
+        ('{"epoch": 1, "protocol": 99}', "protocol 99 is not 1"),
+    ],
+)
+def test_a_file_that_cannot_be_read_says_why(text: str, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        Current.loads(text)
