@@ -18,6 +18,7 @@ from django.test import Client
 from django.utils import timezone
 from playwright.sync_api import Browser, Page
 
+from controlplane.celery import app
 from tests.scenarios.stage import Stage
 
 START_LIMIT_S = 60
@@ -39,6 +40,7 @@ class Site:
 def server(redis_server: str) -> Iterator[str]:
     """Serve the console with uvicorn, from this process and its test database."""
     django_settings.REDIS_URL = redis_server
+    app.conf.update(broker_url=redis_server)  # nudges are sent, and nobody takes them
     call_command("collectstatic", interactive=False, verbosity=0)
     from django.core.asgi import get_asgi_application
 
