@@ -7,6 +7,7 @@ carries the decision out and `supervision.md`'s invariants are its properties.
 """
 
 from datetime import datetime, timedelta
+from typing import assert_never
 
 from queries.domain import restart
 from queries.domain.decision import Decision, DriverAction, DriverDecision, Fault, QueryDecision
@@ -103,6 +104,8 @@ def _read_driver(plan: Plan) -> None:
             elif late:
                 plan.end_wanted = plan.end_wanted or Reason.START_TIMED_OUT
                 plan.action = DriverAction.KILL
+        case never:
+            assert_never(never)
 
 
 def _end_driver(plan: Plan) -> None:

@@ -416,6 +416,35 @@ def test_the_same_error_at_the_same_batch_a_third_time_holds_the_query() -> None
     assert uncommitted.hold is Hold.BROKEN
 
 
+def _ended(state: RunState, want: Want = Want.RUN, **fields: Any) -> RunSeen:
+    status = RunStatus(run=1, query=1, state=state, asked_for=want, **fields)
+    return RunSeen(1, 1, 1, NOW, False, status=status)
+
+
+def test_an_end_is_sorted_by_who_asked_for_it_and_by_its_trigger() -> None:
+    def end(run: RunSeen) -> Any:
+        return _only(decide(_obs(_query(phase=Phase.RUNNING, run=run), _driver()), NOW))
+
+    unasked = end(_ended(RunState.ENDED))
+    assert (unasked.ended.outcome, unasked.failures) == (RunOutcome.FAILED, 1)
+    asked = end(_ended(RunState.ENDED, Want.DRAIN))
+    assert (asked.ended.outcome, asked.failures) == (RunOutcome.STOPPED, 0)
+    finished = end(replace(_ended(RunState.ENDED), ends_by_itself=True))
+    assert (finished.ended.outcome, finished.phase) == (RunOutcome.COMPLETED, Phase.COMPLETED)
+    error = RunError("", "", "held", "held", refused="held")
+    refused = end(_ended(RunState.REFUSED, error=error))
+    assert (refused.ended.outcome, refused.failures) == (RunOutcome.REFUSED, 1)
+    silent = end(_ended(RunState.FAILED))
+    assert silent.ended.fault.error.root_cause == "The driver gave no reason."
+
+
+def test_one_failure_ends_the_driver_where_the_application_says_so() -> None:
+    query = _query(phase=Phase.RUNNING, run=_ended(RunState.FAILED, error=ERRORS[1]))
+    decision = decide(_obs(query, _driver(), failure_scope="application"), NOW)
+    assert decision.driver.end_wanted == Reason.FAILURE_SCOPE
+    assert _only(decision).open_run is None
+
+
 def test_what_the_stopping_of_the_installation_ended_starts_again_as_resumed() -> None:
     query = _query(phase=Phase.PENDING, phase_reason=Reason.SHUTDOWN)
     assert _only(decide(_obs(query), NOW)).open_run is Reason.RESUMED
