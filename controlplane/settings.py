@@ -258,6 +258,7 @@ CELERY_BEAT_SCHEDULE = {
         "queries.tasks.sweep": SWEEP_EVERY_S,
         "queries.tasks.adopt": ADOPT_EVERY_S,
         "queries.tasks.prune": 3600.0,
+        "queries.tasks.forget_expired_tokens": 3600.0,
         "listeners.tasks.judge_gaps": GAPS_EVERY_S,
         "listeners.tasks.roll_up": ROLL_UP_EVERY_S,
         "listeners.tasks.expire": 3600.0,

@@ -8,6 +8,7 @@ from django.utils import timezone
 from queries.launchers.configured import launcher
 from queries.models.drivers import Driver
 from queries.services import reconcile as service
+from queries.services import tokens
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,12 @@ def sweep() -> None:
 def adopt() -> None:
     """Look at every application that has a driver on this host: a worker has come up."""
     service.wake_all(now=timezone.now())
+
+
+@shared_task(name="queries.tasks.forget_expired_tokens")
+def forget_expired_tokens() -> None:
+    """Remove the tokens whose time is over."""
+    tokens.forget_expired_tokens(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.prune")

@@ -127,6 +127,8 @@ def _reserved(spec: DriverSpec, directory: Path, references: References) -> dict
         "spark.ui.port": "0",
         "spark.ui.killEnabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # Five times Spark's own: a fast query's holes are still in memory when they are looked for.
+        "spark.sql.streaming.numRecentProgressUpdates": "500",
         "spark.sql.streaming.stopTimeout": f"{int(spec.stop_timeout_s * 1000)}ms",
         "spark.sql.streaming.stopActiveRunOnRestart": "false",  # one live run, or a refusal
         "spark.submit.deployMode": "client",

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.db import transaction
 
 from controlplane.nudge import changed
+from listeners.gaps import note_exit
 from queries.domain.decide import decide
 from queries.domain.decision import Decision, DriverAction
 from queries.domain.observation import Liveness, Sighting
@@ -142,6 +143,13 @@ class _Step:
                 now=self.now,
             )
         elif self.driver is not None:
+            if choice.exit is not None:  # the shim's own notice may have been lost with Redis
+                note_exit(
+                    driver=self.driver.pk,
+                    epoch=self.driver.epoch,
+                    last_seq=choice.exit.last_seq,
+                    at=self.now,
+                )
             records.update_driver(self.driver, self.sighting, choice, now=self.now)
             if choice.fault is not None:
                 record_failure(
