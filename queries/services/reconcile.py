@@ -13,15 +13,15 @@ from django.db import transaction
 from controlplane.nudge import changed
 from listeners.gaps import note_exit
 from queries.domain.decide import decide
-from queries.domain.decision import Decision, DriverAction
+from queries.domain.decision import Decision, DriverAction, RunEnd
 from queries.domain.observation import Liveness, Sighting
 from queries.domain.protocol import Assignment, AssignmentEntry
 from queries.domain.spec import ApplicationSpec
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import Application
-from queries.models.drivers import Driver
+from queries.models.drivers import Driver, Run
 from queries.selectors.observation import Rows, observation, read_rows
-from queries.services import assignments, records
+from queries.services import assignments, epochs, records
 from queries.services.failing import record_failure
 
 logger = logging.getLogger(__name__)
@@ -181,6 +181,7 @@ class _Step:
                     now=self.now,
                 )
             if choice.ended is not None:
+                self._outrun(choice.ended, run)
                 self.rows.runs.pop(choice.query, None)
             if choice.open_run is not None and self.driver is not None:
                 checkpoint = self.rows.checkpoints[choice.query]
@@ -190,6 +191,11 @@ class _Step:
             about = self.rows.runs.get(choice.query) or run
             records.update_query(query, about, choice, now=self.now)
         records.close_operations(self.application, self.decision, now=self.now)
+
+    def _outrun(self, ended: RunEnd, run: Run | None) -> None:
+        error = ended.fault.error if ended.fault else None
+        if run is not None and error is not None and error.refused == "fenced":
+            epochs.outrun_owner(run.checkpoint.location)
 
     def _write_assignment(self) -> None:
         """Number the assignment anew where what it says has changed."""

@@ -1,0 +1,39 @@
+"""A database is restored from a backup: checkpoints remember higher epochs than it does."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from queries.domain.lockfiles import owner_file
+from queries.domain.states import Phase
+from queries.models.definitions import Checkpoint
+from queries.models.installation import Installation
+from tests.scenarios.stage import Stage
+
+
+@pytest.mark.parametrize(
+    ("text", "epoch"),
+    [
+        ({"epoch": 700}, 700),
+        ({"epoch": 700, "installation": "another"}, 2),
+        ({}, 2),
+    ],
+)
+def test_epochs_go_on_above_what_our_own_owner_files_show(
+    stage: Stage, tmp_path: Path, text: dict[str, object], epoch: int
+) -> None:
+    stage.query("delays")
+    location = (tmp_path / "delays").as_uri()
+    Checkpoint.objects.update(location=location)
+    owner = Path(owner_file(location))
+    owner.parent.mkdir()
+    owner.write_text(json.dumps({"installation": str(Installation.get().uuid), **text}))
+    stage.start("delays")
+    stage.ready("delays")
+    stage.launcher.refuse(stage.run("delays").pk, "fenced")
+    stage.look()
+    stage.wait(10)
+    assert stage.run("delays").epoch > epoch
+    stage.commit("delays")
+    assert stage.phase("delays") == Phase.RUNNING
