@@ -54,6 +54,12 @@ def lower_words(state: Any) -> str:
 
 
 @register.filter
+def act(reason: str) -> str:
+    """Return what somebody did, as it follows the name."""
+    return wording.act_words(reason)
+
+
+@register.filter
 def plural(count: int, noun: str) -> str:
     """Return "1 query" or "3 queries" for "query,queries"; "1 run" or "2 runs" for "run"."""
     one, _, many = noun.partition(",")

@@ -52,6 +52,8 @@ def _start(line: QueryLine, others: list[str]) -> list[str]:
         said.append(f"A driver is launched for {application}, which takes some seconds.")
     if line.phase in (Phase.BACKOFF, Phase.BROKEN, Phase.FAILED):
         said.append("Its counters of failures are cleared, and it is tried at once.")
+    if line.trigger.get("kind") in ENDING_TRIGGERS:
+        said.append("It ends by itself when it has read all there is.")
     return said
 
 
@@ -134,11 +136,6 @@ def asked(verb: Verb, name: str) -> str:
         Verb.STOP: f"{name} will stop.",
         Verb.RESTART: f"{name} will restart.",
     }[verb]
-
-
-def ends_by_itself(line: QueryLine) -> bool:
-    """Tell whether the query ends when it has read all there is."""
-    return line.trigger.get("kind") in ENDING_TRIGGERS
 
 
 def _go_on(others: list[str]) -> str:

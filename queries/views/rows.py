@@ -1,7 +1,6 @@
 """A query as a row of a list: the line with what the eye needs worked out."""
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from queries.domain.spec import ENDING_TRIGGERS
@@ -10,11 +9,11 @@ from queries.domain.states import (
     TROUBLED_VERDICTS,
     Desired,
     Phase,
+    Verdict,
 )
 from queries.selectors.console import outcomes
 from queries.selectors.lines import QueryLine
 from queries.views.bars import Bar, draw
-from queries.views.wording import duration_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +54,18 @@ def row_of(line: QueryLine, ended: dict[int, str]) -> Row:
         reason=reason(line),
         trigger=trigger_words(line.trigger),
         load=load,
-        fresh=line.phase is Phase.RUNNING and line.progress is not None,
+        fresh=line.phase is Phase.RUNNING and line.progress is not None and not is_idle(line),
     )
 
 
 def attention_first(rows: list[Row]) -> list[Row]:
     """Return the rows with those in trouble first, each part by name."""
     return sorted(rows, key=lambda row: (not row.troubled, row.line.query.name))
+
+
+def is_idle(line: QueryLine) -> bool:
+    """Tell whether the query runs and has nothing to read: its last rates are history then."""
+    return line.health is not None and line.health.verdict is Verdict.IDLE
 
 
 def is_troubled(line: QueryLine) -> bool:
@@ -136,14 +140,3 @@ def in_group(row: Row, group: str) -> bool:
         "changing": row.line.converging,
         "stopped": phase in (Phase.STOPPED, Phase.COMPLETED),
     }.get(group, True)
-
-
-def interval_text(line: QueryLine) -> str:
-    """Return the trigger's interval in short, "" where there is none."""
-    return duration_words(line.interval_ms) if line.interval_ms else ""
-
-
-def time_left(line: QueryLine, now: datetime) -> float | None:
-    """Return the seconds until the next attempt, None where none is planned."""
-    at = line.query.next_attempt_at
-    return (at - now).total_seconds() if at else None

@@ -14,6 +14,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_GET, require_POST
 
 from queries.roles import ADMINISTER, DEFINE, OPERATE, VIEW, role_of
+from queries.selectors.console import open_failure_groups
 from queries.selectors.lines import query_lines
 from queries.views.banner import banner
 from queries.views.guard import needs
@@ -77,7 +78,8 @@ def _navigation(request: HttpRequest) -> list[dict[str, Any]]:
         except NoReverseMatch:
             continue  # only what leads somewhere
         active = bool(here) and str(here).startswith(entry.below)
-        entries.append({"entry": entry, "address": address, "active": active})
+        count = open_failure_groups() if entry.name == "failures" else 0
+        entries.append({"entry": entry, "address": address, "active": active, "count": count})
     return entries
 
 

@@ -114,3 +114,16 @@ def rate_words(value: float | None) -> str:
     """Return rows a second in short: "1.25k/s"; a dash where it is not known."""
     text = number_words(value)
     return text if text == "–" else f"{text}/s"
+
+
+#: What people ask for, as others read it in a list of acts.
+_ACTS = {
+    "start requested": "asked to start",
+    "stop requested": "asked to stop",
+    "restart requested": "asked to restart",
+}
+
+
+def act_words(reason: str) -> str:
+    """Return an act's reason as it follows a name: "olga asked to start"."""
+    return _ACTS.get(reason, reason)

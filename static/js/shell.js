@@ -148,7 +148,7 @@
     if (typing || event.metaKey || event.ctrlKey || event.altKey || off() || dialog.open) return;
     if (going && Date.now() - going < 1200 && go[event.key]) {
       going = 0;
-      const entry = [...document.querySelectorAll(".side nav a")].find((a) => a.textContent.trim() === go[event.key]);
+      const entry = [...document.querySelectorAll(".side nav a")].find((a) => a.querySelector("span").textContent === go[event.key]);
       if (entry) window.location.assign(entry.href);
       return;
     }

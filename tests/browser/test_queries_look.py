@@ -108,6 +108,7 @@ def test_the_keyboard_goes_through_the_rows_and_can_be_switched_off(
     page.keyboard.type("j")  # typed, not obeyed
     expect(page.locator("#search")).to_have_value("j")
     page.keyboard.press("Escape")
+    page.locator("#main").focus()
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("Next and previous row")
@@ -140,3 +141,13 @@ def test_selecting_rows_leads_to_a_preview_of_the_bulk_act(
     page.get_by_role("button", name="Start 2 queries").click()
     expect(page.get_by_text("alpha will start.")).to_be_visible()
     assert stage.row("beta").desired == "RUNNING"
+
+
+def test_two_keys_go_to_another_page_even_where_its_entry_has_a_count(
+    look: Open, busy: Stage, viewer: User
+) -> None:
+    page = look(viewer, "/queries/")
+    expect(page.locator(".side nav .count")).to_have_text("2")
+    page.keyboard.press("g")
+    page.keyboard.press("f")
+    expect(page.get_by_role("heading", level=1, name="Failures")).to_be_visible()

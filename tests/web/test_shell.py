@@ -82,4 +82,4 @@ def test_the_overview_counts_what_there_is(client: Client, viewer: User, stage: 
     assert "1 of 2 queries running" in html
     assert "Nothing does. Every query is as it should be." in html
     assert stage.phase("delays") == Phase.RUNNING
-    assert "olga start requested delays" in html
+    assert "olga asked to start delays" in html
