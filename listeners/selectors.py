@@ -176,6 +176,19 @@ def drops_since(since: datetime) -> list[dict[str, Any]]:
     return [dict(row) for row in rows.values("driver", "queue", "count", "since", "until")]
 
 
+def holes_since(since: datetime, drivers: Iterable[int]) -> tuple[int, int]:
+    """Return (missing, repaired): batches of these drivers that went missing, and came back."""
+    missing = repaired = 0
+    for chunk in _chunks(drivers):
+        back = models.Progress.objects.filter(
+            driver__in=chunk, repaired=True, received_at__gte=since
+        ).count()
+        gaps = models.Gap.objects.filter(kind="batch", driver__in=chunk, noticed_at__gte=since)
+        still = gaps.aggregate(still=Sum(F("missing") - F("repaired")))["still"] or 0
+        missing, repaired = missing + back + still, repaired + back
+    return missing, repaired
+
+
 def telemetry(driver_ids: Iterable[int]) -> dict[int, DriverTelemetry]:
     """Return the newest heartbeat of each driver that has sent one."""
     return {

@@ -222,7 +222,8 @@ def _close(operation: Operation, outcome: OperationOutcome, detail: str, now: da
         outcome=outcome, detail=detail, ended_at=now
     )
     if closed:
-        changed(f"operation:{operation.uuid}")
+        query = [f"query:{operation.query_id}"] if operation.query_id else []
+        changed(f"operation:{operation.uuid}", *query)
 
 
 def _driver_transition(

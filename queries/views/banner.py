@@ -37,9 +37,11 @@ def _drops(now: datetime) -> list[Line]:
     counted: dict[str, int] = defaultdict(int)
     since: dict[str, datetime] = {}
     until: dict[str, datetime] = {}
+    drivers: dict[str, set[int]] = defaultdict(set)
     for drop in heard.drops_since(now - DROPS_SHOWN_FOR):
         queue = drop["queue"]
         counted[queue] += drop["count"]
+        drivers[queue].add(drop["driver"])
         since[queue] = min(since.get(queue, drop["since"]), drop["since"])
         until[queue] = max(until.get(queue, drop["until"]), drop["until"])
     return [
@@ -48,12 +50,27 @@ def _drops(now: datetime) -> list[Line]:
             (
                 (
                     f"{count:,} {_LOST.get(queue, f'events dropped from {queue}')}",
-                    f"{since[queue]:%H:%M}–{until[queue]:%H:%M} UTC. {_MEANING.get(queue, '')}",
+                    f"{since[queue]:%H:%M}–{until[queue]:%H:%M} UTC. "
+                    f"{_meaning(queue, drivers[queue])} {_repairs(now, drivers[queue])}",
                 ),
             ),
         )
         for queue, count in sorted(counted.items())
     ]
+
+
+def _meaning(queue: str, drivers: set[int]) -> str:
+    told = heard.telemetry(drivers).values()
+    if queue == "streams" and any(one.heartbeat.mode == "fallback" for one in told):
+        return "No private queue could be had, so these pages listen there too."
+    return _MEANING.get(queue, "")
+
+
+def _repairs(now: datetime, drivers: set[int]) -> str:
+    missing, repaired = heard.holes_since(now - DROPS_SHOWN_FOR, drivers)
+    if not missing:
+        return "No batch is missing here."
+    return f"{missing:,} batches went missing here, {repaired:,} of them repaired."
 
 
 _LOST = {
@@ -63,7 +80,6 @@ _LOST = {
 }
 _MEANING = {
     "streams": "Listeners of users missed them; Headgate's own queue did not.",
-    "ours": "Missing batches are being repaired; each query's page counts them.",
     "outbox": "Make room where the drivers write, then look at each query's page.",
 }
 
