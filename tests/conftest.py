@@ -63,6 +63,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     shutil.rmtree(_HOME, ignore_errors=True)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Drive browsers last: Playwright leaves an event loop running, in which no other may run."""
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip (in CI: fail) a test whose real piece is not on this machine."""
     for mark, missing in _NEEDS.items():
