@@ -6,6 +6,8 @@ One system with its demo serves the stories in the order they stand in; each lea
 import os
 import signal
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests import pieces
-from tests.faults.system import System
+from tests.faults.system import REPOSITORY, System
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.redis, pytest.mark.timeout(900)]
 
@@ -194,8 +196,34 @@ def test_a_checkpoint_that_is_held_is_refused_with_its_holder(system: System, wh
         assert "flight-delays" in texts[0]
 
 
+def test_the_readmes_first_query_runs_as_it_stands_there(system: System) -> None:
+    readme = (REPOSITORY / "README.md").read_text()
+    commands = readme.split("```bash\n")[1].split("```")[0]
+    script = commands.replace("http://127.0.0.1:8000", system.base).replace(
+        ".venv/bin/python", sys.executable
+    )
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=REPOSITORY,
+        env=system.environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    system.running("first-query")
+    system.verb("first-query", "stop", {"mode": "now"})
+    system.wait("its driver gone", lambda: _driver(system, "first-query") is None)
+
+
+def _driver(system: System, application: str) -> Any:
+    return system.get(f"applications/{application}/")["driver"]
+
+
 def test_ctrl_c_leaves_the_drivers_and_the_next_start_adopts_them(system: System) -> None:
     before = {name: system.running(name)["current_run"]["pid"] for name in DEMO}
+    system.wait("two drivers", lambda: _driver(system, "delay-recovery") is None)
     said = system.interrupt()
     assert "2 drivers keep streaming" in said, said
     assert all(Path(f"/proc/{pid}").exists() for pid in before.values())
