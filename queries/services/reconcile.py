@@ -15,7 +15,7 @@ from listeners.gaps import note_exit
 from queries.domain.decide import decide
 from queries.domain.decision import Decision, DriverAction, RunEnd
 from queries.domain.observation import Liveness, Sighting
-from queries.domain.protocol import Assignment, AssignmentEntry
+from queries.domain.protocol import Assignment
 from queries.domain.spec import ApplicationSpec
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import Application
@@ -78,7 +78,8 @@ class _Step:
         self.driver = rows.driver
         self.code_roots: tuple[str, ...] = ()
         self.code_sha256 = ""
-        self.assignment: Assignment | None = None
+        self.assignment: Assignment | None = None  # what its driver is to do now
+        self.assignment_is_news = False  # the file on disk does not say it yet
 
     def take(self) -> bool:
         """Carry the decision out; return whether the compare-and-set was won."""
@@ -214,18 +215,20 @@ class _Step:
             )
             Driver.objects.filter(pk=driver.pk).update(assignment_digest=digest)
         on_disk = self.sighting.assignment_generation if self.sighting else 0
-        if on_disk < generation:
-            self.assignment = _assignment(generation, driver, said, end=end)
+        self.assignment = Assignment(
+            generation=generation, epoch=driver.epoch, queries=said, end=end
+        )
+        self.assignment_is_news = on_disk < generation
 
     def _act(self) -> None:
         """Do to the process what the rows now say; whatever is lost here, the next look redoes."""
         name, driver, action = self.application.name, self.driver, self.decision.driver.action
         if driver is None:
             return
-        if action in {DriverAction.LAUNCH, DriverAction.SPAWN}:
-            self._launch(driver)
+        if action in {DriverAction.LAUNCH, DriverAction.SPAWN} and self.assignment is not None:
+            self._launch(driver, self.assignment)
             return
-        if self.assignment is not None:
+        if self.assignment is not None and self.assignment_is_news:
             self.launcher.assign(name, self.assignment)
         if action is DriverAction.TERMINATE:
             self.launcher.terminate(name, driver.epoch)
@@ -234,11 +237,7 @@ class _Step:
         if self.decision.driver.exit is not None:
             changed(f"application:{self.application.pk}")
 
-    def _launch(self, driver: Driver) -> None:
-        generation = Application.objects.values_list("assignment_generation", flat=True).get(
-            pk=self.application.pk
-        )
-        assignment = self.assignment or _assignment(generation, driver, (), end=False)
+    def _launch(self, driver: Driver, assignment: Assignment) -> None:
         spec = assignments.driver_spec(driver, self.code_roots)
         try:
             self.launcher.launch(spec, assignment, assignments.pools_xml(driver))
@@ -246,12 +245,6 @@ class _Step:
             records.hold_application(self.application, str(error), now=self.now)
         if self.decision.driver.action is DriverAction.LAUNCH:
             logger.info("launched driver %s of %s", driver.epoch, self.application.name)
-
-
-def _assignment(
-    generation: int, driver: Driver, said: tuple[AssignmentEntry, ...], *, end: bool
-) -> Assignment:
-    return Assignment(generation=generation, epoch=driver.epoch, queries=said, end=end)
 
 
 def due_applications(*, now: datetime, limit: int = 200) -> list[int]:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from queries.domain.observation import Liveness, Sighting
 from queries.domain.states import Phase
 from queries.launchers.in_memory import Crash
 from queries.models.drivers import Driver, Run
@@ -40,6 +41,21 @@ def test_a_worker_that_dies_assigning_loses_no_stop(stage: Stage, switch: str) -
     stage.look()
     assert stage.phase("a") == Phase.STOPPED
     assert stage.phase("b") == Phase.RUNNING
+
+
+def test_a_launch_completed_by_a_second_worker_says_what_the_first_one_said(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first has written the files, its shim has not yet taken them: a sweep comes by."""
+    stage.query("delays")
+    stage.start("delays")
+    run = stage.run("delays").pk
+    told = []
+    half = Sighting(Liveness.ABSENT, assignment_generation=1)
+    monkeypatch.setattr(stage.launcher, "sight", lambda *_, **__: half)
+    monkeypatch.setattr(stage.launcher, "launch", lambda spec, said, pools: told.append(said))
+    stage.look()
+    assert [[entry.run for entry in said.queries] for said in told] == [[run]]
 
 
 def test_of_two_workers_on_one_application_one_wins(
