@@ -55,7 +55,8 @@ def read_tail(path: Path, limit: int) -> str:
         return ""
     if size > limit:  # begin at a whole line where there is one
         data = data.partition(b"\n")[2] or data
-    return data.decode("utf-8", errors="replace")
+    # NUL, which a driver's output may hold, is no text to a database.
+    return data.decode("utf-8", errors="replace").replace("\0", "\ufffd")
 
 
 def take_lock(path: Path) -> int | None:

@@ -10,7 +10,14 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from queries.domain import restart
-from queries.domain.decision import Decision, DriverAction, DriverDecision, Fault, QueryDecision
+from queries.domain.decision import (
+    Decision,
+    DriverAction,
+    DriverDecision,
+    Fault,
+    QueryDecision,
+    RunEnd,
+)
 from queries.domain.observation import Liveness, Observation, RunSeen
 from queries.domain.phases import name_phase, reached
 from queries.domain.plan import Plan, Work
@@ -147,8 +154,23 @@ def _settle_runs(plan: Plan) -> None:
             work.detail = ""
         elif work.seen.desired is Desired.RUNNING and current:
             _climb(plan, work, ended.fault)
+        if ended.outcome is RunOutcome.REFUSED:
+            _replace_stuck_driver(plan, ended)
         if ended.outcome is RunOutcome.FAILED and plan.obs.failure_scope == "application":
             plan.end_wanted = plan.end_wanted or Reason.FAILURE_SCOPE
+
+
+def _replace_stuck_driver(plan: Plan, ended: RunEnd) -> None:
+    """End a driver that refuses a query for a start of the same query that hangs in it.
+
+    Only a fresh process lets go of the lock then; where neighbours run they come first.
+    """
+    driver = plan.obs.driver
+    status = driver.sighting.status if driver else None
+    error = ended.fault.error if ended.fault else None
+    ours = status and error and error.holder_pid and error.holder_pid == status.jvm_pid
+    if ours and not any(work.run for work in plan.queries):
+        plan.end_wanted = plan.end_wanted or Reason.REPLACED
 
 
 def _climb(plan: Plan, work: Work, fault: Fault) -> None:
@@ -184,7 +206,8 @@ def _forget_failures(plan: Plan) -> None:
             continue
         if work.run.committed and work.hold is Hold.BROKEN:
             work.hold, work.failures, work.detail = Hold.NONE, 0, ""
-        work.next_attempt_at = None
+        if work.hold is not Hold.BROKEN:  # a probe that ends unproven is due again
+            work.next_attempt_at = None
         proven = work.run.proven_at if work.run.committed else None
         if restart.healthy(plan.obs.policy, proven_at=proven, now=plan.now):
             work.failures, work.detail = 0, ""
@@ -262,7 +285,8 @@ def _want_runs(plan: Plan) -> None:
             continue
         asked = seen.desired is Desired.STOPPED or run.generation < seen.generation
         hung = _hung_in_start(plan, run)
-        work.stalled = seen.stalled and plan.obs.policy.restart_on_stall
+        ending = seen.phase is Phase.STOPPING and seen.phase_reason == Reason.STALLED
+        work.stalled = plan.obs.policy.restart_on_stall and (seen.stalled or ending) and not asked
         if not (asked or plan.end_wanted or hung or work.stalled):
             continue
         at_once = (
@@ -306,6 +330,8 @@ def _end_slow_driver(plan: Plan) -> None:
 def _conclude(plan: Plan) -> Decision:
     queries = tuple(_query_decision(plan, work) for work in plan.queries)
     ended = plan.exit is not None or any(work.ended for work in plan.queries)
+    if ended:  # what follows is decided at once; should this worker die first, by the sweep
+        plan.wakes.append(plan.now)
     for work in plan.queries:
         if work.run is None and work.open_run is None and work.next_attempt_at is not None:
             plan.wakes.append(work.next_attempt_at)

@@ -279,4 +279,16 @@ def _object(text: str) -> dict[str, Any]:
     protocol = raw.get("protocol", PROTOCOL)
     if protocol != PROTOCOL:
         raise ValueError(f"protocol {protocol} is not {PROTOCOL}, the one this version speaks")
-    return raw
+    storable: dict[str, Any] = _storable(raw)
+    return storable
+
+
+def _storable(value: Any) -> Any:
+    """Replace what PostgreSQL's text and JSON refuse: NUL, and halves of surrogate pairs."""
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_storable(name): _storable(held) for name, held in value.items()}
+    if isinstance(value, list):
+        return [_storable(held) for held in value]
+    return value

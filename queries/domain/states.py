@@ -187,6 +187,7 @@ class Reason(StrEnum):
     PROBE = "probe of a broken query"
     ARCHIVED = "deleted"
     LAUNCHED = "launched"
+    NOT_LAUNCHED = "could not be launched"
     NOT_WANTED = "no query wants it"
     REPLACED = "replaced by a fresh driver"
     SHUTDOWN = "installation stopped"

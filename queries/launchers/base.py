@@ -14,6 +14,10 @@ class Launcher(Protocol):
         """Return the directory of a driver, made or not."""
         ...
 
+    def highest_epoch(self, application: str) -> int:
+        """Return the highest epoch that this host has seen of an application, 0 for none."""
+        ...
+
     def launch(self, spec: DriverSpec, assignment: Assignment, pools_xml: str) -> None:
         """Write the intent (directory, spec, assignment, pools, current), then spawn the shim.
 
@@ -56,4 +60,11 @@ class Launcher(Protocol):
 
 
 class LaunchRefused(Exception):
-    """The driver cannot be launched here; the message is a sentence with the way out."""
+    """The driver cannot be launched here; the message is a sentence with the way out.
+
+    `passing`: the same launch may well succeed a little later, and is tried again.
+    """
+
+    def __init__(self, message: str, *, passing: bool = False) -> None:
+        super().__init__(message)
+        self.passing = passing

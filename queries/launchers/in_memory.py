@@ -109,6 +109,10 @@ class InMemoryLauncher:
         """Return the directory the driver would have."""
         return self.root / application / str(epoch)
 
+    def highest_epoch(self, application: str) -> int:
+        """Return the highest epoch that was launched."""
+        return max(self.epochs(application), default=0)
+
     def launch(self, spec: DriverSpec, assignment: Assignment, pools_xml: str) -> None:
         """Start a driver that is alive at once, and not ready; again: change nothing."""
         with self._call(Call("launch", spec.application, spec.epoch, assignment.generation)):

@@ -56,6 +56,13 @@ class LocalProcessLauncher:
             raise ValueError(f"application: {application!r} cannot name a folder")
         return self._drivers / application / str(epoch)
 
+    def highest_epoch(self, application: str) -> int:
+        """Return the highest epoch of the application's folders and of its `current.json`."""
+        folder = self.directory(application, 0).parent
+        text = read_file(folder / CURRENT)
+        current = Current.loads(text).epoch if text is not None else 0
+        return max([current, *(int(p.name) for p in folder.glob("*") if p.name.isdigit())])
+
     def launch(self, spec: DriverSpec, assignment: Assignment, pools_xml: str) -> None:
         """Write the intent, spawn the shim, and return once it holds its directory.
 
@@ -166,7 +173,8 @@ class LocalProcessLauncher:
             process.wait()
             raise LaunchRefused(
                 f"The shim did not take {directory} within {SHIM_TAKES_S} s; the host is "
-                "overloaded. The launch will be tried again."
+                "overloaded. The launch will be tried again.",
+                passing=True,
             ) from None
         if code != 0:
             said = read_tail(directory / "shim.log", 2000).strip().rpartition("\n")[2]

@@ -24,8 +24,7 @@ from queries.launchers import processes
 
 def look(directory: Path, locations: tuple[str, ...]) -> Sighting:
     """Return everything that can be seen of a driver; reads files and /proc only."""
-    text = read_file(directory / STATUS)
-    status = Status.loads(text) if text is not None else None
+    status = _status(directory)
     text = read_file(directory / IDENT)
     ident = Ident.loads(text) if text is not None else None
     liveness, orphan = _prove(directory, ident, status, locations)
@@ -34,11 +33,19 @@ def look(directory: Path, locations: tuple[str, ...]) -> Sighting:
     report = ExitReport.loads(text) if text is not None else None
     if report is not None:
         liveness, orphan = Liveness.EXITED, None
-        text = read_file(directory / STATUS)  # the driver's last word
-        status = Status.loads(text) if text is not None else None
+        status = _status(directory)  # the driver's last word
     text = read_file(directory / ASSIGNMENT)
     generation = Assignment.loads(text).generation if text is not None else 0
     return Sighting(liveness, ident, status, report, generation, orphan)
+
+
+def _status(directory: Path) -> Status | None:
+    """Return what the driver says; None where a power cut has left nothing that can be read."""
+    text = read_file(directory / STATUS)
+    try:
+        return Status.loads(text) if text is not None else None
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def processes_of(directory: Path) -> list[tuple[int, int]]:

@@ -26,7 +26,11 @@ def request_application_restart(
     with transaction.atomic():
         application = Application.objects.select_for_update().get(pk=application.pk)
         joined = Operation.objects.filter(
-            application=application, query=None, verb=Verb.RESTART, outcome=OperationOutcome.OPEN
+            application=application,
+            query=None,
+            verb=Verb.RESTART,
+            outcome=OperationOutcome.OPEN,
+            deadline__gt=now,
         ).first()
         if joined is not None:
             return joined

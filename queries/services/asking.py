@@ -3,6 +3,7 @@
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.db.models import F
 
 from controlplane.nudge import reconcile_soon
 from queries.domain.states import Verb
@@ -40,5 +41,9 @@ def renew_application(application: Application) -> None:
 
 def wake(application_id: int, now: datetime) -> None:
     """Have the application looked at now: by a nudge, and by the sweep should that be lost."""
-    Application.objects.filter(pk=application_id).update(reconcile_after=now)
+    # The version moves too: a look that began before this act loses its claim, and with it
+    # the chance to overwrite the wake-up with what it decided from older rows.
+    Application.objects.filter(pk=application_id).update(
+        reconcile_after=now, version=F("version") + 1
+    )
     reconcile_soon(application_id)

@@ -63,7 +63,7 @@ def archive_query(*, query: Query, actor: str, now: datetime) -> None:
     Raises `NotAllowed` unless desired is STOPPED and no run is open.
     """
     with transaction.atomic():
-        query = Query.objects.select_for_update().select_related("application").get(pk=query.pk)
+        query = _locked(query)
         transitions.archive(_asked(query))
         generation = query.generation
         updated = Query.objects.filter(
@@ -72,6 +72,9 @@ def archive_query(*, query: Query, actor: str, now: datetime) -> None:
         if not updated:
             raise Conflict(f"{query.name} has just been changed.", way_out="Look again.")
         Checkpoint.objects.filter(query=query, retired_at=None).update(retired_at=now)
+        Operation.objects.filter(query=query, outcome=OperationOutcome.OPEN).update(
+            outcome=OperationOutcome.SUPERSEDED, ended_at=now, detail=f"deleted by {actor}"
+        )
         _record(query, "definition", "", "DELETED", Reason.ARCHIVED, actor, now, None)
         application = query.application
         if application.own and not application.queries.filter(archived_at=None).exists():
@@ -96,7 +99,7 @@ def _ask(
 ) -> Operation:
     for _ in range(ATTEMPTS):
         with transaction.atomic():
-            row = Query.objects.select_for_update().select_related("application").get(pk=query.pk)
+            row = _locked(query)
             change = verb(_asked(row))
             if change is None:
                 return _joined(row, name, actor, now)
@@ -161,6 +164,14 @@ def _joined(row: Query, name: Verb, actor: str, now: datetime) -> Operation:
         operation.outcome, operation.ended_at = OperationOutcome.DONE, now
         operation.save(update_fields=["outcome", "ended_at"])
     return operation
+
+
+def _locked(query: Query) -> Query:
+    """Return the row as it is now, locked after its application's, as reconcile locks them."""
+    application = Application.objects.select_for_update().get(pk=query.application_id)
+    row = Query.objects.select_for_update().get(pk=query.pk)
+    row.application = application
+    return row
 
 
 def _asked(row: Query) -> transitions.Asked:

@@ -9,18 +9,21 @@ from datetime import datetime
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
 
 from controlplane.nudge import changed
 from listeners.gaps import note_exit
-from queries.domain.decide import decide
+from queries.domain.decide import WATCHFUL, decide
 from queries.domain.decision import Decision, DriverAction, RunEnd
 from queries.domain.observation import Liveness, Sighting
 from queries.domain.protocol import Assignment
 from queries.domain.spec import ApplicationSpec
+from queries.domain.states import Desired
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import Application
 from queries.models.drivers import Driver, Run
-from queries.selectors.observation import Rows, observation, read_rows
+from queries.models.installation import Installation
+from queries.selectors.observation import Rows, observation, read_rows, slots
 from queries.services import assignments, epochs, records
 from queries.services.failing import record_failure
 
@@ -58,6 +61,10 @@ def _sight(rows: Rows, launcher: Launcher) -> Sighting | None:
     return launcher.sight(rows.application.name, rows.driver.epoch, locations=rows.locations)
 
 
+class _NoSlot(Exception):
+    """Another application has taken the host's last slot meanwhile."""
+
+
 class _Step:
     """One decision being carried out: rows first, in one transaction, then the launcher."""
 
@@ -86,12 +93,18 @@ class _Step:
         if not self._freeze_code():
             return False
         log_tail = self._log_tail()
-        with transaction.atomic():
-            if not self._claim():
-                return False
-            self._write_driver(log_tail)
-            self._write_queries(log_tail)
-            self._write_assignment()
+        try:
+            with transaction.atomic():
+                if not self._claim():
+                    return False
+                self._write_driver(log_tail)
+                self._write_queries(log_tail)
+                self._write_assignment()
+        except _NoSlot:
+            Application.objects.filter(pk=self.application.pk).update(
+                reconcile_after=self.now + WATCHFUL
+            )
+            return False
         self._act()
         return True
 
@@ -131,14 +144,23 @@ class _Step:
         won = Application.objects.filter(
             pk=before.pk, version=before.version, generation=before.generation
         ).update(version=before.version + 1, **fields)
+        self.application.version = before.version + 1
         return bool(won)
+
+    def _take_slot(self) -> None:
+        """Look at the host's slots once more, alone: others may have launched since."""
+        Installation.objects.select_for_update().filter(pk=1).first()
+        if slots(ApplicationSpec.model_validate(self.rows.revision.spec)).free:
+            raise _NoSlot
 
     def _write_driver(self, log_tail: str) -> None:
         choice = self.decision.driver
         if choice.action is DriverAction.LAUNCH:
+            self._take_slot()
             self.driver = records.create_driver(
                 self.application,
                 self.rows.revision,
+                seen_epoch=self.launcher.highest_epoch(self.application.name),
                 directory=lambda epoch: str(self.launcher.directory(self.application.name, epoch)),
                 code_sha256=self.code_sha256,
                 now=self.now,
@@ -242,7 +264,10 @@ class _Step:
         try:
             self.launcher.launch(spec, assignment, assignments.pools_xml(driver))
         except LaunchRefused as error:
-            records.hold_application(self.application, str(error), now=self.now)
+            logger.warning("driver %s not launched: %s", driver.epoch, error)
+            if not error.passing:
+                records.refuse_launch(self.application, driver, str(error), now=self.now)
+            return
         if self.decision.driver.action is DriverAction.LAUNCH:
             logger.info("launched driver %s of %s", driver.epoch, self.application.name)
 
@@ -255,7 +280,10 @@ def due_applications(*, now: datetime, limit: int = 200) -> list[int]:
 
 def wake_all(*, now: datetime) -> None:
     """Have every application of this host looked at: a worker has come up, or the sweep adopts."""
-    Application.objects.filter(drivers__host=settings.HEADGATE_HOST, drivers__ended_at=None).update(
+    here = Q(drivers__host=settings.HEADGATE_HOST, drivers__ended_at=None)
+    wanted = Q(queries__desired=Desired.RUNNING, queries__archived_at=None)
+    found = Application.objects.filter(here | wanted, archived_at=None).values("pk")
+    Application.objects.filter(pk__in=list(found.values_list("pk", flat=True))).update(
         reconcile_after=now
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Min
 
 from controlplane.nudge import changed, reconcile_soon
 from queries.domain.decision import Decision, DriverDecision, QueryDecision
@@ -22,6 +22,7 @@ from queries.domain.states import (
     OperationOutcome,
     Phase,
     Reason,
+    RunOutcome,
 )
 from queries.models.applications import Application, ApplicationRevision
 from queries.models.definitions import Checkpoint, Query
@@ -36,10 +37,15 @@ def create_driver(
     revision: ApplicationRevision,
     *,
     directory: Callable[[int], str],
+    seen_epoch: int,
     code_sha256: str,
     now: datetime,
 ) -> Driver:
-    """Insert the next driver of an application, with the next epoch."""
+    """Insert the next driver of an application, with the next epoch.
+
+    `seen_epoch` is the highest that its host knows of: a restored database draws above it.
+    """
+    Installation.raise_epoch(seen_epoch)
     epoch = Installation.draw_epoch()
     driver = Driver.objects.create(
         application=application,
@@ -137,6 +143,9 @@ def update_run(run: Run, status: RunStatus | None, choice: QueryDecision, *, now
             "last_batch": run.last_batch if status.last_batch is None else status.last_batch,
             "warnings": list(status.warnings),
         }
+        if fields["started_at"] and run.started_at is None:  # one confirmation, one takeover
+            taken = Checkpoint.objects.filter(pk=run.checkpoint_id)
+            taken.exclude(takeover_at=None).update(takeover_at=None)
     if choice.ended is not None:
         fields |= {"outcome": choice.ended.outcome, "ended_at": now}
     elif choice.want is not Want.RUN and run.stop_asked_at is None:
@@ -187,6 +196,9 @@ def close_operations(application: Application, decision: Decision, *, now: datet
     for operation in pending:
         if operation.query_id is None:
             reached, choice = decision.reached_generation, None
+            if decision.hold is Hold.FAILED:
+                _close(operation, OperationOutcome.FAILED, decision.hold_reason, now)
+                continue
         else:
             choice = by_query.get(operation.query_id)
             reached = choice.reached_generation if choice else 0
@@ -197,10 +209,37 @@ def close_operations(application: Application, decision: Decision, *, now: datet
         elif operation.deadline <= now:
             waits = f"{choice.phase.label}: {choice.detail or choice.reason}" if choice else ""
             _close(operation, OperationOutcome.TIMED_OUT, waits, now)
+    first = pending.aggregate(first=Min("deadline"))["first"]
+    if first is not None and (decision.wake_at is None or first < decision.wake_at):
+        Application.objects.filter(pk=application.pk).update(reconcile_after=first)
 
 
-def hold_application(application: Application, reason: str, *, now: datetime) -> None:
-    """Hold an application that cannot be launched, with the sentence that says why."""
+def refuse_launch(application: Application, driver: Driver, reason: str, *, now: datetime) -> None:
+    """End a driver that was never spawned, and hold its application with the reason."""
+    with transaction.atomic():
+        if not hold_application(application, reason, now=now):
+            return
+        Run.objects.filter(driver=driver, outcome=RunOutcome.OPEN).update(
+            outcome=RunOutcome.DRIVER_ENDED, ended_at=now
+        )
+        Driver.objects.filter(pk=driver.pk).update(
+            state=DriverState.ENDED,
+            state_reason=Reason.NOT_LAUNCHED,
+            state_since=now,
+            ended_at=now,
+            exit_python="UNKNOWN",
+            exit_jvm="UNKNOWN",
+        )
+        _driver_transition(
+            driver, driver.state, DriverState.ENDED, Reason.NOT_LAUNCHED, now, reason
+        )
+
+
+def hold_application(application: Application, reason: str, *, now: datetime) -> bool:
+    """Hold an application that cannot be launched, with the sentence that says why.
+
+    Returns False where somebody else has changed the application meanwhile.
+    """
     with transaction.atomic():
         won = Application.objects.filter(pk=application.pk, version=application.version).update(
             version=F("version") + 1,
@@ -215,6 +254,7 @@ def hold_application(application: Application, reason: str, *, now: datetime) ->
                 seen_generation=F("generation")
             )
             reconcile_soon(application.pk)
+    return bool(won)
 
 
 def _close(operation: Operation, outcome: OperationOutcome, detail: str, now: datetime) -> None:

@@ -18,7 +18,7 @@ from queries.domain.protocol import (
     Want,
 )
 
-words = st.text(max_size=20)
+words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 names = st.lists(words, max_size=3).map(tuple)
 pairs = st.dictionaries(words, words, max_size=3)
 numbers = st.integers(0, 2**40)
@@ -104,3 +104,10 @@ def test_every_form_reads_back_as_it_was_written(form: Status) -> None:
 def test_a_file_that_cannot_be_read_says_why(text: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         Current.loads(text)
+
+
+def test_what_no_database_takes_is_replaced_when_it_is_read() -> None:
+    text = Current(1, "a\0b\ud800").dumps()
+    assert Current.loads(text).directory == "a\ufffdb?"
+    deep = Status(1, 1, "now", runs=(RunStatus(1, 1, RunState.ENDED, warnings=("\0",)),)).dumps()
+    assert Status.loads(deep).runs[0].warnings == ("\ufffd",)
