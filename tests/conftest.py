@@ -91,6 +91,21 @@ def _plain_and_fast() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """Let go of what threads of ended event loops still hold of a PostgreSQL database.
+
+    A loop's threads end with the process, and PostgreSQL drops no database in use.
+    """
+    yield
+    if connection.vendor == "postgresql":
+        with django_db_blocker.unblock(), connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+
+
 @pytest.fixture
 def now() -> datetime:
     """Return the moment at which a story begins; stories pass it on."""

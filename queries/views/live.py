@@ -5,6 +5,7 @@ import random
 from collections.abc import AsyncIterator
 
 from asgiref.sync import sync_to_async
+from django.db import close_old_connections
 from django.http import (
     HttpRequest,
     HttpResponse,
@@ -41,6 +42,8 @@ async def live(request: HttpRequest) -> HttpResponseBase:
     cursor = request.headers.get("Last-Event-ID") or request.GET.get("cursor", "")
     if "application/json" in request.headers.get("Accept", ""):
         return JsonResponse(await hub().snapshot(topics, cursor))
+    # A stream lives for minutes and needs no database of its own: the hub draws for all.
+    await sync_to_async(close_old_connections)()
     return StreamingHttpResponse(
         _stream(hub(), topics, cursor),
         content_type="text/event-stream",
