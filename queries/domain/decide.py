@@ -3,7 +3,7 @@
 It reads as a pipeline of named steps over one working copy: read the driver, settle the runs
 that ended, forget old failures, want (or not) a driver, open runs, say what each run is to
 do, name the phases, and say when to look again. Nothing here acts; `services/reconcile.py`
-carries the decision out and `supervision.md`'s invariants are its properties.
+carries the decision out and the promises of `docs/architecture.md` are its properties.
 """
 
 from datetime import datetime, timedelta

@@ -17,7 +17,7 @@ from queries.domain.states import Verdict
 WINDOW = 5
 #: Of them, this many must be longer than the trigger's interval.
 LONG_BATCHES = 3
-#: STALLED after 1.5 × trigger + max(2 × p99 of a batch, 60 s) (`supervision.md`, Health).
+#: STALLED after 1.5 × trigger + max(2 × p99 of a batch, 60 s): docs/decisions/0005.
 TRIGGER_FACTOR = 1.5
 P99_FACTOR = 2.0
 STALL_FLOOR_S = 60.0

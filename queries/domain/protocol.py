@@ -2,7 +2,7 @@
 
 Both sides import this module and nothing of each other. Every file is replaced whole
 (write, fsync, rename), so a reader sees an old form or a new one, never half of one.
-`supervision.md` calls the files the truth and Redis a hint.
+The files are the truth and Redis a hint (`docs/architecture.md`).
 
 A driver's directory holds:
 

@@ -1,7 +1,7 @@
 """The ladder of restarts: how long to wait after the n-th failure, and when n is forgotten.
 
-Constants are those of `supervision.md` (Restart); each application may change them by its
-`RestartPolicy`.
+The constants' reasons stand in `docs/decisions/0005-constants-of-supervision.md`; each
+application may change them by its `RestartPolicy`.
 """
 
 import zlib
