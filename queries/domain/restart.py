@@ -11,8 +11,6 @@ from datetime import datetime, timedelta
 from queries.domain.spec import RestartPolicy
 
 JITTER = 0.2  # of the delay, to both sides: many that died together do not return together
-CRASH_LOOP_COUNT = 5
-CRASH_LOOP_WINDOW = timedelta(minutes=10)
 
 
 def delay(policy: RestartPolicy, n: int, *, key: str) -> timedelta:
@@ -52,8 +50,3 @@ def poisoned(
             break
         streak += 1
     return streak >= policy.poison_limit
-
-
-def crash_loop(times: Sequence[datetime], *, now: datetime) -> bool:
-    """Return whether failures come so fast that a person should look: 5 in 10 minutes."""
-    return sum(now - at <= CRASH_LOOP_WINDOW for at in times) >= CRASH_LOOP_COUNT

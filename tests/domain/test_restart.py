@@ -57,9 +57,3 @@ def test_poison_is_the_same_error_on_the_same_batch_three_times(
 ) -> None:
     found = restart.poisoned(POLICY, fingerprint="f", batch=4, recent=recent)
     assert found is poisoned
-
-
-@pytest.mark.parametrize(("minutes", "loop"), [([1, 2, 3, 4], False), ([1, 2, 3, 4, 5], True)])
-def test_five_failures_in_ten_minutes_are_a_crash_loop(minutes: list[int], loop: bool) -> None:
-    times = [NOW - timedelta(minutes=m) for m in [*minutes, 30, 40]]
-    assert restart.crash_loop(times, now=NOW) is loop
