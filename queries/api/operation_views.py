@@ -99,6 +99,9 @@ class OperationView(ApiView):
         return response
 
 
+CANCELS = 3
+CANCEL_LIMIT_S = 1.0  # for a listener to end once it is told to
+
 _once: Any = OperationView.as_view()
 _read = sync_to_async(_once)
 _let_go = sync_to_async(connections.close_all)  # in the request's own thread, as the reads are
@@ -144,9 +147,13 @@ async def _changes(topic: str) -> AsyncIterator[asyncio.Event]:
     try:
         yield changed
     finally:
-        listener.cancel()
-        with suppress(asyncio.CancelledError):
-            await listener
+        # A cancel that meets a message on its way may be swallowed by the client below; the
+        # answer must not wait for that.
+        for _ in range(CANCELS):
+            listener.cancel()
+            done, _still = await asyncio.wait({listener}, timeout=CANCEL_LIMIT_S)
+            if done:
+                break
 
 
 async def _listen(topic: str, changed: asyncio.Event) -> None:
