@@ -25,6 +25,11 @@ def reconcile_driver_soon(driver_id: int) -> None:
     transaction.on_commit(lambda: _send("queries.tasks.reconcile_driver", driver_id))
 
 
+def advance_soon(operation_id: int) -> None:
+    """Ask for the next step of an operation once the transaction has committed."""
+    transaction.on_commit(lambda: _send("queries.tasks.advance_operation", operation_id))
+
+
 def _send(task: str, row_id: int) -> None:
     from controlplane.celery import app
 

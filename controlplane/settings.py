@@ -256,6 +256,7 @@ CELERY_BEAT_SCHEDULE = {
     name: {"task": name, "schedule": every, "options": {"expires": 2 * every}}
     for name, every in {
         "queries.tasks.sweep": SWEEP_EVERY_S,
+        "queries.tasks.advance_operations": SWEEP_EVERY_S,
         "queries.tasks.adopt": ADOPT_EVERY_S,
         "queries.tasks.prune": 3600.0,
         "queries.tasks.forget_expired_tokens": 3600.0,

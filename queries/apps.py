@@ -20,6 +20,7 @@ class QueriesConfig(AppConfig):
             "drivers",
             "failures",
             "history",
+            "checkpoints",
             "tokens",
         ):
             import_module(f"queries.models.{module}")

@@ -5,10 +5,13 @@ import logging
 from celery import shared_task
 from django.utils import timezone
 
+from controlplane.nudge import advance_soon
 from queries.launchers.configured import launcher
 from queries.models.drivers import Driver
 from queries.services import reconcile as service
 from queries.services import tokens
+from queries.services.procedures.engine import advance, due_operations
+from queries.services.procedures.known import PROCEDURES
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +38,19 @@ def sweep() -> None:
             service.reconcile(application_id, launcher=launcher(), now=timezone.now())
         except Exception:  # one application's trouble must not keep the others waiting
             logger.exception("application %s could not be reconciled", application_id)
+
+
+@shared_task(name="queries.tasks.advance_operation")
+def advance_operation(operation_id: int) -> None:
+    """Take the next steps of one operation (a nudge)."""
+    advance(operation_id, procedures=PROCEDURES, launcher=launcher(), now=timezone.now())
+
+
+@shared_task(name="queries.tasks.advance_operations")
+def advance_operations() -> None:
+    """Nudge every operation with steps that nobody is at: the certainty behind lost nudges."""
+    for operation_id in due_operations(now=timezone.now()):
+        advance_soon(operation_id)
 
 
 @shared_task(name="queries.tasks.adopt")

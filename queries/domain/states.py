@@ -144,6 +144,27 @@ class Verb(StrEnum):
     START = "start"
     STOP = "stop"
     RESTART = "restart"
+    SNAPSHOT = "snapshot"
+    CLONE = "clone"
+    REWIND = "rewind"
+    RESET = "reset"
+    GO_ON = "go-on"  # accept lost source data and go on from what is left
+    ASYNC_OFF = "async-off"  # the safe way off async progress tracking
+    PREFLIGHT = "preflight"
+    XRAY = "x-ray"
+
+
+#: Verbs that are one change of what is wanted, done when its generation is reached.
+PLAIN_VERBS = frozenset({Verb.START, Verb.STOP, Verb.RESTART})
+
+
+class StepState(StrEnum):
+    """Where one step of an operation with several is."""
+
+    TODO = "TODO"
+    DOING = "DOING"
+    DONE = "DONE"
+    FAILED = "FAILED"
 
 
 class OperationOutcome(StrEnum):
@@ -154,6 +175,15 @@ class OperationOutcome(StrEnum):
     FAILED = "FAILED"
     SUPERSEDED = "SUPERSEDED"
     TIMED_OUT = "TIMED_OUT"
+    CANCELLED = "CANCELLED"
+
+
+class LossKind(StrEnum):
+    """How records were lost to a query."""
+
+    RETENTION = "retention"  # deleted at the source before they were read
+    SKIPPED = "skipped"  # Spark went over the gap in silence (failOnDataLoss=false)
+    LATE = "late"  # dropped behind the watermark
 
 
 class Reason(StrEnum):

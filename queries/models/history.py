@@ -23,7 +23,15 @@ class Operation(models.Model):
     actor = models.CharField(max_length=150)
     created_at = models.DateTimeField(db_index=True)
     deadline = models.DateTimeField()  # TIMED_OUT after it
-    steps = models.JSONField(default=list)  # [{name, state, at}] for those with several
+    steps = models.JSONField(default=list)  # [{name, state, at, detail}] for those with several
+    arguments = models.JSONField(default=dict)  # what was asked beside the verb
+    result = models.JSONField(default=dict)  # [R] what its steps found or made
+    parent = models.ForeignKey(  # the operation with steps that asked for this one
+        "self", null=True, on_delete=models.SET_NULL, related_name="children"
+    )
+    leased_until = models.DateTimeField(null=True)  # [R] a worker is at a step of it until then
+    committed = models.BooleanField(default=False)  # [R] past the step after which none is undone
+    to_undo = models.BooleanField(default=False, db_index=True)  # [R] left something to tidy away
     outcome = models.CharField(  # [R]
         max_length=12, default="", choices=[(o, o) for o in OperationOutcome], db_index=True
     )

@@ -19,6 +19,7 @@ def new_operation(
     generation: int,
     actor: str,
     now: datetime,
+    parent: Operation | None = None,
 ) -> Operation:
     """Insert the operation that ends when `generation` is reached, or its time is over."""
     return Operation.objects.create(
@@ -27,6 +28,7 @@ def new_operation(
         query=query,
         generation=generation,
         actor=actor,
+        parent=parent,
         created_at=now,
         deadline=now + timedelta(seconds=settings.OPERATION_DEADLINE_S),
     )

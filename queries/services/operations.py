@@ -28,6 +28,9 @@ from queries.services.asking import new_operation, renew_application, wake
 #: How often a verb reads the row anew when somebody else changed it in between.
 ATTEMPTS = 5
 
+#: Operations with steps that only read the checkpoint: a start or a stop beside them is no harm.
+UNDISTURBED = frozenset({Verb.SNAPSHOT, Verb.CLONE, Verb.PREFLIGHT, Verb.XRAY})
+
 _REASONS = {
     Verb.START: Reason.ASKED_START,
     Verb.STOP: Reason.ASKED_STOP,
@@ -35,26 +38,43 @@ _REASONS = {
 }
 
 
-def request_start(*, query: Query, actor: str, now: datetime) -> Operation:
+def request_start(
+    *, query: Query, actor: str, now: datetime, within: Operation | None = None
+) -> Operation:
     """Want the query RUNNING on its newest revision.
 
     A start already satisfied or under way returns that operation; on BROKEN, FAILED or
-    BACKOFF it clears the counters and goes now. Raises `NotAllowed` for an archived query.
+    BACKOFF it clears the counters and goes now. Raises `NotAllowed` for an archived query,
+    `Conflict` while an operation with steps is past its point of no return. `within` is the
+    operation with steps that asks; any other such operation of the query is superseded.
     """
-    return _ask(query, transitions.start, Verb.START, actor, now)
+    return _ask(query, transitions.start, Verb.START, actor, now, within)
 
 
-def request_stop(*, query: Query, mode: StopMode, actor: str, now: datetime) -> Operation:
+def request_stop(
+    *,
+    query: Query,
+    mode: StopMode,
+    actor: str,
+    now: datetime,
+    within: Operation | None = None,
+) -> Operation:
     """Want the query STOPPED, after the batch in flight (graceful) or at once."""
-    return _ask(query, lambda asked: transitions.stop(asked, mode), Verb.STOP, actor, now)
+
+    def stop(asked: transitions.Asked) -> transitions.Change | None:
+        return transitions.stop(asked, mode)
+
+    return _ask(query, stop, Verb.STOP, actor, now, within)
 
 
-def request_restart(*, query: Query, actor: str, now: datetime) -> Operation:
+def request_restart(
+    *, query: Query, actor: str, now: datetime, within: Operation | None = None
+) -> Operation:
     """Stop the query gracefully and start it on its newest revision; joins an open restart.
 
     Where the application holds this query only, the restart is a fresh driver.
     """
-    return _ask(query, transitions.restart, Verb.RESTART, actor, now)
+    return _ask(query, transitions.restart, Verb.RESTART, actor, now, within)
 
 
 def archive_query(*, query: Query, actor: str, now: datetime) -> None:
@@ -63,7 +83,7 @@ def archive_query(*, query: Query, actor: str, now: datetime) -> None:
     Raises `NotAllowed` unless desired is STOPPED and no run is open.
     """
     with transaction.atomic():
-        query = _locked(query)
+        query = locked(query)
         transitions.archive(_asked(query))
         generation = query.generation
         updated = Query.objects.filter(
@@ -96,20 +116,39 @@ def _ask(
     name: Verb,
     actor: str,
     now: datetime,
+    within: Operation | None,
 ) -> Operation:
     for _ in range(ATTEMPTS):
         with transaction.atomic():
-            row = _locked(query)
+            row = locked(query)
+            _refuse_in_the_midst(row, within)
             change = verb(_asked(row))
             if change is None:
                 return _joined(row, name, actor, now)
-            operation = _apply(row, change, actor, now)
+            operation = _apply(row, change, actor, now, within)
             if operation is not None:
                 return operation
     raise Conflict(f"{query.name} is being changed by others.", way_out="Try again in a moment.")
 
 
-def _apply(row: Query, change: transitions.Change, actor: str, now: datetime) -> Operation | None:
+def _refuse_in_the_midst(row: Query, within: Operation | None) -> None:
+    """Let nothing start or stop a query whose checkpoint is being exchanged right now."""
+    found = Operation.objects.filter(query=row, outcome=OperationOutcome.OPEN, committed=True)
+    other = found.exclude(pk=within.pk if within else 0).first()
+    if other is not None:
+        raise Conflict(
+            f"The {other.verb} of {row.name} is past its point of no return.",
+            way_out=f"Wait for operation {other.uuid} to end; it takes seconds.",
+        )
+
+
+def _apply(
+    row: Query,
+    change: transitions.Change,
+    actor: str,
+    now: datetime,
+    within: Operation | None,
+) -> Operation | None:
     """Write the change by compare-and-set; None means that somebody else won."""
     before = row.desired
     fields: dict[str, object] = {
@@ -127,10 +166,13 @@ def _apply(row: Query, change: transitions.Change, actor: str, now: datetime) ->
         return None
     if change.pin:
         _pin_application(row, change.verb)
-    Operation.objects.filter(query=row, outcome=OperationOutcome.OPEN).update(
+    others = Operation.objects.filter(query=row, outcome=OperationOutcome.OPEN)
+    others.exclude(pk=within.pk if within else 0).exclude(verb__in=UNDISTURBED).update(
         outcome=OperationOutcome.SUPERSEDED, ended_at=now, detail=f"{change.verb} by {actor}"
     )
-    operation = new_operation(change.verb, row.application, row, row.generation + 1, actor, now)
+    operation = new_operation(
+        change.verb, row.application, row, row.generation + 1, actor, now, parent=within
+    )
     reason = _REASONS[change.verb]
     _record(row, "desired", before, change.desired, reason, actor, now, operation)
     wake(row.application_id, now)
@@ -166,7 +208,7 @@ def _joined(row: Query, name: Verb, actor: str, now: datetime) -> Operation:
     return operation
 
 
-def _locked(query: Query) -> Query:
+def locked(query: Query) -> Query:
     """Return the row as it is now, locked after its application's, as reconcile locks them."""
     application = Application.objects.select_for_update().get(pk=query.application_id)
     row = Query.objects.select_for_update().get(pk=query.pk)

@@ -16,6 +16,7 @@ from queries.domain.decision import Decision, DriverDecision, QueryDecision
 from queries.domain.observation import Sighting
 from queries.domain.protocol import RunStatus, Want
 from queries.domain.states import (
+    PLAIN_VERBS,
     Desired,
     DriverState,
     Hold,
@@ -191,7 +192,9 @@ def update_query(query: Query, run: Run | None, choice: QueryDecision, *, now: d
 
 def close_operations(application: Application, decision: Decision, *, now: datetime) -> None:
     """End the operations whose generation is reached, that cannot be, or whose time is over."""
-    pending = Operation.objects.filter(application=application, outcome=OperationOutcome.OPEN)
+    pending = Operation.objects.filter(
+        application=application, outcome=OperationOutcome.OPEN, verb__in=PLAIN_VERBS
+    )
     by_query = {choice.query: choice for choice in decision.queries}
     for operation in pending:
         if operation.query_id is None:

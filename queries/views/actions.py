@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from queries.domain.errors import HeadgateError
-from queries.domain.states import StopMode, Verb
+from queries.domain.states import PLAIN_VERBS, StopMode, Verb
 from queries.models.history import Operation
 from queries.roles import OPERATE
 from queries.selectors.lines import QueryLine, query_line, query_lines
@@ -87,7 +87,7 @@ def bulk(request: HttpRequest) -> HttpResponseBase:
     """Preview an act on several queries; do it on POST and say how each went."""
     asked = request.POST if request.method == "POST" else request.GET
     names = tuple(dict.fromkeys(asked.getlist("name")))[:BULK_AT_MOST]
-    verb = Verb(asked["verb"]) if asked.get("verb") in set(Verb) else Verb.START
+    verb = Verb(asked["verb"]) if asked.get("verb") in PLAIN_VERBS else Verb.START
     lines = query_lines(now=timezone.now(), names=names, bars=0) if names else []
     if not lines:
         messages.warning(request, "Select at least one query first.")
@@ -123,6 +123,6 @@ urlpatterns = [
     path("bulk/queries/", bulk, name="queries-bulk"),
     *(
         path(f"queries/<str:name>/{verb}/", act, {"verb": verb}, name=f"query-{verb}")
-        for verb in Verb
+        for verb in sorted(PLAIN_VERBS)
     ),
 ]

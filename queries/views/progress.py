@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from queries.domain.states import OperationOutcome, Phase, Verb
+from queries.domain.states import OperationOutcome, Phase, StepState, Verb
 from queries.models.history import Operation
 from queries.selectors.lines import QueryLine
 
@@ -47,12 +47,16 @@ class Way:
 
 def way(operation: Operation | None, line: QueryLine, now: datetime) -> Way | None:
     """Return the newest operation's way while it is open, and for a while after its end."""
-    if operation is None or operation.verb not in _STEPS:
+    if operation is None:
         return None
     ended = operation.ended_at
     if operation.outcome == OperationOutcome.SUPERSEDED:
         return None
     if operation.outcome and (ended is None or now - ended > SHOWN_AFTER_END):
+        return None
+    if operation.steps:
+        return Way(operation, [_step(step) for step in operation.steps], operation.detail)
+    if operation.verb not in _STEPS:
         return None
     labels = _STEPS[operation.verb]
     if operation.outcome == OperationOutcome.DONE:
@@ -67,3 +71,16 @@ def way(operation: Operation | None, line: QueryLine, now: datetime) -> Way | No
         steps[at] = Step(labels[at], "failed")
     detail = operation.detail or line.query.phase_detail
     return Way(operation, steps, detail)
+
+
+def _step(step: dict[str, str]) -> Step:
+    """Return a step of an operation that has several, as its procedure wrote it."""
+    return Step(step["name"], _STATES[StepState(step["state"])])
+
+
+_STATES = {
+    StepState.TODO: "todo",
+    StepState.DOING: "now",
+    StepState.DONE: "done",
+    StepState.FAILED: "failed",
+}

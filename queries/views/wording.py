@@ -34,6 +34,7 @@ TONES: dict[str, str] = {
     "DONE": "done",
     "SUPERSEDED": "calm",
     "TIMED_OUT": "bad",
+    "CANCELLED": "calm",
     "OPEN": "bad",
     "RESOLVED": "done",
     # restart policies

@@ -1,0 +1,327 @@
+"""Operations with several steps: each done once, none lost with the worker that was at it.
+
+A step is written down before and after it is taken. Whoever takes one holds the operation's
+lease and renews it; a worker that dies lets it run out, and the next takes the same step
+again, so every step must bear being taken twice. Until a procedure's point of no return it
+can be cancelled, and what it has built is tidied away; after it, it is only ever finished.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from controlplane.nudge import advance_soon, changed
+from queries.domain.errors import Conflict, HeadgateError, NotAllowed
+from queries.domain.states import PLAIN_VERBS, OperationOutcome, StepState, Verb
+from queries.launchers.base import Launcher
+from queries.models.definitions import Query
+from queries.models.history import Operation
+from queries.services.operations import UNDISTURBED, locked
+
+logger = logging.getLogger(__name__)
+
+#: A worker's claim on a step; renewed at a third of it, so a dead one costs this much at most.
+LEASE = timedelta(seconds=15)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a step says when it returns: finished, or what it waits for."""
+
+    done: bool
+    detail: str = ""
+
+
+DONE = Told(True)
+
+
+def waiting(detail: str) -> Told:
+    """Say that the step is to be taken again at the next look, and what it waits for."""
+    return Told(False, detail)
+
+
+@dataclass(slots=True)
+class Turn:
+    """What a step is given: the rows as they are now, and a memory that outlives the worker."""
+
+    operation: Operation
+    query: Query
+    launcher: Launcher
+    now: datetime
+    result: dict[str, Any] = field(default_factory=dict)  # kept with the operation
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What was asked beside the verb."""
+        given: dict[str, Any] = self.operation.arguments
+        return given
+
+    def insist(self) -> None:
+        """Raise `Conflict` where the operation has been cancelled or superseded meanwhile.
+
+        Call it inside the transaction that does what cannot be undone: the row is locked.
+        """
+        row = Operation.objects.select_for_update().get(pk=self.operation.pk)
+        if row.outcome != OperationOutcome.OPEN:
+            raise Conflict(f"The {row.verb} was ended meanwhile: {row.detail}.")
+
+
+Act = Callable[[Turn], Told]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step. `commits`: once it is taken, the operation cannot be cancelled any more."""
+
+    name: str  # a phrase that pages show: "Stop the query"
+    act: Act
+    commits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Procedure:
+    """A verb's steps, and how to tidy away what an unfinished one has left."""
+
+    verb: Verb
+    steps: tuple[Step, ...]
+    limit: timedelta  # for all steps together; TIMED_OUT after it, unless past no return
+    undo: Callable[[Turn], None] | None = None
+
+
+def begin(
+    procedure: Procedure,
+    *,
+    query: Query,
+    arguments: dict[str, Any],
+    actor: str,
+    now: datetime,
+) -> Operation:
+    """Write the operation down and have its first step taken soon.
+
+    Raises `Conflict` while another operation with steps changes the same query.
+    """
+    with transaction.atomic():
+        row = locked(query)
+        if row.archived_at is not None:
+            raise NotAllowed(f"{row.name} has been deleted.")
+        _refuse_beside_another(row, procedure.verb)
+        operation = Operation.objects.create(
+            verb=procedure.verb,
+            application=row.application,
+            query=row,
+            generation=row.generation,
+            actor=actor,
+            created_at=now,
+            deadline=now + procedure.limit,
+            steps=[
+                {"name": step.name, "state": StepState.TODO, "at": None, "detail": ""}
+                for step in procedure.steps
+            ],
+            arguments=arguments,
+        )
+        advance_soon(operation.pk)
+        changed(f"query:{row.pk}")
+        return operation
+
+
+def cancel(operation: Operation, *, actor: str, now: datetime) -> Operation:
+    """End an operation before its point of no return; raises `NotAllowed` after it."""
+    with transaction.atomic():
+        row = Operation.objects.select_for_update().get(pk=operation.pk)
+        if row.verb in PLAIN_VERBS:
+            raise NotAllowed(
+                f"A {row.verb} is one step and cannot be cancelled.",
+                way_out="Ask for the opposite.",
+            )
+        if row.outcome:
+            raise NotAllowed(f"The {row.verb} has ended: {row.outcome}.")
+        if row.committed:
+            raise NotAllowed(
+                f"The {row.verb} is past its point of no return.", way_out="It ends in seconds."
+            )
+        row.outcome, row.ended_at = OperationOutcome.CANCELLED, now
+        row.detail = f"cancelled by {actor}"
+        row.save(update_fields=["outcome", "ended_at", "detail"])
+        advance_soon(row.pk)
+        changed(f"query:{row.query_id}", f"operation:{row.uuid}")
+        return row
+
+
+def due_operations(*, now: datetime) -> list[int]:
+    """Return the operations with steps, or with something to undo, that nobody is at."""
+    open_or_left = Q(outcome=OperationOutcome.OPEN) | Q(to_undo=True)
+    free = Q(leased_until=None) | Q(leased_until__lt=now)
+    found = Operation.objects.filter(open_or_left & free).exclude(verb__in=PLAIN_VERBS)
+    return list(found.order_by("pk").values_list("pk", flat=True)[:200])
+
+
+def advance(
+    operation_id: int,
+    *,
+    procedures: Mapping[Verb, Procedure],
+    launcher: Launcher,
+    now: datetime,
+) -> bool:
+    """Take as many steps as can be taken now; False where another worker is at it."""
+    lease = _lease(operation_id, now)
+    if lease is None:
+        return False
+    with _renewed(operation_id, lease):
+        while True:
+            operation = Operation.objects.select_related("query__application").get(pk=operation_id)
+            procedure = procedures.get(Verb(operation.verb))
+            if procedure is None or operation.query is None:
+                return False
+            turn = Turn(operation, operation.query, launcher, timezone.now(), operation.result)
+            if operation.outcome != OperationOutcome.OPEN:
+                _tidy(procedure, turn)
+                return True
+            if not _take(procedure, turn):
+                return True
+
+
+def _take(procedure: Procedure, turn: Turn) -> bool:
+    """Take the first step that is not done; return whether there may be more to do now."""
+    operation = turn.operation
+    place = next(
+        (i for i, step in enumerate(operation.steps) if step["state"] != StepState.DONE), None
+    )
+    if place is None:
+        return _end(turn, OperationOutcome.DONE, "")
+    if operation.deadline <= turn.now and not operation.committed:
+        waited_for = operation.steps[place]["detail"] or operation.steps[place]["name"]
+        return _end(turn, OperationOutcome.TIMED_OUT, waited_for)
+    step = procedure.steps[place]
+    if not _mark(turn, place, StepState.DOING, "", committed=step.commits, to_undo=True):
+        return True
+    try:
+        told = step.act(turn)
+    except HeadgateError as error:
+        if operation.committed and not step.commits:
+            return _hold(turn, place, str(error))
+        _mark(turn, place, StepState.FAILED, str(error))
+        return _end(turn, OperationOutcome.FAILED, str(error))
+    except Exception as error:  # the loop's edge: a disk or a network that may come back
+        logger.exception("step %r of operation %s", step.name, operation.pk)
+        return _hold(turn, place, f"{type(error).__name__}: {error}")
+    state = StepState.DONE if told.done else StepState.DOING
+    _mark(turn, place, state, told.detail)
+    return told.done
+
+
+def _hold(turn: Turn, place: int, detail: str) -> bool:
+    """Leave the step for another try, and say why it has not been done."""
+    _mark(turn, place, StepState.DOING, detail)
+    return False
+
+
+def _mark(
+    turn: Turn,
+    place: int,
+    state: StepState,
+    detail: str,
+    *,
+    committed: bool = False,
+    to_undo: bool | None = None,
+) -> bool:
+    """Write where a step is; False where the operation has been ended by somebody else."""
+    operation = turn.operation
+    step = operation.steps[place]
+    news = step["state"] != state or step["detail"] != detail
+    if step["state"] != state:
+        step["at"] = timezone.now().isoformat()
+    step["state"], step["detail"] = state, detail
+    operation.committed = operation.committed or committed
+    operation.to_undo = operation.to_undo if to_undo is None else to_undo
+    written = Operation.objects.filter(pk=operation.pk, outcome=OperationOutcome.OPEN).update(
+        steps=operation.steps,
+        result=turn.result,
+        detail=detail,
+        committed=operation.committed,
+        to_undo=operation.to_undo,
+    )
+    if not written:  # what the step has made must be known to the one that tidies up
+        Operation.objects.filter(pk=operation.pk).update(result=turn.result)
+    if news:
+        changed(f"query:{operation.query_id}", f"operation:{operation.uuid}")
+    return bool(written)
+
+
+def _end(turn: Turn, outcome: OperationOutcome, detail: str) -> bool:
+    """Close the operation; return whether something is left to tidy away."""
+    done = outcome is OperationOutcome.DONE
+    fields: dict[str, Any] = {"outcome": outcome, "detail": detail, "ended_at": turn.now}
+    if done:
+        fields["to_undo"] = False
+    Operation.objects.filter(pk=turn.operation.pk, outcome=OperationOutcome.OPEN).update(**fields)
+    changed(f"query:{turn.operation.query_id}", f"operation:{turn.operation.uuid}")
+    return not done
+
+
+def _tidy(procedure: Procedure, turn: Turn) -> None:
+    """Undo what an operation that ended before its time has left behind."""
+    operation = turn.operation
+    if not operation.to_undo:
+        return
+    if procedure.undo is not None and not operation.committed:
+        procedure.undo(turn)
+    Operation.objects.filter(pk=operation.pk).update(to_undo=False, result=turn.result)
+
+
+def _refuse_beside_another(row: Query, verb: Verb) -> None:
+    if verb in UNDISTURBED:
+        return
+    found = Operation.objects.filter(query=row, outcome=OperationOutcome.OPEN)
+    other = found.exclude(verb__in=PLAIN_VERBS | UNDISTURBED).first()
+    if other is not None:
+        raise Conflict(
+            f"A {other.verb} of {row.name} is under way.",
+            way_out=f"Wait for operation {other.uuid}, or cancel it.",
+        )
+
+
+# --- the lease --------------------------------------------------------------------------
+
+
+def _lease(operation_id: int, now: datetime) -> datetime | None:
+    """Claim the operation; None where it is claimed, or there is nothing to do."""
+    until = now + LEASE
+    free = Q(leased_until=None) | Q(leased_until__lt=now)
+    open_or_left = Q(outcome=OperationOutcome.OPEN) | Q(to_undo=True)
+    won = Operation.objects.filter(free & open_or_left, pk=operation_id).update(leased_until=until)
+    return until if won else None
+
+
+@contextmanager
+def _renewed(operation_id: int, until: datetime) -> Iterator[None]:
+    """Keep the lease for as long as the block runs, and give it back."""
+    over = threading.Event()
+    held = [until]
+
+    def renew() -> None:
+        try:
+            while not over.wait(LEASE.total_seconds() / 3):
+                new = timezone.now() + LEASE
+                mine = Operation.objects.filter(pk=operation_id, leased_until=held[0])
+                if not mine.update(leased_until=new):
+                    return
+                held[0] = new
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=renew, name=f"lease-{operation_id}", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        Operation.objects.filter(pk=operation_id, leased_until=held[0]).update(leased_until=None)
