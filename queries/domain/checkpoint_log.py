@@ -64,7 +64,7 @@ def read_commit(batch: int, text: str) -> Commit:
 
 
 def _lines(batch: int, text: str) -> tuple[str, list[str]]:
-    version, *lines = text.split("\n") if text else [""]
+    version, *lines = text.rstrip("\n").split("\n")
     if version not in ("v1", "v2"):
         raise Unreadable(f"batch {batch}: the log begins with {version[:40]!r}, not v1 or v2")
     return version, lines

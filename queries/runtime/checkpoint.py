@@ -4,11 +4,11 @@ The bus may drop events; `offsets/` and `commits/` cannot lie about what was exe
 continuous mode shows its life nowhere else.
 """
 
-import json
 import os
 from pathlib import Path
 from typing import Any
 
+from queries.domain.checkpoint_log import Unreadable, read_offsets
 from queries.domain.lockfiles import local_path
 
 
@@ -49,10 +49,10 @@ class Checkpoint:
         }
 
     def _offsets(self, batch: int) -> dict[str, Any]:
-        text = self._read(f"offsets/{batch}")
-        # Line 1 is the version, line 2 the metadata (blank for continuous), then the sources.
-        lines = text.splitlines()[2:] if text else []
-        return dict(_source(place, line) for place, line in enumerate(lines))
+        try:
+            return read_offsets(batch, self._read(f"offsets/{batch}")).sources
+        except Unreadable:  # purged, or cut by a crash: there is nothing to say of it
+            return {}
 
     def _last(self, folder: str) -> int | None:
         batches = [int(name) for name in self._names(folder) if name.isdigit()]
@@ -88,17 +88,3 @@ class Checkpoint:
         jvm = self._spark.sparkContext._jvm
         place = jvm.org.apache.hadoop.fs.Path(f"{self._location}/{name}")
         return place.getFileSystem(self._spark._jsc.hadoopConfiguration()), place
-
-
-def _source(place: int, line: str) -> tuple[str, Any]:
-    """Return (name, offset) of one line: JSON, "-" for none, or "name:JSON" (format 2)."""
-    if line.strip() in ("-", ""):
-        return str(place), None
-    try:
-        return str(place), json.loads(line)
-    except ValueError:
-        name, _, rest = line.partition(":")
-        try:
-            return name, json.loads(rest)
-        except ValueError:
-            return str(place), line
