@@ -148,6 +148,10 @@ class Telemetry:
         """Tell that a run's line in status.json has changed."""
         self._inbox.put(Said(Kind.STATUS, {"state": state}, query, run))
 
+    def driver_changed(self) -> None:
+        """Tell that what status.json says of the driver itself has changed."""
+        self._inbox.put(Said(Kind.STATUS, {"state": ""}, None, None))
+
     def terminated(self, spark_run_id: str, timeout_s: float) -> dict[str, Any] | None:
         """Wait for Spark's Terminated event of a run; None where it does not come in time."""
         return self._sorter.terminated(spark_run_id, timeout_s)

@@ -29,7 +29,10 @@ MEMORY_MIN_MB = 512
 #: "package.module:name", as functions and listeners are named.
 MEMBER = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*):([A-Za-z_]\w*)")
 
-_MASTER = re.compile(r"local(\[(\d+|\*)(,\s*\d+)?\])?|spark://[\w.-]+:\d+(,[\w.-]+:\d+)*")
+_MASTER = re.compile(
+    r"local(\[(\d+|\*)(,\s*\d+)?\])?|spark://[\w.-]+:\d+(,[\w.-]+:\d+)*"
+    r"|yarn|k8s://(https?://)?[\w.-]+(:\d+)?"
+)
 _MEMORY = re.compile(r"(\d+)([mg])", re.IGNORECASE)
 
 
@@ -63,7 +66,7 @@ def _resources(spec: ApplicationSpec) -> list[Problem]:
                 "master",
                 spec.master[:200],
                 "is not a master that Headgate launches on.",
-                "Use local[N] or spark://host:port.",
+                "Use local[N], spark://host:port, yarn or k8s://https://host:port.",
             )
         )
     memory = _MEMORY.fullmatch(spec.memory)

@@ -23,6 +23,9 @@ _APPLICATION = re.compile(
             r"spark\.scheduler\.(minRegisteredResourcesRatio|maxRegisteredResourcesWaitingTime)",
             r"spark\.default\.parallelism",
             r"spark\.cores\.max",
+            r"spark\.yarn\.(queue|tags|priority|maxAppAttempts|am\.(memory|cores))",
+            r"spark\.kubernetes\.(namespace|container\.image(\.pull\w+)?|executor\.(label|request"
+            r"|limit)\..+|executor\.(request|limit)\.cores)",
             r"spark\.driver\.(maxResultSize|memoryOverhead|memoryOverheadFactor|cores)",
             r"spark\.executor\.(cores|memory|memoryOverhead|memoryOverheadFactor|instances"
             r"|heartbeatInterval|pyspark\.memory)",

@@ -182,6 +182,19 @@ class RunStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class ExecutorSeen:
+    """One executor of a driver on a cluster, as Spark's own status store knows it."""
+
+    id: str
+    address: str  # "host:port"
+    cores: int
+    active: bool
+    added_at: str  # ISO 8601 UTC
+    removed_at: str | None = None
+    reason: str = ""  # why it was removed, in Spark's words
+
+
+@dataclass(frozen=True, slots=True)
 class Status(_Form):
     """What a driver says of itself, whole."""
 
@@ -195,6 +208,7 @@ class Status(_Form):
     ui_url: str = ""
     jvm_pid: int | None = None
     runs: tuple[RunStatus, ...] = ()
+    executors: tuple[ExecutorSeen, ...] = ()  # on a cluster: those there are, and the newest lost
     error: RunError | None = None  # the driver's own: a session that cannot be built
     protocol: int = PROTOCOL
 
@@ -203,6 +217,7 @@ class Status(_Form):
         """Return the form that `text` holds; raise ValueError where it cannot be read."""
         raw = _object(text)
         raw["runs"] = tuple(_run_status(entry) for entry in raw["runs"])
+        raw["executors"] = tuple(ExecutorSeen(**entry) for entry in raw.get("executors", ()))
         raw["error"] = RunError(**raw["error"]) if raw.get("error") else None
         return cls(**raw)
 

@@ -225,3 +225,5 @@ class Reason(StrEnum):
     FENCED = "a later epoch took over"
     FAILURE_SCOPE = "a failure ends the whole application"
     START_TIMED_OUT = "did not start in time"
+    EXECUTOR_CAME = "an executor came"
+    EXECUTOR_LOST = "an executor was lost"

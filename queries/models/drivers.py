@@ -40,6 +40,7 @@ class Driver(models.Model):
     spark_version = models.CharField(max_length=40, default="")
     java_version = models.CharField(max_length=80, default="")
     spark_application_id = models.CharField(max_length=80, default="")
+    executors = models.JSONField(default=list)  # on a cluster: [{id, address, cores, active, …}]
     ui_url = models.CharField(max_length=200, default="")
 
     ended_at = models.DateTimeField(null=True)

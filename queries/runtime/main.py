@@ -24,6 +24,7 @@ from queries.domain.protocol import (
     AssignmentEntry,
     Current,
     DriverSpec,
+    ExecutorSeen,
     Want,
 )
 from queries.files import read_file, take_lock
@@ -31,6 +32,7 @@ from queries.runtime import build, session
 from queries.runtime.assignment import Assignments
 from queries.runtime.board import Board
 from queries.runtime.capture import from_python, refusal
+from queries.runtime.executors import Executors
 from queries.runtime.locks import Locks
 from queries.runtime.references import References
 from queries.runtime.sessions import Sessions
@@ -94,6 +96,8 @@ class Driver:
         self.shim = _take_shim_pipe()
         self.gateway: Any = None
         self.locks: Locks | None = None
+        self.executors: Executors | None = None
+        self._executors_told: tuple[ExecutorSeen, ...] = ()
 
     def run(self) -> int:
         """Start Spark, do what is assigned until the end is wanted or comes, leave."""
@@ -132,6 +136,7 @@ class Driver:
             driver=self.spec.driver,
             host=self.spec.host,
         )
+        self.executors = Executors(spark, self.spec.master)
         sessions = Sessions(spark, self.telemetry, self.spec.listeners, self.references)
         around = Surroundings(
             spark=spark,
@@ -175,6 +180,7 @@ class Driver:
             run.check_start()
         self._check_locks(assignments)
         sessions.close_unused(assignments.hosted())
+        self._see_executors()
         self.board.write()
         _cut_log(self.directory / DRIVER_LOG)
         if assignments.end and not assignments.working:
@@ -182,6 +188,14 @@ class Driver:
         if "jvm" in self.wake.wait(LOOK_S):
             return JVM_DIED
         return None
+
+    def _see_executors(self) -> None:
+        """Put lost and found executors on the board, and have them noticed."""
+        if self.executors is not None and self.executors.look() != self._executors_told:
+            self._executors_told = self.executors.look()
+            self.board.driver(executors=self._executors_told)
+            self.board.write()  # files are the truth: on disk before anybody is told
+            self.telemetry.driver_changed()
 
     def _is_fenced(self) -> bool:
         text = read_file(self.directory.parent / CURRENT)

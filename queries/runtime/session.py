@@ -6,6 +6,7 @@ among it, is set in the JVM itself, where no list of processes shows it.
 
 import contextlib
 import os
+import shutil
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +49,7 @@ def launch_jvm(spec: DriverSpec, directory: Path, lock: int) -> Any:
 
     (directory / TMP).mkdir(mode=0o700, exist_ok=True)
     (directory / _LOG_CONFIG).write_text(_log_config(directory / SPARK_LOG))
-    if spec.master.startswith("local"):
+    if _on_loopback(spec.master):
         os.environ["SPARK_LOCAL_IP"] = _LOOPBACK
     # Not spark.local.dir, of which Spark warns at every start.
     os.environ["SPARK_LOCAL_DIRS"] = str(directory / TMP)
@@ -73,7 +74,24 @@ def start_spark(spec: DriverSpec, directory: Path, gateway: Any, references: Ref
     for name, value in _reserved(spec, directory, references).items():
         conf.set(name, value)
     context = SparkContext(conf=conf, gateway=gateway)
+    if not spec.master.startswith("local"):
+        _ship_code(context, spec.code_roots, directory / TMP)
     return Started(SparkSession(context), gateway, gateway.proc.pid)
+
+
+def _on_loopback(master: str) -> bool:
+    """Whether nothing outside of this machine has to reach the driver."""
+    hosts = master.removeprefix("spark://").split(",")
+    return master.startswith("local") or all(
+        host.rpartition(":")[0] in ("127.0.0.1", "localhost") for host in hosts
+    )
+
+
+def _ship_code(context: Any, roots: tuple[str, ...], folder: Path) -> None:
+    """Have Spark bring the code roots to every executor: they see no folder of the driver's."""
+    for place, root in enumerate(roots):
+        archive = shutil.make_archive(str(folder / f"code-{place}"), "zip", root)
+        context.addPyFile(archive)
 
 
 def close_in_forked_children(gateway: Any, *descriptors: int) -> None:
@@ -136,7 +154,7 @@ def _reserved(spec: DriverSpec, directory: Path, references: References) -> dict
     pools = directory / POOLS
     if spec.scheduler_mode == "FAIR" and pools.exists() and pools.read_text().strip():
         conf["spark.scheduler.allocation.file"] = pools.as_uri()
-    if spec.master.startswith("local"):
+    if _on_loopback(spec.master):
         conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = _LOOPBACK
     secret = references.named_by(spec.conf)
     if secret:  # Spark's UI masks what this matches, values of the JVM's properties included

@@ -4,6 +4,7 @@ Every function here runs inside the transaction of a step that has won its appli
 """
 
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +15,7 @@ from django.db.models import F, Min
 from controlplane.nudge import changed, reconcile_soon
 from queries.domain.decision import Decision, DriverDecision, QueryDecision
 from queries.domain.observation import Sighting
-from queries.domain.protocol import RunStatus, Want
+from queries.domain.protocol import ExecutorSeen, RunStatus, Want
 from queries.domain.states import (
     PLAIN_VERBS,
     Desired,
@@ -84,7 +85,9 @@ def update_driver(
             "java_version": status.java_version[:80],
             "spark_application_id": status.application_id,
             "ui_url": status.ui_url,
+            "executors": [asdict(one) for one in status.executors],
         }
+        _note_executors(driver, status.executors, now)
     if choice.end_wanted and not driver.end_wanted:
         fields |= {"end_wanted": choice.end_wanted, "end_wanted_at": now}
     if choice.exit is not None:
@@ -103,6 +106,27 @@ def update_driver(
     fresh = {name: value for name, value in fields.items() if getattr(driver, name) != value}
     if fresh:
         Driver.objects.filter(pk=driver.pk).update(**fresh)
+
+
+def _note_executors(driver: Driver, seen: tuple[ExecutorSeen, ...], now: datetime) -> None:
+    """Write down which executors came and which were lost since the last look."""
+    before = {one["id"]: one["active"] for one in driver.executors}
+    for one in seen:
+        known = before.get(one.id)
+        if known == one.active or (known is None and not one.active and not driver.executors):
+            continue
+        came = "" if known is None else "ACTIVE"
+        Transition.objects.create(
+            at=now,
+            application_id=driver.application_id,
+            driver=driver,
+            subject="executor",
+            before=came,
+            after="ACTIVE" if one.active else "LOST",
+            reason=Reason.EXECUTOR_CAME if one.active else Reason.EXECUTOR_LOST,
+            detail=f"executor {one.id} on {one.address}{f': {one.reason}' if one.reason else ''}",
+        )
+        changed(f"application:{driver.application_id}", f"driver:{driver.pk}")
 
 
 def create_run(
