@@ -80,7 +80,12 @@ class SourceLag(models.Model):
     deleted_at = models.DateTimeField(null=True)  # when that record is going to be deleted
     arrival_rate = models.FloatField(null=True)  # records a second, between looks
     processing_rate = models.FloatField(null=True)
-    seen_at = models.DateTimeField()
+    record_bytes = models.FloatField(null=True)  # of a record, uncompressed, as sampled
+    retention_ms = models.BigIntegerField(null=True)  # the topic's; null: none
+    retention_bytes = models.BigIntegerField(null=True)  # a partition's; null: none
+    compacted = models.BooleanField(default=False)  # offsets are not records then
+    holes = models.BooleanField(default=False)  # offsets without a record seen: transactions
+    seen_at = models.DateTimeField()  # of the newest look that the broker answered
     error = models.TextField(default="")  # why the broker could not be asked
 
     class Meta:

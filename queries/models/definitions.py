@@ -37,8 +37,11 @@ class Query(models.Model):
     failures = models.IntegerField(default=0)  # [R] the ladder's n
     next_attempt_at = models.DateTimeField(null=True)  # [R]
     hold = models.CharField(max_length=8, default="", choices=[(h, h) for h in Hold])  # [R]
-    risk = models.TextField(default="")  # [R] what will be lost and when
-    source_reachable = models.BooleanField(null=True)  # [R] null: not known
+    # Written by the lag task alone (docs/decisions: who writes lag and risk); reconcile reads.
+    risk = models.TextField(default="")  # what will be lost and when, "" for nothing
+    risk_at = models.DateTimeField(null=True)  # when the first of it goes; past: it is gone
+    source_reachable = models.BooleanField(null=True)  # null: not known
+    source_unreachable_since = models.DateTimeField(null=True)
 
     class Meta:
         constraints: ClassVar = [
