@@ -12,6 +12,7 @@ from queries.views import (
     forms,
     lists,
     live,
+    operations,
     overview,
     query,
     runs,
@@ -30,6 +31,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *applications.urlpatterns,
     *checkpoints.urlpatterns,
     *audit.urlpatterns,
+    *operations.urlpatterns,
     *access.urlpatterns,
     *forms.urlpatterns,
 ]

@@ -7,7 +7,7 @@ from rest_framework import serializers
 from queries.api.links import failure_links, group_links, operation_links, run_links
 from queries.api.schema import ObjectField
 from queries.domain.masking import mask, mask_text
-from queries.domain.states import GroupStatus, OperationOutcome, Policy
+from queries.domain.states import GroupStatus, OperationOutcome, Policy, StepState
 from queries.models.drivers import Run
 from queries.models.failures import Failure, FailureGroup
 from queries.models.history import Operation
@@ -45,8 +45,9 @@ class OperationStepBody(Body):
     """One step of an operation that has several."""
 
     name = serializers.CharField()
-    state = serializers.CharField()
+    state = serializers.ChoiceField([str(state) for state in StepState])
     at = serializers.CharField(allow_null=True)
+    detail = MaskedText(default="", help_text="What it waits for, or why it failed.")
 
 
 class OperationBody(Body):
@@ -67,7 +68,20 @@ class OperationBody(Body):
     deadline = serializers.DateTimeField()
     ended_at = serializers.DateTimeField(allow_null=True)
     steps = OperationStepBody(many=True)
+    arguments = MaskedObject(help_text="What was asked beside the verb.")
+    result = MaskedObject(help_text="What its steps found or made.")
+    parent = serializers.UUIDField(
+        source="parent.uuid",
+        allow_null=True,
+        default=None,
+        help_text="The operation with steps that asked for this one.",
+    )
+    cancellable = serializers.SerializerMethodField(help_text="True before its point of no return.")
     links = serializers.SerializerMethodField()
+
+    def get_cancellable(self, operation: Operation) -> bool:
+        """Return whether it can be cancelled now."""
+        return operation.cancellable
 
     def get_links(self, operation: Operation) -> dict[str, str]:
         """Return where to go on."""

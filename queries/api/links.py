@@ -65,6 +65,10 @@ def group_links(group: FailureGroup) -> Links:
 def operation_links(operation: Operation) -> Links:
     """Return an operation's address and that of what it acts on."""
     links = {"self": reverse("api:operation", args=[operation.uuid])}
+    if operation.cancellable:
+        links["cancel"] = reverse("api:operation-cancel", args=[operation.uuid])
+    if operation.parent is not None:
+        links["parent"] = reverse("api:operation", args=[operation.parent.uuid])
     if operation.query is not None and operation.query.archived_at is None:
         links["query"] = reverse("api:query", args=[operation.query.name])
     if operation.application.archived_at is None:

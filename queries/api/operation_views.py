@@ -25,13 +25,16 @@ from redis.exceptions import RedisError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from queries.api import forms
 from queries.api.base import ApiView
 from queries.api.errors import invalid
 from queries.api.history_bodies import OperationBody
 from queries.api.paging import PAGING, page_of_rows, whole_number
 from queries.api.schema import describe, listed
 from queries.models.history import Operation
+from queries.roles import OPERATE
 from queries.selectors import reads
+from queries.services.procedures.engine import cancel
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +100,22 @@ class OperationView(ApiView):
         response = Response(OperationBody(row).data)
         response.wait_s = wait if not row.outcome else 0  # type: ignore[attr-defined]
         return response
+
+
+class OperationCancelView(ApiView):
+    """The end of an operation with steps before its time."""
+
+    permissions: ClassVar[dict[str, str]] = {"POST": OPERATE}
+
+    @describe(
+        operation_id="cancel_operation", request=forms.Nothing, responses={202: OperationBody}
+    )
+    def post(self, request: Request, uuid: UUID) -> Response:
+        """Cancel an operation before its point of no return; what it built is tidied away."""
+        self.read(forms.Nothing, request.data or {})
+        row = reads.operation(uuid)
+        cancel(row, actor=self.actor, now=self.now)
+        return accepted(reads.operation(uuid))
 
 
 CANCELS = 3

@@ -27,6 +27,11 @@ urlpatterns = [
     path(f"{_QUERY}failures/", queries.QueryFailuresView.as_view(), name="query-failures"),
     path("operations/", operations.OperationsView.as_view(), name="operations"),
     path("operations/<uuid:uuid>/", operations.operation, name="operation"),
+    path(
+        "operations/<uuid:uuid>/cancel/",
+        operations.OperationCancelView.as_view(),
+        name="operation-cancel",
+    ),
     path("runs/<int:run_id>/", history.RunView.as_view(), name="run"),
     path("runs/<int:run_id>/log/", history.RunLogView.as_view(), name="run-log"),
     path("failures/<int:failure_id>/", history.FailureView.as_view(), name="failure"),

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from django.db import models
 
-from queries.domain.states import OperationOutcome
+from queries.domain.states import PLAIN_VERBS, OperationOutcome
 
 
 class Operation(models.Model):
@@ -43,6 +43,11 @@ class Operation(models.Model):
 
     def __str__(self) -> str:
         return f"{self.verb} {self.uuid}"
+
+    @property
+    def cancellable(self) -> bool:
+        """Tell whether it is before its point of no return and can be ended."""
+        return self.verb not in PLAIN_VERBS and not self.outcome and not self.committed
 
 
 class Transition(models.Model):

@@ -260,8 +260,9 @@ def checkpoints() -> QuerySet[Checkpoint]:
 
 
 def operations() -> QuerySet[Operation]:
-    """Return all operations, newest first, with query and application."""
-    return Operation.objects.select_related("query", "application").order_by("-created_at", "-pk")
+    """Return all operations, newest first, with query, application and parent."""
+    rows = Operation.objects.select_related("query", "application", "parent")
+    return rows.order_by("-created_at", "-pk")
 
 
 def operation(uuid: Any) -> Operation:

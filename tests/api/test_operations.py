@@ -33,6 +33,10 @@ BODY = {
     "deadline",
     "ended_at",
     "steps",
+    "arguments",
+    "result",
+    "parent",
+    "cancellable",
     "links",
 }
 
