@@ -1,0 +1,131 @@
+"""What a batch of one query costs: so much for itself, so much for each row it reads.
+
+A line through (rows, milliseconds) of its recent batches, by the median of all pairwise
+slopes, so that a batch that met a garbage collection or a full disk does not bend it.
+
+Sources: H. Theil, "A rank-invariant method of linear and polynomial regression analysis"
+(1950), for the line; P. K. Sen, "Estimates of the regression coefficient based on Kendall's
+tau" (1968), for the limits of its slope; the limits of a median are those of the sign test
+(order statistics of the binomial distribution). None of them assumes a distribution.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, floor, sqrt
+from statistics import median
+
+#: Fewer batches than this say nothing: the sign test's limits would be the extremes.
+FEWEST = 12
+#: More batches than this add little and cost quadratically.
+MOST = 200
+#: The batches' sizes must differ by this factor (9th to 1st tenth), or fixed cost and cost per
+#: row cannot be told apart.
+SPREAD = 1.5
+#: Of the normal distribution, for limits that hold in 95 of 100 cases.
+Z95 = 1.96
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One executed batch: what it read and how long its trigger took."""
+
+    rows: int
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One way to read the samples: `fixed_ms + per_row_ms × rows`."""
+
+    fixed_ms: float
+    per_row_ms: float
+
+    def at(self, rows: float) -> float:
+        """Return the milliseconds of a batch of so many rows."""
+        return self.fixed_ms + self.per_row_ms * rows
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The cost of a batch with its error band."""
+
+    line: Line  # the estimate
+    edges: tuple[Line, ...]  # the lines that bound it, in 95 of 100 cases
+    batches: int  # samples it was read from
+    least_rows: int  # of these samples
+    most_rows: int
+    scatter_ms: float  # median distance of a batch from the line
+
+    def band(self, rows: float) -> tuple[float, float]:
+        """Return the milliseconds between which a typical batch of so many rows lies."""
+        found = [line.at(rows) for line in (self.line, *self.edges)]
+        return min(found), max(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Untold:
+    """Why the batches do not tell what one costs, in a sentence."""
+
+    reason: str
+    batches: int
+
+
+def cost_of(samples: Sequence[Sample]) -> Cost | Untold:
+    """Return what a batch costs, read from executed batches (the newest last).
+
+    Batches without rows are left out: they may skip the sink. Of more than `MOST` the newest
+    count. Costs below zero, which noise can suggest, are taken for zero.
+    """
+    told = [sample for sample in samples if sample.rows > 0][-MOST:]
+    if len(told) < FEWEST:
+        return Untold(
+            f"{len(told)} batches with rows are known; {FEWEST} or more are needed to tell.",
+            len(told),
+        )
+    rows = sorted(sample.rows for sample in told)
+    small, large = rows[len(rows) // 10], rows[-1 - len(rows) // 10]
+    if large < SPREAD * small:
+        return Untold(
+            f"Its batches are too alike: nearly all read between {small} and {large} rows, so "
+            "what a batch costs by itself cannot be told from what its rows cost. Sizes must "
+            f"differ by a factor of {SPREAD}.",
+            len(told),
+        )
+    low, slope, high = _slopes(told)
+    line = Line(_fixed(told, slope)[1], slope)
+    edges = tuple(
+        Line(fixed, edge)
+        for edge in (low, slope, high)
+        for fixed in (_fixed(told, edge)[0], _fixed(told, edge)[2])
+    )
+    scatter = median(abs(sample.ms - line.at(sample.rows)) for sample in told)
+    return Cost(line, edges, len(told), rows[0], rows[-1], scatter)
+
+
+def _slopes(samples: Sequence[Sample]) -> tuple[float, float, float]:
+    """Return the lower limit, the median and the upper limit of the cost of a row."""
+    slopes = sorted(
+        (other.ms - one.ms) / (other.rows - one.rows)
+        for place, one in enumerate(samples)
+        for other in samples[place + 1 :]
+        if other.rows != one.rows
+    )
+    n = len(samples)
+    variance = n * (n - 1) * (2 * n + 5)
+    for tied in Counter(sample.rows for sample in samples).values():
+        variance -= tied * (tied - 1) * (2 * tied + 5)
+    reach = Z95 * sqrt(variance / 18)
+    below = max(0, floor((len(slopes) - reach) / 2))
+    above = min(len(slopes) - 1, ceil((len(slopes) + reach) / 2))
+    low, slope, high = (max(0.0, each) for each in (slopes[below], median(slopes), slopes[above]))
+    return low, slope, high
+
+
+def _fixed(samples: Sequence[Sample], slope: float) -> tuple[float, float, float]:
+    """Return the lower limit, the median and the upper limit of what is left beside the rows."""
+    rest = sorted(sample.ms - slope * sample.rows for sample in samples)
+    reach = Z95 * sqrt(len(rest)) / 2
+    below = max(0, floor(len(rest) / 2 - reach))
+    above = min(len(rest) - 1, ceil(len(rest) / 2 + reach))
+    return max(0.0, rest[below]), max(0.0, median(rest)), max(0.0, rest[above])
