@@ -29,7 +29,7 @@ from queries.domain.spec import (
     Trigger,
 )
 from queries.runtime.capture import StepFailed
-from queries.runtime.references import ReferenceMissing, References
+from queries.references import ReferenceMissing, References
 from queries.runtime.sql import QueryOnly, require_query
 
 CONFIGURATION = "HEADGATE_CONFIGURATION"

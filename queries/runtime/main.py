@@ -34,7 +34,7 @@ from queries.runtime.board import Board
 from queries.runtime.capture import from_python, refusal
 from queries.runtime.executors import Executors
 from queries.runtime.locks import Locks
-from queries.runtime.references import References
+from queries.references import References
 from queries.runtime.sessions import Sessions
 from queries.runtime.wake import Wake
 from queries.runtime.watch import Run, Surroundings

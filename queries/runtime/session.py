@@ -14,7 +14,7 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from queries.domain.protocol import POOLS, SPARK_LOG, TMP, DriverSpec
-from queries.runtime.references import References
+from queries.references import References
 
 _LOG_CONFIG = "log4j2.xml"
 _LOOPBACK = "127.0.0.1"

@@ -22,7 +22,7 @@ from queries.runtime.capture import StepFailed, from_java, from_python
 from queries.runtime.checkpoint import Checkpoint
 from queries.runtime.life import Life
 from queries.runtime.locks import Held, Locks, Refused
-from queries.runtime.references import References
+from queries.references import References
 from queries.runtime.sessions import Sessions
 
 logger = logging.getLogger(__name__)

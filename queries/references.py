@@ -1,7 +1,8 @@
-"""Secrets by reference: resolved here, on the driver's host, and never told again.
+"""Secrets by reference: resolved on the driver's host, and never told again.
 
-A definition says "env:NAME" or "file:NAME"; only this process ever holds the value, and
-everything it says of an error passes `mask` first.
+A definition says "env:NAME" or "file:NAME"; only the process that needs the value ever holds
+it (a driver, and the worker that asks a broker how far its source is behind), and everything
+that process says of an error passes `mask` first.
 """
 
 import os
