@@ -70,7 +70,7 @@ class OperationBody(Body):
     steps = OperationStepBody(many=True)
     arguments = MaskedObject(help_text="What was asked beside the verb.")
     result = MaskedObject(help_text="What its steps found or made.")
-    parent = serializers.UUIDField(
+    parent = serializers.UUIDField(  # type: ignore[assignment]  # the metaclass takes it away
         source="parent.uuid",
         allow_null=True,
         default=None,
