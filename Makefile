@@ -3,7 +3,7 @@ PYTHON ?= python3
 SETUP := $(PYTHON) bootstrap/run.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop test lint fix bench lock
+.PHONY: help run stop cluster test lint fix bench lock
 
 help: ## Show what there is to make
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -13,6 +13,9 @@ run: ## Set up what is missing and run Headgate; Ctrl-C ends it, drivers keep st
 
 stop: ## End everything that make run started, drivers included
 	@$(SETUP) --as-it-is manage.py stop
+
+cluster: ## Start a Spark standalone cluster on loopback, for trying out; make stop ends it
+	@$(SETUP) manage.py cluster
 
 test: ## Run the tests; ARGS="tests/domain -k restart" narrows them
 	@$(SETUP) --dev bootstrap/test.py $(ARGS)

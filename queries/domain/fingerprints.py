@@ -31,7 +31,9 @@ _VARYING = (
     (re.compile(r"\b\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?"), "<n>"),
     (re.compile(r"\b0x[0-9a-f]+\b", re.IGNORECASE), "<hex>"),
     (
-        re.compile(r"(?<=@)[0-9a-f]+\b|\b(?=\w*\d)(?=\w*[a-f])[0-9a-f]{8,}\b", re.IGNORECASE),
+        re.compile(
+            r"(?<=@)[0-9a-f]+(?![\w<])|\b(?=\w*\d)(?=\w*[a-f])[0-9a-f]{8,}\b", re.IGNORECASE
+        ),
         "<hex>",
     ),
     (re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?"), "<n>"),

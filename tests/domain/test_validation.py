@@ -254,7 +254,7 @@ def test_a_name_that_is_taken() -> None:
 @pytest.mark.parametrize(
     ("raw", "field", "says"),
     [
-        ({"master": "yarn"}, "master", "local[N]"),
+        ({"master": "mesos://here:5050"}, "master", "local[N]"),
         ({"master": "local[two]"}, "master", "local[N]"),
         ({"memory": "lots"}, "memory", "1536m"),
         ({"memory": "300m"}, "memory", "512m or more"),

@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand
 from django.db import DatabaseError
 
 from controlplane.machine import claims, drivers, preparation
+from controlplane.machine.cluster import Cluster
 from queries.services.installation import request_shutdown
 
 #: Beyond a graceful stop of the queries: for Spark itself and the driver's exit. Seconds.
@@ -30,7 +31,8 @@ class Command(BaseCommand):
         pid = claims.holder(self.home)
         living = len(drivers.living())
         left_over = claims.started_here(self.home)
-        if pid is None and not living and not left_over:
+        cluster = Cluster.of(self.home)
+        if pid is None and not living and not left_over and not cluster.running():
             self.stdout.write("Nothing is running.")
             return
         if living:
@@ -40,6 +42,8 @@ class Command(BaseCommand):
             if not claims.wait_until_free(self.home, limit_s=UP_LIMIT_S):
                 os.kill(pid, signal.SIGKILL)
         claims.end(claims.started_here(self.home), limit_s=30)
+        if cluster.stop():  # after the drivers, which stand on it
+            self.stdout.write("Ended the trial cluster.")
         self.stdout.write("Stopped. The next `make run` starts again what is wanted.")
 
     def _end_drivers(self, count: int, *, supervised: bool) -> None:

@@ -1,0 +1,150 @@
+"""A Spark standalone cluster on loopback: a master and two workers, for trying one out.
+
+Its three processes are kept by a supervisord of their own, a daemon that Ctrl-C of `make run`
+leaves to the drivers on it and `make stop` ends. A killed worker is started again.
+"""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+from controlplane.machine import claims, java, programs
+from controlplane.machine.home import Home, write_private
+from controlplane.machine.trouble import Trouble
+
+HOST = "127.0.0.1"
+#: 7077 and 8080 are Spark's own; the second is often taken, and 18080 its history server's.
+MASTER_PORT = 7077
+UI_PORT = 8070
+WORKERS = 2
+WORKER_CORES = 1
+WORKER_MEMORY = "1536m"  # an executor of 1 GB and its overhead
+READY_LIMIT_S = 60
+LEAVE_S = 20
+_LOOK_EVERY_S = 0.3  # over HTTP: there is no event to wait for
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where the cluster's files lie and where it listens."""
+
+    root: Path
+    port: int = MASTER_PORT
+    ui_port: int = UI_PORT
+
+    @classmethod
+    def of(cls, home: Home) -> "Cluster":
+        """Return the cluster of an installation; HEADGATE_CLUSTER_PORT moves its master."""
+        port = int(os.environ.get("HEADGATE_CLUSTER_PORT", MASTER_PORT))
+        return cls(home.root / "cluster", port, UI_PORT + port - MASTER_PORT)
+
+    @property
+    def master(self) -> str:
+        """The master's URL, as an application names it."""
+        return f"spark://{HOST}:{self.port}"
+
+    @property
+    def ui(self) -> str:
+        """The master's own page."""
+        return f"http://{HOST}:{self.ui_port}/"
+
+    @property
+    def home(self) -> Home:
+        """Its folder, with logs and identities where an installation has them."""
+        return Home(self.root)
+
+    def running(self) -> list[claims.Process]:
+        """Return those of its processes that run, the supervisor first."""
+        found = claims.started_here(self.home) if self.home.run.exists() else []
+        return sorted(found, key=lambda one: (one.name != "supervisord", one.name))
+
+    def start(self) -> None:
+        """Start it unless it runs, and wait until every worker has registered.
+
+        Raises `Trouble` where a port is taken, a process does not come up or no Java is found.
+        """
+        if not any(one.name == "supervisord" for one in self.running()):
+            claims.end(self.running(), limit_s=LEAVE_S)
+            self._spawn()
+        deadline = time.monotonic() + READY_LIMIT_S
+        while (found := self.workers()) != WORKERS:
+            if time.monotonic() > deadline:
+                raise Trouble(
+                    f"{found or 'No'} of {WORKERS} workers have registered at {self.master}.",
+                    f"The logs are in {self.home.logs}; is a port in use "
+                    f"(`ss -ltnp 'sport = :{self.port}'`)?",
+                )
+            time.sleep(_LOOK_EVERY_S)
+
+    def stop(self) -> bool:
+        """End it, drivers on it lose their executors; return whether anything ran."""
+        found = self.running()
+        claims.end(found[:1], limit_s=LEAVE_S * 2)
+        claims.end(self.running(), limit_s=LEAVE_S)
+        return bool(found)
+
+    def workers(self) -> int:
+        """Return how many workers the master counts as alive, 0 where it does not answer."""
+        try:
+            with urllib.request.urlopen(f"{self.ui}json/", timeout=5) as answer:
+                state = json.load(answer)
+        except (OSError, ValueError):
+            return 0
+        return sum(worker["state"] == "ALIVE" for worker in state["workers"])
+
+    def _spawn(self) -> None:
+        self.home.make()
+        file = self.home.run / "supervisord.conf"
+        write_private(file, programs.configuration(self.home, self._programs()))
+        environment = {
+            **os.environ,
+            "JAVA_HOME": str(java.choose(self.home.java).home),
+            "SPARK_LOCAL_IP": HOST,
+            "SPARK_NO_DAEMONIZE": "1",
+            # Executors' own Python is the driver's, named with each task; these are for Spark.
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        with (self.home.logs / "supervisord.out").open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "supervisor.supervisord", "-c", str(file)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd=programs.REPOSITORY,
+                start_new_session=True,
+            )
+        claims.record(self.home, "supervisord", process.pid)
+
+    def _programs(self) -> list[programs.Program]:
+        spark_class = _spark_home() / "bin" / "spark-class"
+        deploy = "org.apache.spark.deploy"
+        master = (
+            *(str(spark_class), f"{deploy}.master.Master", "--host", HOST),
+            *("--port", str(self.port), "--webui-port", str(self.ui_port)),
+        )
+        found = [programs.Program("master", master, 10, LEAVE_S)]
+        for number in range(1, WORKERS + 1):
+            folder = self.root / f"worker-{number}"
+            folder.mkdir(mode=0o700, exist_ok=True)
+            worker = (
+                *(str(spark_class), f"{deploy}.worker.Worker", "--host", HOST),
+                *("--cores", str(WORKER_CORES), "--memory", WORKER_MEMORY),
+                *("--work-dir", str(folder), "--webui-port", "0", self.master),
+            )
+            found.append(programs.Program(f"worker-{number}", worker, 20, LEAVE_S))
+        return found
+
+
+def _spark_home() -> Path:
+    """Return the folder of the Spark that came with the pyspark package."""
+    found = importlib.util.find_spec("pyspark")
+    assert found is not None, "pyspark is a requirement"
+    assert found.origin is not None
+    return Path(found.origin).parent
