@@ -1,0 +1,331 @@
+"""A copy of a checkpoint as it was after one batch, by hard links, while a query may write it.
+
+Spark replaces files and never rewrites one, so a link is as good as a copy and takes
+microseconds. It also purges old files under the copier's hands: what belongs to the newest
+versions is linked first, what is gone meanwhile is no error, and in the end the copy is
+checked for all that Spark needs to go on from the batch. Nothing of the original is touched.
+"""
+
+import errno
+import os
+import shutil
+import tempfile
+import uuid
+import zipfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from queries.checkpoints import source_logs, state_files
+from queries.checkpoints.logs import CheckpointLogs
+from queries.domain.checkpoint_log import Offsets, Unreadable
+from queries.domain.errors import NotAllowed
+
+#: A live query may purge what is being linked; the next look finds newer batches.
+ATTEMPTS = 3
+
+
+class CannotCopy(NotAllowed):
+    """The checkpoint as it was after that batch cannot be had."""
+
+    code = "cannot-copy"
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """What a copy holds."""
+
+    batch: int  # the newest batch in it
+    files: int
+    bytes: int  # of all its files; shared with the original for as long as both have them
+    filled: int | None = None  # the batch before, where async progress tracking had left it out
+
+
+def snapshot(
+    location: str,
+    destination: Path,
+    batch: int | None = None,
+    keep_commit: bool = True,
+    new_id: bool = False,
+) -> Copied:
+    """Copy the checkpoint at `location` (canonical) as of `batch` to the folder `destination`.
+
+    `batch` is committed; None is the newest. The copy holds offsets and commits up to it,
+    the sources' logs up to where its offsets end, state up to what it left (version
+    batch + 1) and everything about the operators; nothing of a batch in flight. With
+    `keep_commit=False` the batch itself counts as begun and not committed (no `commits/BATCH`,
+    state up to version `batch`): a query started on it executes exactly that batch again.
+    With `new_id` the copy gets an id of its own, without which Spark stops the original when
+    both run in one driver.
+
+    It is built beside, in `DESTINATION.building-…`, checked, synced to disk, and renamed;
+    what an attempt that died left there is removed first. Whatever lies at `destination` is
+    never replaced: OSError. Where the file system has no links across the two folders, files
+    are copied. Raises `NotLocal` for a location elsewhere, `CannotCopy` where the batch, the
+    one before it, or its state is not there (any more). Safe beside a running query.
+    """
+    logs = CheckpointLogs.at(location)
+    _remove_left_over(destination)
+    for attempt in range(ATTEMPTS):
+        building = Path(_draft(destination))
+        try:
+            copied = _Copy(logs, building, keep_commit).of(batch)
+            if new_id:
+                write_id(building, str(uuid.uuid4()))
+            sync_tree(building)
+            building.rename(destination)
+            sync_folder(destination.parent)
+            return copied
+        except CannotCopy:
+            # Purged meanwhile: of a living query the newest batch is another one by now.
+            if batch is not None or attempt == ATTEMPTS - 1:
+                raise
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def write_id(checkpoint: Path, identity: str) -> None:
+    """Give a copy of a checkpoint the id by which Spark knows the query."""
+    place = checkpoint / "metadata"
+    # A new file, for the old one may be a link to the original's.
+    place.unlink(missing_ok=True)
+    (checkpoint / ".metadata.crc").unlink(missing_ok=True)
+    place.write_text(f'{{"id":"{identity}"}}', encoding="utf-8")
+
+
+def remove(location: Path) -> None:
+    """Remove a copy, or what is left of one: moved aside first, so that none is used half."""
+    aside = location.with_name(f"{location.name}.removing-{uuid.uuid4().hex[:8]}")
+    with suppress(FileNotFoundError):
+        location.rename(aside)
+        shutil.rmtree(aside)
+
+
+class _Copy:
+    """One attempt: linked newest first, then checked."""
+
+    def __init__(self, logs: CheckpointLogs, to: Path, keep_commit: bool) -> None:
+        self._logs = logs
+        self._from = logs.root
+        self._to = to
+        self._keep_commit = keep_commit
+        self._files = 0
+        self._bytes = 0
+
+    def of(self, asked: int | None) -> Copied:
+        batch, offsets = self._batch(asked)
+        for n in reversed([n for n in self._logs.begun() if n <= batch]):
+            self._link(f"offsets/{n}")
+        last_commit = batch if self._keep_commit else batch - 1
+        for n in reversed([n for n in self._logs.committed() if n <= last_commit]):
+            self._link(f"commits/{n}")
+        self._sources(offsets)
+        self._state(batch + 1 if self._keep_commit else batch, batch)
+        self._link("metadata")
+        filled = self._before(batch)
+        self._check(batch, offsets)
+        return Copied(batch, self._files, self._bytes, filled)
+
+    def _batch(self, asked: int | None) -> tuple[int, Offsets]:
+        batch = self._logs.last_commit() if asked is None else asked
+        if batch is None:
+            raise CannotCopy(
+                f"No batch has committed in {self._from}.", way_out="Let the query commit one."
+            )
+        if batch not in self._logs.committed():
+            raise CannotCopy(
+                f"Batch {batch} is not committed in {self._from}.", way_out=_reach(self._logs)
+            )
+        try:
+            offsets = self._logs.offsets(batch)
+        except Unreadable as error:
+            raise CannotCopy(f"offsets/{batch} cannot be read: {error}") from error
+        if offsets is None:
+            raise CannotCopy(
+                f"The offsets of batch {batch} are gone from {self._from}.",
+                way_out=_reach(self._logs),
+            )
+        return batch, offsets
+
+    # --- the parts ----------------------------------------------------------------------
+
+    def _sources(self, offsets: Offsets) -> None:
+        for place, end in offsets.sources.items():
+            folder = self._from / "sources" / place
+            for name in source_logs.kept_names(folder, _names(folder), end):
+                self._link(f"sources/{place}/{name}")
+
+    def _state(self, upto: int, batch: int) -> None:
+        """Link every store's versions up to one, newest first, then what the zips name."""
+        for folder, folders, names in os.walk(self._from / "state"):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            within = Path(folder).relative_to(self._from)
+            if within.name == state_files.SSTS:
+                continue  # by name, from the zips that are kept
+            if any(part.startswith("_") for part in within.parts):
+                # `_metadata/v2/N` is written by the first batch of a run; of later ones not.
+                kept = [name for name in names if not name.isdigit() or int(name) <= batch]
+                self._link_all(within, kept)
+            elif files := [(file, name) for name in names if (file := state_files.parse(name))]:
+                mine = [(file.version, name) for file, name in files if file.version <= upto]
+                self._link_all(within, [name for _, name in sorted(mine, reverse=True)])
+                self._ssts(within)
+            else:
+                self._link_all(within, names)
+
+    def _ssts(self, store: Path) -> None:
+        """Link the SST files of each kept zip; a zip whose files are purged goes again."""
+        linked = self._to / store
+        for name in sorted(_names(linked), key=_newest_first):
+            if not name.endswith(".zip"):
+                continue
+            try:
+                needed = state_files.sst_files(linked / name)
+            except (OSError, zipfile.BadZipFile, ValueError, KeyError) as error:
+                raise CannotCopy(f"{store}/{name} cannot be read: {error}") from error
+            here = [self._link(f"{store}/{state_files.SSTS}/{sst}") for sst in sorted(needed)]
+            if not all(here):
+                self._drop(linked, name)
+
+    def _before(self, batch: int) -> int | None:
+        """Fill the gap that async progress tracking leaves below the newest batch.
+
+        Spark reads the batch before the newest when it starts. Where the newest is committed
+        it is repeated, so nothing is read twice; else the last that was kept stands in.
+        """
+        place = self._to / "offsets" / str(batch - 1)
+        if batch == 0 or place.exists():
+            return None
+        older = [n for n in map(int, filter(str.isdigit, _names(place.parent))) if n < batch]
+        if not older:
+            raise CannotCopy(
+                f"Batch {batch} cannot be gone on from: offsets/{batch - 1} is purged.",
+                way_out=_reach(self._logs),
+            )
+        stands_in = batch if self._keep_commit else max(older)
+        shutil.copyfile(place.with_name(str(stands_in)), place)
+        return batch - 1
+
+    # --- the check ----------------------------------------------------------------------
+
+    def _check(self, batch: int, offsets: Offsets) -> None:
+        wanted = ["metadata", f"offsets/{batch}"]
+        wanted += [f"commits/{batch}"] if self._keep_commit else []
+        gone = [name for name in wanted if not (self._to / name).exists()]
+        if gone:
+            raise CannotCopy(f"{', '.join(gone)} went while the checkpoint was copied.")
+        for place, end in offsets.sources.items():
+            upto = source_logs.log_offset(end)
+            names = _names(self._to / "sources" / place)
+            if upto is not None and not source_logs.is_whole(names, upto):
+                raise CannotCopy(f"The log of source {place} is not whole up to entry {upto}.")
+        version = batch + 1 if self._keep_commit else batch
+        for folder, _ in state_files.stores(self._from / "state"):
+            within = folder.relative_to(self._from)
+            missing = state_files.missing_version(_names(self._to / within), version)
+            if missing is not None:
+                raise CannotCopy(
+                    f"The state after batch {version - 1} cannot be loaded: version {missing} of "
+                    f"{within} is gone.",
+                    way_out="Choose a later batch; Spark purges what is older than it keeps.",
+                )
+
+    # --- files --------------------------------------------------------------------------
+
+    def _link_all(self, within: Path, names: list[str]) -> None:
+        for name in names:
+            if not name.startswith("."):
+                self._link(f"{within}/{name}")
+
+    def _link(self, name: str) -> bool:
+        """Link one file; False where it is gone, which is normal."""
+        to = self._to / name
+        if to.exists():
+            return True
+        to.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(self._from / name, to)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
+                raise
+            try:
+                shutil.copy2(self._from / name, to)
+            except FileNotFoundError:
+                return False
+        self._files += 1
+        self._bytes += to.stat().st_size
+        return True
+
+    def _drop(self, folder: Path, name: str) -> None:
+        for gone in (name, f"{name}.crc"):
+            with suppress(FileNotFoundError):
+                self._bytes -= (folder / gone).stat().st_size
+                self._files -= 1
+                (folder / gone).unlink()
+
+
+def sync_tree(root: Path) -> None:
+    """Wait until every file and folder under `root` is on disk."""
+    for folder, _, names in os.walk(root, topdown=False):
+        for name in names:
+            _sync(Path(folder) / name, os.O_RDONLY)
+        sync_folder(Path(folder))
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on disk."""
+    _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _draft(destination: Path) -> str:
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    return tempfile.mkdtemp(prefix=f"{destination.name}.building-", dir=destination.parent)
+
+
+def _remove_left_over(destination: Path) -> None:
+    for name in _names(destination.parent):
+        if name.startswith(f"{destination.name}.building-"):
+            shutil.rmtree(destination.parent / name, ignore_errors=True)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _newest_first(name: str) -> tuple[int, str]:
+    file = state_files.parse(name)
+    return (-file.version if file else 0, name)
+
+
+def _reach(logs: CheckpointLogs) -> str:
+    """Say which batches there are."""
+    committed = logs.committed()
+    if not committed:
+        return "No batch has committed yet."
+    return f"It holds batches {committed[0]} to {committed[-1]}."
+
+
+def reachable(logs: CheckpointLogs) -> Iterator[int]:
+    """Yield the batches that a copy can go on from by their logs, newest first.
+
+    The state of each is looked at only when it is copied.
+    """
+    begun = set(logs.begun())
+    for batch in reversed(logs.committed()):
+        if batch in begun and (batch == 0 or any(n < batch for n in begun)):
+            yield batch

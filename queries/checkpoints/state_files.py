@@ -1,0 +1,73 @@
+"""The files of state stores: which version each belongs to, and whether a version can be loaded.
+
+State version V is what batch V-1 left. A store's folder holds, for each version, a change
+(`V.delta`, `V.changelog`) or the whole (`V.snapshot`, `V.zip`); with state format 2 a name
+carries the commit's unique id, `V_ID.zip`. A zip names the SST files that belong to it, which
+lie in the folder `SSTs` beside.
+"""
+
+import json
+import os
+import re
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_VERSION = re.compile(
+    r"(\d+)(?:_([0-9a-f-]+))?\.(delta|changelog|snapshot|zip)(\.crc)?", re.IGNORECASE
+)
+_WHOLE = frozenset({"snapshot", "zip"})
+SSTS = "SSTs"
+
+
+@dataclass(frozen=True, slots=True)
+class StateFile:
+    """What the name of a state file says."""
+
+    version: int
+    unique_id: str  # state format 2; else ""
+    whole: bool  # loads by itself; else a change on top of the version below
+    kind: str  # "delta", "changelog", "snapshot", "zip"
+    checksum: bool  # the visible ".crc" beside a file of state format 2
+
+
+def parse(name: str) -> StateFile | None:
+    """Return what a file's name says; None where it is no version of a store."""
+    found = _VERSION.fullmatch(name)
+    if found is None:
+        return None
+    kind = found[3].lower()
+    return StateFile(int(found[1]), found[2] or "", kind in _WHOLE, kind, found[4] is not None)
+
+
+def stores(state: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Yield each folder that holds versions of a store, with the names in it.
+
+    `state` is a checkpoint's folder of that name; one that is not there holds nothing.
+    """
+    for folder, _, names in os.walk(state):
+        if any(parse(name) is not None for name in names):
+            yield Path(folder), names
+
+
+def missing_version(names: list[str], wanted: int) -> int | None:
+    """Return the version that is missing to load `wanted`; None where it can be loaded."""
+    found = [file for name in names if (file := parse(name)) is not None and not file.checksum]
+    changes = {file.version for file in found if not file.whole}
+    base = max((file.version for file in found if file.whole and file.version <= wanted), default=0)
+    for version in range(wanted, base, -1):
+        if version not in changes:
+            return version
+    return None
+
+
+def sst_files(archive: Path) -> set[str]:
+    """Return the names of the SST files that a zip needs beside it.
+
+    Raises OSError or `zipfile.BadZipFile` where the zip is gone or cut.
+    """
+    with zipfile.ZipFile(archive) as opened:
+        lines = opened.read("metadata").decode().split("\n", 1)
+    about = json.loads(lines[1])
+    return {entry["dfsSstFileName"] for entry in about.get("sstFiles", ())}
