@@ -28,8 +28,8 @@ from queries.domain.spec import (
     Table,
     Trigger,
 )
-from queries.runtime.capture import StepFailed
 from queries.references import ReferenceMissing, References
+from queries.runtime.capture import StepFailed
 from queries.runtime.sql import QueryOnly, require_query
 
 CONFIGURATION = "HEADGATE_CONFIGURATION"

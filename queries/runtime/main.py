@@ -28,13 +28,13 @@ from queries.domain.protocol import (
     Want,
 )
 from queries.files import read_file, take_lock
+from queries.references import References
 from queries.runtime import build, session
 from queries.runtime.assignment import Assignments
 from queries.runtime.board import Board
 from queries.runtime.capture import from_python, refusal
 from queries.runtime.executors import Executors
 from queries.runtime.locks import Locks
-from queries.references import References
 from queries.runtime.sessions import Sessions
 from queries.runtime.wake import Wake
 from queries.runtime.watch import Run, Surroundings

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from listeners.spark.telemetry import ListenerRefused, Telemetry
+from queries.references import References
 from queries.runtime.build import CONFIGURATION, session_conf, views
 from queries.runtime.capture import StepFailed
-from queries.references import References
 
 KEEP_S = 600  # a query that comes back within this time finds its session
 

@@ -16,13 +16,13 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from listeners.spark.telemetry import Telemetry
 from queries.domain.protocol import AssignmentEntry, RunError, RunState, RunStatus, Want
+from queries.references import References
 from queries.runtime import build
 from queries.runtime.board import Board, now
 from queries.runtime.capture import StepFailed, from_java, from_python
 from queries.runtime.checkpoint import Checkpoint
 from queries.runtime.life import Life
 from queries.runtime.locks import Held, Locks, Refused
-from queries.references import References
 from queries.runtime.sessions import Sessions
 
 logger = logging.getLogger(__name__)
