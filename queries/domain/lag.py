@@ -1,0 +1,214 @@
+"""Say how far a source is behind, from two looks at its partitions and nothing else.
+
+A look tells offsets and one time: that of the record which is to be read next. All else is
+worked out here: records and seconds behind, what arrives and what is worked off, how long it
+takes to catch up, and which partition is worse off than the others.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+#: Rates are smoothed with this half-life: a trigger of some seconds works in bursts.
+HALF_LIFE_S = 30.0
+#: A partition is skewed if it is behind by this many records at least …
+SKEW_FLOOR = 1_000
+#: … and by this many times the mean of the source's other partitions.
+SKEW_TIMES = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLook:
+    """What is known of one partition at one moment."""
+
+    topic: str
+    partition: int
+    at: datetime
+    committed: int | None = None  # next offset to read; None: nothing is committed yet
+    earliest: int | None = None  # first offset that is still there
+    latest: int | None = None  # next offset that will be written
+    record_at: datetime | None = None  # time of the first record that is still to be read
+    arrival_rate: float | None = None  # records a second, smoothed
+    processing_rate: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """How far something is behind: a partition, a topic or a whole query."""
+
+    records: int | None  # offsets to read that are still there; None: not known
+    gone: int  # offsets to read that are not there any more
+    seconds: float | None  # age of the first record to read; 0.0 where there is none
+    arrival_rate: float | None
+    processing_rate: float | None
+    catch_up_s: float | None  # None: never at these rates, or not known
+
+
+def behind(look: PartitionLook, *, now: datetime) -> Behind:
+    """Return how far one partition is behind."""
+    records = unread(look)
+    seconds = None
+    if records == 0:
+        seconds = 0.0
+    elif records is not None and look.record_at is not None:
+        seconds = max(0.0, (now - look.record_at).total_seconds())
+    return Behind(
+        records=records,
+        gone=gone(look.committed, look.earliest),
+        seconds=seconds,
+        arrival_rate=look.arrival_rate,
+        processing_rate=look.processing_rate,
+        catch_up_s=catch_up_s(records, look.arrival_rate, look.processing_rate),
+    )
+
+
+def unread(look: PartitionLook) -> int | None:
+    """Return how many offsets are to be read that are still there; None where not known."""
+    if look.committed is None or look.latest is None:
+        return None
+    return max(0, look.latest - max(look.committed, look.earliest or 0))
+
+
+def gone(committed: int | None, earliest: int | None) -> int:
+    """Return how many offsets were deleted before they were read; 0 where that is not known."""
+    if committed is None or earliest is None:
+        return 0
+    return max(0, earliest - committed)
+
+
+def total(parts: Sequence[Behind]) -> Behind:
+    """Return how far the whole is behind: records and rates summed, the oldest record's age.
+
+    What is not known of a part is left out; None where it is known of none.
+    """
+    records = [part.records for part in parts if part.records is not None]
+    seconds = [part.seconds for part in parts if part.seconds is not None]
+    summed = sum(records) if records else None
+    arrival = _summed(part.arrival_rate for part in parts)
+    processing = _summed(part.processing_rate for part in parts)
+    return Behind(
+        records=summed,
+        gone=sum(part.gone for part in parts),
+        seconds=max(seconds, default=None),
+        arrival_rate=arrival,
+        processing_rate=processing,
+        catch_up_s=catch_up_s(summed, arrival, processing),
+    )
+
+
+def catch_up_s(
+    records: int | None, arrival: float | None, processing: float | None
+) -> float | None:
+    """Return the seconds until nothing is left at these rates; None for never or not known."""
+    if records == 0:
+        return 0.0
+    if records is None or arrival is None or processing is None or processing <= arrival:
+        return None
+    return records / (processing - arrival)
+
+
+def smoothed(
+    before: float | None, moved: int, seconds: float, *, half_life_s: float = HALF_LIFE_S
+) -> float | None:
+    """Return a rate after `moved` offsets in `seconds` more; the old one where no time passed."""
+    if seconds <= 0:
+        return before
+    now = max(0, moved) / seconds
+    if before is None:
+        return now
+    weight = 1 - math.pow(0.5, seconds / half_life_s)
+    return before + weight * (now - before)
+
+
+def after(look: PartitionLook, before: PartitionLook | None, *, running: bool) -> PartitionLook:
+    """Return the look with its rates, told from the one before it.
+
+    A query that does not run works nothing off; offsets that went back (a rewind, a topic made
+    anew) tell no rate and begin afresh.
+    """
+    arrival = processing = None
+    if before is not None:
+        seconds = (look.at - before.at).total_seconds()
+        arrival = _rate(before.arrival_rate, before.latest, look.latest, seconds)
+        processing = _rate(before.processing_rate, before.committed, look.committed, seconds)
+    return PartitionLook(
+        topic=look.topic,
+        partition=look.partition,
+        at=look.at,
+        committed=look.committed,
+        earliest=look.earliest,
+        latest=look.latest,
+        record_at=look.record_at,
+        arrival_rate=arrival,
+        processing_rate=processing if running else 0.0,
+    )
+
+
+def skewed(parts: Mapping[int, Behind]) -> int | None:
+    """Return the partition of a topic that is much further behind than its others, or None.
+
+    The rule: it is behind by 1,000 records at least, and by three times the mean of the others.
+    """
+    known = {number: part.records for number, part in parts.items() if part.records is not None}
+    if len(known) < 2:
+        return None
+    worst = max(sorted(known), key=lambda number: known[number])
+    others = [records for number, records in known.items() if number != worst]
+    mean = sum(others) / len(others)
+    if known[worst] < SKEW_FLOOR or known[worst] < SKEW_TIMES * mean:
+        return None
+    return worst
+
+
+def kafka_offsets(value: Any) -> dict[str, dict[int, int]]:
+    """Return {topic: {partition: offset}} of an offset as Spark writes it for Kafka.
+
+    An empty mapping for the offset of any other source.
+    """
+    if not isinstance(value, dict) or not value:
+        return {}
+    found: dict[str, dict[int, int]] = {}
+    for topic, partitions in value.items():
+        if not isinstance(partitions, dict):
+            return {}
+        try:
+            found[str(topic)] = {int(number): int(at) for number, at in partitions.items()}
+        except (TypeError, ValueError):
+            return {}
+    return found
+
+
+def merged(offsets: Iterable[Mapping[str, Mapping[int, int]]]) -> dict[str, dict[int, int]]:
+    """Return one mapping for several sources; where two read a partition, the one behind."""
+    found: dict[str, dict[int, int]] = {}
+    for one in offsets:
+        for topic, partitions in one.items():
+            known = found.setdefault(topic, {})
+            for number, at in partitions.items():
+                known[number] = min(at, known.get(number, at))
+    return found
+
+
+def further(
+    first: Mapping[str, Mapping[int, int]], second: Mapping[str, Mapping[int, int]]
+) -> dict[str, dict[int, int]]:
+    """Return the newer of two states of one query's offsets, partition by partition."""
+    found = {topic: dict(partitions) for topic, partitions in first.items()}
+    for topic, partitions in second.items():
+        known = found.setdefault(topic, {})
+        for number, at in partitions.items():
+            known[number] = max(at, known.get(number, at))
+    return found
+
+
+def _rate(before: float | None, was: int | None, now: int | None, seconds: float) -> float | None:
+    if was is None or now is None or now < was:
+        return None
+    return smoothed(before, now - was, seconds)
+
+
+def _summed(rates: Iterable[float | None]) -> float | None:
+    known = [rate for rate in rates if rate is not None]
+    return sum(known) if known else None
