@@ -1,7 +1,8 @@
 """The cast, the clock, and what a bare machine may lack.
 
-A test marked `browser`, `postgres`, `redis` or `spark` needs a real piece of software. Where
-it is missing the test is skipped with the way to get it; in CI a missing piece is a failure.
+A test marked `browser`, `kafka`, `postgres`, `redis` or `spark` needs a real piece of software.
+Where it is missing the test is skipped with the way to get it; in CI a missing piece is a
+failure.
 """
 
 import os
@@ -21,7 +22,10 @@ from django.test.utils import override_settings
 
 from controlplane.machine.home import Home
 from tests import pieces
+from tests.conftest_kafka import broker, one_broker
 from tests.scenarios.stage import Stage
+
+__all__ = ["broker", "one_broker"]  # fixtures that any test may ask for
 
 #: No test may reach the data, the drivers or the Redis of an installation in this folder.
 _HOME = Path(tempfile.mkdtemp(prefix="headgate-tests-"))
@@ -29,6 +33,7 @@ _NOBODY = "redis://127.0.0.1:9/0"  # the discard port: refused at once
 
 _NEEDS: dict[str, Callable[[], str]] = {
     "browser": pieces.missing_browser,
+    "kafka": pieces.missing_kafka,
     "postgres": pieces.missing_postgres,
     "redis": pieces.missing_redis,
     "spark": pieces.missing_java,

@@ -58,6 +58,38 @@ def missing_redis() -> str:
 
 
 @cache
+def missing_kafka() -> str:
+    """Return why no Kafka broker can be started, or not be read by Spark; "" where all is there."""
+    missing = [
+        what
+        for what, jars in (("broker", kafka_jars()), ("connector", kafka_connector()))
+        if not any(jars.glob("*.jar"))
+    ]
+    if missing:
+        return (
+            f"the jars of the {' and the '.join(missing)} are missing; get them with `make kafka`"
+        )
+    return missing_java()
+
+
+def kafka_jars() -> Path:
+    """Return the folder of the trial broker's jars."""
+    return _installed("kafka/jars")
+
+
+def kafka_connector() -> Path:
+    """Return the folder of the Kafka connector's jars."""
+    return _installed("connectors/kafka")
+
+
+def _installed(folder: str) -> Path:
+    """Return a folder of HEADGATE_HOME's where it holds jars, else the one of `make kafka`."""
+    usual = Path(__file__).resolve().parent.parent / "var" / folder
+    own = Path(os.environ.get("HEADGATE_HOME") or usual.parent) / folder
+    return own if any(own.glob("*.jar")) else usual
+
+
+@cache
 def missing_java() -> str:
     """Return why no Spark can be started, "" where one can."""
     try:

@@ -80,10 +80,9 @@ def wait_until_free(home: Home, *, limit_s: float) -> bool:
 
 def started_here(home: Home) -> list[Process]:
     """Return the processes of an earlier or present `up` that still run."""
-    boot = processes.boot_id()
     found = []
     for file in sorted(home.run.glob("*.process")):
-        process = _read(file, boot)
+        process = read_identity(file)
         if process is not None and process.alive():
             found.append(process)
     return found
@@ -107,10 +106,11 @@ def record(home: Home, name: str, pid: int) -> None:
     (home.run / f"{name}.process").write_text(text)
 
 
-def _read(file: Path, boot: str) -> Process | None:
+def read_identity(file: Path) -> Process | None:
+    """Return the process whose identity a file holds; None where it is of another boot."""
     try:
         raw = json.loads(file.read_text())
-        if raw["boot_id"] != boot:
+        if raw["boot_id"] != processes.boot_id():
             return None
         return Process(file.stem, int(raw["pid"]), int(raw["start_time"]))
     except (OSError, ValueError, KeyError, TypeError):

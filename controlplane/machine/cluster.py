@@ -14,7 +14,7 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from controlplane.machine import claims, java, programs
+from controlplane.machine import claims, java, program, programs
 from controlplane.machine.home import Home, write_private
 from controlplane.machine.trouble import Trouble
 
@@ -110,17 +110,19 @@ class Cluster:
             # Executors' own Python is the driver's, named with each task; these are for Spark.
             "PYSPARK_PYTHON": sys.executable,
         }
-        with (self.home.logs / "supervisord.out").open("ab") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "supervisor.supervisord", "-c", str(file)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                cwd=programs.REPOSITORY,
-                start_new_session=True,
-            )
-        claims.record(self.home, "supervisord", process.pid)
+        subprocess.run(
+            [
+                *(sys.executable, "-I", "-S", program.__file__, "--daemon"),
+                str(self.home.logs / "supervisord.out"),
+                str(self.home.run / "supervisord.process"),
+                *(sys.executable, "-m", "supervisor.supervisord", "-c", str(file)),
+            ],
+            check=True,
+            cwd=programs.REPOSITORY,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            timeout=READY_LIMIT_S,
+        )
 
     def _programs(self) -> list[programs.Program]:
         spark_class = _spark_home() / "bin" / "spark-class"

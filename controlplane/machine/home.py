@@ -37,6 +37,11 @@ class Home:
         return self.root / "java"
 
     @property
+    def kafka(self) -> Path:
+        """The trial broker: its jars, configuration, records and log; see `kafka.py`."""
+        return self.root / "kafka"
+
+    @property
     def logs(self) -> Path:
         """One rotated log a program."""
         return self.root / "logs"

@@ -1,7 +1,9 @@
-"""Become one program of the system: tie its life to the supervisor's, leave its identity.
+"""Become one program of the system: leave its identity, and outlive the supervisor or not.
 
-Run as a script by supervisord, with nothing but the standard library, and replaced by the
-program itself: `python program.py IDENTITY_FILE COMMAND…`.
+Run as a script, with nothing but the standard library, and replaced by the program itself:
+
+    python program.py IDENTITY_FILE COMMAND…               ends when its parent ends
+    python program.py --daemon LOG IDENTITY_FILE COMMAND…  outlives all; returns at once
 """
 
 import ctypes
@@ -32,10 +34,32 @@ def identity() -> dict[str, object]:
     return {"boot_id": boot, "pid": os.getpid(), "start_time": started}
 
 
+def detach(log: str) -> None:
+    """Go on in a session of its own, whose output goes to `log`; the caller's process ends."""
+    told, tell = os.pipe()
+    if os.fork():
+        os.close(tell)
+        os.read(told, 1)  # ends when the daemon has become its program, or could not
+        os._exit(0)
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    os.close(told)
+    silence = os.open(os.devnull, os.O_RDONLY)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for descriptor, target in ((silence, 0), (output, 1), (output, 2)):
+        os.dup2(descriptor, target)
+
+
 def main() -> None:
     """Do it."""
-    file, command = sys.argv[1], sys.argv[2:]
-    die_with_parent()
+    arguments = sys.argv[1:]
+    if arguments[0] == "--daemon":
+        detach(arguments[1])
+        arguments = arguments[2:]
+    else:
+        die_with_parent()
+    file, command = arguments[0], arguments[1:]
     fresh = f"{file}.{os.getpid()}"
     with open(fresh, "w") as target:
         json.dump(identity(), target)

@@ -1,0 +1,352 @@
+"""A Kafka broker for trying out and for tests: one KRaft node on loopback, not for production.
+
+It is a daemon of its own: drivers read from it, so it outlives `make run` as they do. It
+listens twice, without and with a password (SASL/PLAIN), and keeps its ports and its
+password over restarts, for definitions hold its address.
+"""
+
+import base64
+import fcntl
+import json
+import os
+import re
+import secrets
+import select
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from controlplane.machine import claims, program
+from controlplane.machine.home import read_line, write_private
+from controlplane.machine.trouble import Trouble
+from controlplane.machine.valkey import port_is_free
+from queries.launchers import processes
+
+USER = "headgate"
+USUAL_PORT = 9092  # where everybody looks for a broker; the other two follow it where free
+_PORTS = range(20_000, 32_000)  # as for Redis: below those of outgoing connections
+START_LIMIT_S = 60
+STOP_LIMIT_S = 30
+_FORMAT_LIMIT_S = 60
+_LOOK_EVERY_S = 0.1  # a port that opens is no event that one could wait for
+_LOG_BYTES = 5_000_000  # beyond it, the log of earlier starts is put aside
+_HEAP = "512m"
+
+_PROPERTIES = """process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:{plain},SASL_PLAINTEXT://127.0.0.1:{sasl},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{plain},SASL_PLAINTEXT://127.0.0.1:{sasl}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+inter.broker.listener.name=PLAINTEXT
+sasl.enabled.mechanisms=PLAIN
+listener.name.sasl_plaintext.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required user_{user}="{password}";
+log.dirs={data}
+auto.create.topics.enable=false
+num.partitions=5
+offsets.topic.num.partitions=1
+offsets.topic.replication.factor=1
+transaction.state.log.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+log.cleaner.dedupe.buffer.size=16777216
+log.retention.check.interval.ms=30000
+num.network.threads=2
+num.io.threads=4
+"""  # noqa: E501
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the broker listens on 127.0.0.1, and the password of its user."""
+
+    plain: int
+    sasl: int
+    controller: int
+    password: str
+
+
+class Broker:
+    """One broker in a folder: configuration, records, log, and the identity of its process."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        jars: Path | None = None,
+        usual_port: int | None = USUAL_PORT,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """`jars` is `jars` in the folder by default; `settings` are further broker settings."""
+        self.folder = folder
+        self.jars = jars or folder / "jars"
+        self._usual_port = usual_port  # None: any free one
+        self._settings = dict(settings or {})
+
+    @property
+    def log(self) -> Path:
+        """The broker's output: warnings and worse."""
+        return self.folder / "broker.log"
+
+    @property
+    def servers(self) -> str:
+        """The address that needs no password, as clients' `bootstrap.servers`."""
+        return f"127.0.0.1:{self.address().plain}"
+
+    @property
+    def sasl_servers(self) -> str:
+        """The address that wants user and password (SASL_PLAINTEXT, mechanism PLAIN)."""
+        return f"127.0.0.1:{self.address().sasl}"
+
+    def jaas(self, *, password: str | None = None) -> str:
+        """Return what a Java client's `sasl.jaas.config` says to be let in."""
+        word = self.address().password if password is None else password
+        return (
+            "org.apache.kafka.common.security.plain.PlainLoginModule required "
+            f'username="{USER}" password="{word}";'
+        )
+
+    def has_jars(self) -> bool:
+        """Tell whether the broker's jars stand ready."""
+        return any(self.jars.glob("kafka_*.jar"))
+
+    def process(self) -> claims.Process | None:
+        """Return the broker's living process, or None."""
+        found = claims.read_identity(self._identity)
+        return found if found is not None and found.alive() else None
+
+    def address(self) -> Address:
+        """Return the remembered ports and password; they are chosen at the first call."""
+        try:
+            return Address(**json.loads(read_line(self._address)))
+        except (ValueError, TypeError):
+            pass
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        chosen = Address(*self._free_ports(), password=secrets.token_urlsafe(18))
+        write_private(self._address, json.dumps(asdict(chosen)))
+        return chosen
+
+    def start(self, java_home: Path, *, limit_s: float = START_LIMIT_S) -> bool:
+        """See to it that the broker runs and answers; return whether it had to be started.
+
+        Raises `Trouble` where its jars are missing, a port of its is taken, or it does not
+        answer within the limit.
+        """
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _exclusive(self.folder / "start.lock", limit_s):
+            if self.process() is not None:
+                self._wait_until_it_answers(limit_s)
+                return False
+            self._check()
+            java = str(java_home / "bin" / "java")
+            write_private(self._configuration, self._properties())
+            self._format(java)
+            self._put_old_log_aside()
+            self._spawn(java)
+            self._wait_until_it_answers(limit_s)
+            return True
+
+    def stop(self, *, limit_s: float = STOP_LIMIT_S) -> bool:
+        """End the broker in order, or by force after the limit; return whether one ran."""
+        process = self.process()
+        if process is None:
+            return False
+        claims.end([process], limit_s=limit_s)
+        self._identity.unlink(missing_ok=True)
+        return True
+
+    def kill(self) -> None:
+        """SIGKILL the broker, as a crash would; wait until it is gone."""
+        process = self.process()
+        if process is not None:
+            processes.kill_and_wait(process.pid, process.start_time, STOP_LIMIT_S)
+
+    def log_tail(self) -> str:
+        """Return the end of the broker's log, "" where there is none."""
+        try:
+            text = self.log.read_bytes()[-20_000:].decode(errors="replace")
+        except OSError:
+            return ""
+        return "\n".join(text.splitlines()[-15:])
+
+    # --- inside -----------------------------------------------------------------------
+
+    @property
+    def _identity(self) -> Path:
+        return self.folder / "broker.process"
+
+    @property
+    def _address(self) -> Path:
+        return self.folder / "address.json"
+
+    @property
+    def _configuration(self) -> Path:
+        return self.folder / "server.properties"
+
+    def _check(self) -> None:
+        if not self.has_jars():
+            raise Trouble(
+                f"There are no jars of a broker in {self.jars}.", "Get them with `make kafka`."
+            )
+        address = self.address()
+        for port in (address.plain, address.sasl, address.controller):
+            if not port_is_free(port):
+                raise Trouble(
+                    f"Port {port}, where the Kafka broker listens, is in use.",
+                    f"End what uses it (`ss -ltnp 'sport = :{port}'` tells what it is); or remove "
+                    f"{self._address} to have another chosen, and correct the queries that name "
+                    "it.",
+                )
+
+    def _properties(self) -> str:
+        address = self.address()
+        text = _PROPERTIES.format(
+            plain=address.plain,
+            sasl=address.sasl,
+            controller=address.controller,
+            user=USER,
+            password=address.password,
+            data=self.folder / "data",
+        )
+        return text + "".join(f"{name}={value}\n" for name, value in self._settings.items())
+
+    def _format(self, java: str) -> None:
+        if (self.folder / "data" / "meta.properties").exists():
+            return
+        # Kafka's form of an id: 22 characters, and not "-" first, which would be an option.
+        name = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
+        try:
+            answer = subprocess.run(
+                [
+                    *self._command(java, "kafka.tools.StorageTool"),
+                    *("format", "-t", name, "-c", str(self._configuration)),
+                ],
+                capture_output=True,
+                text=True,
+                timeout=_FORMAT_LIMIT_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Trouble(
+                f"The broker's folder {self.folder / 'data'} cannot be made: {error}",
+                "Is the Java there, and the machine not overloaded? Then try again.",
+            ) from error
+        if answer.returncode:
+            raise Trouble(
+                f"The broker's folder {self.folder / 'data'} cannot be made:",
+                (answer.stderr or answer.stdout).strip()[-2000:],
+            )
+
+    def _spawn(self, java: str) -> None:
+        subprocess.run(
+            [
+                *(sys.executable, "-I", "-S", program.__file__, "--daemon", str(self.log)),
+                str(self._identity),
+                *self._command(java, "kafka.Kafka"),
+                str(self._configuration),
+            ],
+            check=True,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            timeout=START_LIMIT_S,
+        )
+
+    def _command(self, java: str, main: str) -> list[str]:
+        return [
+            *(java, f"-Xmx{_HEAP}", "-Djava.awt.headless=true"),
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+            "-Dorg.slf4j.simpleLogger.showDateTime=true",
+            "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ssZ",
+            *("-cp", f"{self.jars}/*", main),
+        ]
+
+    def _put_old_log_aside(self) -> None:
+        if self.log.exists() and self.log.stat().st_size > _LOG_BYTES:
+            self.log.replace(self.log.with_suffix(".log.1"))
+
+    def _wait_until_it_answers(self, limit_s: float) -> None:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+
+        deadline = time.monotonic() + limit_s
+        # Its own log of refused connections would reach the terminal.
+        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        while time.monotonic() < deadline:
+            process = self.process()
+            if process is None:
+                break
+            try:
+                if not port_is_free(self.address().plain) and admin.list_topics(timeout=1).brokers:
+                    return
+            except KafkaException:
+                pass
+            _wait_for_end(process, _LOOK_EVERY_S)
+        else:
+            raise Trouble(
+                f"The Kafka broker does not answer at {self.servers} after {limit_s:.0f} s.",
+                f"The end of {self.log}:\n{self.log_tail()}",
+            )
+        raise Trouble(
+            f"The Kafka broker ended before it answered at {self.servers}.",
+            f"The end of {self.log}:\n{self.log_tail()}",
+        )
+
+    def _free_ports(self) -> tuple[int, int, int]:
+        usual = self._usual_port
+        if usual is not None and all(port_is_free(usual + step) for step in range(3)):
+            return usual, usual + 1, usual + 2
+        found: list[int] = []
+        start = secrets.randbelow(len(_PORTS))
+        for step in range(len(_PORTS)):
+            port = _PORTS[(start + step) % len(_PORTS)]
+            if port_is_free(port):
+                found.append(port)
+            if len(found) == 3:
+                return found[0], found[1], found[2]
+        raise Trouble("No three ports from 20000 to 31999 are free for a Kafka broker.", "")
+
+
+def version(jars: Path) -> str:
+    """Return the broker's version by the name of its jar, "" where there is none."""
+    for jar in jars.glob("kafka_*.jar"):
+        if found := re.fullmatch(r"kafka_[\d.]+-(.+)\.jar", jar.name):
+            return found[1]
+    return ""
+
+
+def _wait_for_end(process: claims.Process, limit_s: float) -> None:
+    with processes.handle(process.pid, process.start_time) as descriptor:
+        if descriptor is None:
+            return
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        poll.poll(limit_s * 1000)
+
+
+@contextmanager
+def _exclusive(path: Path, limit_s: float) -> Iterator[None]:
+    """Hold a lock among starters; raise `Trouble` rather than wait without a limit."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + limit_s
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise Trouble(
+                        f"Somebody else has been starting the Kafka broker for {limit_s:.0f} s.",
+                        f"Look into {path.parent}, then try again.",
+                    ) from None
+                time.sleep(_LOOK_EVERY_S)  # the kernel offers no bounded wait for a lock
+        yield
+    finally:
+        os.close(descriptor)
