@@ -276,12 +276,14 @@ def _disk() -> Part:
 
 def _data(now: datetime) -> Part:
     from listeners.models import Heartbeat
-    from queries.domain.states import DriverState
+    from queries.domain.states import DriverKind, DriverState
     from queries.models.drivers import Driver
 
     late = now - timedelta(seconds=DATA_LATE_AFTER_S)
     try:
-        live = Driver.objects.filter(state=DriverState.LIVE, state_since__lt=late)
+        live = Driver.objects.filter(  # probes report to nobody
+            kind=DriverKind.SERVICE, state=DriverState.LIVE, state_since__lt=late
+        )
         ids = list(live.values_list("pk", flat=True))
         heartbeats = Heartbeat.objects.filter(driver__in=ids)
         newest: datetime | None = heartbeats.aggregate(at=Max("received_at"))["at"] if ids else None

@@ -7,7 +7,7 @@ from django.conf import settings
 
 from queries.domain.observation import Liveness
 from queries.domain.states import OPEN_DRIVER_STATES, Reason
-from queries.launchers.local_process import LocalProcessLauncher
+from queries.launchers.local_process import PROBES, LocalProcessLauncher
 from queries.models.drivers import Driver
 
 _LIVING = frozenset({Liveness.SPAWNING, Liveness.ALIVE, Liveness.ORPHANED})
@@ -64,6 +64,10 @@ def end(*, now: datetime, limit_s: float) -> int:
 def end_without_rows(*, limit_s: float) -> int:
     """End every driver by its files alone; return how many had to be killed."""
     launcher = _launcher()
+    for directory in settings.DRIVERS_DIR.glob(f"*/{PROBES}/*"):
+        # A probe holds nothing that a kill could harm, and its copies are thrown away anyway.
+        if directory.name.isdigit():
+            launcher.kill_probe(directory.parent.parent.name, int(directory.name))
     for application, epoch in living():
         launcher.terminate(application, epoch)
     left = wait_until_gone(limit_s)

@@ -20,9 +20,12 @@ spool/              driver      the outbox's events (listeners.spark)
 driver.lock         driver      held by Python and JVM until both are gone; names Python
 last_seq            driver      the outbox's last sequence number, when it has left cleanly
 tmp/                driver      spark.local.dir and java.io.tmpdir, removed by the shim
+probe.json          launcher    of a probe, instead of an assignment (`queries.domain.probes`)
+result.json         driver      of a probe: what it has found so far, mode 0600
 ==================  ==========  ====================================================
 
-and the application's folder above it `current.json` (`Current`).
+and the application's folder above it `current.json` (`Current`). A probe's directory lies in
+the application's folder `probes`, where nothing is current: several may run at once.
 """
 
 import json
@@ -99,6 +102,7 @@ class DriverSpec(_Form):
     secrets_dir: str = ""
     env_allowlist: tuple[str, ...] = ()  # names that "env:NAME" may resolve
     stop_timeout_s: float = 30  # for spark.stop() and the whole exit
+    probe: bool = False  # runs `queries.runtime.probe` on its probe.json; no epoch fences it
     protocol: int = PROTOCOL
 
     @classmethod

@@ -50,12 +50,43 @@ class Launcher(Protocol):
         """Return the content-addressed copies of code roots and their common SHA-256."""
         ...
 
+    def probe_directory(self, application: str, epoch: int) -> Path:
+        """Return the directory of a probe, made or not."""
+        ...
+
+    def launch_probe(self, spec: DriverSpec, task: str) -> None:
+        """Write spec and task (`queries.domain.probes`) to disk, then spawn the shim.
+
+        As `launch`, but a probe replaces nobody: the application's driver goes on beside it.
+        """
+        ...
+
+    def sight_probe(self, application: str, epoch: int) -> Sighting:
+        """Return what can be seen of a probe's processes."""
+        ...
+
+    def probe_result(self, application: str, epoch: int) -> str:
+        """Return the text of what a probe has found so far, "" for nothing yet."""
+        ...
+
+    def kill_probe(self, application: str, epoch: int) -> None:
+        """SIGKILL a probe's Python and JVM; nothing where they have gone."""
+        ...
+
+    def probe_log_tail(self, application: str, epoch: int, *, lines: int = 200) -> str:
+        """Return the end of a probe's log, at most 256 KiB; "" where there is none."""
+        ...
+
+    def forget_result(self, application: str, epoch: int) -> None:
+        """Remove what a probe has found: it may hold rows of people's data."""
+        ...
+
     def log_tail(self, application: str, epoch: int, *, lines: int = 200) -> str:
         """Return the end of the driver's log, at most 256 KiB; "" where there is none."""
         ...
 
     def prune(self, application: str, *, keep: int) -> None:
-        """Remove directories of ended drivers beyond the newest `keep`."""
+        """Remove directories of ended drivers and probes beyond the newest `keep` of each."""
         ...
 
 

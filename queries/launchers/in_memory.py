@@ -29,6 +29,7 @@ from queries.domain.protocol import (
     Want,
 )
 from queries.launchers.base import LaunchRefused
+from queries.launchers.in_memory_probes import InMemoryProbes
 
 ENDED = frozenset({RunState.ENDED, RunState.FAILED, RunState.REFUSED})
 BOOT_ID = "in-memory"
@@ -72,7 +73,7 @@ class _Driver:
         return self.alive or self.orphan_pid is not None
 
 
-class InMemoryLauncher:
+class InMemoryLauncher(InMemoryProbes):
     """The public double of a launcher, with failure switches.
 
     Switches: `refusal` (the next launches raise `LaunchRefused` with it), `crash_before` and
@@ -88,6 +89,7 @@ class InMemoryLauncher:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         root: Path = Path("/in-memory/drivers"),
     ) -> None:
+        super().__init__()
         self.obliging = obliging
         self.clock = clock
         self.root = root

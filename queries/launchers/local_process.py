@@ -18,6 +18,7 @@ from pathlib import Path
 
 from queries.domain.lockfiles import lock_file
 from queries.domain.observation import Sighting
+from queries.domain.probes import RESULT, TASK
 from queries.domain.protocol import (
     ASSIGNMENT,
     CURRENT,
@@ -41,6 +42,7 @@ SHIM_TAKES_S = 20  # for the shim to lock its directory; it needs about 0.2 s
 ASSIGN_LOCK_S = 5  # another writer holds it for milliseconds
 KILL_WAIT_S = 5
 LOG_TAIL_BYTES = 256 * 1024
+PROBES = "probes"  # folder of an application's probes, beside its drivers' directories
 
 
 class LocalProcessLauncher:
@@ -61,7 +63,8 @@ class LocalProcessLauncher:
         folder = self.directory(application, 0).parent
         text = read_file(folder / CURRENT)
         current = Current.loads(text).epoch if text is not None else 0
-        return max([current, *(int(p.name) for p in folder.glob("*") if p.name.isdigit())])
+        folders = [*folder.glob("*"), *(folder / PROBES).glob("*")]
+        return max([current, *(int(p.name) for p in folders if p.name.isdigit())])
 
     def launch(self, spec: DriverSpec, assignment: Assignment, pools_xml: str) -> None:
         """Write the intent, spawn the shim, and return once it holds its directory.
@@ -108,7 +111,9 @@ class LocalProcessLauncher:
 
     def kill(self, application: str, epoch: int) -> None:
         """SIGKILL the driver's Python and JVM, an orphaned JVM included; wait for their ends."""
-        directory = self.directory(application, epoch)
+        self._kill(self.directory(application, epoch))
+
+    def _kill(self, directory: Path) -> None:
         ident = self._ident(directory)
         if ident is not None:
             processes.kill_and_wait(ident.pid, ident.start_time, KILL_WAIT_S)
@@ -118,6 +123,53 @@ class LocalProcessLauncher:
         if is_locked(directory / DRIVER_LOCK):
             for pid, started in sighting.processes_of(directory):
                 processes.kill_and_wait(pid, started, KILL_WAIT_S)
+
+    # --- probes -----------------------------------------------------------------------
+
+    def probe_directory(self, application: str, epoch: int) -> Path:
+        """Return the directory of a probe, made or not."""
+        return self.directory(application, epoch).parent / PROBES / str(epoch)
+
+    def launch_probe(self, spec: DriverSpec, task: str) -> None:
+        """Write the intent (spec, task), spawn the shim, return once it holds the directory."""
+        directory = self.probe_directory(spec.application, spec.epoch)
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if (directory / IDENT).exists() or (directory / EXIT).exists():
+                return
+            if is_locked(directory / SHIM_LOCK) or is_locked(directory / DRIVER_LOCK):
+                return
+            replace_file(directory / TASK, task)
+            replace_file(directory / SPEC, spec.dumps())
+            self._spawn(directory, spec)
+        except OSError as error:
+            raise LaunchRefused(
+                f"The probe's directory {directory} cannot be used: {error}. "
+                "Make room or mend the permissions of the drivers' folder."
+            ) from error
+
+    def sight_probe(self, application: str, epoch: int) -> Sighting:
+        """Return what can be seen of a probe's processes."""
+        return sighting.look(self.probe_directory(application, epoch), ())
+
+    def probe_result(self, application: str, epoch: int) -> str:
+        """Return the text of what a probe has found so far, "" for nothing yet."""
+        return read_file(self.probe_directory(application, epoch) / RESULT) or ""
+
+    def kill_probe(self, application: str, epoch: int) -> None:
+        """SIGKILL a probe's Python and JVM and wait for their ends."""
+        self._kill(self.probe_directory(application, epoch))
+
+    def probe_log_tail(self, application: str, epoch: int, *, lines: int = 200) -> str:
+        """Return the end of a probe's log, at most 256 KiB; "" where there is none."""
+        path = self.probe_directory(application, epoch) / DRIVER_LOG
+        return "\n".join(read_tail(path, LOG_TAIL_BYTES).splitlines()[-lines:])
+
+    def forget_result(self, application: str, epoch: int) -> None:
+        """Remove what a probe has found."""
+        (self.probe_directory(application, epoch) / RESULT).unlink(missing_ok=True)
+
+    # --- what is left behind ----------------------------------------------------------
 
     def holder(self, location: str) -> int | None:
         """Return the pid that holds a checkpoint's lock on this host, or None."""
@@ -134,8 +186,12 @@ class LocalProcessLauncher:
         return "\n".join(text.splitlines()[-lines:])
 
     def prune(self, application: str, *, keep: int) -> None:
-        """Remove directories of ended drivers beyond the newest `keep`."""
+        """Remove directories of ended drivers and probes beyond the newest `keep` of each."""
         folder = self.directory(application, 0).parent
+        for each in (folder, folder / PROBES):
+            self._prune(each, keep)
+
+    def _prune(self, folder: Path, keep: int) -> None:
         epochs = sorted((int(p.name) for p in folder.glob("*") if p.name.isdigit()), reverse=True)
         for epoch in epochs[max(1, keep) :]:
             directory = folder / str(epoch)

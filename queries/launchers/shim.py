@@ -60,7 +60,8 @@ def main(arguments: list[str]) -> int:
     if (directory / EXIT).exists() or (directory / IDENT).exists():
         return 0  # a shim before us has started the driver, or seen it end
     current = read_file(directory.parent / CURRENT)
-    if current is None or Current.loads(current).epoch != spec.epoch:
+    fenced = current is None or Current.loads(current).epoch != spec.epoch
+    if fenced and not spec.probe:  # a probe holds no checkpoint and no place: nothing fences it
         report = ExitReport(FENCED, FENCED, core=False, oom=False, at=_now(), last_seq=0)
         replace_file(directory / EXIT, report.dumps())
         return 0
@@ -135,9 +136,10 @@ class Shim:
             tmp=tmp,
         )
         self.spawned_at = _now()
+        program = "queries.runtime.probe" if self.spec.probe else "queries.runtime.main"
         process = subprocess.Popen(
             # -P: the working directory is no place to import from.
-            [sys.executable, "-P", "-m", "queries.runtime.main", str(self.directory)],
+            [sys.executable, "-P", "-m", program, str(self.directory)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -12,6 +12,7 @@ from queries.domain.errors import Conflict
 from queries.domain.states import (
     OPEN_DRIVER_STATES,
     Desired,
+    DriverKind,
     OperationOutcome,
     Phase,
     Reason,
@@ -184,7 +185,9 @@ def _pin_application(row: Query, verb: Verb) -> None:
     """Let the next driver take the newest revision; replace a driver that is this query's alone."""
     application = row.application
     alone = not application.queries.filter(archived_at=None).exclude(pk=row.pk).exists()
-    has_driver = application.drivers.filter(state__in=sorted(OPEN_DRIVER_STATES)).exists()
+    has_driver = application.drivers.filter(
+        kind=DriverKind.SERVICE, state__in=sorted(OPEN_DRIVER_STATES)
+    ).exists()
     if verb is Verb.RESTART and alone and has_driver:
         renew_application(application)
     elif alone or not has_driver:

@@ -1,0 +1,154 @@
+"""What a probe is asked and what it answers: a short-lived Spark process of its own.
+
+A probe tries a definition against a copy of a checkpoint (preflight), or reads the rows of a
+state store (X-ray). Its task lies in `probe.json`, what it has found so far in `result.json`,
+which it replaces whole after every step; both sides import this module and nothing of each
+other.
+"""
+
+import json
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, Self
+
+TASK = "probe.json"
+RESULT = "result.json"
+
+
+class Attempt(StrEnum):
+    """What a preflight starts, in this order."""
+
+    REPLAY = "replay"  # the newest batch of the copy, once more
+    FRESH = "fresh"  # what the source has beyond it, a little
+    SINK = "sink"  # the same batch into a throw-away place of the real sink's kind
+    TRIGGER = "trigger"  # the real trigger, for as long as Spark takes to refuse it
+
+
+class AttemptEnd(StrEnum):
+    """How one of them ended."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    NOTHING = "nothing"  # the source answered that it has nothing new
+    LATE = "late"  # not done within its time
+    SKIPPED = "skipped"  # one before it failed
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    def dumps(self) -> str:
+        """Return the JSON text of this form."""
+        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
+
+
+@dataclass(frozen=True, slots=True)
+class PreflightTask(_Form):
+    """A definition to be tried, and where."""
+
+    name: str  # the query's
+    spec: dict[str, Any]  # QuerySpec's JSON form
+    scratch: str  # folder for checkpoints and output that are thrown away
+    limit_s: float  # for everything
+    attempt_limit_s: float  # for each start
+    batch: int | None = None  # the copies' newest, None where there is no copy
+    copy: str = ""  # a copy of the checkpoint, its newest batch not committed; "" for none
+    sink_copy: str = ""  # a second one, for the throw-away sink
+    old_spec: dict[str, Any] | None = None  # what ran last on the checkpoint
+    old_code_roots: tuple[str, ...] = ()  # the code it ran
+    same_code: bool = True  # both definitions run the same code
+    kind: str = "preflight"
+
+    @classmethod
+    def loads(cls, text: str) -> Self:
+        """Return the form that `text` holds."""
+        raw = json.loads(text)
+        return cls(**{**raw, "old_code_roots": tuple(raw.get("old_code_roots", ()))})
+
+
+@dataclass(frozen=True, slots=True)
+class XrayTask(_Form):
+    """A state store to be read."""
+
+    checkpoint: str  # canonical location of a copy, or of a checkpoint at rest
+    limit_s: float
+    rows: int  # of the store that are shown at most
+    operator: int = 0
+    store: str = "default"  # name of the store within the operator
+    side: str = ""  # "left" or "right" of a stream-stream join
+    variable: str = ""  # of transformWithState
+    batch: int | None = None  # None: the newest committed
+    contains: str = ""  # text that the key holds, written as JSON
+    kind: str = "x-ray"
+
+    @classmethod
+    def loads(cls, text: str) -> Self:
+        """Return the form that `text` holds."""
+        return cls(**json.loads(text))
+
+
+def read_task(text: str) -> PreflightTask | XrayTask:
+    """Return the task that `text` holds."""
+    kind = json.loads(text).get("kind")
+    return XrayTask.loads(text) if kind == "x-ray" else PreflightTask.loads(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One start of the definition."""
+
+    attempt: Attempt
+    end: AttemptEnd
+    batch: int | None = None
+    rows: int | None = None
+    ms: int = 0
+    error: dict[str, Any] | None = None  # `protocol.RunError`'s fields
+
+    @classmethod
+    def of(cls, raw: dict[str, Any]) -> Self:
+        """Return what its JSON form says."""
+        end, attempt = AttemptEnd(raw["end"]), Attempt(raw["attempt"])
+        return cls(**{**raw, "end": end, "attempt": attempt})
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSeen:
+    """A definition as Spark understands it, or why it cannot be had."""
+
+    nodes: dict[str, Any] | None = None  # the analyzed plan (`plan_shapes`)
+    output_mode: str = ""
+    columns: tuple[tuple[str, str], ...] = ()  # name and type, as Spark writes it
+    missing: str = ""
+
+    @classmethod
+    def of(cls, raw: dict[str, Any]) -> Self:
+        """Return what its JSON form says."""
+        columns = tuple((name, kind) for name, kind in raw.get("columns", ()))
+        return cls(**{**raw, "columns": columns})
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult(_Form):
+    """What a probe has found so far."""
+
+    at: str  # what it is at, as a phrase: "Starting Spark"
+    done: bool = False
+    took_ms: dict[str, int] = field(default_factory=dict)  # by phrase
+    error: dict[str, Any] | None = None  # Spark or the definition could not be had at all
+    tried: tuple[Tried, ...] = ()
+    plan: PlanSeen | None = None
+    old_plan: PlanSeen | None = None
+    sink: str = ""  # the format that a writer of the user's own names, where it does
+    state: dict[str, Any] | None = None  # of an X-ray
+
+    @classmethod
+    def loads(cls, text: str) -> Self:
+        """Return the form that `text` holds."""
+        raw = json.loads(text)
+        return cls(
+            **{
+                **raw,
+                "tried": tuple(Tried.of(each) for each in raw["tried"]),
+                "plan": PlanSeen.of(raw["plan"]) if raw["plan"] else None,
+                "old_plan": PlanSeen.of(raw["old_plan"]) if raw["old_plan"] else None,
+            }
+        )
