@@ -1,0 +1,102 @@
+"""A query on a standalone cluster: its code goes along, and a lost worker costs a moment only."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controlplane.machine.cluster import Cluster
+from queries.domain.protocol import ExecutorSeen, RunState
+from tests.pieces import free_port
+from tests.spark.driver_under_test import DriverUnderTest, wait_for
+
+pytestmark = [pytest.mark.spark, pytest.mark.faults]
+
+USERS_CODE = """
+from pyspark.sql.functions import udf
+
+import parity
+
+
+def by_parity(spark, params):
+    named = udf(lambda value: parity.name(value), "string")
+    numbers = spark.readStream.format("rate").option("rowsPerSecond", "20").load()
+    return numbers.groupBy(named("value").alias("parity")).count()
+"""
+PARITY = """
+def name(value):
+    return "odd" if value % 2 else "even"
+"""
+STATEFUL = {
+    "kind": "python",
+    "function": "users_code:by_parity",
+    "params": {},
+    "sink": {"format": "noop", "output_mode": "update"},
+    "trigger": {"kind": "processing_time", "interval": "500 milliseconds"},
+}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path / "cluster", free_port(), free_port())
+    cluster.start()
+    yield cluster
+    cluster.stop()
+    assert cluster.running() == []
+
+
+@pytest.fixture
+def driver(tmp_path: Path, cluster: Cluster) -> Iterator[DriverUnderTest]:
+    code = tmp_path / "root"
+    code.mkdir()
+    (code / "users_code.py").write_text(USERS_CODE)
+    (code / "parity.py").write_text(PARITY)
+    driver = DriverUnderTest(tmp_path)
+    roots, digest = driver.launcher.freeze_code((str(code),))
+    driver.launch(
+        master=cluster.master,
+        code_roots=roots,
+        code_sha256=digest,
+        conf={"spark.sql.shuffle.partitions": "2", "spark.executor.memory": "512m"},
+    )
+    try:
+        yield driver
+    finally:
+        driver.end()
+
+
+def executors(driver: DriverUnderTest, *, active: bool) -> list[ExecutorSeen]:
+    status = driver.sight().status
+    return [one for one in status.executors if one.active is active] if status else []
+
+
+def committed(driver: DriverUnderTest, after: int) -> int | None:
+    run = driver.run(11)
+    return run.last_batch if run and run.last_batch is not None and run.last_batch > after else None
+
+
+def test_a_killed_worker_is_lost_and_found_again_while_batches_go_on(
+    cluster: Cluster, driver: DriverUnderTest
+) -> None:
+    pid = driver.ready().jvm_pid
+    driver.start(11, STATEFUL)
+    # The module that the UDF imports lies in no folder that an executor sees.
+    driver.wait_run(11, RunState.RUNNING)
+    wait_for(lambda: len(executors(driver, active=True)) == 2, "both workers gave an executor")
+    assert cluster.workers() == 2
+
+    worker = next(one for one in cluster.running() if one.name == "worker-1")
+    os.kill(worker.pid, signal.SIGKILL)
+
+    lost = wait_for(lambda: executors(driver, active=False), "the lost executor is told")
+    assert lost[0].reason
+    assert lost[0].removed_at is not None
+    before = committed(driver, -1) or 0
+    wait_for(lambda: committed(driver, before + 2), "batches go on")
+    wait_for(lambda: len(executors(driver, active=True)) == 2, "a new executor was found")
+    assert driver.wait_run(11, RunState.RUNNING).spark_run_id
+    seen = driver.sight().status
+    assert seen is not None
+    assert seen.jvm_pid == pid
