@@ -1,20 +1,20 @@
-"""Pages of applications: their driver, pools, listeners, configuration; restart and stop them."""
+"""Pages of applications: their driver, pools, listeners and configuration, and how they follow."""
 
+from datetime import datetime
 from typing import Any
 
-from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import redirect, render
-from django.urls import path, reverse
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.urls import path
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_http_methods
+from django.views.decorators.http import require_GET
 
-from queries.domain.errors import HeadgateError
 from queries.domain.masking import mask
 from queries.domain.pools import advice, cores_of
 from queries.domain.spec import ApplicationSpec, PoolSpec
-from queries.domain.states import LIVE_PHASES, StopMode
-from queries.roles import OPERATE, VIEW
+from queries.roles import VIEW
 from queries.selectors.definitions import application_definition
 from queries.selectors.drift import pool_form
 from queries.selectors.losses import drops_of
@@ -26,9 +26,10 @@ from queries.selectors.reads import (
     drivers_of,
     transitions,
 )
-from queries.services import application_operations
+from queries.views.application_acts import urlpatterns as act_urls
 from queries.views.application_edit import urlpatterns as edit_urls
 from queries.views.diffs import changes, readable
+from queries.views.fragments import Changes, Drawn, fragments, keys
 from queries.views.guard import needs
 
 DRIVERS_SHOWN = 10
@@ -56,8 +57,17 @@ def application_list(request: HttpRequest) -> HttpResponseBase:
 def application_page(request: HttpRequest, name: str) -> HttpResponseBase:
     """Show one application: driver, pools with who is in them, listeners, losses, history."""
     detail = application_detail(name)
-    spec = ApplicationSpec.model_validate(detail.newest.spec if detail.newest else {})
     context = {
+        **_moving(detail, timezone.now()),
+        "readable": readable(mask(detail.newest.spec)) if detail.newest else "",
+    }
+    return render(request, "applications/application.html", context)
+
+
+def _moving(detail: ApplicationDetail, now: datetime) -> dict[str, Any]:
+    """Return what of an application's page follows what happens."""
+    spec = ApplicationSpec.model_validate(detail.newest.spec if detail.newest else {})
+    return {
         "detail": detail,
         "application": detail.application,
         "driver": detail.driver,
@@ -66,12 +76,52 @@ def application_page(request: HttpRequest, name: str) -> HttpResponseBase:
         "advice": _advice(detail, spec),
         "telemetry": detail.telemetry,
         "drops": drops_of(detail.driver.pk) if detail.driver else [],
-        "readable": readable(mask(detail.newest.spec)) if detail.newest else "",
         "drivers": drivers_of(detail.application)[:DRIVERS_SHOWN],
         "acts": transitions(application=detail.application)[:ACTS_SHOWN],
-        "now": timezone.now(),
+        "now": now,
     }
-    return render(request, "applications/application.html", context)
+
+
+@fragments("applications", hears=("application", "query", "driver"))
+def draw_applications(key: str, changes: Changes, now: datetime) -> Drawn:
+    """Draw the rows of changed applications; a new one shows with the next load."""
+    rows = applications()
+    if changes is not None:
+        rows = rows.filter(
+            Q(pk__in=keys(changes, "application"))
+            | Q(queries__in=keys(changes, "query"))
+            | Q(drivers__in=keys(changes, "driver"))
+        ).distinct()
+    for detail in application_details(list(rows)):
+        context = {"detail": detail, "now": now}
+        html = render_to_string("applications/_row.html", context)
+        yield f"application-{detail.application.pk}", html
+
+
+_PARTS = ("state", "lead", "notes", "pools", "listening", "drivers", "acts")
+
+
+@fragments("application", hears=("application", "query", "driver"), own_key_only=("application",))
+def draw_application(key: str, changes: Changes, now: datetime) -> Drawn:
+    """Draw what moves on an application's page."""
+    row = applications().filter(pk=key).first() if key.isdigit() else None
+    if row is None:
+        return
+    detail = application_details([row])[0]
+    if not _concerns(detail, changes):
+        return
+    context = _moving(detail, now)
+    for part in _PARTS:
+        yield f"application-{part}-{key}", render_to_string(f"applications/_{part}.html", context)
+
+
+def _concerns(detail: ApplicationDetail, changes: Changes) -> bool:
+    """Tell whether what was heard is about this application, its driver or its queries."""
+    if changes is None or keys(changes, "application"):
+        return True
+    if detail.driver and detail.driver.pk in keys(changes, "driver"):
+        return True
+    return bool({query.pk for query in detail.queries} & keys(changes, "query"))
 
 
 def _pools(detail: ApplicationDetail) -> list[dict[str, Any]]:
@@ -116,120 +166,10 @@ def application_revisions(request: HttpRequest, name: str) -> HttpResponseBase:
     return render(request, "applications/revisions.html", context)
 
 
-@require_http_methods(["GET", "POST"])
-@needs(OPERATE)
-def restart_application(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Say who is affected by a fresh driver; ask for it."""
-    detail = application_detail(name)
-    if request.method == "GET":
-        return _confirm(request, detail, restart=True)
-    return _asked(
-        request,
-        detail,
-        f"{name} gets a fresh driver.",
-        lambda: application_operations.request_application_restart(
-            application=detail.application,
-            actor=request.user.get_username(),
-            now=timezone.now(),
-        ),
-    )
-
-
-@require_http_methods(["GET", "POST"])
-@needs(OPERATE)
-def stop_application(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Say which queries stop with their application; ask for it."""
-    detail = application_detail(name)
-    if request.method == "GET":
-        return _confirm(request, detail, restart=False)
-    mode = StopMode.NOW if request.POST.get("mode") == StopMode.NOW else StopMode.GRACEFUL
-    return _asked(
-        request,
-        detail,
-        f"The queries of {name} stop.",
-        lambda: application_operations.request_application_stop(
-            application=detail.application,
-            mode=mode,
-            actor=request.user.get_username(),
-            now=timezone.now(),
-        ),
-    )
-
-
-def _asked(request: HttpRequest, detail: ApplicationDetail, done: str, ask: Any) -> HttpResponse:
-    try:
-        ask()
-    except HeadgateError as error:
-        messages.error(request, f"{error.message} {error.way_out}".strip())
-    else:
-        messages.success(request, done)
-    return redirect("application", detail.application.name)
-
-
-def _confirm(request: HttpRequest, detail: ApplicationDetail, *, restart: bool) -> HttpResponse:
-    name = detail.application.name
-    live = [query.name for query in detail.queries if query.phase in LIVE_PHASES]
-    context = {
-        "application": detail.application,
-        "restart": restart,
-        "what": f"{'Restart' if restart else 'Stop'} {name}?",
-        "consequences": (_restart_words if restart else _stop_words)(detail, live),
-        "action": reverse("application-restart" if restart else "application-stop", args=[name]),
-        "cancel": reverse("application", args=[name]),
-        "choices": () if restart else _STOP_CHOICES,
-    }
-    return render(request, "applications/confirm.html", context)
-
-
-_STOP_CHOICES = (
-    "mode",
-    [
-        (StopMode.GRACEFUL, "After the batch in flight", "Nothing is done twice."),
-        (StopMode.NOW, "At once", "The batch in flight is interrupted, and done again later."),
-    ],
-)
-
-
-def _restart_words(detail: ApplicationDetail, live: list[str]) -> list[str]:
-    if not live:
-        return ["None of its queries is running: nothing is interrupted."]
-    newer = ", ".join(detail.needs_restart)
-    return [
-        f"{_names(live)} {'stops' if len(live) == 1 else 'stop'} after the batch in flight and "
-        f"{'goes' if len(live) == 1 else 'go'} on in a fresh driver from "
-        f"{'its checkpoint' if len(live) == 1 else 'their checkpoints'}.",
-        "A fresh driver commits its first batch after some 5 to 15 seconds.",
-        f"It takes up what is newer than the driver: {newer}."
-        if newer
-        else "It takes up no change: revision, pools and code are the same.",
-        "Other applications see nothing.",
-    ]
-
-
-def _stop_words(detail: ApplicationDetail, live: list[str]) -> list[str]:
-    wanted = [query.name for query in detail.queries if query.desired == "RUNNING"]
-    if not wanted and not live:
-        return ["None of its queries is running or wanted: nothing changes."]
-    return [
-        f"{_names(sorted({*wanted, *live}))} will not run until somebody starts "
-        f"{'it' if len({*wanted, *live}) == 1 else 'them'} again.",
-        "Its driver ends when the last of them has stopped.",
-        "Checkpoints stay: a start goes on where the stop was.",
-        "Other applications see nothing.",
-    ]
-
-
-def _names(names: list[str]) -> str:
-    if len(names) < 2:
-        return "".join(names)
-    return f"{', '.join(names[:-1])} and {names[-1]}"
-
-
 urlpatterns = [
     path("applications/", application_list, name="applications"),
     *edit_urls,
     path("applications/<str:name>/", application_page, name="application"),
     path("applications/<str:name>/revisions/", application_revisions, name="application-revisions"),
-    path("applications/<str:name>/restart/", restart_application, name="application-restart"),
-    path("applications/<str:name>/stop/", stop_application, name="application-stop"),
+    *act_urls,
 ]

@@ -8,6 +8,7 @@ from django.template.loader import render_to_string
 
 from controlplane.system import system_health
 from listeners import selectors as heard
+from queries.selectors.console import open_failure_groups
 from queries.views.fragments import Changes, Drawn, fragments
 
 #: Losses older than this are history: the query's page keeps them, the banner lets them go.
@@ -84,7 +85,9 @@ _MEANING = {
 }
 
 
-@fragments("system", hears=("system", "driver"))
+@fragments("system", hears=("system", "driver", "group"))
 def draw_banner(key: str, changes: Changes, now: datetime) -> Drawn:
-    """Draw the banner."""
+    """Draw the banner, and the number of open failures in the navigation."""
+    counted = {"count": open_failure_groups()}
+    yield "open-failures", render_to_string("shell/_open_failures.html", counted)
     yield "system", render_to_string("shell/_banner.html", {"banner": banner(now), "now": now})

@@ -1,18 +1,23 @@
 """The page of checkpoints: where each lies, who holds it, with which epoch."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from urllib.parse import urlsplit
 
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
+from django.template.loader import render_to_string
 from django.urls import path
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
+from queries.domain.states import RunOutcome
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Run
 from queries.roles import VIEW
 from queries.selectors.reads import checkpoints
+from queries.views.fragments import Changes, Drawn, fragments, keys
 from queries.views.guard import needs
 
 
@@ -55,6 +60,18 @@ def _row(checkpoint: Checkpoint) -> CheckpointRow:
         local=urlsplit(checkpoint.location).scheme in ("", "file"),
         runs=len(runs),
     )
+
+
+@fragments("checkpoints", hears=("query", "driver"))
+def draw_checkpoints(key: str, changes: Changes, now: datetime) -> Drawn:
+    """Draw the rows of the checkpoints of changed queries; a new one shows with the next load."""
+    rows = checkpoints()
+    if changes is not None:
+        held = Q(runs__driver__in=keys(changes, "driver"), runs__outcome=RunOutcome.OPEN)
+        rows = rows.filter(Q(query__in=keys(changes, "query")) | held).distinct()
+    for checkpoint in rows:
+        context = {"row": _row(checkpoint), "now": now}
+        yield f"checkpoint-{checkpoint.pk}", render_to_string("checkpoints/_row.html", context)
 
 
 urlpatterns = [path("checkpoints/", checkpoint_list, name="checkpoints")]

@@ -1,12 +1,13 @@
-"""Pages of what went wrong: groups by fingerprint, and one failure with its cause and way out."""
+"""The page of one failure: its cause, its way out, its evidence; groups resolved and reopened."""
 
 import json
-from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
+from django.template.loader import render_to_string
 from django.urls import path
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
@@ -14,74 +15,24 @@ from django.views.decorators.http import require_GET, require_POST
 from queries.domain.failures import Category, Classified, classify, classify_exit
 from queries.domain.masking import mask, mask_text
 from queries.domain.spec import RestartPolicy
-from queries.domain.states import GroupStatus
 from queries.models.failures import Failure
 from queries.roles import OPERATE, VIEW
 from queries.selectors.changes import failure_with_changes
-from queries.selectors.incidents import group_counts, newest_failure_of, occurrences
+from queries.selectors.incidents import newest_failure_of
 from queries.selectors.lines import progress_line
-from queries.selectors.reads import failure_group, failure_groups, failures
+from queries.selectors.reads import failure_group, failures
 from queries.services import resolution
 from queries.views.diffs import changes
+from queries.views.failure_list import urlpatterns as list_urls
+from queries.views.fragments import Changes, Drawn, fragments, keys
 from queries.views.guard import needs
 from queries.views.offsets import offset_text
-from queries.views.paging import page_of
 from queries.views.shell import next_address
 from queries.views.stack import causes
 from queries.views.takeover import urlpatterns as takeover_urls
 from queries.views.wording import duration_words, rate_words
 
 OCCURRENCES_SHOWN = 25
-
-#: The list's tabs: name in the address -> (words, filter).
-TABS: dict[str, tuple[str, dict[str, Any]]] = {
-    "open": ("Open", {"status": GroupStatus.OPEN}),
-    "regressed": ("Regressed", {"status": GroupStatus.OPEN, "regressed_at__isnull": False}),
-    "resolved": ("Resolved", {"status": GroupStatus.RESOLVED}),
-    "all": ("All", {}),
-}
-
-
-@require_GET
-@needs(VIEW)
-def failure_list(request: HttpRequest) -> HttpResponseBase:
-    """List the groups of failures, the last seen first; all filters stand in the address."""
-    chosen = request.GET.get("status", "open")
-    chosen = chosen if chosen in TABS else "open"
-    asked = {name: request.GET.get(name, "").strip() for name in ("application", "query")}
-    search = request.GET.get("q", "").strip()
-    rows = failure_groups(search=search, **asked).filter(**TABS[chosen][1])
-    page = page_of(rows, by="last_seen", cursor=request.GET.get("after", ""))
-    now = timezone.now()
-    bars = occurrences([group.pk for group in page.rows], now=now)
-    counts = group_counts()
-    context = {
-        "page": page,
-        "groups": [(group, _bars(bars[group.pk])) for group in page.rows],
-        "tabs": [(name, words, counts.get(name)) for name, (words, _) in TABS.items()],
-        "chosen": chosen,
-        "filters": {**asked, "q": search},
-        "filtered": any(asked.values()) or bool(search),
-        "counts": counts,
-        "now": now,
-    }
-    return render(request, "failures/list.html", context)
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """One bar of a small chart, in the units of its 96 × 20 picture."""
-
-    x: int
-    y: float
-    height: float
-    count: int
-
-
-def _bars(counts: list[int]) -> list[Bar]:
-    most = max([*counts, 4])
-    heights = [max(2.0, 20 * count / most) if count else 0.0 for count in counts]
-    return [Bar(4 * i, 20 - h, h, n) for i, (h, n) in enumerate(zip(heights, counts, strict=True))]
 
 
 @require_GET
@@ -90,15 +41,10 @@ def failure_page(request: HttpRequest, failure_id: int) -> HttpResponseBase:
     """Show one failure: root cause, meaning, way out, evidence, and what changed before it."""
     detail = failure_with_changes(failure_id)
     failure = detail.failure
-    siblings = failures().filter(group=failure.group_id)
     context = {
+        **_moving(failure, timezone.now()),
         "detail": detail,
-        "failure": failure,
-        "group": failure.group,
-        "query": failure.run.query if failure.run else None,
-        "application": failure.driver.application,
         "advice": advice_of(failure),
-        "policy": policy_words(failure),
         "foreign": failure.category == Category.OWNERSHIP and not failure.error_class,
         "message": mask_text(failure.message),
         "root_cause": mask_text(failure.root_cause),
@@ -112,11 +58,44 @@ def failure_page(request: HttpRequest, failure_id: int) -> HttpResponseBase:
         "progress": progress_facts(failure.last_progress),
         "progress_json": json.dumps(mask(failure.last_progress), indent=2),
         "conf": sorted(mask(failure.conf).items()),
-        "occurrences": siblings[:OCCURRENCES_SHOWN],
-        "more": max(0, failure.group.count - OCCURRENCES_SHOWN),
-        "now": timezone.now(),
     }
     return render(request, "failures/failure.html", context)
+
+
+def _moving(failure: Failure, now: datetime) -> dict[str, Any]:
+    """Return what still moves after a failure: its group, its query, those that came since."""
+    group = failure.group
+    return {
+        "failure": failure,
+        "group": group,
+        "query": failure.run.query if failure.run else None,
+        "application": failure.driver.application,
+        "policy": policy_words(failure),
+        "occurrences": failures().filter(group=group)[:OCCURRENCES_SHOWN],
+        "more": max(0, group.count - OCCURRENCES_SHOWN),
+        "now": now,
+    }
+
+
+_MOVING = ("status", "lead", "next", "occurrences")
+
+
+@fragments("failure", hears=("group", "query"))
+def draw_failure(key: str, heard: Changes, now: datetime) -> Drawn:
+    """Draw what moves on the page of one failure."""
+    failure = failures().filter(pk=key).first() if key.isdigit() else None
+    if failure is None or not _concerns(failure, heard):
+        return
+    context = _moving(failure, now)
+    for part in _MOVING:
+        yield f"failure-{part}-{key}", render_to_string(f"failures/_{part}.html", context)
+
+
+def _concerns(failure: Failure, heard: Changes) -> bool:
+    """Tell whether what was heard is about this failure's group or query."""
+    if heard is None or failure.group_id in keys(heard, "group"):
+        return True
+    return failure.run is not None and failure.run.query_id in keys(heard, "query")
 
 
 _REFUSED = {
@@ -220,7 +199,7 @@ def reopen(request: HttpRequest, group_id: int) -> HttpResponse:
 
 
 urlpatterns = [
-    path("failures/", failure_list, name="failures"),
+    *list_urls,
     path("failures/<int:failure_id>/", failure_page, name="failure"),
     path("failures/groups/<int:group_id>/", group_page, name="failure-group"),
     path("failures/groups/<int:group_id>/resolve/", resolve, name="failure-resolve"),

@@ -1,74 +1,51 @@
-"""Pages of runs: one start of a query inside a driver, why it began and how it ended."""
+"""The page of a run: one start of a query in a driver, why it began, what it did, how it ended."""
 
+import json
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.shortcuts import render
+from django.template.loader import render_to_string
 from django.urls import path
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from listeners import selectors as heard
-from queries.domain.states import RunOutcome
 from queries.models.drivers import Run
 from queries.roles import VIEW
 from queries.selectors.reads import RunDetail, run_with_neighbours, runs
 from queries.selectors.run_batches import EdgeBatch, edge_batches
+from queries.views.fragments import Changes, Drawn, fragments, keys
 from queries.views.guard import needs
 from queries.views.offsets import offset_text
-from queries.views.paging import page_of
+from queries.views.query import LIVE_TAIL
+from queries.views.run_list import lasted
+from queries.views.run_list import urlpatterns as list_urls
 from queries.views.wording import duration_words
-
-OUTCOMES = ("OPEN", *(outcome.value for outcome in RunOutcome if outcome.value))
-
-
-@require_GET
-@needs(VIEW)
-def run_list(request: HttpRequest) -> HttpResponseBase:
-    """List runs, newest first; all filters stand in the address."""
-    asked = {
-        name: request.GET.get(name, "").strip() for name in ("query", "application", "outcome")
-    }
-    rows = runs()
-    if asked["query"]:
-        rows = rows.filter(query__name=asked["query"])
-    if asked["application"]:
-        rows = rows.filter(driver__application__name=asked["application"])
-    if asked["outcome"] in OUTCOMES:
-        rows = rows.filter(outcome="" if asked["outcome"] == "OPEN" else asked["outcome"])
-    now = timezone.now()
-    page = page_of(rows, by="epoch", cursor=request.GET.get("after", ""))
-    context = {
-        "page": page,
-        "runs": [(run, lasted(run, now)) for run in page.rows],
-        "filters": asked,
-        "filtered": any(asked.values()),
-        "outcomes": OUTCOMES,
-        "now": now,
-    }
-    return render(request, "runs/list.html", context)
 
 
 @require_GET
 @needs(VIEW)
 def run_page(request: HttpRequest, run_id: int) -> HttpResponseBase:
     """Show one run: why and by whom, time in each state, charts, both ends, its end."""
-    detail = run_with_neighbours(run_id=run_id)
-    now = timezone.now()
-    context = {
+    context = _context(run_with_neighbours(run_id=run_id), timezone.now())
+    return render(request, "runs/run.html", context)
+
+
+def _context(detail: RunDetail, now: datetime) -> dict[str, Any]:
+    return {
         "detail": detail,
         "run": detail.run,
         "driver": detail.run.driver,
         "lane": lane(detail.run, now),
         "lasted": lasted(detail.run, now),
-        "edges": _edges(run_id),
+        "edges": _edges(detail.run.pk),
         "summary": detail.summary,
         "facts": _facts(detail),
         "now": now,
     }
-    return render(request, "runs/run.html", context)
 
 
 @require_GET
@@ -77,16 +54,38 @@ def run_series(request: HttpRequest, run_id: int) -> HttpResponseBase:
     """Return the columns of a run's charts, from its start to its end."""
     run = run_with_neighbours(run_id=run_id).run
     since, until = run.started_at or run.created_at, run.ended_at or timezone.now()
-    series = heard.series(run.query_id, since=since, until=until)
-    return JsonResponse(
-        {
-            "since": since.timestamp(),
-            "until": until.timestamp(),
-            "at": series.at,
-            "columns": series.columns,
-            "batches": series.batches,
-        }
-    )
+    columns = _columns(run, since, until)
+    return JsonResponse({"since": since.timestamp(), "until": until.timestamp(), **columns})
+
+
+def _columns(run: Run, since: datetime, until: datetime) -> dict[str, Any]:
+    found = heard.series(run.query_id, since=since, until=until)
+    return {"at": found.at, "columns": found.columns, "batches": found.batches}
+
+
+_PARTS = ("state", "lead", "told", "lane", "about", "edges", "end", "history")
+
+
+@fragments("run", hears=("query", "driver"))
+def draw_run(key: str, changes: Changes, now: datetime) -> Drawn:
+    """Draw what moves on a run's page, and its newest batches while it lasts."""
+    run = runs().filter(pk=key).first() if key.isdigit() else None
+    if run is None or not _concerns(run, changes):
+        return
+    context = _context(run_with_neighbours(run_id=run.pk), now)
+    for part in _PARTS:
+        yield f"run-{part}-{key}", render_to_string(f"runs/_{part}.html", context)
+    if run.ended_at is None or now - run.ended_at < LIVE_TAIL:
+        since = max(run.started_at or run.created_at, now - LIVE_TAIL)
+        until = run.ended_at or now + timedelta(seconds=5)
+        yield f"batches-of-run-{key}", json.dumps(_columns(run, since, until))
+
+
+def _concerns(run: Run, changes: Changes) -> bool:
+    """Tell whether what was heard is about this run's query or its driver."""
+    if changes is None or run.query_id in keys(changes, "query"):
+        return True
+    return run.driver_id in keys(changes, "driver")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +121,6 @@ def lane(run: Run, now: datetime) -> list[Stretch]:
     return stretches
 
 
-def lasted(run: Run, now: datetime) -> float:
-    """Return how long a run has lasted, in milliseconds."""
-    return ((run.ended_at or now) - run.created_at).total_seconds() * 1000
-
-
 def _edges(run_id: int) -> list[tuple[EdgeBatch, list[tuple[str, str, str]]]]:
     """Return a run's first and last batch, each with (source, from, to) as text."""
     return [
@@ -152,7 +146,7 @@ def _facts(detail: RunDetail) -> list[tuple[str, Any]]:
 
 
 urlpatterns = [
-    path("runs/", run_list, name="runs"),
+    *list_urls,
     path("runs/<int:run_id>/", run_page, name="run"),
     path("runs/<int:run_id>/series/", run_series, name="run-series"),
 ]

@@ -225,6 +225,9 @@
   }
 
   const range = () => {
+    if (fixed && root.dataset.liveEvent && !document.querySelector("[data-ended]")) {
+      fixed.max = Math.max(fixed.max, headgate.now() / 1000); // the run goes on
+    }
     if (fixed) return fixed;
     const until = headgate.now() / 1000;
     return { min: until - span, max: until };

@@ -68,7 +68,7 @@ def test_the_list_says_how_each_ended(client: Client, viewer: User, failed: Stag
 def test_filters_stand_in_the_address(
     client: Client, viewer: User, failed: Stage, asked: str, count: int
 ) -> None:
-    assert _see(client, viewer, f"/runs/{asked}").html.count("<tr data-row>") == count
+    assert _see(client, viewer, f"/runs/{asked}").html.count("data-row-link") == count
 
 
 def test_the_page_says_why_who_failure_and_batches(
