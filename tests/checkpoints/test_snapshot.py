@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from queries.checkpoints import snapshot as module
 from queries.checkpoints.snapshot import CannotCopy, Copied, remove, snapshot
 from tests.checkpoints.forms import compact_source, names, tree, write_batch, write_checkpoint
 
@@ -258,10 +257,10 @@ def test_a_copy_is_removed_whole_and_the_original_stays(tmp_path: Path) -> None:
 
 def _on_link(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
     """Do something after each of the copier's links, as a running query would."""
-    link = module.os.link
+    link = os.link
 
     def wrapped(source: Path, to: Path) -> None:
         link(source, to)
         act()
 
-    monkeypatch.setattr(module.os, "link", wrapped)
+    monkeypatch.setattr(os, "link", wrapped)
