@@ -91,6 +91,7 @@ class Run(models.Model):
         max_length=12, default="", choices=[(o, o) for o in RunOutcome], db_index=True
     )
     warnings = models.JSONField(default=list)
+    replayed = models.JSONField(null=True)  # what it did again (exposure.py); null: not measured
     accepts_loss = models.BooleanField(default=False)  # goes over a gap in its sources, by go-on
 
     class Meta:
