@@ -2,8 +2,6 @@
 
 from typing import Any, ClassVar
 
-import rules
-from django.contrib.auth import get_user_model
 from django.urls import reverse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
@@ -13,12 +11,11 @@ from rest_framework.response import Response
 
 from queries.api import forms
 from queries.api.base import ApiView
-from queries.api.errors import invalid
 from queries.api.paging import PAGING, page_of_rows
 from queries.api.schema import describe, listed
-from queries.domain.errors import Missing
 from queries.models.tokens import AccessToken
 from queries.roles import ADMINISTER, Role, role_of
+from queries.selectors.people import owner_named, token_seen_by, tokens_seen_by
 from queries.services import tokens
 
 Body = serializers.Serializer[Any]
@@ -77,7 +74,7 @@ class TokensView(ApiView):
     )
     def get(self, request: Request) -> Response:
         """List one's own tokens; an admin sees everybody's, or those of `user`."""
-        rows = _visible(request)
+        rows = tokens_seen_by(request.user)
         if name := request.query_params.get("user", "").replace("\x00", ""):
             rows = rows.filter(user__username=name)
         return page_of_rows(request, rows, lambda row: TokenBody(row).data, by="uuid")
@@ -86,11 +83,11 @@ class TokensView(ApiView):
     def post(self, request: Request) -> Response:
         """Make a token for a user; its text is in this answer and nowhere else."""
         sent = self.read(forms.TokenCreate, request.data)
-        owner = get_user_model().objects.filter(username=sent["user"], is_active=True).first()
-        if owner is None:
-            raise invalid("user", sent["user"], "is no active user.")
         row, text = tokens.create_token(
-            user=owner, name=sent["name"], actor=self.actor, days=sent["days"]
+            user=owner_named(sent["user"]),
+            name=sent["name"],
+            actor=self.actor,
+            days=sent["days"],
         )
         body = {**TokenBody(row).data, "token": text}
         location = reverse("api:token", args=[row.uuid])
@@ -105,22 +102,10 @@ class TokenView(ApiView):
     @describe(operation_id="get_token", responses=TokenBody)
     def get(self, request: Request, uuid: Any) -> Response:
         """Return a token, without its text."""
-        return Response(TokenBody(_token(request, uuid)).data)
+        return Response(TokenBody(token_seen_by(request.user, uuid)).data)
 
     @describe(operation_id="revoke_token", responses={204: None})
     def delete(self, request: Request, uuid: Any) -> Response:
         """Revoke a token of one's own; an admin can revoke any."""
-        tokens.revoke_token(token=_token(request, uuid))
+        tokens.revoke_token(token=token_seen_by(request.user, uuid))
         return Response(status=204)
-
-
-def _visible(request: Request) -> Any:
-    rows = AccessToken.objects.select_related("user")
-    return rows if rules.has_perm(ADMINISTER, request.user) else rows.filter(user=request.user)
-
-
-def _token(request: Request, uuid: Any) -> AccessToken:
-    token: AccessToken | None = _visible(request).filter(uuid=uuid).first()
-    if token is None:
-        raise Missing("There is no such token, or it is not yours.")
-    return token

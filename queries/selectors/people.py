@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 
+import rules
 from django.contrib.auth.models import User
+from django.db.models import QuerySet
 
-from queries.domain.errors import Missing
+from queries.domain.errors import Invalid, Missing, Problem
 from queries.models.tokens import AccessToken
-from queries.roles import ORDER, Role
+from queries.roles import ADMINISTER, ORDER, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +47,25 @@ def person(user_id: int) -> User:
     return user
 
 
-def tokens_of(user: User) -> list[AccessToken]:
-    """Return a user's tokens, newest first."""
-    return list(AccessToken.objects.filter(user=user).order_by("-created"))
+def tokens_seen_by(user: User) -> QuerySet[AccessToken]:
+    """Return the tokens that a user sees and may revoke, newest first: an admin everybody's."""
+    rows = AccessToken.objects.select_related("user").order_by("-created")
+    return rows if rules.has_perm(ADMINISTER, user) else rows.filter(user=user)
 
 
-def token_of(user: User, uuid: object) -> AccessToken:
-    """Return one token of a user; raise `Missing` where there is none."""
-    token: AccessToken | None = AccessToken.objects.filter(user=user, uuid=uuid).first()
+def token_seen_by(user: User, uuid: object) -> AccessToken:
+    """Return one of these; raise `Missing` where it is not there, or is somebody else's."""
+    token: AccessToken | None = tokens_seen_by(user).filter(uuid=uuid).first()
     if token is None:
-        raise Missing("There is no such token; it may have been revoked already.")
+        raise Missing("There is no such token, or it is not yours.")
     return token
+
+
+def owner_named(username: str) -> User:
+    """Return the active account that a new token is to speak for; raise `Invalid` without one."""
+    user = User.objects.filter(username=username.replace("\x00", ""), is_active=True).first()
+    if user is None:
+        raise Invalid(
+            [Problem("user", username[:200], "is no active user.", "Look at the list of users.")]
+        )
+    return user

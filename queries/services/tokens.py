@@ -1,4 +1,4 @@
-"""Tokens for CI: made by an admin (or on the command line), revoked by their owner or an admin."""
+"""Tokens for CI: given by an admin on page, by REST or by command; revoked by owner or admin."""
 
 from datetime import datetime, timedelta
 

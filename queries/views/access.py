@@ -1,4 +1,4 @@
-"""Pages of settings: one's own tokens, and for admins the accounts and their roles."""
+"""Pages of settings: tokens, which an admin gives, and the accounts with their roles."""
 
 from typing import Any
 from uuid import UUID
@@ -15,7 +15,13 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from queries.domain.errors import HeadgateError, Invalid
 from queries.roles import ADMINISTER, ORDER, VIEW, Role
-from queries.selectors.people import people, person, token_of, tokens_of
+from queries.selectors.people import (
+    owner_named,
+    people,
+    person,
+    token_seen_by,
+    tokens_seen_by,
+)
 from queries.services import people as accounts
 from queries.services.tokens import DEFAULT_DAYS, LONGEST_DAYS, create_token, revoke_token
 from queries.views.guard import needs
@@ -38,34 +44,49 @@ def _owner(request: HttpRequest) -> User:
 @require_http_methods(["GET", "POST"])
 @never_cache
 @needs(VIEW)
-@sensitive_variables("text")
 def tokens(request: HttpRequest) -> HttpResponseBase:
-    """Show one's own tokens; make one, whose text is shown this once."""
+    """Show one's own tokens, to an admin everybody's; an admin gives one by the form on it."""
+    return give_token(request) if request.method == "POST" else _tokens(request, {})
+
+
+@needs(ADMINISTER)
+@sensitive_variables("text")
+def give_token(request: HttpRequest) -> HttpResponseBase:
+    """Make a token for a user; its text is on this page and nowhere else."""
+    typed = {name: request.POST.get(name, "").strip() for name in ("owner", "name", "days")}
+    try:
+        row, text = create_token(
+            user=owner_named(typed["owner"]),
+            name=typed["name"],
+            actor=request.user.get_username(),
+            days=int(typed["days"]) if typed["days"].isdecimal() else 0,
+        )
+    except Invalid as error:
+        problems = {one.field: one for one in error.problems}
+        return _tokens(request, {**typed, "problems": problems}, status=422)
+    return _tokens(request, {"owner": typed["owner"], "made": row, "text": text})
+
+
+def _tokens(request: HttpRequest, more: dict[str, Any], status: int = 200) -> HttpResponse:
     user = _owner(request)
-    context: dict[str, Any] = {"days": str(DEFAULT_DAYS), "name": "", "longest": LONGEST_DAYS}
-    status = 200
-    if request.method == "POST":
-        context |= {name: request.POST.get(name, "").strip() for name in ("name", "days")}
-        try:
-            row, text = create_token(
-                user=user,
-                name=context["name"],
-                actor=user.get_username(),
-                days=int(context["days"]) if context["days"].isdigit() else 0,
-            )
-            context |= {"made": row, "text": text, "name": ""}
-        except Invalid as error:
-            context["problems"] = {one.field: one for one in error.problems}
-            status = 422
-    context |= {"tokens": tokens_of(user), "now": timezone.now()}
+    context = {
+        "days": str(DEFAULT_DAYS),
+        "longest": LONGEST_DAYS,
+        "can_administer": user.has_perm(ADMINISTER),
+        "owners": [one for one in people() if one.user.is_active and one.role],
+        "owner": user.username,
+        "tokens": tokens_seen_by(user),
+        "now": timezone.now(),
+        **more,
+    }
     return render(request, "settings/tokens.html", context, status=status)
 
 
 @require_POST
 @needs(VIEW)
 def revoke(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
-    """Revoke one of one's own tokens."""
-    token = token_of(_owner(request), uuid)
+    """Revoke one of one's own tokens; an admin any."""
+    token = token_seen_by(_owner(request), uuid)
     revoke_token(token=token)
     messages.success(request, f"Token {token.name} is revoked: it is worthless now.")
     return redirect("tokens")

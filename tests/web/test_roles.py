@@ -34,7 +34,7 @@ LEAST = {
     ADMINISTER: Role.ADMIN,
 }
 #: Pages on which a viewer may send a form: it changes nothing but what is the viewer's own.
-OWN = {"settings/tokens/", "settings/tokens/<uuid:uuid>/revoke/"}
+OWN = {"settings/tokens/<uuid:uuid>/revoke/"}
 _VALUES = {"str": "delays", "int": "1", "uuid": str(uuid4())}
 
 
