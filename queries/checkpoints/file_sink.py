@@ -1,0 +1,215 @@
+"""The log that a file sink keeps in `_spark_metadata`: put back to a batch, seeded, moved aside.
+
+A batch whose number stands in the log is skipped in silence when it is run again, and a file
+that no entry names is still seen by readers that ignore the log. So a rewind takes the later
+entries out and moves their files aside. Nothing is deleted: the log as it was and all that is
+moved stand in `_headgate/NAME` beside it, a folder that Spark's readers pass over.
+Every step can be taken again after a crash in the middle of it.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from queries.checkpoints.snapshot import CannotCopy, sync_folder, sync_tree
+from queries.checkpoints.source_logs import numbered
+from queries.domain.locations import NotALocation, canonical, local_path
+
+LOG = "_spark_metadata"
+ASIDE = "_headgate"
+#: Spark's own file formats; any other sink keeps no such log.
+FORMATS = frozenset({"parquet", "json", "csv", "orc", "text", "avro"})
+#: `spark.sql.streaming.fileSink.log.compactInterval`, Spark's default.
+COMPACT_EVERY = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What taking later batches out of a file sink's log means."""
+
+    batches: tuple[int, ...]  # entries that go, lowest first
+    files: tuple[str, ...]  # relative paths of data files that no kept entry names
+
+
+@dataclass(frozen=True, slots=True)
+class FileSink:
+    """One file sink on the local file system."""
+
+    root: Path
+
+    @classmethod
+    def at(cls, path: str) -> "FileSink | None":
+        """Return the sink of an option `path`; None where it is not on this machine."""
+        try:
+            found = local_path(canonical(path))
+        except NotALocation:
+            return None
+        return cls(Path(found)) if found else None
+
+    @property
+    def log(self) -> Path:
+        """The folder of the log."""
+        return self.root / LOG
+
+    def newest(self) -> int | None:
+        """Return the newest batch in the log; None where there is no log."""
+        return max(_entries(self.log), default=None)
+
+    def beyond(self, batch: int, *, log: Path | None = None) -> Dropped:
+        """Return what stands after a batch; raise `CannotCopy` where the log reaches not so far.
+
+        `log` is an earlier form of the log, where it has been put aside already.
+        """
+        folder = log or self.log
+        entries = _entries(folder)
+        kept = {n: name for n, name in entries.items() if n <= batch}
+        base = max((n for n, name in kept.items() if name.endswith(".compact")), default=None)
+        first = 0 if base is None else base
+        gone = [n for n in range(first, min(batch, max(entries, default=-1)) + 1) if n not in kept]
+        if gone:
+            raise CannotCopy(
+                f"The sink's log {folder} cannot be put back to batch {batch}: entry {gone[0]} is "
+                "compacted away.",
+                way_out="Choose a later batch.",
+            )
+        mine = {path for n in kept if n >= first for path in self._named(folder / kept[n])}
+        later = {n: name for n, name in entries.items() if n > batch}
+        others = {path for name in later.values() for path in self._named(folder / name)}
+        return Dropped(tuple(sorted(later)), tuple(sorted(others - mine)))
+
+    def keep_log(self, name: str) -> Path:
+        """Put a copy of the log as it is now aside, once; return where."""
+        aside = self.root / ASIDE / name / LOG
+        if aside.exists() or not self.log.exists():
+            return aside
+        draft = aside.with_name(f"{LOG}.building")
+        shutil.rmtree(draft, ignore_errors=True)
+        shutil.copytree(self.log, draft)
+        sync_tree(draft)
+        draft.rename(aside)
+        sync_folder(aside.parent)
+        return aside
+
+    def put_back(self, batch: int, name: str) -> Dropped:
+        """Make the log and the data those of a batch; what is later is moved aside.
+
+        The highest entry goes first, so a reader sees an earlier state and never a hole; then
+        the files. May be called again with the same name until it has come to its end.
+        """
+        before = self.keep_log(name)
+        if not before.exists():
+            return Dropped((), ())
+        dropped = self.beyond(batch, log=before)
+        entries = _entries(self.log)
+        for number in sorted((n for n in entries if n > batch), reverse=True):
+            for gone in (f".{entries[number]}.crc", entries[number]):
+                (self.log / gone).unlink(missing_ok=True)
+        sync_folder(self.log)
+        aside = self.root / ASIDE / name
+        for path in [*dropped.files, *self._unnamed(before)]:
+            _move(self.root / path, aside / path)
+        return dropped
+
+    def move_aside(self, name: str) -> None:
+        """Move log and data files aside whole, so that the sink is as if never written."""
+        aside = self.root / ASIDE / name
+        aside.mkdir(parents=True, exist_ok=True)
+        if self.log.exists() and not (aside / LOG).exists():
+            self.log.rename(aside / LOG)
+        named = {
+            path
+            for file in _entries(aside / LOG).values()
+            for path in self._named(aside / LOG / file)
+        }
+        for path in sorted(named):
+            _move(self.root / path, aside / path)
+        sync_folder(self.root)
+
+    def seed(self, batch: int) -> None:
+        """Write an empty log up to a batch, for a query that goes on from there into a new sink.
+
+        Spark's next compaction reads the compacted entry below it, and dies where it is not
+        there.
+        """
+        if self.log.exists():
+            return
+        self.root.mkdir(parents=True, exist_ok=True)
+        draft = self.root / f"{LOG}.building"
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir()
+        compacted = (batch + 1) // COMPACT_EVERY * COMPACT_EVERY - 1
+        if compacted >= 0:
+            (draft / f"{compacted}.compact").write_text("v1")
+        for number in range(max(compacted, -1) + 1, batch + 1):
+            (draft / str(number)).write_text("v1")
+        sync_tree(draft)
+        draft.rename(self.log)
+        sync_folder(self.root)
+
+    # --- inside -----------------------------------------------------------------------
+
+    def _named(self, entry: Path) -> Iterator[str]:
+        """Yield the data files that an entry adds, relative to the sink."""
+        root = str(self.root.resolve())
+        for line in entry.read_text(encoding="utf-8").split("\n")[1:]:
+            if not line.strip():
+                continue
+            path = unquote(urlsplit(json.loads(line)["path"]).path)
+            if path.startswith(f"{root}/"):
+                yield path[len(root) + 1 :]
+
+    def _unnamed(self, before: Path) -> list[str]:
+        """Return part files of a batch that never reached the log: it was interrupted.
+
+        They are younger than the log's last entry, and no entry ever named them.
+        """
+        entries = _entries(before)
+        if not entries:
+            return []
+        last = (before / entries[max(entries)]).stat().st_mtime
+        named = {path for name in entries.values() for path in self._named(before / name)}
+        found = []
+        for folder, folders, names in os.walk(self.root):
+            folders[:] = [each for each in folders if not each.startswith(("_", "."))]
+            for name in names:
+                place = Path(folder) / name
+                relative = str(place.relative_to(self.root))
+                if name.startswith("part-") and relative not in named and _younger(place, last):
+                    found.append(relative)
+        return found
+
+
+def _entries(log: Path) -> dict[int, str]:
+    """Return the log's entries by number; a compacted one stands for its number."""
+    found: dict[int, str] = {}
+    try:
+        names = os.listdir(log)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    for name in sorted(names):
+        number = numbered(name)
+        if number is not None and not name.startswith("."):
+            found[number] = name
+    return found
+
+
+def _move(source: Path, to: Path) -> None:
+    """Move a file with its checksum; one that is moved already, or gone, is left."""
+    to.parent.mkdir(parents=True, exist_ok=True)
+    for old, new in (
+        (source.with_name(f".{source.name}.crc"), to.with_name(f".{to.name}.crc")),
+        (source, to),
+    ):
+        if old.exists() and not new.exists():
+            shutil.move(old, new)
+
+
+def _younger(place: Path, than: float) -> bool:
+    try:
+        return place.stat().st_mtime > than
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,68 @@
+"""Offsets of two batches set against each other: what lies between, a partition each.
+
+Spark writes a Kafka source's offset as {topic: {partition: next offset}}, a file source's as
+{"logOffset": entry}; any other source has a form of its own, of which only equality is known.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What was read of one partition: offsets from `start` up to `end`, which is not in it."""
+
+    source: str  # its place in the log, "0", "1"…, or its name
+    topic: str
+    partition: int
+    start: int | None  # None: the partition was not known before
+    end: int
+
+    @property
+    def records(self) -> int | None:
+        """Offsets in it; None where its start is not known."""
+        return None if self.start is None else self.end - self.start
+
+
+def is_kafka(offset: Any) -> bool:
+    """Tell whether an offset has the form {topic: {partition: offset}}."""
+    return (
+        isinstance(offset, Mapping)
+        and bool(offset)
+        and all(
+            isinstance(partitions, Mapping)
+            and all(str(p).isdecimal() and isinstance(at, int) for p, at in partitions.items())
+            for partitions in offset.values()
+        )
+    )
+
+
+def is_file(offset: Any) -> bool:
+    """Tell whether an offset is a file source's."""
+    return isinstance(offset, Mapping) and set(offset) == {"logOffset"}
+
+
+def ranges(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Range]:
+    """Return what Kafka sources read between two batches' offsets, partitions in order."""
+    found = []
+    for source, end in after.items():
+        if not is_kafka(end):
+            continue
+        start = before.get(source)
+        known: Mapping[str, Any] = (start if is_kafka(start) else None) or {}
+        for topic in sorted(end):
+            earlier = known.get(topic) or {}
+            found += [
+                Range(source, topic, int(partition), earlier.get(partition), at)
+                for partition, at in sorted(end[topic].items(), key=lambda pair: int(pair[0]))
+            ]
+    return found
+
+
+def records(found: Iterable[Range]) -> int | None:
+    """Return the offsets in all ranges together; None where there are none, or one is unknown."""
+    counts = [each.records for each in found]
+    if not counts or None in counts:
+        return None
+    return sum(count for count in counts if count is not None)
