@@ -216,6 +216,8 @@ class Reason(StrEnum):
     STALLED = "stalled; restarted as its policy says"
     PROBE = "probe of a broken query"
     ARCHIVED = "deleted"
+    REWOUND = "rewound to an earlier batch"
+    RESET = "reset to another start"
     LAUNCHED = "launched"
     NOT_LAUNCHED = "could not be launched"
     NOT_WANTED = "no query wants it"
