@@ -38,11 +38,22 @@ def sql_problems(spec: SqlQuery) -> list[Problem]:
                 "Write a SELECT; the sink writes its rows.",
             )
         ]
-    text = _Text(spec, statement)
+    text = Text(spec, statement)
     return text.unknown_names() or [*text.output_mode_problems(), *text.trigger_problems()]
 
 
-class _Text:
+def read(spec: SqlQuery) -> "Text | None":
+    """Return a query's text as it can be read; None where only Spark can judge it."""
+    try:
+        statements = [each for each in sqlglot.parse(spec.sql, dialect="spark") if each]
+    except SqlglotError:
+        return None
+    if len(statements) != 1 or not isinstance(statements[0], exp.Query):
+        return None
+    return Text(spec, statements[0])
+
+
+class Text:
     """A parsed text beside the names it may use."""
 
     def __init__(self, spec: SqlQuery, statement: exp.Query) -> None:
@@ -84,7 +95,7 @@ class _Text:
         sink = self.spec.sink
         if sink is None:
             return []
-        aggregates = any(self._streaming_aggregates())
+        aggregates = any(self.streaming_aggregates())
         mode = sink.output_mode
         watermarked = "watermark" in self.spec.sql.lower() or any(
             source.watermark for source in self.spec.sources
@@ -121,16 +132,7 @@ class _Text:
 
     def trigger_problems(self) -> list[Problem]:
         """Return how the trigger contradicts the text."""
-        aggregates = any(self._streaming_aggregates())
-        if self.spec.trigger.kind == "continuous" and aggregates:
-            return [
-                Problem(
-                    "trigger.kind",
-                    "continuous",
-                    "cannot aggregate: it knows selections and projections only.",
-                    "Use a processing-time trigger.",
-                )
-            ]
+        aggregates = any(self.streaming_aggregates())
         options = self.spec.sink.options if self.spec.sink else {}
         lowered = {key.lower(): value.lower() for key, value in options.items()}
         if aggregates and lowered.get("asyncprogresstrackingenabled") == "true":
@@ -153,27 +155,27 @@ class _Text:
             for select in self.statement.find_all(exp.Select)
         )
 
-    def _streaming_aggregates(self) -> Iterator[exp.Select]:
+    def streaming_aggregates(self) -> Iterator[exp.Select]:
         """Yield the SELECTs that aggregate over rows of a stream."""
         for select in self.statement.find_all(exp.Select):
-            if _aggregates(select) and self._streams(select, frozenset()):
+            if _aggregates(select) and self.streams_reach(select):
                 yield select
 
-    def _streams(self, query: exp.Expression, seen: frozenset[str]) -> bool:
+    def streams_reach(self, query: exp.Expression, seen: frozenset[str] = frozenset()) -> bool:
         """Return whether rows of a stream reach `query` through its FROM and JOINs."""
         if isinstance(query, exp.SetOperation):
-            return self._streams(query.left, seen) or self._streams(query.right, seen)
+            return self.streams_reach(query.left, seen) or self.streams_reach(query.right, seen)
         if isinstance(query, exp.Subquery):
-            return self._streams(query.this, seen)
+            return self.streams_reach(query.this, seen)
         if isinstance(query, exp.Table):
             name = query.name.lower()
             if name in self.ctes and name not in seen:
-                return self._streams(self.ctes[name], seen | {name})
+                return self.streams_reach(self.ctes[name], seen | {name})
             return not query.db and name in self.streams
         source = query.args.get("from_") or query.args.get("from")
         inputs = [source.this] if source is not None else []
         inputs += [join.this for join in query.args.get("joins") or []]
-        return any(self._streams(each, seen) for each in inputs)
+        return any(self.streams_reach(each, seen) for each in inputs)
 
 
 def _aggregates(select: exp.Select) -> bool:

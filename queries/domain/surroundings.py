@@ -1,6 +1,7 @@
 """What the rules may not look up by themselves: the host's folders, connectors and settings."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +22,6 @@ class Surroundings:
     roots: tuple[Root, ...] = ()  # the definition's python_path
     connectors: frozenset[str] = frozenset()  # installed
     secret_env: tuple[str, ...] = ()  # names that "env:NAME" may resolve
+    host_cores: int | None = None  # of this host, for local[*]
+    partitions: Mapping[str, int] = field(default_factory=dict)  # by source's name, looked up
+    beside: Mapping[str, int] = field(default_factory=dict)  # cores other queries hold for good

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from queries.domain import configuration, formats, sql_text, triggers
 from queries.domain.application_rules import MEMBER, application_problems
+from queries.domain.cores import Ground, ground_of
 from queries.domain.errors import Invalid, Problem
 from queries.domain.shapes import as_json, mask_problems, once, shape_problems
 from queries.domain.spec import ApplicationSpec, PoolSpec, PythonQuery, QuerySpec, SqlQuery
@@ -20,6 +21,7 @@ from queries.domain.surroundings import Surroundings
 __all__ = [
     "application_problems",
     "as_json",
+    "ground",
     "name_problems",
     "parse_application",
     "parse_pool",
@@ -92,7 +94,7 @@ def query_problems(
     problems += formats.sink_problems(
         spec.sink, required=isinstance(spec, SqlQuery), connectors=application.connectors
     )
-    problems += triggers.trigger_problems(spec)
+    problems += triggers.trigger_problems(spec, ground(spec, application, surroundings))
     if isinstance(spec, SqlQuery):
         problems += formats.source_problems(spec, connectors=application.connectors)
         problems += formats.own_output_problems(spec)
@@ -101,6 +103,19 @@ def query_problems(
         problems += _function(spec, application)
         problems += configuration.secret_problems("params", spec.params)
     return once(problems + _references(spec, surroundings) + mask_problems(as_json(spec)))
+
+
+def ground(
+    spec: SqlQuery | PythonQuery, application: ApplicationSpec, surroundings: Surroundings
+) -> Ground:
+    """Return what a query's trigger meets: cores, partitions, other queries that hold cores."""
+    return ground_of(
+        spec,
+        application,
+        host_cores=surroundings.host_cores,
+        partitions=surroundings.partitions,
+        beside=surroundings.beside,
+    )
 
 
 def _pool(name: str, application: ApplicationSpec, known: list[str]) -> list[Problem]:

@@ -97,7 +97,7 @@ def test_what_may_work_is_left_to_spark(raw: dict[str, Any]) -> None:
         (
             rate(WINDOWS, "update", trigger={"kind": "continuous", "interval": "1 second"}),
             "trigger.kind",
-            "cannot aggregate",
+            "the text aggregates",
         ),
         (
             rate(
