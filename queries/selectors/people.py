@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import rules
-from django.contrib.auth.models import User
+from django.contrib.auth.models import AnonymousUser, User
 from django.db.models import QuerySet
 
 from queries.domain.errors import Invalid, Missing, Problem
@@ -47,13 +47,13 @@ def person(user_id: int) -> User:
     return user
 
 
-def tokens_seen_by(user: User) -> QuerySet[AccessToken]:
+def tokens_seen_by(user: User | AnonymousUser) -> QuerySet[AccessToken]:
     """Return the tokens that a user sees and may revoke, newest first: an admin everybody's."""
-    rows = AccessToken.objects.select_related("user").order_by("-created")
-    return rows if rules.has_perm(ADMINISTER, user) else rows.filter(user=user)
+    rows: QuerySet[AccessToken] = AccessToken.objects.select_related("user").order_by("-created")
+    return rows if rules.has_perm(ADMINISTER, user) else rows.filter(user=user.pk)
 
 
-def token_seen_by(user: User, uuid: object) -> AccessToken:
+def token_seen_by(user: User | AnonymousUser, uuid: object) -> AccessToken:
     """Return one of these; raise `Missing` where it is not there, or is somebody else's."""
     token: AccessToken | None = tokens_seen_by(user).filter(uuid=uuid).first()
     if token is None:

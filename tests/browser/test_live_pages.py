@@ -9,8 +9,10 @@ from playwright.sync_api import Page, Route, expect
 
 from queries.domain.states import Phase
 from queries.models.definitions import Query
+from queries.models.failures import FailureGroup
+from queries.services import resolution
 from tests.browser.conftest import Complaints, Open, Site
-from tests.scenarios.stage import NO_SUCH_SOURCE, Stage
+from tests.scenarios.stage import DIVIDE, NO_SUCH_SOURCE, Stage
 from tests.web.batches import batches
 
 pytestmark = pytest.mark.browser
@@ -82,6 +84,111 @@ def test_the_counts_above_the_list_follow(
     stage.up("delays")
     site.say(f"query:{query.pk}")
     expect(page.locator("#count-running")).to_have_text("1", timeout=LIMIT_MS)
+
+
+def test_a_failure_appears_on_the_open_page_of_failures(
+    look: Open, site: Site, stage: Stage, operator: User, complaints: Complaints
+) -> None:
+    stage.query("delays")
+    stage.query("ticks")
+    stage.up("delays")
+    stage.up("ticks")
+    page = look(operator, "/failures/")
+    live(page)
+    mark(page)
+    expect(page.get_by_text("Nothing has failed")).to_be_visible()
+    stage.fail("delays", DIVIDE, batch=7)
+    site.say(f"group:{group_of('delays')}")
+    title = page.get_by_role("link", name="DIVIDE_BY_ZERO")
+    expect(title).to_be_visible(timeout=LIMIT_MS)
+    expect(page.get_by_text("Nothing has failed")).to_be_hidden()
+    expect(page.locator("#failures-open")).to_have_text("1")
+    expect(page.locator("#open-failures")).to_have_text("1")
+    title.hover()  # what is new waits while somebody points at the list
+    stage.fail("ticks", NO_SUCH_SOURCE)
+    site.say(f"group:{group_of('ticks')}")
+    expect(page.locator("#failures-open")).to_have_text("2", timeout=LIMIT_MS)
+    expect(page.get_by_role("link", name="DATA_SOURCE_NOT_FOUND")).to_be_hidden()
+    page.locator("h1").hover()
+    expect(page.get_by_role("link", name="DATA_SOURCE_NOT_FOUND")).to_be_visible()
+    assert untouched(page)
+    assert complaints.said == []
+
+
+def group_of(query: str) -> int:
+    return FailureGroup.objects.get(query__name=query).pk
+
+
+def test_a_group_resolved_by_somebody_else_keeps_its_place_and_offers_to_reopen_it(
+    look: Open, site: Site, stage: Stage, operator: User
+) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    stage.fail("delays", DIVIDE, batch=7)
+    page = look(operator, "/failures/")
+    live(page)
+    expect(page.get_by_role("button", name="Resolve")).to_be_visible()
+    expect(page.get_by_role("link", name="DIVIDE_BY_ZERO")).to_have_count(1)  # not twice
+    group = FailureGroup.objects.get()
+    resolution.resolve_group(group=group, actor="ada", now=timezone.now())
+    site.say(f"group:{group.pk}")
+    expect(page.get_by_role("button", name="Reopen")).to_be_visible(timeout=LIMIT_MS)
+    expect(page.get_by_role("button", name="Resolve")).to_be_hidden()
+    page.get_by_role("button", name="Reopen").click()
+    expect(page.get_by_text("Open again.")).to_be_visible()
+
+
+@pytest.mark.parametrize("address", ["/runs/", "/audit/?all=1"])
+def test_what_begins_arrives_in_the_open_list(
+    look: Open, site: Site, stage: Stage, viewer: User, address: str
+) -> None:
+    query = stage.query("delays")
+    page = look(viewer, address)
+    live(page)
+    mark(page)
+    stage.up("delays")
+    site.say(f"query:{query.pk}")
+    row = page.locator(".arrivals tr").first
+    expect(row).to_contain_text("delays", timeout=LIMIT_MS)
+    assert untouched(page)
+
+
+def test_an_open_page_of_a_run_follows_it_to_its_end(
+    look: Open, site: Site, stage: Stage, viewer: User, complaints: Complaints
+) -> None:
+    query = stage.query("delays")
+    stage.up("delays")
+    run = stage.run("delays")
+    page = look(viewer, f"/runs/{run.pk}/")
+    live(page)
+    mark(page)
+    batches(run, 3, until=timezone.now(), rows=500)
+    site.say(f"query:{query.pk}")
+    expect(page.locator(f"#run-edges-{run.pk}")).to_contain_text("First and last", timeout=LIMIT_MS)
+    stage.fail("delays", DIVIDE, batch=7)
+    site.say(f"query:{query.pk}")
+    expect(page.locator("h1")).to_contain_text("Failed", timeout=LIMIT_MS)
+    expect(page.get_by_role("link", name="DIVIDE_BY_ZERO")).to_be_visible()
+    assert untouched(page)
+    assert complaints.said == []
+
+
+def test_an_applications_page_follows_and_keeps_its_buttons(
+    look: Open, site: Site, stage: Stage, author: User, complaints: Complaints
+) -> None:
+    application = stage.application("shared")
+    application.pools.create(name="heavy", weight=2)
+    query = stage.query("delays", "shared", pool="heavy")
+    page = look(author, "/applications/shared/")
+    live(page)
+    expect(page.get_by_text("No driver: it starts")).to_be_visible()
+    stage.up("delays", "shared")
+    site.say(f"application:{application.pk}")
+    site.say(f"query:{query.pk}")
+    expect(page.locator("h1")).to_contain_text("Live", timeout=LIMIT_MS)
+    expect(page.locator("#pool-default, [id^=pool-]").first).to_contain_text("Running")
+    expect(page.get_by_role("link", name="Edit pool heavy")).to_be_visible()
+    assert complaints.said == []
 
 
 def test_a_paused_page_stands_still_until_it_is_live_again(
