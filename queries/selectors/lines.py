@@ -10,6 +10,7 @@ from django.utils.dateparse import parse_datetime
 from listeners import selectors as heard
 from listeners.selectors import BatchBar, DriverTelemetry, Dropped, LatestLine
 from queries.domain.errors import Missing
+from queries.domain.executors import Executors, executors
 from queries.domain.states import Desired, Hold, Phase, RunOutcome, Verdict
 from queries.domain.triggers import interval_ms
 from queries.models.applications import ApplicationRevision, SchedulerPool
@@ -67,6 +68,7 @@ class QueryLine:
     converging: bool  # desired and actual differ, and not for want of a person
     needs_application_restart: tuple[str, ...]  # why: "pools", "revision", "code"
     newest: QueryRevision | None = None  # the newest revision itself, with its spec
+    executors: Executors = Executors()  # of its driver, where that is on a cluster
     last_run: Run | None = None  # the newest run, open or not
 
 
@@ -197,6 +199,7 @@ def _line(query: Query, facts: _Facts, *, bars: int, now: datetime) -> QueryLine
         ),
         newest=newest,
         last_run=last_run,
+        executors=executors(driver.executors if driver else [], now=now),
     )
 
 

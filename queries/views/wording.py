@@ -27,6 +27,7 @@ TONES: dict[str, str] = {
     "BLIND": "warn",
     # drivers, runs, operations, groups
     "LIVE": "ok",
+    "ACTIVE": "ok",
     "ENDED": "calm",
     "FENCED": "warn",
     "REFUSED": "warn",
@@ -91,6 +92,17 @@ def duration_words(ms: float | None) -> str:
     if hours < 48:
         return f"{hours} h {minutes:02d} min"
     return f"{hours // 24} d {hours % 24} h"
+
+
+def size_words(count: float | None) -> str:
+    """Return bytes as "812 B", "4.2 kB", "10.3 MB"."""
+    if count is None:
+        return "–"
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
 
 
 def number_words(value: float | None) -> str:
