@@ -3,6 +3,7 @@
 from django.urls import path, re_path
 
 from queries.api import application_views as applications
+from queries.api import connector_views as connectors
 from queries.api import docs_views as docs
 from queries.api import history_views as history
 from queries.api import operation_views as operations
@@ -47,6 +48,7 @@ urlpatterns = [
     ),
     path(f"{_GROUP}reopen/", history.FailureGroupReopenView.as_view(), name="failure-group-reopen"),
     path("checkpoints/", history.CheckpointsView.as_view(), name="checkpoints"),
+    path("connectors/", connectors.ConnectorsView.as_view(), name="connectors"),
     path("applications/", applications.ApplicationsView.as_view(), name="applications"),
     path(_APPLICATION, applications.ApplicationView.as_view(), name="application"),
     path(

@@ -2,7 +2,7 @@
 
 import re
 
-from queries.domain import configuration
+from queries.domain import configuration, formats
 from queries.domain.errors import Problem
 from queries.domain.shapes import as_json, mask_problems, once
 from queries.domain.spec import ApplicationSpec
@@ -110,11 +110,10 @@ def _connectors(spec: ApplicationSpec, installed: frozenset[str]) -> list[Proble
     return [
         Problem(
             f"connectors.{index}",
-            name,
-            "is not installed.",
-            f"There are {', '.join(sorted(installed))}."
-            if installed
-            else "No connector is installed on this host: build it into HEADGATE_CONNECTORS first.",
+            name[:200],
+            "is no connector that stands ready on this host.",
+            formats.connector_way_out(name)
+            + (f" There are {', '.join(sorted(installed))}." if installed else ""),
         )
         for index, name in enumerate(spec.connectors)
         if name not in installed

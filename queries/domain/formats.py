@@ -16,6 +16,8 @@ TABLES = FILES
 SINKS = FILES | {"kafka", "console", "memory", "noop"}
 #: Formats that Spark's own package lacks -> the connector that brings them.
 CONNECTORS = {"kafka": "kafka", "avro": "avro"}
+#: Connectors that a command gets.
+CONNECTOR_COMMANDS = {"kafka": "make kafka"}
 
 _VIEW_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 #: Formats whose schema is fixed: giving another one is refused by Spark.
@@ -94,6 +96,13 @@ def own_output_problems(spec: SqlQuery) -> list[Problem]:
         if (read := source.options.get("path", "").rstrip("/"))
         and f"{output}/".startswith(f"{read}/")
     ]
+
+
+def connector_way_out(name: str) -> str:
+    """Return the sentence that says how a connector is put into place."""
+    if command := CONNECTOR_COMMANDS.get(name):
+        return f"Get it with `{command}`."
+    return f"Put its jars into a folder {name[:80]} in HEADGATE_CONNECTORS, or correct the name."
 
 
 def _no_sources() -> Problem:

@@ -8,13 +8,16 @@ from typing import Any
 from django.conf import settings
 
 from queries.domain.decision import Decision, QueryDecision
+from queries.domain.formats import connector_way_out
 from queries.domain.pools import fairscheduler_xml
 from queries.domain.protocol import Assignment, AssignmentEntry, DriverSpec, Want
 from queries.domain.spec import ApplicationSpec, PoolSpec
+from queries.launchers.base import LaunchRefused
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Driver, Run
 from queries.models.installation import Installation
+from queries.selectors.connectors import jars_of
 
 
 def entries(
@@ -36,7 +39,10 @@ def digest(rows: tuple[AssignmentEntry, ...], *, end: bool) -> str:
 
 
 def driver_spec(driver: Driver, code_roots: tuple[str, ...]) -> DriverSpec:
-    """Return what the driver is started with."""
+    """Return what the driver is started with.
+
+    Raises `LaunchRefused` where a connector that its application names does not stand ready.
+    """
     application: Application = driver.application
     spec = ApplicationSpec.model_validate(driver.application_revision.spec)
     return DriverSpec(
@@ -63,10 +69,22 @@ def driver_spec(driver: Driver, code_roots: tuple[str, ...]) -> DriverSpec:
 
 
 def connector_jars(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the jars of the installation's connectors of these names."""
-    return tuple(
-        str(jar) for name in names for jar in sorted((settings.CONNECTORS_DIR / name).glob("*.jar"))
-    )
+    """Return the jars of the installation's connectors of these names, each once.
+
+    Raises `LaunchRefused` where one does not stand ready: without it Spark would only say,
+    once it is up, that it cannot find a data source.
+    """
+    found: dict[str, str] = {}  # two connectors may bring the same library: one will do
+    for name in names:
+        jars = jars_of(name)
+        if not jars:
+            raise LaunchRefused(
+                f"The application names the connector {name}, which does not stand ready in "
+                f"{settings.CONNECTORS_DIR}. {connector_way_out(name)} Then start it again."
+            )
+        for jar in jars:
+            found.setdefault(jar.name, str(jar))
+    return tuple(found.values())
 
 
 def pools_of(application: Application) -> list[dict[str, Any]]:

@@ -260,8 +260,8 @@ class _Step:
             changed(f"application:{self.application.pk}")
 
     def _launch(self, driver: Driver, assignment: Assignment) -> None:
-        spec = assignments.driver_spec(driver, self.code_roots)
         try:
+            spec = assignments.driver_spec(driver, self.code_roots)
             self.launcher.launch(spec, assignment, assignments.pools_xml(driver))
         except LaunchRefused as error:
             logger.warning("driver %s not launched: %s", driver.epoch, error)

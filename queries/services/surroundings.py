@@ -9,6 +9,7 @@ from queries.domain.errors import Problem
 from queries.domain.locations import canonical, local_path
 from queries.domain.spec import ApplicationSpec, PythonQuery
 from queries.domain.surroundings import Root, Surroundings
+from queries.selectors.connectors import ready_connectors
 
 
 def look(application: ApplicationSpec) -> Surroundings:
@@ -16,17 +17,9 @@ def look(application: ApplicationSpec) -> Surroundings:
     return Surroundings(
         code_roots=tuple(str(root) for root in settings.CODE_ROOTS),
         roots=tuple(_root(path) for path in application.python_path),
-        connectors=installed_connectors(),
+        connectors=ready_connectors(),
         secret_env=tuple(settings.SECRET_ENV_ALLOWLIST),
     )
-
-
-def installed_connectors() -> frozenset[str]:
-    """Return the connectors built on this host: folders of CONNECTORS_DIR that hold jars."""
-    folder = Path(settings.CONNECTORS_DIR)
-    if not folder.is_dir():
-        return frozenset()
-    return frozenset(each.name for each in folder.iterdir() if any(each.glob("*.jar")))
 
 
 def canonical_checkpoint(text: str) -> str:

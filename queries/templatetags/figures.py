@@ -35,6 +35,12 @@ def seconds(value: Any) -> str:
 
 
 @register.filter
+def size(value: Any) -> str:
+    """Return bytes as "812 B", "4.2 kB", "10.3 MB"."""
+    return wording.size_words(_figure(value))
+
+
+@register.filter
 def short(value: Any) -> str:
     """Return a count in three figures: "336k"."""
     return wording.number_words(_figure(value))

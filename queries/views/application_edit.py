@@ -61,7 +61,10 @@ def edit_application(request: HttpRequest, name: str) -> HttpResponseBase:
     if request.method == "GET":
         number = request.GET.get("from", "")
         shown = found.numbered(int(number)) if number.isdigit() else found.newest
-        return _edit(request, found, ApplicationSpecForm(initial=initial_of(mask(shown.spec))))
+        values = initial_of(mask(shown.spec))
+        if asked := request.GET.getlist("connector"):  # a query's form sends here for one
+            values["connectors"] = sorted({*values.get("connectors", ()), *asked})
+        return _edit(request, found, ApplicationSpecForm(initial=values))
     form = ApplicationSpecForm(request.POST)
     if not form.is_valid():
         return _edit(request, found, form, status=422)

@@ -7,7 +7,7 @@ from django import forms
 
 from queries.domain.errors import Problem
 from queries.domain.spec import RestartPolicy
-from queries.views.fields import LinesField, PairsField, choice, number, text
+from queries.views.fields import ConnectorsField, LinesField, PairsField, choice, number, text
 
 FAILURE_SCOPES = [
     ("query", "that query alone restarts, its neighbours stream on"),
@@ -58,7 +58,7 @@ class ApplicationSpecForm(forms.Form):
         hint="module:Class of a StreamingQueryListener, one a line. Each call is timed.",
         placeholder="monitoring:AuditListener",
     )
-    connectors = LinesField("Connectors", hint="Names of installed connectors, one a line.")
+    connectors = ConnectorsField()
     base_delay_s = number(
         "First delay (s)", hint="Between the second failure and its retry; then it doubles."
     )

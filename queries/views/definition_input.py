@@ -8,6 +8,7 @@ from typing import Any
 from django.http import QueryDict
 
 from queries.domain.errors import Invalid, Problem
+from queries.domain.formats import CONNECTORS
 from queries.views.query_bundle import Bundle, blank, of_body, posted
 from queries.views.query_problems import show_in_form
 
@@ -22,6 +23,7 @@ class DefinitionInput:
     bundle: Bundle
     text: str = ""
     problems: list[Problem] = field(default_factory=list)
+    needed: list[str] = field(default_factory=list)  # connectors that the application lacks
 
     @classmethod
     def read(cls, data: QueryDict) -> "DefinitionInput":
@@ -56,6 +58,14 @@ class DefinitionInput:
 
     def show(self, problems: Iterable[Problem]) -> None:
         """Put each problem where the person can see what it is about."""
+        problems = list(problems)
+        self.needed = sorted(
+            {
+                CONNECTORS[one.value]
+                for one in problems
+                if one.value in CONNECTORS and one.field.endswith(".format")
+            }
+        )
         if self.tab == JSON:
             self.problems += problems
         else:

@@ -9,6 +9,8 @@ from typing import Any
 
 from django import forms
 
+from queries.selectors.connectors import ready_connectors
+
 INPUT = {"class": "form-control form-control-sm", "autocomplete": "off", "spellcheck": "false"}
 MONO = {**INPUT, "class": "form-control form-control-sm font-monospace"}
 SELECT = {"class": "form-select form-select-sm"}
@@ -99,6 +101,32 @@ class LinesField(forms.CharField):
     def prepare_value(self, value: Any) -> Any:
         """Return the lines to show for a list, or the text as it was typed."""
         return "\n".join(value) if isinstance(value, list | tuple) else value
+
+
+class _ConnectorBoxes(forms.CheckboxSelectMultiple):
+    """A box for each connector that stands ready, and for those that are named all the same."""
+
+    def optgroups(self, name: str, value: list[str], attrs: Any = None) -> Any:
+        """Return the boxes; an unknown name keeps its box, or saving would drop it unseen."""
+        known = sorted(ready_connectors() | set(filter(None, value)))
+        self.choices = [(each, each) for each in known]
+        return super().optgroups(name, value, attrs)
+
+
+class ConnectorsField(forms.MultipleChoiceField):
+    """Connectors by name; whether each stands ready is the catalog's to say."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            label="Connectors",
+            help_text="Jars of the installation that the driver is started with.",
+            required=False,
+            widget=_ConnectorBoxes(attrs={"class": "form-check-input"}),
+        )
+
+    def valid_value(self, value: Any) -> bool:
+        """Let every name through."""
+        return True
 
 
 class CommasField(forms.CharField):

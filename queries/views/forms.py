@@ -153,6 +153,7 @@ def _form(
     )
     context = {
         "given": given,
+        "lender": _lender(given, found),
         "found": found,
         "review": shown,
         "notice": notice,
@@ -161,6 +162,16 @@ def _form(
         "pools": pool_names(),
     }
     return render(request, "forms/query.html", context, status=status)
+
+
+def _lender(given: DefinitionInput, found: QueryDefinition | None) -> str:
+    """Return the application that lacks a connector of the query's, "" where none does."""
+    if not given.needed:
+        return ""
+    if found is not None:
+        return found.query.application.name
+    main = given.bundle.main
+    return str(main["application"].value()) if main["home"].value() == "shared" else ""
 
 
 @needs(DEFINE)

@@ -10,6 +10,7 @@ from typing import Any
 
 from django import forms
 
+from queries.domain.formats import CONNECTORS
 from queries.views.application_form import ApplicationSpecForm, initial_of
 from queries.views.query_form import TIMED_TRIGGERS, QueryForm, SourceFormSet, TableFormSet
 
@@ -69,6 +70,15 @@ class Bundle:
             else (f"{count} fields need a look")
         )
 
+    def lacking(self) -> list[str]:
+        """Return the connectors that the formats need and the query's own driver lacks."""
+        if not self.main.is_bound or self.main["home"].value() != "own":
+            return []
+        sources = self.sources.forms if self.main["kind"].value() == "sql" else []
+        formats = [form["format"].value() for form in sources] + [self.main["sink_format"].value()]
+        needed = {CONNECTORS[name] for name in formats if name in CONNECTORS}
+        return sorted(needed - set(self.own["connectors"].value() or ()))
+
     def spec(self) -> dict[str, Any]:
         """Return the query's JSON form."""
         data = self.main.cleaned_data
@@ -115,7 +125,8 @@ class Bundle:
     def reshaped(self, act: str) -> "Bundle":
         """Return the page with a row more ("add-sources") or less ("remove-tables-1").
 
-        What was typed stays as it was typed, and is not judged yet.
+        "connect-kafka" gives its driver a connector. What was typed stays as it was typed, and is
+        not judged yet.
         """
         verb, _, where = act.partition("-")
         which, _, row = where.partition("-")
@@ -124,7 +135,10 @@ class Bundle:
             rows[which].append({})
         elif verb == "remove" and which in rows and row.isdigit():
             del rows[which][int(row) : int(row) + 1]
-        page = unbound(_raw(self.main), rows["sources"], rows["tables"], _raw(self.own))
+        own = _raw(self.own)
+        if verb == "connect" and where:
+            own["connectors"] = sorted({*(own["connectors"] or ()), where})
+        page = unbound(_raw(self.main), rows["sources"], rows["tables"], own)
         if verb == "add" and which in rows:  # one goes on typing in the new row
             formset = page.sources if which == "sources" else page.tables
             formset.forms[-1].fields["name"].widget.attrs["autofocus"] = True

@@ -40,6 +40,7 @@ _ENTRIES = (
     Entry("Failures", "failures", "alert-triangle", ("failure",)),
     Entry("Runs", "runs", "history", ("run",)),
     Entry("Checkpoints", "checkpoints", "flag-3", ("checkpoint",)),
+    Entry("Connectors", "connectors", "puzzle", ("connector",)),
     Entry("Audit", "audit", "clipboard-list", ("audit",)),
     Entry("Tokens", "tokens", "key", ("token",)),
     Entry("Users", "users", "users", ("user",)),

@@ -261,6 +261,7 @@ def test_a_name_that_is_taken() -> None:
         ({"listeners": ["mod"], "python_path": ["/code/a"]}, "listeners.0", "module:Class"),
         ({"listeners": ["mod:Class"]}, "listeners.0", "no Python path"),
         ({"connectors": ["pulsar"]}, "connectors.0", "There are kafka."),
+        ({"connectors": ["pulsar"]}, "connectors.0", "a folder pulsar in HEADGATE_CONNECTORS"),
         ({"policy": {"base_delay_s": 10, "max_delay_s": 5}}, "policy.max_delay_s", "less than"),
         ({"policy": {"poison_limit": 0}}, "policy.poison_limit", "greater than or equal"),
         ({"scheduler_mode": "ROUND_ROBIN"}, "scheduler_mode", "'FIFO' or 'FAIR'"),
@@ -322,11 +323,11 @@ def test_an_application_that_works_is_taken(raw: dict[str, Any]) -> None:
     assert application_problems(raw) == []
 
 
-def test_without_connectors_the_way_out_says_where_they_go() -> None:
+def test_without_connectors_the_way_out_is_the_command_that_gets_it() -> None:
     problems = validation.application_problems(
         ApplicationSpec(connectors=("kafka",)), surroundings=Surroundings()
     )
-    assert "HEADGATE_CONNECTORS" in problems[0].way_out
+    assert problems[0].way_out == "Get it with `make kafka`."
 
 
 def test_without_allowed_roots_the_way_out_names_the_setting() -> None:

@@ -353,7 +353,7 @@ def test_kafka_waits_for_its_connector(tmp_path: Path) -> None:
     assert "needs the connector kafka" in problems(error)["sources.0.format"]
     with pytest.raises(Invalid) as error:
         create(spec=kafka, application_spec={"connectors": ["kafka"]})
-    assert "not installed" in problems(error)["application_spec.connectors.0"]
+    assert "stands ready" in problems(error)["application_spec.connectors.0"]
 
     (tmp_path / "connectors" / "kafka").mkdir(parents=True)
     (tmp_path / "connectors" / "kafka" / "a.jar").touch()

@@ -67,3 +67,20 @@ def test_every_state_has_a_tone() -> None:
         *states.Policy,
     ]
     assert [word for word in shown if word and word not in wording.TONES] == []
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (None, "–"),
+        (0, "0 B"),
+        (812, "812 B"),
+        (4200, "4.2 kB"),
+        (812_000, "812 kB"),
+        (10_330_000, "10.3 MB"),
+        (2_500_000_000, "2.5 GB"),
+        (3e12, "3.0 TB"),
+    ],
+)
+def test_a_size_has_its_unit(count: float | None, text: str) -> None:
+    assert wording.size_words(count) == text
