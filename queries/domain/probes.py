@@ -78,6 +78,7 @@ class XrayTask(_Form):
     variable: str = ""  # of transformWithState
     batch: int | None = None  # None: the newest committed
     contains: str = ""  # text that the key holds, written as JSON
+    state_format: int = 1  # 2: commits name the versions of the state by unique ids
     kind: str = "x-ray"
 
     @classmethod

@@ -68,6 +68,18 @@ def writer(
         )
 
 
+def rows(session: Any, raw: dict[str, Any], *, references: References) -> tuple[Any, Any]:
+    """Return a definition's streaming DataFrame, and its writer where it makes one itself.
+
+    For a look at it without its sink. Raises `StepFailed` naming the part that failed.
+    """
+    spec = _SPEC.validate_python(raw)
+    if isinstance(spec, SqlQuery):
+        return _sql_frame(session, spec, references), None
+    result = _called(session, spec, references)
+    return (result._df, result) if hasattr(result, "queryName") else (result, None)
+
+
 def session_conf(raw: dict[str, Any], references: References) -> dict[str, str]:
     """Return the session configuration of a definition, references resolved."""
     try:
@@ -125,14 +137,21 @@ def _table(session: Any, table: Table, references: References) -> Any:
 
 
 def _from_function(session: Any, spec: PythonQuery, references: References) -> Any:
+    result = _called(session, spec, references)
+    if hasattr(result, "queryName"):
+        return result
+    return _to_sink(result, _sink(spec), references)
+
+
+def _called(session: Any, spec: PythonQuery, references: References) -> Any:
+    """Return what the function returns: a writer, or a streaming DataFrame."""
     with _step(f"function {spec.function!r}", error_class=USER_CODE), _no_starts():
         module, _, name = spec.function.partition(":")
         function = getattr(importlib.import_module(module), name)
         result = function(session, references.resolve_in(spec.params))
-    if hasattr(result, "queryName") and hasattr(result, "start"):
+    writes = hasattr(result, "queryName") and hasattr(result, "start")
+    if writes or getattr(result, "isStreaming", False):
         return result
-    if getattr(result, "isStreaming", False):
-        return _to_sink(result, _sink(spec), references)
     static = "a DataFrame that does not stream" if hasattr(result, "isStreaming") else None
     got = static or type(result).__name__
     error = NotAWriter(

@@ -1,0 +1,264 @@
+"""What a query's state hangs on, read off Spark's analyzed plan: one shape an operator.
+
+Spark names columns by numbers that differ from one analysis to the next. Here each expression
+is written in terms of the source's columns, so that two plans of the same meaning give the
+same shapes and a key that was swapped under the same alias does not.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+#: "name#12", "name#12L", "name#12-T600000ms": how Spark writes a column.
+_ID = re.compile(r"#(\d+)L?(?:-T\d+ms)?")
+_ALIAS = re.compile(r"(?s)(.*) AS (.+)#(\d+)L?(?:-T\d+ms)?")
+_TIME = r"Timestamp(?:NTZ)?Type"
+_WINDOW = re.compile(
+    r"(?s)named_struct\(start, knownnullable\(precisetimestampconversion\(\(\("
+    rf"precisetimestampconversion\((?P<column>.+?), {_TIME}, LongType\).*?"
+    rf" - (?P<offset>-?\d+)\) % (?P<slide>\d+)\).*\+ (?P<length>\d+)\), LongType, {_TIME}\)\)\)"
+)
+_SESSION = re.compile(
+    r"(?s)named_struct\(start, precisetimestampconversion\(precisetimestampconversion\("
+    rf"(?P<column>.+?), {_TIME}, LongType\).* \+ (?:cast\()?(?P<gap>.+?)(?: as interval\))?"
+    rf" as timestamp(?:_ntz)?\), {_TIME}, LongType\).*"
+)
+_UNITS = (
+    (86_400_000_000, "day"),
+    (3_600_000_000, "hour"),
+    (60_000_000, "minute"),
+    (1_000_000, "second"),
+    (1_000, "millisecond"),
+    (1, "microsecond"),
+)
+_LIMIT = 4_000  # characters of an expression; one that is longer is not opened further
+
+#: Nodes that keep state over a stream, in words.
+_STATEFUL = {
+    "Aggregate": "aggregation",
+    "Distinct": "distinct",
+    "Deduplicate": "deduplication",
+    "DeduplicateWithinWatermark": "deduplication within the watermark",
+    "Join": "stream-stream join",
+    "GlobalLimit": "limit",
+    "FlatMapGroupsWithState": "arbitrary state",
+    "FlatMapGroupsInPandasWithState": "arbitrary state",
+    "TransformWithState": "arbitrary state",
+    "TransformWithStateInPySpark": "arbitrary state",
+    "TransformWithStateInPandas": "arbitrary state",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One stateful operator, in terms of the source's columns."""
+
+    kind: str
+    keys: tuple[str, ...] = ()
+    aggregates: tuple[str, ...] = ()
+    windows: tuple[str, ...] = ()
+    watermarks: tuple[str, ...] = ()
+    filters: tuple[str, ...] = ()  # of the rows that reach it, in any order
+    joins: tuple[str, ...] = ()
+    other: tuple[str, ...] = ()  # what else the rows pass on their way, in order
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """A query's stateful operators, the outermost first, and its output mode."""
+
+    operators: tuple[Shape, ...] = ()
+    output_mode: str = ""
+
+
+def of_plan(nodes: Mapping[str, Any], output_mode: str) -> Shapes:
+    """Return the shapes of an analyzed plan as a probe took it apart."""
+    names = _Names.of(nodes)
+    found = [_shape(node, names) for node in _walk(nodes) if _keeps_state(node)]
+    return Shapes(tuple(found), output_mode)
+
+
+def human(microseconds: int) -> str:
+    """Return a length of time in the largest unit that it is a whole number of."""
+    size, unit = next((s, u) for s, u in _UNITS if microseconds % s == 0)
+    count = microseconds // size
+    return f"{count} {unit}{'' if count == 1 else 's'}"
+
+
+def conjuncts(condition: str) -> tuple[str, ...]:
+    """Return the parts of `(a AND b)`, or the condition itself."""
+    text = condition.strip()
+    inner = text[1:-1] if _is_wrapped(text) else text
+    parts = _split(inner, " AND ")
+    if len(parts) == 1:
+        return (inner if _is_wrapped(text) else text,)
+    return tuple(each for part in parts for each in conjuncts(part))
+
+
+def _walk(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield node
+    for child in node["children"]:
+        yield from _walk(child)
+
+
+def _keeps_state(node: Mapping[str, Any]) -> bool:
+    if node["op"] not in _STATEFUL or not node["streaming"]:
+        return False
+    return node["op"] != "Join" or all(child["streaming"] for child in node["children"])
+
+
+def _shape(node: Mapping[str, Any], names: "_Names") -> Shape:
+    keys = tuple(names.plain(key) for key in node.get("keys", ()))
+    below = [each for child in node["children"] for each in _walk(child)]
+    own_join = [_join(node, names)] if node["op"] == "Join" else []
+    watermarks = (_watermark(each, names) for each in below if each["op"] == "EventTimeWatermark")
+    filters = (
+        part
+        for each in below
+        if each["op"] == "Filter"
+        for part in conjuncts(names.plain(each["condition"]))
+        if not part.startswith("isnotnull(")  # Spark adds it for every window
+    )
+    return Shape(
+        kind=_STATEFUL[node["op"]],
+        keys=tuple(key for key in keys if not _is_window(key)),
+        aggregates=tuple(names.plain(each) for each in node.get("aggregates", ())),
+        windows=tuple(key for key in keys if _is_window(key)),
+        watermarks=tuple(sorted(set(watermarks))),
+        filters=tuple(sorted(set(filters))),
+        joins=tuple(own_join + [_join(each, names) for each in below if each["op"] == "Join"]),
+        other=tuple(_others(node, below, names)),
+    )
+
+
+def _others(
+    node: Mapping[str, Any], below: list[Mapping[str, Any]], names: "_Names"
+) -> Iterator[str]:
+    """Yield what stands on the rows' way that has no words of its own here."""
+    if "text" in node and node["op"] not in ("Distinct",):
+        yield names.plain(node["text"])
+    if node["op"] == "Distinct":
+        top = node["children"][0]
+        yield from (names.plain(_left(each)) for each in top.get("expressions", ()))
+    for each in below:
+        if "text" in each and each["op"] not in _STATEFUL and each["streaming"]:
+            yield names.plain(each["text"])
+
+
+def _join(node: Mapping[str, Any], names: "_Names") -> str:
+    condition = names.plain(node["condition"])
+    return f"{node['join']} on {condition}" if condition else str(node["join"])
+
+
+def _watermark(node: Mapping[str, Any], names: "_Names") -> str:
+    column = names.plain(str(node["column"]).partition(":")[0])
+    return f"{column}, {node['delay']}"
+
+
+def _is_window(key: str) -> bool:
+    return key.startswith(("window(", "session_window("))
+
+
+# --- columns --------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Names:
+    """What each numbered column of a plan is made of."""
+
+    made_of: dict[str, tuple[str, str]] = field(default_factory=dict)  # id -> (name, expression)
+    _plain: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, nodes: Mapping[str, Any]) -> "_Names":
+        names = cls()
+        for node in _walk(nodes):
+            for text in node.get("expressions", ()):
+                names._alias(text)
+            for index, column in enumerate(node.get("output", ())):
+                names._expanded(column, [row[index] for row in node.get("projections", ())])
+            for column, other in node.get("columns", ()):
+                names._define(column, other)
+        return names
+
+    def plain(self, text: str, depth: int = 0) -> str:
+        """Return an expression in terms of the source's columns, without numbers."""
+        text = _compact(text)
+        pieces, end = [], 0
+        for found in _ID.finditer(text):
+            before = text[end : found.start()]
+            name, expression = self.made_of.get(found[1], ("", ""))
+            # Deeper than any plan has layers, or too long to read: leave the name.
+            if name and before.endswith(name) and depth < 40 and len(text) < _LIMIT:
+                pieces += [before[: -len(name)], self._opened(found[1], expression, depth)]
+            else:
+                pieces.append(before)
+            end = found.end()
+        return "".join([*pieces, text[end:]])
+
+    def _opened(self, number: str, expression: str, depth: int) -> str:
+        if number not in self._plain:
+            self._plain[number] = self.plain(expression, depth + 1)
+        return self._plain[number]
+
+    def _alias(self, text: str) -> None:
+        found = _ALIAS.fullmatch(text)
+        if found is not None:
+            self.made_of[found[3]] = (found[2], found[1])
+
+    def _expanded(self, column: str, values: list[str]) -> None:
+        """A column of Expand: the same in every row, or one of several windows."""
+        if len(set(values)) == 1:
+            self._define(column, values[0])
+        elif values:
+            self._define(column, values[0] if _WINDOW.fullmatch(values[0]) else "; ".join(values))
+
+    def _define(self, column: str, expression: str) -> None:
+        found = _ID.search(column)
+        if found is not None and column != expression:
+            self.made_of[found[1]] = (column[: found.start()], expression)
+
+
+def _compact(text: str) -> str:
+    """Write Spark's arithmetic for a window as the window it came from."""
+    if found := _WINDOW.fullmatch(text):
+        length, slide, offset = (int(found[name]) for name in ("length", "slide", "offset"))
+        parts = [found["column"], human(length)]
+        parts += [human(slide)] if slide != length or offset else []
+        parts += [human(offset)] if offset else []
+        return f"window({', '.join(parts)})"
+    if found := _SESSION.fullmatch(text):
+        return f"session_window({found['column']}, {found['gap']})"
+    return text
+
+
+def _left(text: str) -> str:
+    found = _ALIAS.fullmatch(text)
+    return found[1] if found else text
+
+
+# --- parentheses ----------------------------------------------------------------------
+
+
+def _is_wrapped(text: str) -> bool:
+    """Tell whether the first parenthesis closes at the very end."""
+    if not (text.startswith("(") and text.endswith(")")):
+        return False
+    depth = 0
+    for place, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0:
+            return place == len(text) - 1
+    return False
+
+
+def _split(text: str, separator: str) -> list[str]:
+    """Split outside of parentheses."""
+    parts, depth, begin = [], 0, 0
+    for place, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0 and text.startswith(separator, place):
+            parts.append(text[begin:place])
+            begin = place + len(separator)
+    return [*parts, text[begin:]]
