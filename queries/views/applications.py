@@ -11,6 +11,7 @@ from django.urls import path
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
+from queries.domain.executors import executors
 from queries.domain.masking import mask
 from queries.domain.pools import advice, cores_of
 from queries.domain.spec import ApplicationSpec, PoolSpec
@@ -77,6 +78,7 @@ def _moving(detail: ApplicationDetail, now: datetime) -> dict[str, Any]:
         "telemetry": detail.telemetry,
         "drops": drops_of(detail.driver.pk) if detail.driver else [],
         "drivers": drivers_of(detail.application)[:DRIVERS_SHOWN],
+        "executors": executors(detail.driver.executors if detail.driver else [], now=now),
         "acts": transitions(application=detail.application)[:ACTS_SHOWN],
         "now": now,
     }
@@ -98,7 +100,7 @@ def draw_applications(key: str, changes: Changes, now: datetime) -> Drawn:
         yield f"application-{detail.application.pk}", html
 
 
-_PARTS = ("state", "lead", "notes", "pools", "listening", "drivers", "acts")
+_PARTS = ("state", "lead", "notes", "pools", "listening", "executors", "drivers", "acts")
 
 
 @fragments("application", hears=("application", "query", "driver"), own_key_only=("application",))

@@ -11,6 +11,7 @@ from listeners.models import DroppedEvents, Heartbeat
 from listeners.wire import Heartbeat as Told
 from listeners.wire import ListenerTimes, QueueCounters
 from queries.models.applications import Application
+from queries.models.drivers import Driver
 from queries.models.history import Operation
 from tests.scenarios.stage import Stage
 from tests.web.browserless import Page
@@ -199,3 +200,26 @@ def test_only_authors_define(
     assert client.post(address).status_code == 403
     client.force_login(author)
     assert client.get(address).status_code == 200
+
+
+def test_a_cluster_drivers_executors_stand_there_the_lost_ones_with_the_reason(
+    client: Client, viewer: User, flights: Stage
+) -> None:
+    lost = flights.now - timedelta(minutes=1)
+    common = {"cores": 1, "added_at": (flights.now - timedelta(hours=1)).isoformat()}
+    Driver.objects.update(
+        executors=[
+            {"id": "0", "address": "10.0.0.1:7000", "active": True, **common},
+            {
+                "id": "1",
+                "address": "10.0.0.2:7000",
+                "active": False,
+                "removed_at": lost.isoformat(),
+                "reason": "worker lost",
+                **common,
+            },
+        ]
+    )
+    text = _see(client, viewer, "/applications/flights/").text
+    assert "1 at work, 1 core" in text
+    assert "worker lost" in text
