@@ -1,6 +1,14 @@
 """The procedures there are, by the verb that asks for them."""
 
 from queries.domain.states import Verb
+from queries.services.procedures import clone, reset, rewind, snapshot
+from queries.services.procedures.async_off import ASYNC_OFF
 from queries.services.procedures.engine import Procedure
 
-PROCEDURES: dict[Verb, Procedure] = {}
+PROCEDURES: dict[Verb, Procedure] = {
+    Verb.ASYNC_OFF: ASYNC_OFF,
+    Verb.SNAPSHOT: snapshot.PROCEDURE,
+    Verb.CLONE: clone.PROCEDURE,
+    Verb.REWIND: rewind.PROCEDURE,
+    Verb.RESET: reset.PROCEDURE,
+}

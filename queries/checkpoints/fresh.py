@@ -1,0 +1,129 @@
+"""A checkpoint without state, built to begin where somebody wants its sources to begin.
+
+A stateless query keeps the numbering of its batches: the new log says that the old one's
+newest batch has committed with the wanted offsets, so a file sink's log goes on, and code that
+guards by batch number sees no number twice. A stateful query begins at batch 0, for Spark
+wants the state that a committed batch left; its Kafka sources find their first offsets where
+the source itself keeps them.
+"""
+
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from queries.checkpoints.logs import CheckpointLogs
+from queries.checkpoints.snapshot import CannotCopy, sync_folder, sync_tree
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where one source is to begin."""
+
+    source: str  # its place in the log, "0", "1"…, or its name
+    offset: Any = None  # Kafka: {topic: {partition: offset}}; None: at the source's very first
+    passed: tuple[tuple[str, int], ...] = ()  # files that count as read: (path, modified ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """What was built."""
+
+    batch: int | None  # the batch that counts as committed; None: the first will be batch 0
+
+
+def is_stateful(logs: CheckpointLogs) -> bool:
+    """Tell whether the checkpoint holds state of any operator."""
+    state = logs.root / "state"
+    return state.is_dir() and any(state.iterdir())
+
+
+def fresh(
+    logs: CheckpointLogs, destination: Path, starts: Sequence[Start], *, now_ms: int
+) -> Fresh:
+    """Build the folder `destination` for the query of the checkpoint `logs`.
+
+    Raises `CannotCopy` where the old checkpoint has begun no batch, or a stateful query's
+    file source is to pass over files; OSError where something lies at `destination`.
+    """
+    newest = max(logs.begun(), default=None)
+    offsets = logs.offsets(newest) if newest is not None else None
+    if newest is None or offsets is None:
+        raise CannotCopy(f"No batch has begun in {logs.root}.", way_out="Simply start the query.")
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    building = Path(
+        tempfile.mkdtemp(prefix=f"{destination.name}.building-", dir=destination.parent)
+    )
+    identity = logs.root / "metadata"
+    _write(building / "metadata", identity.read_text(encoding="utf-8"))
+    if is_stateful(logs):
+        if any(start.passed for start in starts):
+            raise CannotCopy(
+                "A stateful query's file source can begin with its first file only.",
+                way_out="Reset to earliest, or rewind to a batch.",
+            )
+        for start in starts:
+            if start.offset is not None:
+                _first_offsets(building, start)
+        built = Fresh(None)
+    else:
+        _logs(building, newest, logs, starts, now_ms)
+        built = Fresh(newest)
+    sync_tree(building)
+    building.rename(destination)
+    sync_folder(destination.parent)
+    return built
+
+
+def _first_offsets(building: Path, start: Start) -> None:
+    """Write a Kafka source's first offsets as it does: a zero byte, the version, JSON.
+
+    Source: Spark's KafkaSourceInitialOffsetWriter.
+    """
+    _write(building / "sources" / start.source / "0", f"\0v1\n{_json(start.offset)}")
+
+
+def _logs(
+    building: Path, batch: int, logs: CheckpointLogs, starts: Sequence[Start], now_ms: int
+) -> None:
+    """Write that `batch` has committed, having read up to where the sources are to begin."""
+    text = (logs.root / "offsets" / str(batch)).read_text(encoding="utf-8").rstrip("\n")
+    version, about, *sources = text.split("\n")
+    if about.strip():
+        known = json.loads(about)
+        about = _json({**known, "batchWatermarkMs": 0, "batchTimestampMs": now_ms})
+    wanted = {start.source: start for start in starts}
+    lines = []
+    for place, line in enumerate(sources):
+        name = line.partition(":")[0] if version == "v2" and line != "-" else ""
+        start = wanted.get(name or str(place), Start(name or str(place)))
+        lines.append(_line(building, start, name))
+    written = "\n".join([version, about, *lines])
+    for number in {batch, max(batch - 1, 0)}:
+        _write(building / "offsets" / str(number), written)
+    _write(building / "commits" / str(batch), 'v1\n{"nextBatchWatermarkMs":0}')
+
+
+def _line(building: Path, start: Start, name: str) -> str:
+    offset = start.offset
+    if start.passed:
+        entries = [
+            _json({"path": path, "timestamp": modified, "batchId": 0})
+            for path, modified in start.passed
+        ]
+        _write(building / "sources" / start.source / "0", "\n".join(["v1", *entries]))
+        offset = {"logOffset": 0}
+    if offset is None:
+        return "-"
+    return f"{name}:{_json(offset)}" if name else _json(offset)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _write(place: Path, text: str) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(text, encoding="utf-8")

@@ -1,0 +1,70 @@
+"""The files that a file source finds now, as Spark would list them.
+
+Names that begin with "_" or "." are passed over, as are folders of such names; a path may hold
+wildcards, and folders are walked through.
+"""
+
+import glob
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
+
+from queries.checkpoints.snapshot import CannotCopy
+from queries.domain.locations import local_path
+
+#: More files than this are not listed in one look.
+AT_MOST = 200_000
+
+
+def found_files(path: str) -> list[tuple[str, int]]:
+    """Return (URI, modified in ms) of each file under a source's path, oldest first.
+
+    Raises `CannotCopy` where the path is not on this machine, or holds too many.
+    """
+    place = local(path)
+    if place is None:
+        raise CannotCopy(
+            f"{path} does not lie on a local file system, so its files cannot be listed.",
+            way_out="Reset to earliest, or rewind to a batch.",
+        )
+    found: list[tuple[str, int]] = []
+    for root in glob.glob(place):
+        for file in _files(Path(root)):
+            try:
+                modified = file.stat().st_mtime_ns // 1_000_000
+            except FileNotFoundError:
+                continue
+            found.append((f"file://{quote(str(file))}", modified))
+            if len(found) > AT_MOST:
+                raise CannotCopy(f"{path} holds more than {AT_MOST} files.")
+    return sorted(found, key=lambda each: (each[1], each[0]))
+
+
+def exists(uri: str) -> bool | None:
+    """Tell whether a file that a source has read is still there; None where it is elsewhere."""
+    parts = urlsplit(uri)
+    if parts.scheme not in ("", "file"):
+        return None
+    return os.path.exists(unquote(parts.path))
+
+
+def local(path: str) -> str | None:
+    """Return a source's path on the local file system, wildcards kept; None elsewhere."""
+    if path.startswith("/"):
+        return path
+    if path.startswith("file:"):
+        rest = path.removeprefix("file:")
+        return "/" + rest.lstrip("/")
+    return local_path(path)
+
+
+def _files(root: Path) -> Iterator[Path]:
+    if root.is_file():
+        yield root
+        return
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith(("_", "."))]
+        for name in names:
+            if not name.startswith(("_", ".")):
+                yield Path(folder) / name

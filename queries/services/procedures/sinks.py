@@ -1,0 +1,37 @@
+"""Where a query's rows go, as far as a checkpoint's exchange has to know it."""
+
+import re
+
+from listeners.models import Latest
+from queries.checkpoints.file_sink import FORMATS, FileSink
+from queries.models.definitions import Query
+
+#: What Spark calls a file sink in the progress of a query.
+_DESCRIBED = re.compile(r"FileSink\[(.+)\]")
+
+
+def sink_of(query: Query) -> tuple[str, str]:
+    """Return (format, path or topic) of the sink that the query last wrote to; "" for unknown.
+
+    What the newest run wrote to counts, not what a revision says that has not run yet.
+    """
+    run = query.runs.select_related("revision").order_by("-epoch").first()
+    revision = run.revision if run else query.revisions.order_by("-number").first()
+    sink = (revision.spec.get("sink") if revision else None) or {}
+    if sink:
+        options = {name.lower(): value for name, value in (sink.get("options") or {}).items()}
+        return sink["format"], options.get("path") or options.get("topic") or ""
+    found = _DESCRIBED.search(_described(query))
+    return ("file", found[1]) if found else ("", "")
+
+
+def file_sink(query: Query) -> FileSink | None:
+    """Return the file sink whose log goes with the query's checkpoint; None for other sinks."""
+    kind, path = sink_of(query)
+    return FileSink.at(path) if path and (kind == "file" or kind in FORMATS) else None
+
+
+def _described(query: Query) -> str:
+    latest = Latest.objects.filter(query=query.pk).first()
+    sink = (latest.progress or {}).get("sink") if latest else None
+    return str((sink or {}).get("description", ""))
