@@ -1,0 +1,115 @@
+"""Clients of the remote: opened once, kept between batches, opened again when one broke."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import Any
+
+#: What a client gets to say goodbye.
+CLOSE_S = 5.0
+
+
+class AsyncClients:
+    """One client of coroutines, shared by all calls of a Python worker.
+
+    `current` is the open client, or None where one must be opened first: callers look at it and
+    await `get()` only then. All who need a client while it opens wait for the same opening.
+    """
+
+    def __init__(self, setup: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
+        self._setup = setup
+        self._context: AbstractAsyncContextManager[Any] | None = None
+        self._opening: asyncio.Task[Any] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+        self.current: Any = None
+        self.opened = 0
+
+    async def get(self) -> Any:
+        """Return the open client; raise what its opening raised."""
+        if self.current is not None:
+            return self.current
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().create_task(self._open())
+        return await asyncio.shield(self._opening)
+
+    async def _open(self) -> Any:
+        try:
+            context = self._setup()
+            client = await context.__aenter__()
+            self._context, self.current = context, client
+            self.opened += 1
+            return client
+        finally:
+            self._opening = None
+
+    def broke(self, client: Any) -> None:
+        """Let go of a client that broke; the next call opens another. Others' are left alone."""
+        if client is None or client is not self.current:
+            return
+        context, self._context, self.current = self._context, None, None
+        task = asyncio.get_running_loop().create_task(_leave(context))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Close what is open, and wait for what is closing; bounded by `CLOSE_S`."""
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait({self._opening}, timeout=CLOSE_S)
+        self.broke(self.current)
+        if self._closing:
+            await asyncio.wait(set(self._closing), timeout=2 * CLOSE_S)
+
+
+async def _leave(context: AbstractAsyncContextManager[Any] | None) -> None:
+    """Leave a client's context; a client that is broken may fail to close, and that is all."""
+    if context is None:
+        return
+    with contextlib.suppress(Exception, asyncio.CancelledError):
+        async with asyncio.timeout(CLOSE_S):
+            await context.__aexit__(None, None, None)
+
+
+class ThreadClients:
+    """A client of its own for each thread: most blocking clients must not be shared."""
+
+    def __init__(self, setup: Callable[[], AbstractContextManager[Any]]) -> None:
+        self._setup = setup
+        self._mine = threading.local()
+        self._open: set[AbstractContextManager[Any]] = set()
+        self._guard = threading.Lock()
+        self.opened = 0
+
+    def get(self) -> Any:
+        """Return this thread's client, opening one where it has none."""
+        context = getattr(self._mine, "context", None)
+        if context is None:
+            context = self._setup()
+            self._mine.client = context.__enter__()
+            self._mine.context = context
+            with self._guard:
+                self._open.add(context)
+                self.opened += 1
+        return self._mine.client
+
+    def broke(self) -> None:
+        """Close this thread's client; its next call opens another."""
+        context, self._mine.context = getattr(self._mine, "context", None), None
+        if context is not None:
+            with self._guard:
+                self._open.discard(context)
+            _exit(context)
+
+    def close(self) -> None:
+        """Close every thread's client."""
+        with self._guard:
+            contexts, self._open = self._open, set()
+        for context in contexts:
+            _exit(context)
+
+
+def _exit(context: AbstractContextManager[Any]) -> None:
+    with contextlib.suppress(Exception):
+        context.__exit__(None, None, None)

@@ -1,0 +1,21 @@
+"""What can go wrong in an operator, each with a way out in its text."""
+
+
+class AsyncMapError(Exception):
+    """The base of everything that `headgate_async` itself raises."""
+
+
+class BadArgument(AsyncMapError, ValueError):
+    """An argument of `map_async` that cannot be meant."""
+
+
+class CallTimedOut(AsyncMapError, TimeoutError):
+    """A call gave no answer within its time-out and was cancelled."""
+
+
+class CallStuck(AsyncMapError, TimeoutError):
+    """A call went on after its cancellation, so the order of its key can be kept no more."""
+
+
+class BadResult(AsyncMapError, TypeError):
+    """The function returned something that is not a row of the schema."""

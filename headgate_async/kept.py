@@ -1,0 +1,149 @@
+"""What a Python worker keeps between batches: the loop, its thread, clients, and the limiter.
+
+Spark reuses a Python worker for task after task, and unpickles the function anew each time: a
+module that travelled by value is then a new module each time, with new globals. So what is kept
+hangs on a module object that only this file knows by name, in `sys.modules`, by the operator's id.
+
+The loop lives in a thread of its own. The worker's main thread reads from and writes to Spark,
+and calls go on meanwhile; between batches connections answer their pings.
+"""
+
+import asyncio
+import atexit
+import contextlib
+import sys
+import threading
+import types
+from collections.abc import Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from headgate_async.limiter import Limiter
+
+_NAME = "_headgate_async_kept"
+
+#: Spark kills a Python worker that was idle for a minute, by SIGKILL: clients that nobody used for
+#: this long are closed before.
+IDLE_S = 30.0
+#: What closing may take at the worker's end.
+CLOSE_S = 5.0
+
+
+class Kept:
+    """One operator's loop, clients and limiter in this Python worker."""
+
+    def __init__(self, limiter: Limiter, *, idle_s: float = IDLE_S) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.limiter = limiter
+        self.clients: Any = None
+        self.pool: ThreadPoolExecutor | None = None
+        self.users = 0
+        self.ended = False
+        self._idle_s = idle_s
+        self._idle: asyncio.TimerHandle | None = None
+        self._thread = threading.Thread(target=self._run, name="headgate-async", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            with contextlib.suppress(Exception):
+                _cancel_all(self.loop)
+            self.loop.close()
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> "Future[Any]":
+        """Run a coroutine on the loop, from any other thread."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
+    def rest(self, end: Any) -> None:
+        """Call `end` once nobody has used this for a while."""
+        self.loop.call_soon_threadsafe(self._rest, end)
+
+    def _rest(self, end: Any) -> None:
+        self.wake()
+        self._idle = self.loop.call_later(
+            self._idle_s, threading.Thread(target=end, daemon=True).start
+        )
+
+    def wake(self) -> None:
+        """Take back the end that `rest` announced."""
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+
+    def close(self) -> None:
+        """Close clients and loop, and wait for the thread; bounded."""
+        if self.ended:
+            return
+        self.ended = True
+        close = getattr(self.clients, "close", None)
+        if close is not None:
+            with contextlib.suppress(Exception):
+                if asyncio.iscoroutinefunction(close):
+                    self.run(close()).result(2 * CLOSE_S)
+                else:
+                    close()
+        if self.pool is not None:
+            self.pool.shutdown(wait=False, cancel_futures=True)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(CLOSE_S)
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    """End the tasks that are left, so that none is destroyed pending."""
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        loop.run_until_complete(asyncio.wait(left, timeout=1.0))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+
+
+class Registry:
+    """The operators of this Python worker, by id."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._kept: dict[str, Kept] = {}
+
+    def acquire(self, operator: str, make: Any) -> Kept:
+        """Return what is kept for an operator, made where it is not there."""
+        with self._guard:
+            kept = self._kept.get(operator)
+            if kept is None:
+                kept = self._kept[operator] = make()
+            kept.users += 1
+        kept.loop.call_soon_threadsafe(kept.wake)
+        return kept
+
+    def release(self, operator: str, kept: Kept) -> None:
+        """Say that a task has ended."""
+        with self._guard:
+            kept.users -= 1
+        kept.rest(lambda: self._end(operator, kept))
+
+    def _end(self, operator: str, kept: Kept) -> None:
+        with self._guard:
+            if kept.users or self._kept.get(operator) is not kept:
+                return
+            del self._kept[operator]
+        kept.close()
+
+    def close(self) -> None:
+        """Close all; for the worker's end."""
+        with self._guard:
+            all_, self._kept = list(self._kept.values()), {}
+        for kept in all_:
+            kept.close()
+
+
+def registry() -> Registry:
+    """Return this process's registry, the same whichever copy of this module asks."""
+    module: Any = sys.modules.setdefault(_NAME, types.ModuleType(_NAME))
+    if not hasattr(module, "registry"):
+        made = Registry()
+        module.registry = made
+        atexit.register(made.close)
+    return module.registry  # type: ignore[no-any-return]

@@ -1,0 +1,191 @@
+"""How many calls may be in flight: a fixed number, or found from what is measured.
+
+The automatic limiter climbs the curve of throughput over calls in flight, as in H.-U. Heiss and
+R. Wagner, "Adaptive Load Control in Transaction Processing Systems" (VLDB 1991, the method of
+incremental steps), and leaves it by multiplicative decrease when calls fail, as in D.-M. Chiu and
+R. Jain, "Analysis of the Increase and Decrease Algorithms for Congestion Avoidance in Computer
+Networks" (1989).
+
+What it looks for is the knee: the smallest number in flight that brings nearly the best
+throughput. Below it each further call in flight comes for free, beyond it each only waits longer
+at the remote. Latency alone would not do: it also grows while this side's own CPU is busy, and
+there more in flight still brings more.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What was measured over one stretch of time."""
+
+    seconds: float  # how long it was
+    calls: int  # that ended in it, well or not
+    latency_s: float  # the sum of their latencies
+    failed: int  # of them, by a transient error or a time-out
+    bound: int  # of them, ended while another row stood ready: the limit was what held it
+
+
+class Limiter(Protocol):
+    """Decides how many calls may be in flight."""
+
+    @property
+    def allowed(self) -> int:
+        """Return the number of calls that may be in flight now."""
+        ...
+
+    @property
+    def window_s(self) -> float:
+        """Return after how long it wants the next window; infinity for never."""
+        ...
+
+    def observe(self, window: Window) -> None:
+        """Take note of a window, and perhaps change what is allowed."""
+        ...
+
+
+class Fixed:
+    """Always the same number."""
+
+    window_s = math.inf
+
+    def __init__(self, allowed: int) -> None:
+        self.allowed = allowed
+
+    def observe(self, window: Window) -> None:
+        """Do nothing."""
+
+
+#: Begin here: enough to learn from, too few to hurt.
+START = 16
+#: Never fewer than this, however ill the remote is: something must find out that it is well.
+FLOOR = 2
+#: The knee is the smallest number that brings this share of the best throughput measured.
+ENOUGH = 0.9
+#: A rung beside the knee that brings more than this share of the best is measured `SURE` times
+#: before it is believed.
+NEARLY = 0.8
+SURE = 3
+#: How much a new measurement of a number says against the ones before.
+WEIGHT = 0.5
+#: A throughput that moved by this share, twice, means another remote than the one measured.
+MOVED = 0.3
+#: A window in which more than this share of the calls failed halves the number.
+ILL = 0.1
+#: Good windows before a number that had to be halved may grow by a rung again.
+MEND = 4
+#: What is measured over less time, or over fewer latencies, is noise.
+LATENCIES = 2
+FIRST_S = 0.05
+SETTLED_S = 0.15
+#: Windows at the knee before a neighbour is measured anew; doubles up to `REST_MOST`.
+REST = 8
+REST_MOST = 32
+
+
+class Auto:
+    """Finds the knee on a ladder of numbers, each the square root of two times the one before.
+
+    It keeps the throughput that each rung brought, stands on the knee, and looks two rungs up and
+    one rung down from it now and then. Windows in which the limit held nothing back say nothing of
+    a rung and are passed over, and so is the first window on a rung, whose calls began on another.
+    """
+
+    def __init__(self, cap: int, *, start: int = START) -> None:
+        self._rungs = _ladder(min(FLOOR, cap), cap)
+        self._top = self._ceiling = len(self._rungs) - 1
+        self._at = max(at for at, number in enumerate(self._rungs) if number <= max(start, FLOOR))
+        self._rates: dict[int, float] = {}  # calls a second, by rung
+        self._times: dict[int, int] = {}  # measured, by rung
+        self._fresh = False
+        self._strange = 0
+        self._mending = 0
+        self._rest, self._patience, self._upwards = REST, REST, False
+        self._knee = self._at
+        self._latency_s = 0.0
+
+    @property
+    def allowed(self) -> int:
+        """Return the number of calls that may be in flight now."""
+        return self._rungs[self._at]
+
+    @property
+    def window_s(self) -> float:
+        """Return the length of the next window: some latencies long, longer once it has settled."""
+        least = FIRST_S if len(self._rates) < 4 else SETTLED_S
+        return max(least, LATENCIES * self._latency_s)
+
+    def observe(self, window: Window) -> None:
+        """Take note of a window, and perhaps change what is allowed."""
+        if not window.calls or window.seconds <= 0:
+            return
+        self._latency_s = window.latency_s / window.calls
+        if window.failed > ILL * window.calls:
+            self._give_way()
+        elif self._fresh:
+            self._fresh = False
+        elif window.bound >= window.calls / 2:
+            self._learn(window.calls / window.seconds)
+
+    def _give_way(self) -> None:
+        self._forget()
+        self._ceiling = max(0, self._at - 2)
+        self._mending = MEND
+        self._go(self._ceiling)
+
+    def _learn(self, rate: float) -> None:
+        known = self._rates.get(self._at)
+        if known is not None and abs(rate - known) > MOVED * known:
+            self._strange += 1
+            if self._strange < 2:
+                return
+            self._forget()
+            known = None
+        self._strange = 0
+        self._times[self._at] = self._times.get(self._at, 0) + 1
+        self._rates[self._at] = rate if known is None else known + WEIGHT * (rate - known)
+        if self._ceiling < self._top:
+            self._mending -= 1
+            if self._mending <= 0:
+                self._mending = MEND
+                self._ceiling += 1
+        self._go(self._next())
+
+    def _forget(self) -> None:
+        self._rates.clear()
+        self._times.clear()
+        self._rest = self._patience = REST
+
+    def _next(self) -> int:
+        best = max(self._rates.values())
+        enough = ENOUGH * best
+        knee = min(at for at, rate in self._rates.items() if rate >= enough)
+        if knee != self._knee:
+            self._knee, self._rest, self._patience = knee, REST, REST
+        above, below = min(knee + 2, self._ceiling), max(knee - 1, 0)
+        for one in (above, below):
+            rate = self._rates.get(one)
+            if rate is None or (rate > NEARLY * best and self._times[one] < SURE):
+                return one
+        self._rest -= 1
+        if self._rest > 0:
+            return knee
+        self._patience = min(REST_MOST, self._patience * 2)
+        self._rest = self._patience
+        self._upwards = not self._upwards
+        probed = above if self._upwards else below
+        self._times[probed] = 1
+        return probed
+
+    def _go(self, at: int) -> None:
+        self._fresh = at != self._at
+        self._at = at
+
+
+def _ladder(first: int, last: int) -> list[int]:
+    """Return rising whole numbers from first to last, each about the square root of two apart."""
+    steps = math.ceil(2 * math.log2(last / first)) if last > first else 0
+    between = {round(last / 2 ** (step / 2)) for step in range(steps)}
+    return sorted({first, last} | {one for one in between if one > first})

@@ -1,0 +1,77 @@
+"""Whether rows of a key already come to one task, in order: read from the plan of the stream.
+
+A Kafka producer puts a key's records into one partition, and Spark reads a partition in one task,
+in the order of its offsets. So where the key is the record's own key, nothing needs a shuffle.
+"""
+
+from typing import Any
+
+from py4j.protocol import Py4JError
+
+#: Options of the source that let one key's records come to several tasks.
+_SPLITS = ("minpartitions", "maxrecordsperpartition")
+_THROUGH = {"Filter", "SubqueryAlias", "EventTimeWatermark", "View", "LocalLimit", "CollectMetrics"}
+
+
+def keyed_by_kafka(df: Any, name: str) -> bool:
+    """Return whether a column is the key of the one Kafka topic that a stream reads.
+
+    Casts, renamings, filters and watermarks between the two are followed; whatever else is between
+    them counts as no.
+    """
+    try:
+        plan = df._jdf.queryExecution().analyzed()
+        return _follow(plan, _expression_id(plan, name))
+    except (Py4JError, AttributeError):  # another Spark, another plan: a shuffle is always right
+        return False
+
+
+def _follow(plan: Any, wanted: int | None) -> bool:
+    while wanted is not None:
+        kind = plan.nodeName()
+        if kind == "Project":
+            wanted = _through_project(plan, wanted)
+        elif kind.startswith("StreamingRelation"):
+            return _is_kafka_key(plan, wanted)
+        elif kind not in _THROUGH:
+            return False
+        if plan.children().size() != 1:
+            return False
+        plan = plan.children().apply(0)
+    return False
+
+
+def _expression_id(plan: Any, name: str) -> int | None:
+    output = plan.output()
+    found = [output.apply(at) for at in range(output.size())]
+    named = [one for one in found if one.name() == name]
+    return named[0].exprId().id() if len(named) == 1 else None
+
+
+def _through_project(plan: Any, wanted: int) -> int | None:
+    listed = plan.projectList()
+    for at in range(listed.size()):
+        one = listed.apply(at)
+        if one.exprId().id() == wanted:
+            return _source_of(one)
+    return None
+
+
+def _source_of(expression: Any) -> int | None:
+    """Return the attribute that an expression hands on, None where it makes something new."""
+    while expression.nodeName() in ("Alias", "Cast"):
+        # Bytes as text are still one key each; as numbers, "1" and "01" would be the same.
+        if expression.dataType().simpleString() not in ("string", "binary"):
+            return None
+        expression = expression.children().apply(0)
+    return expression.exprId().id() if expression.nodeName() == "AttributeReference" else None
+
+
+def _is_kafka_key(plan: Any, wanted: int) -> bool:
+    output = plan.output()
+    names = {output.apply(at).exprId().id(): output.apply(at).name() for at in range(output.size())}
+    if names.get(wanted) != "key" or str(plan.sourceName()).lower() != "kafka":
+        return False
+    options = {key.lower(): value for key, value in dict(plan.extraOptions()).items()}
+    topics = [one for one in options.get("subscribe", "").split(",") if one.strip()]
+    return len(topics) == 1 and not any(name in options for name in _SPLITS)

@@ -1,0 +1,200 @@
+"""`map_async`: what a user writes."""
+
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import pyarrow as pa
+from pyspark import cloudpickle
+
+from headgate_async import plan as plans
+from headgate_async.calls import Rules
+from headgate_async.emission import LETTER, LETTER_DDL
+from headgate_async.errors import BadArgument
+from headgate_async.lineage import keyed_by_kafka
+from headgate_async.observed import DDL, HIDDEN, observe
+from headgate_async.pace import Backoff
+from headgate_async.rows import KAFKA
+from headgate_async.task import run
+
+#: Rows that a task holds at most, from an Arrow batch taken to one given back.
+HOLD = 4096
+
+
+def map_async(
+    df: Any,
+    enrich: Callable[..., Any],
+    *,
+    key: str | Sequence[str] | None,
+    schema: Any,
+    name: str | None = None,
+    setup: Callable[[], Any] | None = None,
+    in_flight: plans.InFlight = "auto",
+    cap: int | None = None,
+    shuffle: bool | Literal["auto"] = "auto",
+    order_by: str | Sequence[str] | None = None,
+    identity: Sequence[str] | None = None,
+    timeout_s: float = 30.0,
+    retries: int = 3,
+    transient: plans.Failure = (ConnectionError, TimeoutError),
+    broken: plans.Failure = (ConnectionError, EOFError),
+    backoff_s: tuple[float, float] = (0.05, 5.0),
+    calls_per_second: float | None = None,
+    on_error: Literal["fail", "dead_letter"] = "fail",
+    ordered: bool = False,
+    hold: int = HOLD,
+) -> Any:
+    """Return a DataFrame of what `enrich` makes of each row, many calls in flight at once.
+
+    Rows of a key are called one after the other in the source's order, other rows side by side.
+
+    - `enrich(row, client)`: a coroutine function, or a blocking function (run in threads). Returns
+      one row (a dict or a tuple of the schema's columns), a list of rows, or None for no row.
+    - `key`: the column or columns whose rows keep their order; None where no order matters. A row
+      whose key is null has no order to keep.
+    - `schema`: of the result, as DDL text or StructType. All columns are nullable.
+    - `name`: of the operator, for its figures; several in one query need different ones. The
+      function's own name where None.
+    - `setup()`: returns an async context manager of a client (of a blocking function: a context
+      manager; each thread opens one). Opened once in a Python worker, kept between batches, opened
+      again after an error named by `broken`.
+    - `in_flight`: calls in flight in a task: "auto" finds the number, never above `cap` (256; 64
+      threads); a number stays; "sequential" makes one call after the other, for comparing.
+    - `shuffle`: whether rows are brought to the task of their key by a shuffle. "auto" does so
+      unless the key is the record's own key in the one Kafka topic that is read.
+    - `order_by`: the columns that say a key's order after a shuffle; Kafka's partition and offset
+      where None and both are there. `()` says that the order of arrival will do.
+    - `identity`: the columns that name a row; see `Row.identity`.
+    - `timeout_s`: for each try. `retries`: further tries, after errors named by `transient`
+      (exception classes, or a function that tests one), after `backoff_s` (first, most) seconds,
+      exponential with full jitter.
+    - `calls_per_second`: no more calls begin in a second, in each task.
+    - `on_error`: "fail" lets the batch fail with the error; "dead_letter" lets the row go on with
+      null columns and the error, identity and input (as JSON) in the column `dead_letter`.
+    - `ordered`: give rows back in the order they came; else as they are done.
+    - `hold`: rows that a task holds at most, beside one Arrow batch that Spark hands over.
+
+    Exactly-once ends at the remote: a batch that is done again calls again, with the same
+    identities. Raises `BadArgument` where an argument cannot be meant.
+    """
+    blocking = plans.is_blocking(enrich)
+    number, most = plans.checked_in_flight(in_flight, cap=cap, blocking=blocking)
+    keys = _columns_named(df, "key", key)
+    shuffled = _shuffles(df, keys, shuffle)
+    arrow, given = _schema(df, schema, dead_letters=_one_of("on_error", on_error) == "dead_letter")
+    plan = plans.Plan(
+        operator=uuid.uuid4().hex,
+        enrich=enrich,
+        setup=setup,
+        blocking=blocking,
+        with_client=plans.takes_client(enrich),
+        in_flight=number,
+        cap=most,
+        rules=Rules(
+            timeout_s=plans.positive("timeout_s", timeout_s),
+            retries=_retries(retries),
+            transient=plans.matcher("transient", transient),
+            broken=plans.matcher("broken", broken),
+            backoff=_backoff(backoff_s),
+            dead_letters=on_error == "dead_letter",
+            ordered=ordered or number == "sequential",
+        ),
+        calls_per_second=_pace(calls_per_second),
+        key=keys,
+        order_by=_order(df, order_by) if shuffled else (),
+        identity=None if identity is None else _columns_named(df, "identity", identity),
+        hold=max(int(plans.positive("hold", hold)), 4 * most),
+        schema=arrow,
+    )
+    # Executors have nothing of ours installed: the package travels with the function.
+    cloudpickle.register_pickle_by_value(sys.modules[__package__])
+    rows = df.repartition(*keys) if shuffled else df
+    mapped = rows.mapInArrow(_for_spark(plan), given)
+    return observe(mapped, name or _name(enrich), cap=most)
+
+
+def _for_spark(plan: plans.Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def headgate_async(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return run(plan, batches)
+
+    return headgate_async
+
+
+def _columns_named(df: Any, argument: str, names: str | Sequence[str] | None) -> tuple[str, ...]:
+    found = (names,) if isinstance(names, str) else tuple(names or ())
+    for one in found:
+        if one not in df.columns:
+            raise BadArgument(
+                f"{argument}: there is no column {one!r}; there are {', '.join(df.columns)}"
+            )
+    return found
+
+
+def _shuffles(df: Any, keys: tuple[str, ...], shuffle: Any) -> bool:
+    if shuffle not in (True, False, "auto"):
+        raise BadArgument(f"shuffle: {shuffle!r} is neither 'auto', True nor False")
+    if shuffle is True and not keys:
+        raise BadArgument("shuffle: without a key there is nothing to bring together; name a key")
+    if shuffle != "auto":
+        return bool(shuffle)
+    return bool(keys) and not (len(keys) == 1 and keyed_by_kafka(df, keys[0]))
+
+
+def _order(df: Any, order_by: str | Sequence[str] | None) -> tuple[str, ...]:
+    if order_by is not None:
+        return _columns_named(df, "order_by", order_by)
+    if all(one in df.columns for one in KAFKA):
+        return KAFKA
+    raise BadArgument(
+        "order_by: rows are brought together by a shuffle, which mixes them; name the columns that "
+        "say a key's order (for Kafka keep topic, partition and offset in the rows), say "
+        "order_by=() where any order will do, or shuffle=False where each key's rows are in one "
+        "task already"
+    )
+
+
+def _schema(df: Any, schema: Any, *, dead_letters: bool) -> tuple[pa.Schema, Any]:
+    """Return the result's schema for Arrow, and for Spark with the dead letters' column."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructField, StructType
+
+    parsed = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
+    own = {*HIDDEN, *([LETTER] if dead_letters else [])}
+    for one in parsed.fieldNames():
+        if one in own:
+            raise BadArgument(f"schema: {one!r} is a column of map_async's own; rename it")
+    zone = df.sparkSession.conf.get("spark.sql.session.timeZone")
+    more = StructType.fromDDL(f"{LETTER_DDL}, {DDL}" if dead_letters else DDL)
+    # Rows that were given up, and those that only carry figures, have nulls everywhere.
+    fields = [StructField(one.name, one.dataType) for one in parsed.fields]
+    return to_arrow_schema(parsed, timezone=zone), StructType([*fields, *more.fields])
+
+
+def _one_of(argument: str, value: Any) -> str:
+    if value not in ("fail", "dead_letter"):
+        raise BadArgument(f"{argument}: {value!r} is neither 'fail' nor 'dead_letter'")
+    return str(value)
+
+
+def _retries(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise BadArgument(f"retries: {value!r} must be a whole number of 0 or more")
+    return value
+
+
+def _backoff(value: Any) -> Backoff:
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise BadArgument(f"backoff_s: {value!r} must be two numbers of seconds: first, most")
+    first, most = (plans.positive("backoff_s", one) for one in value)
+    return Backoff(first_s=first, most_s=most)
+
+
+def _pace(value: Any) -> float | None:
+    return None if value is None else plans.positive("calls_per_second", value)
+
+
+def _name(function: Any) -> str:
+    while hasattr(function, "func"):  # functools.partial
+        function = function.func
+    return str(getattr(function, "__name__", type(function).__name__))

@@ -1,0 +1,60 @@
+"""Figures that travel with the rows: hidden columns, gathered by `df.observe`.
+
+Spark puts observed metrics into each progress event, so whoever hears a query's progress hears
+these too, at no further cost. Latency and waiting time stand in a column of their own, a value a
+row; everything else is sums, in an array that only the first row of an Arrow batch carries.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from headgate_async.counts import NAMES, Counts
+
+#: An observation is named so, with the operator's name behind it.
+PREFIX = "headgate_async:"
+
+COUNTS, LATENCY, WAITED, KEPT = (
+    "_async_counts",
+    "_async_latency_ms",
+    "_async_waited_ms",
+    "_async_kept",
+)
+HIDDEN = (COUNTS, LATENCY, WAITED, KEPT)
+DDL = f"{COUNTS} ARRAY<DOUBLE>, {LATENCY} DOUBLE, {WAITED} DOUBLE, {KEPT} BOOLEAN"
+_COUNTS_TYPE = pa.list_(pa.float64())
+PERCENTILES = (0.5, 0.95, 0.99)
+#: Spark's default of 10,000 costs memory for figures that nobody reads to four digits.
+ACCURACY = 1000
+
+
+def hidden_columns(
+    counts: Counts,
+    latency: Sequence[float | None],
+    waited: Sequence[float | None],
+    kept: Sequence[bool],
+) -> list[pa.Array]:
+    """Return the hidden columns of an Arrow batch."""
+    first = [counts.as_list(), *[None] * (len(kept) - 1)]
+    return [
+        pa.array(first, _COUNTS_TYPE),
+        pa.array(latency, pa.float64()),
+        pa.array(waited, pa.float64()),
+        pa.array(kept, pa.bool_()),
+    ]
+
+
+def observe(df: Any, name: str, *, cap: int) -> Any:
+    """Gather the hidden columns under one observation, and take them off."""
+    from pyspark.sql import functions as f
+
+    sums = [f.sum(f.get(COUNTS, f.lit(at))).alias(each) for at, each in enumerate(NAMES)]
+    watched = df.observe(
+        PREFIX + name,
+        *sums,
+        f.percentile_approx(LATENCY, list(PERCENTILES), ACCURACY).alias("latency_ms"),
+        f.percentile_approx(WAITED, list(PERCENTILES), ACCURACY).alias("waited_ms"),
+        f.max(f.lit(cap)).alias("cap"),
+    )
+    return watched.where(KEPT).drop(*HIDDEN)

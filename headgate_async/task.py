@@ -1,0 +1,166 @@
+"""One task of the operator: rows from Spark to the scheduler's loop, and back.
+
+Runs in the Python worker's main thread, which reads Arrow batches from Spark and writes others,
+while the operator's loop makes the calls in a thread of its own. Neither waits for the end of an
+Arrow batch: rows are handed over in slices as room comes free.
+"""
+
+import asyncio
+import contextlib
+import queue
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from headgate_async.arrange import arranged
+from headgate_async.clients import AsyncClients, ThreadClients
+from headgate_async.emission import Emission
+from headgate_async.kept import CLOSE_S, Kept, registry
+from headgate_async.pace import Pace
+from headgate_async.plan import Plan
+from headgate_async.rows import Row, key_getter, row_class, rows_of
+from headgate_async.scheduler import Scheduler
+
+_END = object()
+
+
+def run(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield what became of the rows of a task; see `map_async`."""
+    keeper = registry()
+    kept = keeper.acquire(plan.operator, lambda: _keep(plan))
+    try:
+        yield from _Task(plan, kept).run(batches)
+    finally:
+        keeper.release(plan.operator, kept)
+
+
+def _keep(plan: Plan) -> Kept:
+    kept = Kept(plan.limiter())
+    if plan.blocking:
+        kept.pool = ThreadPoolExecutor(plan.cap, thread_name_prefix="headgate-async")
+    if plan.setup is not None:
+        kept.clients = (ThreadClients if plan.blocking else AsyncClients)(plan.setup)
+    return kept
+
+
+class _Task:
+    def __init__(self, plan: Plan, kept: Kept) -> None:
+        self._plan = plan
+        self._kept = kept
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._emission = Emission(plan.schema, dead_letters=plan.rules.dead_letters)
+        self._row: type[Row] | None = None
+        self._held = 0  # rows between an Arrow batch taken and one given back
+        self._first, self._opened = True, getattr(kept.clients, "opened", 0)
+        #: A slice in, and a list out: small beside what is held, large beside what a hop costs.
+        self._slice = max(1, min(512, plan.hold // 8))
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        scheduler = self._kept.run(self._begin()).result()
+        try:
+            for rows, keys in self._slices(batches):
+                while self._held + len(rows) > self._plan.hold:
+                    yield self._given(self._inbox.get())
+                self._held += len(rows)
+                self._kept.loop.call_soon_threadsafe(_feed, scheduler, rows, keys)
+                while not self._inbox.empty():
+                    yield self._given(self._inbox.get())
+            self._kept.loop.call_soon_threadsafe(scheduler.finish)
+            while (message := self._inbox.get()) is not _END:
+                yield self._given(message)
+        finally:
+            with contextlib.suppress(TimeoutError):
+                self._kept.run(scheduler.close(within_s=CLOSE_S)).result(2 * CLOSE_S)
+
+    async def _begin(self) -> Scheduler:
+        plan = self._plan
+        paced = plan.calls_per_second
+        return Scheduler(
+            _caller(plan, self._kept),
+            limiter=self._kept.limiter,
+            cap=plan.cap,
+            give=lambda outcomes, counts: self._inbox.put((outcomes, counts)),
+            ended=lambda error: self._inbox.put(_END if error is None else error),
+            rules=replace(plan.rules, give_at=self._slice),
+            clients=None if plan.blocking else self._kept.clients,
+            pace=None if paced is None else Pace(paced),
+        )
+
+    def _slices(
+        self, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[tuple[list[Row], list[Hashable]]]:
+        plan = self._plan
+        if plan.order_by:
+            batches = arranged(batches, plan.order_by, rows=max(plan.hold, 50_000))
+        for batch in batches:
+            if self._row is None:
+                self._row = row_class(batch.schema.names, plan.identity)
+            # One call at a time goes by the source's order alone.
+            ordered = () if plan.in_flight == "sequential" else plan.key
+            key = key_getter(ordered, batch.schema.names)
+            for at in range(0, batch.num_rows, self._slice):
+                rows = rows_of(batch.slice(at, self._slice), self._row)
+                yield rows, [None] * len(rows) if key is None else list(map(key, rows))
+
+    def _given(self, message: Any) -> pa.RecordBatch:
+        if isinstance(message, BaseException):
+            raise message
+        outcomes, counts = message
+        self._held -= len(outcomes)
+        counts.tasks, self._first = float(self._first), False
+        opened = getattr(self._kept.clients, "opened", 0)
+        counts.opened, self._opened = float(opened - self._opened), opened
+        return self._emission.batch(outcomes, counts)
+
+
+def _feed(scheduler: Scheduler, rows: list[Row], keys: list[Hashable]) -> None:
+    """Admit rows on the loop; a key that cannot be one must end the batch, not the callback."""
+    try:
+        scheduler.admit(rows, keys)
+    except Exception as error:
+        scheduler.fail(error)
+
+
+def _caller(plan: Plan, kept: Kept) -> Callable[[Any, Any], Awaitable[Any]]:
+    """Return what the scheduler calls: the function itself where it can be."""
+    enrich = plan.enrich
+    if plan.blocking:
+        return _in_thread(plan, kept)
+    if plan.with_client:
+        return enrich
+    return lambda row, client: enrich(row)
+
+
+def _in_thread(plan: Plan, kept: Kept) -> Callable[[Any, Any], Awaitable[Any]]:
+    """Return a coroutine function that runs a blocking function in the pool.
+
+    A thread cannot be cancelled: past its time-out the call is waited for as long again, so that
+    the next row of its key does not overtake it, then the scheduler gives it up as stuck.
+    """
+    enrich, pool, clients = plan.enrich, kept.pool, kept.clients
+    assert pool is not None
+
+    def work(row: Row) -> Any:
+        if clients is None:
+            return enrich(row, None) if plan.with_client else enrich(row)
+        client = clients.get()
+        try:
+            return enrich(row, client) if plan.with_client else enrich(row)
+        except BaseException as error:
+            if plan.rules.broken(error):
+                clients.broke()
+            raise
+
+    async def call(row: Row, _client: Any) -> Any:
+        future = asyncio.wrap_future(pool.submit(work, row))
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            if not future.cancel():
+                await asyncio.wait({future})
+            raise
+
+    return call
