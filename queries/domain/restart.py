@@ -43,7 +43,11 @@ def poisoned(
 
     `recent` holds the earlier failures since the counters were cleared, newest first. A batch
     that commits moves the batch id on, so equal ids mean that nothing was committed between.
+    Failures whose batch is not known (within `start()`, before any batch) are not the same
+    batch: nothing says that the data are at fault, so they are retried like any other.
     """
+    if batch is None:
+        return False
     streak = 1
     for earlier in recent:
         if earlier != (fingerprint, batch):

@@ -50,6 +50,10 @@ class Launcher(Protocol):
         """Return the content-addressed copies of code roots and their common SHA-256."""
         ...
 
+    def frozen_code(self, count: int, sha256: str) -> tuple[str, ...] | None:
+        """Return the `count` copies that were made under this SHA-256; None: not there any more."""
+        ...
+
     def probe_directory(self, application: str, epoch: int) -> Path:
         """Return the directory of a probe, made or not."""
         ...

@@ -1,29 +1,12 @@
 """Code as drivers run it: a copy named by its content, that no later edit can change."""
 
 import contextlib
-import hashlib
-import os
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from queries.launchers.base import LaunchRefused
-
-LIMIT_BYTES = 50 * 1024 * 1024  # all roots of an application together
-_SKIP = frozenset(
-    {
-        "__pycache__",
-        ".git",
-        ".hg",
-        ".venv",
-        ".mypy_cache",
-        ".pytest_cache",
-        ".ruff_cache",
-        "node_modules",
-        "var",
-    }
-)
+from queries.roots import LIMIT_BYTES, File, digest_of, files_of
 
 
 def freeze(roots: tuple[str, ...], code_dir: Path) -> tuple[tuple[str, ...], str]:
@@ -34,7 +17,12 @@ def freeze(roots: tuple[str, ...], code_dir: Path) -> tuple[tuple[str, ...], str
     """
     if not roots:
         return (), ""
-    files = [(index, root, name) for index, root in enumerate(roots) for name in _files(root)]
+    try:
+        files = list(files_of(roots))
+    except NotADirectoryError as error:
+        raise LaunchRefused(
+            f"The code root {error} is no folder. Create it or change python_path."
+        ) from error
     _check_size(files)
     digest = _digest(files)
     if not (code_dir / digest).is_dir():
@@ -42,19 +30,16 @@ def freeze(roots: tuple[str, ...], code_dir: Path) -> tuple[tuple[str, ...], str
     return tuple(str(code_dir / digest / str(index)) for index in range(len(roots))), digest
 
 
-def _files(root: str) -> Iterator[str]:
-    """Yield the root's regular files as relative paths, in a fixed order."""
-    if not Path(root).is_dir():
-        raise LaunchRefused(f"The code root {root} is no folder. Create it or change python_path.")
-    for folder, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if name not in _SKIP)
-        for name in sorted(names):
-            path = Path(folder) / name
-            if not name.endswith(".pyc") and path.is_file():
-                yield str(path.relative_to(root))
+def frozen(count: int, sha256: str, code_dir: Path) -> tuple[str, ...] | None:
+    """Return the copies of `count` roots under this SHA-256; None where they are gone."""
+    if not count:
+        return ()
+    copies = [code_dir / sha256 / str(index) for index in range(count)]
+    whole = bool(sha256) and all(copy.is_dir() for copy in copies)
+    return tuple(map(str, copies)) if whole else None
 
 
-def _check_size(files: list[tuple[int, str, str]]) -> None:
+def _check_size(files: list[File]) -> None:
     total = 0
     for _, root, name in files:
         with contextlib.suppress(FileNotFoundError):  # an editor or a checkout at work
@@ -67,18 +52,14 @@ def _check_size(files: list[tuple[int, str, str]]) -> None:
         )
 
 
-def _digest(files: list[tuple[int, str, str]]) -> str:
-    whole = hashlib.sha256()
-    for index, root, name in files:
-        try:
-            content = hashlib.sha256((Path(root) / name).read_bytes()).hexdigest()
-        except OSError as error:
-            raise LaunchRefused(f"The code file {root}/{name} cannot be read: {error}") from error
-        whole.update(f"{index}\0{name}\0{content}\n".encode())
-    return whole.hexdigest()
+def _digest(files: list[File]) -> str:
+    try:
+        return digest_of(files)
+    except OSError as error:
+        raise LaunchRefused(f"A code file cannot be read: {error}") from error
 
 
-def _copy(files: list[tuple[int, str, str]], count: int, code_dir: Path) -> str:
+def _copy(files: list[File], count: int, code_dir: Path) -> str:
     """Copy beside, then rename: a copy is whole or not there. Return its SHA-256.
 
     It is named by what was copied, which an edit in between can make differ from `files`.

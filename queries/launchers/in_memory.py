@@ -99,6 +99,7 @@ class InMemoryLauncher(InMemoryProbes):
         self.crash_after: set[str] = set()
         self.elsewhere = False
         self.code_version = "1"
+        self._frozen: set[str] = set()
         self._drivers: dict[str, dict[int, _Driver]] = {}
         self._strangers: dict[str, int] = {}  # location -> pid that is none of ours
         self._logs: dict[tuple[str, int], str] = {}
@@ -191,7 +192,18 @@ class InMemoryLauncher(InMemoryProbes):
         if not roots:
             return (), ""
         digest = hashlib.sha256(f"{roots} {self.code_version}".encode()).hexdigest()
-        return tuple(f"/in-memory/code/{digest}/{index}" for index in range(len(roots))), digest
+        self._frozen.add(digest)
+        return self.frozen_code(len(roots), digest) or (), digest
+
+    def frozen_code(self, count: int, sha256: str) -> tuple[str, ...] | None:
+        """Return names of the copies made under this SHA-256; None after `lose_code`."""
+        if count and sha256 not in self._frozen:
+            return None
+        return tuple(f"/in-memory/code/{sha256}/{index}" for index in range(count))
+
+    def lose_code(self) -> None:
+        """Remove every copy, as somebody who makes room does."""
+        self._frozen.clear()
 
     def log_tail(self, application: str, epoch: int, *, lines: int = 200) -> str:
         """Return the end of what `log` was given."""

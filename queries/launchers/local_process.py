@@ -180,6 +180,10 @@ class LocalProcessLauncher:
         """Return the content-addressed copies of code roots and their common SHA-256."""
         return code.freeze(roots, self._code)
 
+    def frozen_code(self, count: int, sha256: str) -> tuple[str, ...] | None:
+        """Return the `count` copies that were made under this SHA-256; None: not there any more."""
+        return code.frozen(count, sha256, self._code)
+
     def log_tail(self, application: str, epoch: int, *, lines: int = 200) -> str:
         """Return the end of the driver's log, at most 256 KiB; "" where there is none."""
         text = read_tail(self.directory(application, epoch) / DRIVER_LOG, LOG_TAIL_BYTES)

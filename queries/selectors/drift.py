@@ -7,10 +7,12 @@ pages and the API say that the application needs a restart, and why.
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from django.conf import settings
 from django.db.models import OuterRef, Subquery
 
 from queries.models.applications import ApplicationRevision, SchedulerPool
 from queries.models.drivers import Driver
+from queries.roots import digest_on_disk
 
 REVISION = "revision"
 POOLS = "pools"
@@ -41,13 +43,8 @@ def drift(
     *,
     newest: ApplicationRevision | None,
     pools: Sequence[SchedulerPool],
-    code_sha256: str | None,
 ) -> tuple[str, ...]:
-    """Return what of a driver is older than its application's definition.
-
-    `code_sha256` is that of the code roots on disk now; None where it is not known, and then
-    nothing is said about the code.
-    """
+    """Return what of a driver is older than its application's definition, or its code on disk."""
     if driver is None or newest is None:
         return ()
     found = []
@@ -55,9 +52,18 @@ def drift(
         found.append(REVISION)
     if _as_set(driver.pools) != _as_set(pool_form(pool) for pool in pools):
         found.append(POOLS)
-    if code_sha256 is not None and driver.code_sha256 != code_sha256:
+    if _code_differs(driver):
         found.append(CODE)
     return tuple(found)
+
+
+def _code_differs(driver: Driver) -> bool:
+    """Tell whether the driver's code roots hold something else now; False where nobody can."""
+    if driver.host != settings.HEADGATE_HOST:
+        return False  # its code lies on its own host
+    roots = tuple(driver.application_revision.spec.get("python_path") or ())
+    now = digest_on_disk(roots) if roots else None
+    return now is not None and now != driver.code_sha256
 
 
 def pool_form(pool: SchedulerPool) -> dict[str, Any]:

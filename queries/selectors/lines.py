@@ -195,7 +195,6 @@ def _line(query: Query, facts: _Facts, *, bars: int, now: datetime) -> QueryLine
             driver,
             newest=facts.application_revisions.get(query.application_id),
             pools=facts.pools.get(query.application_id, []),
-            code_sha256=None,
         ),
         newest=newest,
         last_run=last_run,
@@ -242,7 +241,7 @@ def newest_runs(query_ids: list[int]) -> dict[int, Run]:
     """
     newest = Run.objects.filter(query=OuterRef("query")).order_by("-epoch")
     rows = Run.objects.filter(query__in=query_ids, pk=Subquery(newest.values("pk")[:1]))
-    rows = rows.select_related("driver", "revision")
+    rows = rows.select_related("driver__application_revision", "revision")
     return {row.query_id: row for row in rows}
 
 

@@ -184,9 +184,7 @@ def application_details(rows: list[Application]) -> list[ApplicationDetail]:
                 for pool in pools.get(row.pk, [])
             ],
             default_pool=[q for q in held[row.pk] if not named.get(q.pk)],
-            needs_restart=drift(
-                driver, newest=newest.get(row.pk), pools=pools.get(row.pk, []), code_sha256=None
-            ),
+            needs_restart=drift(driver, newest=newest.get(row.pk), pools=pools.get(row.pk, [])),
             telemetry=telemetry.get(driver.pk) if driver else None,
         )
 

@@ -110,15 +110,36 @@ class _Step:
 
     def _freeze_code(self) -> bool:
         """Copy the code that a driver is about to run; a refusal holds the application."""
-        if self.decision.driver.action not in {DriverAction.LAUNCH, DriverAction.SPAWN}:
+        action = self.decision.driver.action
+        if action is DriverAction.SPAWN and self.driver is not None:
+            return self._take_frozen(self.driver)
+        if action is not DriverAction.LAUNCH:
             return True
-        revision = self.driver.application_revision if self.driver else self.rows.revision
-        spec = ApplicationSpec.model_validate(revision.spec)
+        spec = ApplicationSpec.model_validate(self.rows.revision.spec)
         try:
             self.code_roots, self.code_sha256 = self.launcher.freeze_code(spec.python_path)
         except LaunchRefused as error:
             records.hold_application(self.application, str(error), now=self.now)
             return False
+        return True
+
+    def _take_frozen(self, driver: Driver) -> bool:
+        """Find the code that was frozen for a driver whose launch is to be completed."""
+        roots = ApplicationSpec.model_validate(driver.application_revision.spec).python_path
+        copies = self.launcher.frozen_code(len(roots), driver.code_sha256)
+        try:
+            if copies is None:  # the same code gives the same copies
+                copies, now = self.launcher.freeze_code(roots)
+                if now != driver.code_sha256:
+                    raise LaunchRefused(
+                        f"The copy of the code that driver {driver.epoch} was to run "
+                        f"({driver.code_sha256[:12]}) is gone, and the files differ from it by "
+                        "now. Start it again: a new driver runs the files as they are."
+                    )
+        except LaunchRefused as error:
+            records.refuse_launch(self.application, driver, str(error), now=self.now)
+            return False
+        self.code_roots = copies
         return True
 
     def _log_tail(self) -> str:

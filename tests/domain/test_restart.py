@@ -57,3 +57,25 @@ def test_poison_is_the_same_error_on_the_same_batch_three_times(
 ) -> None:
     found = restart.poisoned(POLICY, fingerprint="f", batch=4, recent=recent)
     assert found is poisoned
+
+
+@pytest.mark.parametrize(
+    "recent",
+    [
+        [],
+        [("f", None), ("f", None)],
+        [("f", None), ("f", None), ("f", None), ("f", None)],
+        [("f", 4), ("f", 4)],
+    ],
+)
+def test_failures_without_a_known_batch_are_not_on_the_same_batch(
+    recent: list[tuple[str, int | None]],
+) -> None:
+    assert not restart.poisoned(POLICY, fingerprint="f", batch=None, recent=recent)
+    once = POLICY.model_copy(update={"poison_limit": 1})
+    assert not restart.poisoned(once, fingerprint="f", batch=None, recent=recent)
+
+
+def test_an_unknown_batch_between_ends_the_streak() -> None:
+    recent = [("f", 4), ("f", None), ("f", 4)]
+    assert not restart.poisoned(POLICY, fingerprint="f", batch=4, recent=recent)

@@ -58,6 +58,51 @@ def test_a_launch_completed_by_a_second_worker_says_what_the_first_one_said(
     assert [[entry.run for entry in said.queries] for said in told] == [[run]]
 
 
+def _launch_half(stage: Stage) -> Driver:
+    """Let a worker die after the driver's row, before its process; return the row."""
+    stage.application("flights", python_path=["/code"])
+    stage.query("delays", "flights")
+    stage.launcher.crash_before.add("launch")
+    with pytest.raises(Crash):
+        stage.start("delays")
+    return Driver.objects.get()
+
+
+def test_a_launch_is_completed_with_the_code_that_it_was_begun_with(stage: Stage) -> None:
+    driver = _launch_half(stage)
+    stage.launcher.code_version = "2"  # somebody edits a file meanwhile
+    stage.wait(5)
+    spec = stage.launcher.spec("flights")
+    assert spec.code_sha256 == driver.code_sha256
+    assert all(driver.code_sha256 in root for root in spec.code_roots)
+    assert len(spec.code_roots) == 1
+
+
+def test_a_launch_whose_code_is_gone_copies_it_anew_where_it_is_the_same(stage: Stage) -> None:
+    driver = _launch_half(stage)
+    stage.launcher.lose_code()
+    stage.wait(5)
+    assert stage.launcher.spec("flights").code_sha256 == driver.code_sha256
+
+
+def test_a_launch_whose_code_is_gone_and_differs_says_so_and_a_start_runs_todays(
+    stage: Stage,
+) -> None:
+    driver = _launch_half(stage)
+    stage.launcher.lose_code()
+    stage.launcher.code_version = "2"
+    stage.wait(5)
+    assert stage.phase("delays") == Phase.FAILED
+    assert "is gone, and the files differ" in stage.row("delays").phase_detail
+    driver.refresh_from_db()
+    assert driver.ended_at is not None
+    stage.start("delays")
+    stage.ready("flights")
+    stage.commit("delays")
+    assert stage.phase("delays") == Phase.RUNNING
+    assert stage.driver("flights").code_sha256 != driver.code_sha256
+
+
 def test_of_two_workers_on_one_application_one_wins(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

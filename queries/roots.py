@@ -1,0 +1,93 @@
+"""The code roots of an application on disk: their files, and a name for all they hold.
+
+The launcher freezes roots under this name; the pages compare it with the name a driver was
+launched under, to say that the code on disk has changed since. For them a look costs one
+`stat` a file: contents are read again only where size or times differ.
+"""
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+LIMIT_BYTES = 50 * 1024 * 1024  # all roots of an application together
+#: Files that a page looks at, at most; with more it says nothing about the code.
+FILES_AT_MOST = 5_000
+_REMEMBERED = 50_000  # contents of files known by their times, at most
+
+_SKIP = frozenset(
+    {
+        "__pycache__",
+        ".git",
+        ".hg",
+        ".venv",
+        ".mypy_cache",
+        ".pytest_cache",
+        ".ruff_cache",
+        "node_modules",
+        "var",
+    }
+)
+
+#: A file of a root: the root's place among the roots, the root, the path within it.
+File = tuple[int, str, str]
+
+
+def files_of(roots: tuple[str, ...]) -> Iterator[File]:
+    """Yield the roots' regular files in a fixed order; raise `NotADirectoryError` with the root."""
+    for index, root in enumerate(roots):
+        if not Path(root).is_dir():
+            raise NotADirectoryError(root)
+        for folder, folders, names in os.walk(root):
+            folders[:] = sorted(name for name in folders if name not in _SKIP)
+            for name in sorted(names):
+                path = Path(folder) / name
+                if not name.endswith(".pyc") and path.is_file():
+                    yield index, root, str(path.relative_to(root))
+
+
+def read_digest(path: Path) -> str:
+    """Return the SHA-256 of a file's content."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def digest_of(files: list[File], read: Callable[[Path], str] = read_digest) -> str:
+    """Return the name of all that the files hold; raise `OSError` where one cannot be read."""
+    whole = hashlib.sha256()
+    for index, root, name in files:
+        whole.update(f"{index}\0{name}\0{read(Path(root) / name)}\n".encode())
+    return whole.hexdigest()
+
+
+_known: dict[tuple[str, int, int, int, int], str] = {}
+_lock = threading.Lock()
+
+
+def digest_on_disk(roots: tuple[str, ...]) -> str | None:
+    """Return the name of what the roots hold now; None where that cannot be told cheaply."""
+    files: list[File] = []
+    total = 0
+    try:
+        for file in files_of(roots):
+            files.append(file)
+            total += (Path(file[1]) / file[2]).stat().st_size
+            if len(files) > FILES_AT_MOST or total > LIMIT_BYTES:
+                return None
+        return digest_of(files, _remembered)
+    except OSError:
+        return None  # a root that is gone, or a checkout at work
+
+
+def _remembered(path: Path) -> str:
+    at = path.stat()
+    key = (str(path), at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns)
+    with _lock:
+        found = _known.get(key)
+    if found is None:
+        found = read_digest(path)
+        with _lock:
+            if len(_known) >= _REMEMBERED:
+                _known.clear()
+            _known[key] = found
+    return found
