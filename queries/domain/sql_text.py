@@ -39,7 +39,7 @@ def sql_problems(spec: SqlQuery) -> list[Problem]:
             )
         ]
     text = Text(spec, statement)
-    return text.unknown_names() or [*text.output_mode_problems(), *text.trigger_problems()]
+    return text.unknown_names() or text.output_mode_problems()
 
 
 def read(spec: SqlQuery) -> "Text | None":
@@ -126,22 +126,6 @@ class Text:
                     "ORDER BY",
                     f"a stream in {mode} mode cannot be sorted.",
                     "Remove ORDER BY, or aggregate and use output mode complete.",
-                )
-            ]
-        return []
-
-    def trigger_problems(self) -> list[Problem]:
-        """Return how the trigger contradicts the text."""
-        aggregates = any(self.streaming_aggregates())
-        options = self.spec.sink.options if self.spec.sink else {}
-        lowered = {key.lower(): value.lower() for key, value in options.items()}
-        if aggregates and lowered.get("asyncprogresstrackingenabled") == "true":
-            return [
-                Problem(
-                    "sink.options.asyncProgressTrackingEnabled",
-                    "true",
-                    "does not go with a stateful query.",
-                    "Remove it.",
                 )
             ]
         return []

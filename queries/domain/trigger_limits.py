@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from queries.domain import sql_text, triggers
+from queries.domain.async_progress import known_after_a_preflight
 from queries.domain.cores import HOLDING, Ground, core_doubts
 from queries.domain.errors import Problem
 from queries.domain.operators import Operator, operators
@@ -162,10 +163,8 @@ def _limit(spec: SqlQuery | PythonQuery, way: _Way, ground: Ground) -> Limit:
     standing, chosen = Standing.REFUSED, _chosen(spec) == way.key
     if not reasons:
         reasons = doubts(tried, ground)
-        if way.key == ASYNC_PROGRESS and isinstance(spec, PythonQuery):
-            reasons.append(
-                "Whether the function keeps state, and its own sink, only Spark can tell."
-            )
+        if way.key == ASYNC_PROGRESS and (unknown := known_after_a_preflight(tried)):
+            reasons.append(unknown)
         standing = Standing.PREFLIGHT if reasons else Standing.ALLOWED
     return Limit(way.key, way.name, way.costs, standing, tuple(dict.fromkeys(reasons)), chosen)
 

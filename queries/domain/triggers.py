@@ -6,17 +6,15 @@ most of them only after a driver has been started for the query.
 
 import re
 
+from queries.domain.async_progress import async_problems
 from queries.domain.cores import Ground, core_problems
 from queries.domain.errors import Problem
 from queries.domain.operators import Operator, Operators, operators
 from queries.domain.spec import (
-    AvailableNow,
     Continuous,
-    Once,
     ProcessingTime,
     PythonQuery,
     RealTime,
-    Sink,
     SqlQuery,
 )
 
@@ -32,8 +30,6 @@ REAL_TIME_SINKS = frozenset({"kafka", "console", "memory"})
 REAL_TIME_REFUSES = frozenset(
     {Operator.STREAM_JOIN, Operator.LIMIT, Operator.SORT, Operator.WINDOW, Operator.SAMPLE}
 )
-#: Sinks that Spark lets through for async progress tracking.
-ASYNC_PROGRESS_SINKS = frozenset({"kafka", "console", "memory", "noop"})
 
 _UNITS_MS = {
     "microsecond": 0.001,
@@ -94,7 +90,7 @@ def trigger_problems(spec: SqlQuery | PythonQuery, ground: Ground | None = None)
     elif isinstance(trigger, RealTime):
         problems += _real_time(spec)
     problems += core_problems(spec, ground or Ground())
-    return problems + (_async_progress(spec, spec.sink) if spec.sink else [])
+    return problems + async_problems(spec)
 
 
 def _limits(
@@ -188,44 +184,6 @@ def _refused_in_real_time(asked: Operators) -> frozenset[Operator]:
     if {Operator.UNION, Operator.TWICE} <= asked.found:
         refused |= {Operator.TWICE}
     return refused
-
-
-def _async_progress(spec: SqlQuery | PythonQuery, sink: Sink) -> list[Problem]:
-    options = {key.lower(): value for key, value in sink.options.items()}
-    enabled = options.get("asyncprogresstrackingenabled", "false")
-    field = "sink.options.asyncProgressTrackingEnabled"
-    if enabled.lower() != "true":
-        return []
-    problems = []
-    if sink.format not in ASYNC_PROGRESS_SINKS:
-        problems.append(
-            Problem(
-                field,
-                enabled,
-                f"does not go with a {sink.format} sink.",
-                f"Remove it, or use {_either(ASYNC_PROGRESS_SINKS)}.",
-            )
-        )
-    if isinstance(spec.trigger, Once | AvailableNow | Continuous):
-        problems.append(
-            Problem(
-                field,
-                enabled,
-                f"does not go with a {spec.trigger.kind} trigger.",
-                "Remove it, or use a processing-time trigger.",
-            )
-        )
-    every = options.get("asyncprogresstrackingcheckpointintervalms", "1000")
-    if isinstance(spec.trigger, RealTime) and every != "0":
-        problems.append(
-            Problem(
-                "sink.options.asyncProgressTrackingCheckpointIntervalMs",
-                every,
-                "must be 0 in real-time mode.",
-                'Set it to "0".',
-            )
-        )
-    return problems
 
 
 def _either(names: frozenset[str]) -> str:

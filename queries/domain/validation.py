@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from queries.domain import configuration, formats, sql_text, triggers
+from queries.domain import async_progress, configuration, formats, sql_text, triggers
 from queries.domain.application_rules import MEMBER, application_problems
 from queries.domain.cores import Ground, ground_of
 from queries.domain.errors import Invalid, Problem
@@ -95,6 +95,7 @@ def query_problems(
         spec.sink, required=isinstance(spec, SqlQuery), connectors=application.connectors
     )
     problems += triggers.trigger_problems(spec, ground(spec, application, surroundings))
+    problems += async_progress.evolution_problems(spec, application.conf)
     if isinstance(spec, SqlQuery):
         problems += formats.source_problems(spec, connectors=application.connectors)
         problems += formats.own_output_problems(spec)

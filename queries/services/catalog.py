@@ -14,6 +14,7 @@ from queries.models.applications import Application, ApplicationRevision, Schedu
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.installation import Installation
 from queries.services.drafts import QueryDraft, application_form, orphaned_queries
+from queries.services.offset_gaps import gap_problems
 from queries.services.revisions import (
     add_application,
     add_application_revision,
@@ -148,15 +149,20 @@ def revise_query(
     expected_revision: int | None,
     actor: str,
     now: datetime,
+    gap_accepted: bool = False,
 ) -> QueryRevision:
-    """Add a revision; it runs from the next start or restart on. See `revise_application`."""
+    """Add a revision; it runs from the next start or restart on. See `revise_application`.
+
+    Switching async progress tracking off while the offset log has a gap is `Invalid`, unless
+    `gap_accepted`: its safe way off puts a definition back that way.
+    """
     with transaction.atomic():
         _one_at_a_time()
         _refuse_archived(Query.objects.get(pk=query.pk))
         newest = query.revisions.order_by("-number")[0]
         _refuse_stale(newest.number, expected_revision)
         draft = QueryDraft(query.name, unmask(spec, before=newest.spec), query=query)
-        _refuse(draft.problems)
+        _refuse(draft.problems + ([] if gap_accepted else gap_problems(query, newest, draft.form)))
         if draft.form is None or validation.as_json(draft.form) == newest.spec:
             return newest
         revision = add_query_revision(query, newest.number + 1, draft.form, actor, now)
@@ -174,9 +180,13 @@ def check_query(
     query: Query | None = None,
 ) -> None:
     """Validate without writing; raises `Invalid`. `query` is the one being edited, if any."""
-    if query is not None:
-        spec = unmask(spec, before=query.revisions.order_by("-number")[0].spec)
-    _refuse(QueryDraft(name, spec, application, application_spec, checkpoint, query=query).problems)
+    if query is None:
+        _refuse(QueryDraft(name, spec, application, application_spec, checkpoint).problems)
+        return
+    newest = query.revisions.order_by("-number")[0]
+    spec = unmask(spec, before=newest.spec)
+    draft = QueryDraft(name, spec, application, application_spec, checkpoint, query=query)
+    _refuse(draft.problems + gap_problems(query, newest, draft.form))
 
 
 def _one_at_a_time() -> None:

@@ -5,7 +5,7 @@ Every function here runs inside the transaction of a step that has won its appli
 
 from collections.abc import Callable
 from dataclasses import asdict
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -13,6 +13,7 @@ from django.db import transaction
 from django.db.models import F, Min
 
 from controlplane.nudge import changed, reconcile_soon
+from queries.domain.async_progress import tracking
 from queries.domain.decision import Decision, DriverDecision, QueryDecision
 from queries.domain.observation import Sighting
 from queries.domain.protocol import ExecutorSeen, RunStatus, Want
@@ -31,7 +32,11 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation, Transition
 from queries.models.installation import Installation
+from queries.selectors.exposure import replayed_by
 from queries.services.assignments import pools_of
+
+#: Telemetry of a run's first batch that is this late is not waited for any more.
+MEASURED_WITHIN = timedelta(minutes=10)
 
 
 def create_driver(
@@ -171,6 +176,8 @@ def update_run(run: Run, status: RunStatus | None, choice: QueryDecision, *, now
         if fields["started_at"] and run.started_at is None:  # one confirmation, one takeover
             taken = Checkpoint.objects.filter(pk=run.checkpoint_id)
             taken.exclude(takeover_at=None).update(takeover_at=None)
+    if run.replayed is None and tracking(run.revision.spec) is not None:
+        fields["replayed"] = _replayed(run, ended=choice.ended is not None, now=now)
     if choice.ended is not None:
         fields |= {"outcome": choice.ended.outcome, "ended_at": now}
     elif choice.want is not Want.RUN and run.stop_asked_at is None:
@@ -179,6 +186,16 @@ def update_run(run: Run, status: RunStatus | None, choice: QueryDecision, *, now
     if fresh:
         Run.objects.filter(pk=run.pk).update(**fresh)
         changed(f"query:{run.query_id}")
+
+
+def _replayed(run: Run, *, ended: bool, now: datetime) -> dict[str, Any] | None:
+    """Return what the run did again; None while its first batch has not been heard of."""
+    if run.first_commit_at is None:
+        return None
+    found = replayed_by(run)
+    if found is None and (ended or now - run.first_commit_at > MEASURED_WITHIN):
+        return {}
+    return found
 
 
 def update_query(query: Query, run: Run | None, choice: QueryDecision, *, now: datetime) -> None:

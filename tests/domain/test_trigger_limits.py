@@ -134,7 +134,7 @@ def test_what_a_text_asks_for_decides(
         ),
         (python(), "continuous", Standing.PREFLIGHT, "made by a Python function"),
         (python(), "real_time", Standing.PREFLIGHT, "how many partitions its function reads"),
-        (python(), "async_progress", Standing.PREFLIGHT, "only Spark can tell"),
+        (python(), "async_progress", Standing.PREFLIGHT, "known after a preflight"),
         (python(), "processing_time", Standing.ALLOWED, ""),
         (
             kafka("SELECT key FROM ticks UNION ALL SELECT DISTINCT key FROM more"),

@@ -142,7 +142,11 @@ def test_a_trigger_that_goes_with_all_is_taken(raw: dict[str, Any]) -> None:
         (
             sql(
                 sources=[KAFKA],
-                sink={"format": "console", "output_mode": "update", "options": ASYNC},
+                sink={
+                    "format": "console",
+                    "output_mode": "update",
+                    "options": {**ASYNC, "asyncProgressTrackingCheckpointIntervalMs": "1000"},
+                },
                 trigger=REAL_TIME,
             ),
             "sink.options.asyncProgressTrackingCheckpointIntervalMs",
