@@ -6,6 +6,7 @@ to Redis; the *pulse* thread sends heartbeats and fetches batches that the bus d
 None of them can hold up a query.
 """
 
+import json
 import logging
 import os
 import threading
@@ -151,6 +152,11 @@ class Telemetry:
     def driver_changed(self) -> None:
         """Tell that what status.json says of the driver itself has changed."""
         self._inbox.put(Said(Kind.STATUS, {"state": ""}, None, None))
+
+    def epoch_committed(self, progress: dict[str, Any]) -> None:
+        """Tell of an epoch of a continuous query, of which Spark itself tells nobody."""
+        text = json.dumps({"progress": progress})
+        self._take_heard(listener.Heard(Kind.PROGRESS, text, time.time()))
 
     def terminated(self, spark_run_id: str, timeout_s: float) -> dict[str, Any] | None:
         """Wait for Spark's Terminated event of a run; None where it does not come in time."""

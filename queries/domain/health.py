@@ -1,7 +1,7 @@
 """Say how a running query is, in one verdict with its evidence in numbers.
 
 Idle is not stalled, a real-time batch is not late, and a query that reads all there is and
-ends cannot lag. What cannot be told is not guessed: silence is called BLIND where the
+ends cannot lag. The batches of a continuous query are its epochs. What cannot be told is not guessed: silence is called BLIND where the
 checkpoint shows that work goes on.
 """
 
@@ -139,6 +139,8 @@ def _blind(seen: HealthSeen) -> Health | None:
 
 
 def _idle(seen: HealthSeen) -> Health | None:
+    if seen.trigger is TriggerKind.CONTINUOUS:
+        return _idle_epochs(seen)
     if seen.idle_at is None or seen.now - seen.idle_at > timedelta(seconds=IDLE_FRESH_S):
         return None
     last = seen.batches[-1] if seen.batches else None
@@ -152,11 +154,27 @@ def _idle(seen: HealthSeen) -> Health | None:
     )
 
 
+def _idle_epochs(seen: HealthSeen) -> Health | None:
+    """Tell IDLE of a continuous query: its epochs go on without rows, and nothing else says so."""
+    recent = seen.batches[-WINDOW:]
+    word = _newest(seen)
+    if len(recent) < WINDOW or seen.now - word > stalled_after(seen):
+        return None
+    if any(batch.rows for batch in recent):
+        return None
+    read = [batch for batch in seen.batches if batch.rows]
+    since = _end(read[-1]) if read else seen.running_since
+    return Health(
+        Verdict.IDLE,
+        f"Nothing to read for {_span(seen.now - since)}; epochs go on, the last is "
+        f"{recent[-1].batch}.",
+        since,
+    )
+
+
 def _stalled(seen: HealthSeen) -> Health | None:
     word = _newest(seen)
     limit = stalled_after(seen)
-    if seen.trigger is TriggerKind.CONTINUOUS and seen.commits_at is None:
-        return None  # continuous processing reports nothing: only its commits could tell
     if seen.now - word <= limit:
         return None
     heart = ""
@@ -167,6 +185,13 @@ def _stalled(seen: HealthSeen) -> Health | None:
             f" Its driver's last heartbeat is {_span(age)} old."
             if late
             else (" Its driver still sends heartbeats.")
+        )
+    if seen.trigger is TriggerKind.CONTINUOUS:
+        return Health(
+            Verdict.STALLED,
+            f"No epoch for {_span(seen.now - word)}; {_span(limit)} is the limit here. It "
+            f"needs a core per source partition.{heart}",
+            word,
         )
     return Health(
         Verdict.STALLED,
@@ -236,16 +261,16 @@ def _rates(recent: Sequence[Batch], *, longer_than_ms: int) -> list[tuple[float,
 
 
 def _progressing(seen: HealthSeen) -> Health:
-    if seen.trigger is TriggerKind.CONTINUOUS:
-        detail = f"; last commit {_span(seen.now - seen.commits_at)} ago" if seen.commits_at else ""
-        return Health(
-            Verdict.PROGRESSING,
-            f"Continuous processing reports no batches{detail}.",
-            seen.running_since,
-        )
     if not seen.batches:
         return Health(Verdict.PROGRESSING, "Its first batch has committed.", seen.running_since)
     last = seen.batches[-1]
+    if seen.trigger is TriggerKind.CONTINUOUS:
+        return Health(
+            Verdict.PROGRESSING,
+            f"Epoch {last.batch} read {last.rows} rows in {_ms(last.duration_ms)} and committed "
+            f"{_span(max(timedelta(0), seen.now - _end(last)))} ago.",
+            seen.running_since,
+        )
     against = {
         TriggerKind.PROCESSING_TIME: f" of the trigger's {_ms(seen.interval_ms)}",
         TriggerKind.REAL_TIME: ", the length of a real-time batch",
@@ -261,12 +286,10 @@ def _progressing(seen: HealthSeen) -> Health:
 
 
 def _newest(seen: HealthSeen) -> datetime:
-    """Return when the query was last heard of; a commit counts where batches are not told."""
+    """Return when the query was last heard of."""
     words = [seen.running_since, seen.last_event_at, seen.idle_at, seen.task_at]
     if seen.batches:
         words.append(_end(seen.batches[-1]))
-    if seen.trigger is TriggerKind.CONTINUOUS:
-        words.append(seen.commits_at)
     return max(word for word in words if word is not None)
 
 

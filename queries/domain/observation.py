@@ -50,6 +50,7 @@ class RunSeen:
     committed: bool = False
     stop_asked_at: datetime | None = None
     status: RunStatus | None = None  # None: its driver has not seen it yet
+    trigger: str = ""  # its kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,14 @@
 """The phase of a query, with its reason: what the pages call a state is named here alone."""
 
+from datetime import UTC, datetime, timedelta
+
+from queries.domain.cores import HOLDING
 from queries.domain.plan import Plan, Work
 from queries.domain.protocol import Want
 from queries.domain.states import Desired, Hold, Phase, Reason
+
+#: A continuous or real-time query that shows nothing for so long is asked for its cores.
+PROOF_OF_CORES = timedelta(seconds=30)
 
 Named = tuple[Phase, Reason, str]
 
@@ -47,8 +53,17 @@ def _with_run(plan: Plan, work: Work) -> Named:
         return Phase.STARTING, Reason.WAITS_DRIVER, "Its driver's Spark session is starting."
     if run.status is None or run.status.started_at is None:
         return Phase.STARTING, Reason.WAITS_DRIVER, "Spark is building the query."
-    text = "Spark has started it; no batch has committed and no idle trigger was seen yet."
-    return Phase.STARTING, Reason.WAITS_COMMIT, text
+    return Phase.STARTING, Reason.WAITS_COMMIT, _unproven(plan, run.trigger, run.status.started_at)
+
+
+def _unproven(plan: Plan, trigger: str, started_at: str) -> str:
+    """Say what a started query has not shown yet; Spark says nothing of missing cores."""
+    started = datetime.fromisoformat(started_at)
+    if trigger in HOLDING and plan.now - started >= PROOF_OF_CORES:
+        what = "epoch" if trigger == "continuous" else "batch"
+        since = started.astimezone(UTC).strftime("%H:%M:%S")
+        return f"No {what} since {since} UTC: has it a core per source partition?"
+    return "Spark has started it; no batch has committed and no idle trigger was seen yet."
 
 
 def _at_rest(work: Work) -> Named:

@@ -5,6 +5,7 @@ continuous mode shows its life nowhere else.
 """
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,24 @@ class Checkpoint:
     def last_commit(self) -> int | None:
         """Return the newest committed batch, None where there is none."""
         return self._last("commits")
+
+    def committed_after(self, batch: int | None) -> list[int]:
+        """Return the committed batches beyond one (None: all that the log holds), oldest first."""
+        found = sorted(int(name) for name in self._names("commits") if name.isdigit())
+        return [each for each in found if batch is None or each > batch]
+
+    def written_at(self, name: str) -> datetime | None:
+        """Return when a file such as `commits/7` was written, by its own time; None: not there."""
+        if self._path is not None:
+            try:
+                return datetime.fromtimestamp((self._path / name).stat().st_mtime, UTC)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        system, place = self._remote(name)
+        if not system.exists(place):
+            return None
+        changed_ms = system.getFileStatus(place).getModificationTime()
+        return datetime.fromtimestamp(changed_ms / 1000, UTC)
 
     def in_flight(self) -> int | None:
         """Return the batch that was begun and has not committed, None where there is none."""

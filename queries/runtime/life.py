@@ -1,7 +1,8 @@
 """The signs of life of a running query: commits, idle triggers, its newest batch.
 
 A commit is read from the checkpoint where that is cheap, else from the query's own progress;
-an idle trigger is told by progress that executed nothing (trap 14).
+an idle trigger is told by progress that executed nothing (trap 14). A continuous query has no
+progress: its epochs stand for it.
 """
 
 import json
@@ -10,6 +11,7 @@ from typing import Any
 
 from queries.runtime.board import now
 from queries.runtime.checkpoint import Checkpoint
+from queries.runtime.epochs import Epochs
 
 PROGRESS_S = 1.0  # between looks at the query's progress, one round trip each
 UNPROVEN_S = 0.4  # the same while nothing has shown yet that source and plan work
@@ -18,8 +20,15 @@ UNPROVEN_S = 0.4  # the same while nothing has shown yet that source and plan wo
 class Life:
     """What one run has shown so far."""
 
-    def __init__(self, jquery: Any, checkpoint: Checkpoint, before: int | None) -> None:
+    def __init__(
+        self,
+        jquery: Any,
+        checkpoint: Checkpoint,
+        before: int | None,
+        epochs: Epochs | None = None,  # of a continuous query
+    ) -> None:
         self._jquery = jquery
+        self._epochs = epochs
         self._checkpoint = checkpoint
         self._before = before  # the checkpoint's newest commit when the run began
         self._committed = False
@@ -31,6 +40,9 @@ class Life:
     def look(self) -> dict[str, Any]:
         """Return the changes of the run's status since the last look."""
         changes: dict[str, Any] = {}
+        told = self._epochs.look() if self._epochs else []
+        if told:
+            self._progress = changes["last_progress"] = told[-1]
         batch = self._commit()
         if batch is not None and batch != self.last_batch:
             self.last_batch = changes["last_batch"] = batch
@@ -54,6 +66,9 @@ class Life:
         return found
 
     def _commit(self) -> int | None:
+        if self._epochs is not None:
+            batch = self._epochs.last
+            return None if batch == self._before else batch
         if not self._checkpoint.local:
             return self.last_batch  # moved by `_look_at_progress`
         batch = self._checkpoint.last_commit()

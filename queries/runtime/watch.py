@@ -15,12 +15,14 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from listeners.spark.telemetry import Telemetry
+from queries.domain.epochs import Named
 from queries.domain.protocol import AssignmentEntry, RunError, RunState, RunStatus, Want
 from queries.references import References
 from queries.runtime import build
 from queries.runtime.board import Board, now
 from queries.runtime.capture import StepFailed, from_java, from_python
 from queries.runtime.checkpoint import Checkpoint
+from queries.runtime.epochs import Epochs
 from queries.runtime.life import Life
 from queries.runtime.locks import Held, Locks, Refused
 from queries.runtime.sessions import Sessions
@@ -139,7 +141,8 @@ class Run:
             before = checkpoint.last_commit()
             query = self._start()
             if query is not None:
-                life = Life(query._jsq, checkpoint, before)
+                epochs = self._epochs(query, checkpoint, before)
+                life = Life(query._jsq, checkpoint, before, epochs)
                 self._watch(query._jsq, life)
                 self._settle(query._jsq, life, held)
         finally:
@@ -187,6 +190,21 @@ class Run:
         )
         self._change(spark_run_id=run_id, spark_query_id=str(query.id), started_at=now())
         return query
+
+    def _epochs(self, query: Any, checkpoint: Checkpoint, before: int | None) -> Epochs | None:
+        """Return what tells of a continuous query in Spark's stead; None for other triggers."""
+        spec = self.entry.spec
+        if spec.get("trigger", {}).get("kind") != "continuous":
+            return None
+        named = Named(
+            query_id=str(query.id),
+            run_id=str(query.runId),
+            name=self.entry.name,
+            source=", ".join(str(source["name"]) for source in spec.get("sources", ())),
+            sink=str((spec.get("sink") or {}).get("format", "")),
+        )
+        tell = self._around.telemetry.epoch_committed
+        return Epochs(checkpoint, named, before=before, tell=tell)
 
     # --- while it runs ----------------------------------------------------------------
 

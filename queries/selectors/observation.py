@@ -195,12 +195,14 @@ def _query(
 def _run(run: Run, status: RunStatus | None) -> RunSeen:
     committed = run.first_commit_at or (status and _time(status.first_commit_at))
     idle = status and _time(status.first_idle_at)
+    trigger = str(run.revision.spec.get("trigger", {}).get("kind", ""))
     return RunSeen(
         id=run.pk,
         driver=run.driver_id,
         generation=run.generation,
         created_at=run.created_at,
-        ends_by_itself=run.revision.spec.get("trigger", {}).get("kind") in ENDING_TRIGGERS,
+        ends_by_itself=trigger in ENDING_TRIGGERS,
+        trigger=trigger,
         proven_at=run.proven_at or committed or idle or None,
         committed=bool(committed),
         stop_asked_at=run.stop_asked_at,

@@ -1,8 +1,8 @@
 """Gather what is known of a running query, and have its health judged.
 
-Everything but one thing comes from rows. Where a query has been silent for a while, or runs
-in continuous mode and so never reports, its checkpoint's `commits/` is looked at as well:
-that alone tells a query without telemetry from one that stands still.
+Everything but one thing comes from rows. Where a query has been silent for a while, its
+checkpoint's `commits/` is looked at as well: that alone tells a query without telemetry from
+one that stands still.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,6 @@ def health_of(
     kind = TriggerKind(trigger["kind"])
     word = max(since, heard.at) if heard else since
     silent = now - word > timedelta(seconds=STALL_FLOOR_S)
-    looked = silent or kind is TriggerKind.CONTINUOUS
     return judge(
         HealthSeen(
             now=now,
@@ -57,7 +56,7 @@ def health_of(
             last_event_at=heard.at if heard else None,
             heartbeat_at=telemetry.received_at if telemetry else None,
             driver_alive=None if run.driver.state in OPEN_DRIVER_STATES else False,
-            commits_at=newest_commit(checkpoint) if looked else None,
+            commits_at=newest_commit(checkpoint) if silent else None,
         )
     )
 

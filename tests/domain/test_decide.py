@@ -367,6 +367,15 @@ def test_a_query_in_its_start_says_what_it_waits_for() -> None:
     assert "session is starting" in reason(_run(), ready=False)[1]
     assert "Spark is building" in reason(_run())[1]
     assert reason(_run(started_at=NOW.isoformat()))[0] is Reason.WAITS_COMMIT
+    for seconds, trigger, says in (
+        (29, "continuous", "no batch has committed"),
+        (30, "continuous", "No epoch since 02:59:30 UTC: has it a core per source partition?"),
+        (45, "real_time", "No batch since 02:59:15 UTC"),
+        (900, "processing_time", "no batch has committed"),
+    ):
+        began = NOW - timedelta(seconds=seconds)
+        waiting = replace(_run(started_at=began.isoformat()), trigger=trigger)
+        assert says in reason(waiting)[1]
 
 
 def test_a_shim_that_has_just_taken_a_driver_is_waited_for_and_then_killed() -> None:

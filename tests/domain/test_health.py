@@ -194,20 +194,51 @@ def test_as_fast_as_possible_cannot_be_late() -> None:
     assert judge(replace(BASE, interval_ms=0, batches=SLOW)).verdict is Verdict.PROGRESSING
 
 
-def test_continuous_processing_is_told_by_its_commits_alone() -> None:
-    seen = replace(
-        BASE,
-        trigger=TriggerKind.CONTINUOUS,
-        interval_ms=1000,
-        batches=(),
-        last_event_at=None,
-        running_since=ago(9000),
-    )
-    assert judge(seen).verdict is Verdict.PROGRESSING
-    going = judge(replace(seen, commits_at=ago(2)))
+EPOCHS = replace(
+    BASE,
+    trigger=TriggerKind.CONTINUOUS,
+    interval_ms=1000,
+    batches=batches(1000, 1010, 990, 1000, 1005, 1000, every_s=1, end_s=1, rows=40),
+    running_since=ago(900),
+    last_event_at=ago(1),
+)
+SILENT = replace(EPOCHS, batches=batches(1000, every_s=1, end_s=200), last_event_at=ago(200))
+
+
+def test_the_epochs_of_a_continuous_query_are_its_batches() -> None:
+    going = judge(EPOCHS)
     assert going.verdict is Verdict.PROGRESSING
-    assert "last commit 2 s ago" in going.reason
-    assert judge(replace(seen, commits_at=ago(900))).verdict is Verdict.STALLED
+    assert going.reason == "Epoch 5 read 40 rows in 1 s and committed 1 s ago."
+    fresh = judge(replace(EPOCHS, batches=(), last_event_at=None, running_since=ago(3)))
+    assert fresh.verdict is Verdict.PROGRESSING
+
+
+def test_a_continuous_query_without_epochs_is_asked_for_its_cores() -> None:
+    still = judge(SILENT)
+    assert still.verdict is Verdict.STALLED
+    assert "No epoch for 3 min; 62 s is the limit here" in still.reason
+    assert "It needs a core per source partition." in still.reason
+
+
+def test_a_continuous_query_that_commits_in_silence_is_blind() -> None:
+    assert judge(replace(SILENT, commits_at=ago(1))).verdict is Verdict.BLIND
+    assert judge(replace(SILENT, commits_at=ago(300))).verdict is Verdict.STALLED
+
+
+def test_epochs_without_rows_are_idle_and_one_with_rows_is_not() -> None:
+    empty = batches(*[1000] * 6, every_s=1, end_s=1, rows=0)
+    read = replace(empty[0], rows=7)
+    idle = judge(replace(EPOCHS, batches=[read, *empty[1:]]))
+    assert idle.verdict is Verdict.IDLE
+    assert idle.reason == "Nothing to read for 6 s; epochs go on, the last is 5."
+    never = judge(replace(EPOCHS, batches=empty))
+    assert never.since == EPOCHS.running_since
+    busy = judge(replace(EPOCHS, batches=[*empty[:5], replace(empty[5], rows=1)]))
+    assert busy.verdict is Verdict.PROGRESSING
+    few = judge(replace(EPOCHS, batches=empty[2:5]))
+    assert few.verdict is Verdict.PROGRESSING
+    old = judge(replace(SILENT, batches=batches(*[1000] * 6, every_s=1, end_s=200, rows=0)))
+    assert old.verdict is Verdict.STALLED
 
 
 def test_a_long_silence_is_told_in_minutes_and_hours() -> None:

@@ -1,0 +1,112 @@
+"""Epochs of continuous processing, told in the form of Spark's progress.
+
+Spark reports nothing at all of a continuous query; what it did stands in its checkpoint: each
+epoch's end offsets and the time of its commit. From these the same figures are made that other
+triggers report, marked as derived, so that lists, charts and lag need to know of no difference.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+#: What a derived progress says of itself, under the key "derived".
+DERIVED = "from the checkpoint: Spark reports no progress of continuous processing"
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """One committed epoch."""
+
+    number: int
+    began: datetime  # when the one before had committed, or when the run began
+    committed: datetime
+    start: Mapping[str, Any] = field(default_factory=dict)  # by source; empty: not known
+    end: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The query that the epochs are of, as Spark names it."""
+
+    query_id: str
+    run_id: str
+    name: str
+    source: str  # description of its source
+    sink: str
+
+
+def progress_of(epoch: Epoch, of: Named) -> dict[str, Any]:
+    """Return Spark's progress JSON of an epoch.
+
+    Rows are differences of offsets; an epoch whose start is not known (the first of a new
+    checkpoint) has none, and no rates.
+    """
+    duration_ms = max(0, round((epoch.committed - epoch.began).total_seconds() * 1000))
+    sources = [
+        _source(of.source, epoch.start.get(place), end, duration_ms)
+        for place, end in epoch.end.items()
+    ]
+    told = [source["numInputRows"] for source in sources if "numInputRows" in source]
+    return {
+        "id": of.query_id,
+        "runId": of.run_id,
+        "name": of.name,
+        "timestamp": epoch.began.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z",
+        "batchId": epoch.number,
+        "batchDuration": duration_ms,
+        "durationMs": {"triggerExecution": duration_ms},
+        **(_rates(sum(told), duration_ms) if told else {}),
+        "sources": sources,
+        "sink": {"description": of.sink, "numOutputRows": -1},
+        "derived": DERIVED,
+    }
+
+
+def rows_between(start: Any, end: Any) -> int | None:
+    """Return how many rows lie between two offsets of a source; None where that is not told.
+
+    Known forms: Kafka's {topic: {partition: next offset}}, and the rate source's {partition:
+    {"value": …}}, whose values rise by the number of partitions. A partition that is new was
+    read from its beginning, which is 0 for one that was just added.
+    """
+    if not isinstance(start, dict) or not isinstance(end, dict) or not start:
+        return None
+    if all(_is_rate(each) for each in end.values()):
+        return sum(_rate_steps(start, key, each) // len(end) for key, each in end.items())
+    try:
+        return sum(
+            int(offset) - int(start.get(topic, {}).get(partition, 0))
+            for topic, partitions in end.items()
+            for partition, offset in partitions.items()
+        )
+    except (AttributeError, TypeError, ValueError):
+        return None
+
+
+def _rate_steps(start: dict[str, Any], key: str, end: dict[str, Any]) -> int:
+    return int(end["value"]) - int(start.get(key, end)["value"])
+
+
+def _is_rate(each: Any) -> bool:
+    return isinstance(each, dict) and isinstance(each.get("value"), int) and "runTimeMs" in each
+
+
+def _source(description: str, start: Any, end: Any, duration_ms: int) -> dict[str, Any]:
+    rows = rows_between(start, end)
+    return {
+        "description": description,
+        "startOffset": start,
+        "endOffset": end,
+        "latestOffset": None,
+        **(_rates(rows, duration_ms) if rows is not None else {}),
+    }
+
+
+def _rates(rows: int, duration_ms: int) -> dict[str, Any]:
+    rate = rows * 1000 / duration_ms if duration_ms else None
+    return {
+        "numInputRows": rows,
+        "inputRowsPerSecond": rate,
+        "processedRowsPerSecond": rate,
+    }
