@@ -3,7 +3,7 @@ PYTHON ?= python3
 SETUP := $(PYTHON) bootstrap/run.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop cluster test lint fix bench lock
+.PHONY: help run stop kafka cluster test lint fix bench lock
 
 help: ## Show what there is to make
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -11,8 +11,11 @@ help: ## Show what there is to make
 run: ## Set up what is missing and run Headgate; Ctrl-C ends it, drivers keep streaming
 	@$(SETUP) manage.py up --with-parent
 
-stop: ## End everything that make run started, drivers included
+stop: ## End everything that runs here, drivers included
 	@$(SETUP) --as-it-is manage.py stop
+
+kafka: ## Get the Kafka connector and a broker to try it with, and start that; make stop ends it
+	@$(SETUP) bootstrap/kafka.py $(ARGS)
 
 cluster: ## Start a Spark standalone cluster on loopback, for trying out; make stop ends it
 	@$(SETUP) manage.py cluster

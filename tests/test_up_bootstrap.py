@@ -86,7 +86,9 @@ def test_stopping_what_was_never_set_up_says_so(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("target", ["help", "run", "stop", "test", "lint", "fix", "bench", "lock"])
+@pytest.mark.parametrize(
+    "target", ["help", "run", "stop", "kafka", "test", "lint", "fix", "bench", "lock"]
+)
 def test_make_help_names_every_target(target: str) -> None:
     result = _run("make", "-C", REPOSITORY, "help")
     assert f"make {target}" in result.stdout

@@ -152,12 +152,14 @@ def test_no_signal_to_a_program_reaches_a_group_and_no_secret_the_configuration(
     tmp_path: Path,
 ) -> None:
     home = Home(tmp_path / "100% home")
-    wanted = programs.all_programs(("valkey-server", "a.conf"), Path("feeder.py"))
+    feeders = programs.feeders("127.0.0.1:9092")
+    wanted = programs.all_programs(("valkey-server", "a.conf"), feeders)
     parser = configparser.ConfigParser(interpolation=None)
     parser.read_string(programs.configuration(home, wanted))
     sections = [name for name in parser.sections() if name.startswith("program:")]
     assert sections == [
-        f"program:{name}" for name in ("valkey", "ingester", "worker", "beat", "web", "feeder")
+        f"program:{name}"
+        for name in ("valkey", "ingester", "worker", "beat", "web", "feeder", "kafka-feeder")
     ]
     for name in sections:
         assert parser[name]["stopasgroup"] == parser[name]["killasgroup"] == "false"

@@ -28,6 +28,7 @@ from controlplane.machine.valkey import port_is_free
 from queries.launchers import processes
 
 USER = "headgate"
+SECRET = "kafka-jaas"  # the file of the secrets folder that holds what lets a Java client in
 USUAL_PORT = 9092  # where everybody looks for a broker; the other two follow it where free
 _PORTS = range(20_000, 32_000)  # as for Redis: below those of outgoing connections
 START_LIMIT_S = 60
@@ -117,6 +118,14 @@ class Broker:
         """Tell whether the broker's jars stand ready."""
         return any(self.jars.glob("kafka_*.jar"))
 
+    def is_set_up(self) -> bool:
+        """Tell whether somebody has started it once: then it is to run beside the system."""
+        return self.has_jars() and self._address.exists()
+
+    def has_crashed(self) -> bool:
+        """Tell whether it ended without having been stopped."""
+        return self._identity.exists() and self.process() is None
+
     def process(self) -> claims.Process | None:
         """Return the broker's living process, or None."""
         found = claims.read_identity(self._identity)
@@ -168,6 +177,10 @@ class Broker:
         if process is not None:
             processes.kill_and_wait(process.pid, process.start_time, STOP_LIMIT_S)
 
+    def sentence(self) -> str:
+        """Return what a person is told about it."""
+        return f"{self._version()} at {self.servers}, with a password at {self.sasl_servers}"
+
     def log_tail(self) -> str:
         """Return the end of the broker's log, "" where there is none."""
         try:
@@ -177,6 +190,11 @@ class Broker:
         return "\n".join(text.splitlines()[-15:])
 
     # --- inside -----------------------------------------------------------------------
+
+    def _version(self) -> str:
+        names = [jar.name for jar in self.jars.glob("kafka_*.jar")]
+        found = re.fullmatch(r"kafka_[\d.]+-(.+)\.jar", names[0]) if names else None
+        return found[1] if found else "of an unknown version"
 
     @property
     def _identity(self) -> Path:
@@ -313,12 +331,11 @@ class Broker:
         raise Trouble("No three ports from 20000 to 31999 are free for a Kafka broker.", "")
 
 
-def version(jars: Path) -> str:
-    """Return the broker's version by the name of its jar, "" where there is none."""
-    for jar in jars.glob("kafka_*.jar"):
-        if found := re.fullmatch(r"kafka_[\d.]+-(.+)\.jar", jar.name):
-            return found[1]
-    return ""
+def keep_secret(broker: Broker, secrets_folder: Path) -> None:
+    """Put the broker's password where definitions can name it: "file:kafka-jaas"."""
+    secret = secrets_folder / SECRET
+    if read_line(secret) != broker.jaas():
+        write_private(secret, broker.jaas())
 
 
 def _wait_for_end(process: claims.Process, limit_s: float) -> None:

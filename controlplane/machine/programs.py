@@ -32,8 +32,20 @@ class Program:
     leave_s: int  # after it SIGKILL
 
 
-def all_programs(redis_command: Sequence[str], feeder: Path | None) -> list[Program]:
-    """Return the programs to run; those of Redis and feeder only where they are ours."""
+def feeders(kafka_servers: str) -> list[Program]:
+    """Return the programs that feed the demo; Kafka's only where a broker is there."""
+    script = REPOSITORY / "examples" / "flights" / "feeder.py"
+    if not script.exists():
+        return []
+    found = [Program("feeder", (sys.executable, str(script)), 60, 5)]
+    if kafka_servers:
+        module = (sys.executable, "-m", "examples.flights.kafka_feeder", kafka_servers)
+        found.append(Program("kafka-feeder", module, 60, 8))
+    return found
+
+
+def all_programs(redis_command: Sequence[str], feeders: Sequence[Program] = ()) -> list[Program]:
+    """Return the programs to run; those of Redis only where it is ours."""
     python = sys.executable
     manage = str(REPOSITORY / "manage.py")
     celery = (python, "-m", "celery", "--app", "controlplane")
@@ -49,9 +61,7 @@ def all_programs(redis_command: Sequence[str], feeder: Path | None) -> list[Prog
     ]
     if redis_command:
         programs.append(Program("valkey", tuple(redis_command), 10, 30))
-    if feeder is not None:
-        programs.append(Program("feeder", (python, str(feeder)), 60, 5))
-    return sorted(programs, key=lambda one: one.priority)
+    return sorted([*programs, *feeders], key=lambda one: one.priority)
 
 
 def worker_command() -> list[str]:

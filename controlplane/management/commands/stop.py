@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 from django.db import DatabaseError
 
-from controlplane.machine import claims, drivers, preparation
+from controlplane.machine import claims, drivers, kafka, preparation
 from controlplane.machine.cluster import Cluster
 from queries.services.installation import request_shutdown
 
@@ -32,7 +32,9 @@ class Command(BaseCommand):
         living = len(drivers.living())
         left_over = claims.started_here(self.home)
         cluster = Cluster.of(self.home)
-        if pid is None and not living and not left_over and not cluster.running():
+        broker = kafka.Broker(self.home.kafka)
+        trials = cluster.running() or broker.process() is not None
+        if pid is None and not living and not left_over and not trials:
             self.stdout.write("Nothing is running.")
             return
         if living:
@@ -44,6 +46,8 @@ class Command(BaseCommand):
         claims.end(claims.started_here(self.home), limit_s=30)
         if cluster.stop():  # after the drivers, which stand on it
             self.stdout.write("Ended the trial cluster.")
+        if broker.stop():
+            self.stdout.write("Ended the Kafka broker; its records stay.")
         self.stdout.write("Stopped. The next `make run` starts again what is wanted.")
 
     def _end_drivers(self, count: int, *, supervised: bool) -> None:

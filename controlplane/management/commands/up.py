@@ -15,12 +15,23 @@ from typing import IO, Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
-from controlplane.machine import claims, drivers, java, preparation, program, programs, valkey
+from controlplane.machine import (
+    claims,
+    drivers,
+    java,
+    kafka,
+    preparation,
+    program,
+    programs,
+    valkey,
+)
 from controlplane.machine.home import read_line
 from controlplane.machine.trouble import Trouble
+from queries.launchers import processes
 
 READY_LIMIT_S = 120
 LOOK_EVERY_S = 0.3
+BROKER_LOOK_MS = 30_000  # a stopped broker's absence is no event that one could wait for
 STOP_LIMIT_S = 60  # the sum of what the programs may take, nearly never needed
 
 
@@ -74,6 +85,8 @@ class _Run:
         self.address = f"http://127.0.0.1:{settings.HEADGATE_PORT}/"
         self.environment = dict(os.environ)
         self.redis: valkey.Redis | None = None
+        self.java: java.Java | None = None
+        self.broker: kafka.Broker | None = None  # None: `make kafka` has not been called here
         self.claim: IO[str] | None = None
         self.supervisor: subprocess.Popen[bytes] | None = None
 
@@ -87,11 +100,12 @@ class _Run:
             claims.end(left, limit_s=STOP_LIMIT_S)
         self._check_port()
         alive = len(drivers.living())
-        found = java.choose(self.home.java)
+        found = self.java = java.choose(self.home.java)
         self.redis = valkey.choose(self.home, drivers_alive=alive)
         self.say(f"Java      {found.sentence()}")
         self.say(f"Redis     {self.redis.sentence}")
         self.say(f"Database  {preparation.database_sentence()}")
+        self._start_broker()
         self.say(f"Data      {self.home.root}")
         if alive:
             self.say(f"Drivers   {alive} still streaming; they are adopted")
@@ -110,10 +124,9 @@ class _Run:
     def start(self) -> None:
         """Start the programs and wait until they work together."""
         assert self.redis is not None
-        feeder = programs.REPOSITORY / "examples" / "flights" / "feeder.py"
-        wanted = programs.all_programs(
-            self.redis.command, feeder if settings.DEMO and feeder.exists() else None
-        )
+        servers = self.broker.servers if self.broker is not None else ""
+        feeders = programs.feeders(servers) if settings.DEMO else []
+        wanted = programs.all_programs(self.redis.command, feeders)
         self.say(f"Starting {', '.join(one.name for one in wanted)}…")
         self.supervisor = programs.start(self.home, wanted, self.environment)
         self._wait_until_ready()
@@ -130,13 +143,14 @@ class _Run:
         self.say("Ctrl-C stops it; drivers keep streaming.")
 
     def wait(self) -> None:
-        """Wait for Ctrl-C, SIGTERM or the supervisor's own end."""
+        """Wait for Ctrl-C, SIGTERM or the supervisor's own end; a broker that ends comes back."""
         assert self.supervisor is not None
         descriptor = os.pidfd_open(self.supervisor.pid)
         try:
-            poll = select.poll()
-            poll.register(descriptor, select.POLLIN)
-            poll.poll()
+            while not self._ended(descriptor):
+                if self.broker is not None and self.broker.has_crashed():
+                    self.say("The Kafka broker has ended; starting it again…")
+                    self._start_broker()
         finally:
             os.close(descriptor)
         raise Trouble(
@@ -158,6 +172,35 @@ class _Run:
             self.say(f"Stopped. {drivers.keep_streaming()}")
         self.claim.close()
 
+    def _ended(self, supervisor: int) -> bool:
+        """Wait until the supervisor or the broker ends; tell whether it was the supervisor."""
+        poll = select.poll()
+        poll.register(supervisor, select.POLLIN)
+        process = self.broker.process() if self.broker is not None else None
+        if process is None:  # there is none, or it is stopped and may come back
+            limit_ms = BROKER_LOOK_MS if self.broker is not None else None
+            return bool(poll.poll(limit_ms))
+        with processes.handle(process.pid, process.start_time) as broker:
+            if broker is None:
+                return False
+            poll.register(broker, select.POLLIN)
+            return any(ready == supervisor for ready, _ in poll.poll())
+
+    def _start_broker(self) -> None:
+        """Have the trial broker run where it has been set up; without it the rest goes on."""
+        assert self.java is not None
+        broker = kafka.Broker(self.home.kafka)
+        if not broker.is_set_up():
+            return
+        try:
+            started = broker.start(self.java.home)
+            kafka.keep_secret(broker, settings.SECRETS_DIR)
+        except Trouble as trouble:
+            self.say(f"Kafka     {trouble}\n  What streams from it waits for it.")
+            return
+        self.broker = broker
+        self.say(f"Kafka     {broker.sentence()}{'' if started else ' (it ran already)'}")
+
     def _check_port(self) -> None:
         port = settings.HEADGATE_PORT
         if not valkey.port_is_free(port):
@@ -169,7 +212,10 @@ class _Run:
 
     def _install_demo(self) -> None:
         result = subprocess.run(
-            [sys.executable, str(programs.REPOSITORY / "manage.py"), "install_demo"],
+            [
+                *(sys.executable, str(programs.REPOSITORY / "manage.py"), "install_demo"),
+                *(("--kafka", self.broker.servers) if self.broker is not None else ()),
+            ],
             env=self.environment,
             capture_output=True,
             text=True,

@@ -3,10 +3,11 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from confluent_kafka import KafkaException
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from examples.flights import definitions, feeder
+from examples.flights import definitions, feeder, kafka_definitions, topics
 from queries.domain.errors import HeadgateError
 from queries.models.applications import Application
 from queries.models.definitions import Query
@@ -20,7 +21,13 @@ class Command(BaseCommand):
 
     help = "Make the demo's applications and queries and start them; does nothing twice."
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare where the trial broker is."""
+        parser.add_argument(
+            "--kafka", default="", metavar="SERVERS", help="make the Kafka demo too, on this broker"
+        )
+
+    def handle(self, *args: Any, kafka: str, **options: Any) -> None:
         """Make, then start what no one has ever touched."""
         demo = settings.HEADGATE_HOME / "demo"
         feeder.prepare(demo / "flights")
@@ -28,9 +35,20 @@ class Command(BaseCommand):
         now = datetime.now(UTC)
         made: list[str] = []
         refused: list[str] = []
-        for application in definitions.applications():
-            _make_application(application, now)
-        for query in definitions.queries(demo):
+        applications, queries = definitions.applications(), definitions.queries(demo)
+        if kafka:
+            applications += kafka_definitions.applications()
+            queries += kafka_definitions.queries(kafka)
+            try:
+                topics.create(kafka)
+            except KafkaException as error:
+                refused.append(f"the topics on {kafka}: {error.args[0].str()}")
+        for application in applications:
+            try:
+                _make_application(application, now)
+            except HeadgateError as error:
+                refused.append(f"application {application.name}: {error}")
+        for query in queries:
             try:
                 if _make_query(query, now):
                     made.append(query.name)

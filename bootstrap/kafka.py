@@ -1,0 +1,123 @@
+"""Get the Kafka connector and the trial broker as jars, by Maven, then start the broker.
+
+    python bootstrap/kafka.py [--jars]
+
+With `--jars` nothing is started. Coordinates stand in `connectors/*/pom.xml`. Each folder of
+jars is put into place whole, with the stamp of the pom that it was made from: where that
+matches nothing is resolved, and no network is needed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from run import REPOSITORY, fail, say
+
+#: Both together are some 55 MB.
+RESOLVE_LIMIT_S = 1800
+STAMP = ".pom.sha256"
+
+
+def main(arguments: list[str]) -> None:
+    """Resolve what is missing; become the command that starts the broker."""
+    home = Path(os.environ.get("HEADGATE_HOME") or REPOSITORY / "var").resolve()
+    connectors = Path(os.environ.get("HEADGATE_CONNECTORS") or home / "connectors").resolve()
+    resolve("kafka", connectors / "kafka", what="the Kafka connector of Spark")
+    resolve("broker", home / "kafka" / "jars", what="the trial broker")
+    if "--jars" not in arguments:
+        os.execv(sys.executable, [sys.executable, str(REPOSITORY / "manage.py"), "kafka"])
+
+
+def resolve(name: str, target: Path, *, what: str) -> None:
+    """Have Maven copy the jars of `connectors/NAME/pom.xml` to a folder, unless they are there."""
+    pom = REPOSITORY / "connectors" / name / "pom.xml"
+    digest = hashlib.sha256(pom.read_bytes()).hexdigest()
+    stamp = target / STAMP
+    if stamp.exists() and stamp.read_text().strip() == digest and any(target.glob("*.jar")):
+        return
+    maven = shutil.which("mvn")
+    if maven is None:
+        fail(
+            f"Maven is missing: it resolves {what}.",
+            "Install it (Debian, Ubuntu: `sudo apt-get install maven`); then try again.",
+        )
+    say(f"Resolving {what} by Maven…")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        _copy_dependencies(str(maven), pom, aside)
+        (aside / STAMP).write_text(digest + "\n")
+        aside.chmod(0o755)
+        if target.exists():
+            target.rename(aside / ".before")
+        aside.rename(target)
+        shutil.rmtree(target / ".before", ignore_errors=True)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    jars = sorted(target.glob("*.jar"))
+    size = sum(jar.stat().st_size for jar in jars) / 1e6
+    say(f"  {len(jars)} jars, {size:.0f} MB, in {target}")
+
+
+def _copy_dependencies(maven: str, pom: Path, target: Path) -> None:
+    process = subprocess.Popen(
+        [
+            *(maven, "-B", "-f", str(pom), "dependency:copy-dependencies"),
+            *("-DincludeScope=runtime", f"-DoutputDirectory={target}"),
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        said = _show_progress(process)
+        code = process.wait(RESOLVE_LIMIT_S)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    if code:
+        sys.stderr.write("".join(line for line in said if "ERROR" in line)[:4000])
+        fail(
+            f"Maven could not resolve {pom.relative_to(REPOSITORY)} (code {code}).",
+            "Is the network there, and may Maven reach its repository (a proxy or mirror goes "
+            "into ~/.m2/settings.xml)? Then try again: what has been fetched is kept.",
+        )
+    if not any(target.glob("*.jar")):
+        fail(f"Maven copied no jar of {pom.relative_to(REPOSITORY)}.", "Look into that file.")
+
+
+def _show_progress(process: subprocess.Popen[str]) -> list[str]:
+    """Show each jar that is fetched; return the last lines of Maven's output."""
+    terminal = sys.stdout.isatty()
+    fetched = 0
+    said: list[str] = []
+    for line in process.stdout or ():
+        said = [*said[-200:], line]
+        found = re.search(r"Downloaded from \S+ \S+/([^/ ]+\.jar) \((.+?)(?: at .+)?\)", line)
+        if found:
+            fetched += 1
+            text = f"  {fetched} fetched: {found[1]} ({found[2]})"
+            if terminal:
+                sys.stdout.write(f"\r{text:<78.78}")
+                sys.stdout.flush()
+            elif fetched == 1 or fetched % 10 == 0:
+                say(text)
+    if terminal and fetched:
+        sys.stdout.write("\r" + " " * 78 + "\r")
+    return said
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,193 @@
+"""Replay a year of real flights into a Kafka topic.
+
+    python -m examples.flights.kafka_feeder SERVERS [--rate 500]
+
+The same flights as `feeder.py` brings as files, in the same order, far faster: one record a
+flight, its tail number as the key, JSON as the value. After the last flight the year begins
+again, one year later. Records are stamped with the time at which they are sent.
+
+What comes next is kept in `kafka-feeder.json` once the broker has taken everything before
+it: a feeder that is started again goes on there, and may send a second's flights twice. While
+the broker is away it waits, with a bounded number of flights in hand.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from examples.flights import topics
+from examples.flights.feeder import Flight, hours
+
+RATE = 500.0  # flights a second: a year in eleven minutes
+STATE = "kafka-feeder.json"
+IN_HAND = 5000  # flights that the broker has not taken yet, at most
+KEEP_EVERY_S = 1.0
+#: A feeder that could not send for longer than this does not hurry to catch up.
+_LATE_S = 1.0
+_LEAVE_S = 4.0
+_REPORT_EVERY_S = 30.0
+_TRY_AGAIN_S = 1.0
+_STEP_S = 0.02  # how long it may run ahead of its rate before it waits
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Feed until SIGTERM or Ctrl-C; return the exit code."""
+    options = _options(arguments)
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    options.directory.mkdir(parents=True, exist_ok=True)
+    state = options.directory / STATE
+    feeder = KafkaFeeder(options.servers, state, topic=options.topic, rate=options.rate)
+    if options.topic != topics.FLIGHTS or _topics_are_there(options.servers, stopped):
+        feeder.run(stopped)
+    return 0
+
+
+def _topics_are_there(servers: str, stopped: threading.Event) -> bool:
+    """Create the demo's topics as soon as the broker answers; False where stopped first."""
+    report = _Reporter()
+    while not stopped.is_set():
+        try:
+            topics.create(servers, limit_s=5)
+        except KafkaException as error:
+            report(error.args[0])
+            stopped.wait(_TRY_AGAIN_S)
+        else:
+            return True
+    return False
+
+
+class KafkaFeeder:
+    """Sends flight after flight into a topic."""
+
+    def __init__(
+        self, servers: str, state: Path, *, topic: str = topics.FLIGHTS, rate: float = RATE
+    ) -> None:
+        self.state = state
+        self.topic = topic
+        self.rate = rate
+        self.producer = Producer(
+            {
+                "bootstrap.servers": servers,
+                "enable.idempotence": True,  # in order and once, whatever is sent again
+                "message.timeout.ms": 0,  # for ever: the broker comes back
+                "queue.buffering.max.messages": IN_HAND,
+                "linger.ms": 20,
+                "compression.type": "lz4",
+                "partitioner": "murmur2_random",  # as Java's clients choose by key
+                "reconnect.backoff.max.ms": 2000,
+                "log_level": 0,  # it would tell of each refused connection
+                "error_cb": _Reporter(),
+            }
+        )
+
+    def run(self, stopped: threading.Event) -> None:
+        """Send until `stopped` is set; waits are ended by it at once."""
+        clock = _Clock(self.rate)
+        keep_at = time.monotonic() + KEEP_EVERY_S
+        for hour, flight in self._flights():
+            if not clock.wait(stopped) or not self._send(flight, stopped):
+                break
+            self.producer.poll(0)
+            if time.monotonic() >= keep_at:
+                self._keep(hour, stopped)
+                keep_at = time.monotonic() + KEEP_EVERY_S
+        self.producer.flush(_LEAVE_S)
+        self.producer.purge()
+
+    def _flights(self) -> Iterator[tuple[datetime, Flight]]:
+        for hour, flights in hours(self._next_hour()):
+            for flight in flights:
+                yield hour, flight
+
+    def _send(self, flight: Flight, stopped: threading.Event) -> bool:
+        """Hand a flight over; wait while too many are in hand. False: stopped meanwhile."""
+        key = flight["tailnum"]
+        while not stopped.is_set():
+            try:
+                self.producer.produce(
+                    self.topic, json.dumps(flight).encode(), key=key and key.encode()
+                )
+            except BufferError:
+                self.producer.poll(0.1)
+            else:
+                return True
+        return False
+
+    def _keep(self, hour: datetime, stopped: threading.Event) -> None:
+        """Remember the hour once everything before it has been taken."""
+        while self.producer.flush(0.2) and not stopped.is_set():
+            pass
+        if not stopped.is_set():
+            aside = self.state.with_name(f".{self.state.name}.new")
+            aside.write_text(json.dumps({"next": hour.isoformat()}))
+            aside.replace(self.state)
+
+    def _next_hour(self) -> datetime | None:
+        try:
+            return datetime.fromisoformat(json.loads(self.state.read_text())["next"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None  # the first start, or a damaged file: begin with the first flight
+
+
+class _Clock:
+    """Lets so many through a second, evenly."""
+
+    def __init__(self, rate: float) -> None:
+        self.step = 1 / rate
+        self.due = time.monotonic()
+
+    def wait(self, stopped: threading.Event) -> bool:
+        """Wait until the next one is due; return False where `stopped` was set first."""
+        now = time.monotonic()
+        if now - self.due > _LATE_S:
+            self.due = now
+        self.due += self.step
+        ahead = self.due - now
+        if ahead > _STEP_S:
+            return not stopped.wait(ahead)
+        return not stopped.is_set()
+
+
+class _Reporter:
+    """Says what is wrong with the broker, at most every half minute."""
+
+    def __init__(self) -> None:
+        self.quiet_until = 0.0
+
+    def __call__(self, error: KafkaError) -> None:
+        if time.monotonic() >= self.quiet_until:
+            self.quiet_until = time.monotonic() + _REPORT_EVERY_S
+            sys.stderr.write(f"{error.str()}; waiting for the broker\n")
+            sys.stderr.flush()
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    home = Path(os.environ.get("HEADGATE_HOME") or Path(__file__).resolve().parents[2] / "var")
+    parser = argparse.ArgumentParser(description="Replay a year of real flights into Kafka.")
+    parser.add_argument("servers", help="the broker's address, as in 127.0.0.1:9092")
+    parser.add_argument("--rate", type=_rate, default=RATE, help="flights a second")
+    parser.add_argument("--topic", default=topics.FLIGHTS)
+    parser.add_argument("--directory", type=Path, default=home / "demo" / "flights")
+    return parser.parse_args(arguments)
+
+
+def _rate(text: str) -> float:
+    rate = float(text)
+    if not 0 < rate <= 1_000_000:
+        raise argparse.ArgumentTypeError("give a number above 0, and a million at most")
+    return rate
+
+
+if __name__ == "__main__":
+    sys.exit(main())
