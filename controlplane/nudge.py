@@ -5,6 +5,9 @@ sweep (`queries.tasks.sweep`) is the certainty behind every nudge.
 """
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import uuid4
 
 import redis
 from django.conf import settings
@@ -56,6 +59,30 @@ def _publish(topics: tuple[str, ...]) -> None:
     except redis.RedisError as error:  # pages re-read by themselves after a while
         logger.warning("change of %s not published: %s", ", ".join(topics), error)
 
+
+@contextmanager
+def lease(name: str, *, limit_s: float) -> Iterator[bool]:
+    """Hold a name among all workers for as long as the block runs, `limit_s` at most.
+
+    Yields whether it was to be had; without Redis it is not.
+    """
+    key, mine = f"{settings.QUEUE}:lease:{name}", uuid4().hex
+    try:
+        held = bool(connection().set(key, mine, nx=True, px=int(limit_s * 1000)))
+    except redis.RedisError as error:
+        logger.warning("%s not leased: %s", name, error)
+        held = False
+    try:
+        yield held
+    finally:
+        if held:
+            try:
+                connection().eval(_LET_GO, 1, key, mine)
+            except redis.RedisError as error:  # it ends by itself
+                logger.warning("lease of %s not given back: %s", name, error)
+
+
+_LET_GO = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end"
 
 _client: redis.Redis | None = None
 

@@ -249,6 +249,8 @@ CELERY_ENABLE_UTC = True
 CELERY_TIMEZONE = "UTC"
 SWEEP_EVERY_S = 2.0
 ADOPT_EVERY_S = 30.0
+LAG_EVERY_S = 5.0  # a broker that falls silent is seen within this and a look's 4 s
+LEDGER_EVERY_S = 10.0
 GAPS_EVERY_S = 10.0
 ROLL_UP_EVERY_S = 10.0
 #: A tick that no worker took before the next but one is worth nothing: it expires.
@@ -258,7 +260,10 @@ CELERY_BEAT_SCHEDULE = {
         "queries.tasks.sweep": SWEEP_EVERY_S,
         "queries.tasks.advance_operations": SWEEP_EVERY_S,
         "queries.tasks.adopt": ADOPT_EVERY_S,
+        "queries.tasks.look_at_sources": LAG_EVERY_S,
+        "queries.tasks.keep_ledger": LEDGER_EVERY_S,
         "queries.tasks.prune": 3600.0,
+        "queries.tasks.prune_snapshots": 600.0,
         "queries.tasks.forget_expired_tokens": 3600.0,
         "listeners.tasks.judge_gaps": GAPS_EVERY_S,
         "listeners.tasks.roll_up": ROLL_UP_EVERY_S,
@@ -322,6 +327,10 @@ FORCE_LISTENER_FALLBACK = env.flag("HEADGATE_FORCE_LISTENER_FALLBACK", False)
 PROGRESS_RETENTION_DAYS = env.whole("HEADGATE_PROGRESS_DAYS", 7, low=1, high=3650)  # raw progress
 HISTORY_RETENTION_DAYS = env.whole("HEADGATE_HISTORY_DAYS", 90, low=1, high=3650)  # runs, failures
 DRIVER_FOLDERS_KEPT = env.whole("HEADGATE_DRIVER_FOLDERS", 20, low=1, high=1000)  # an application
+RISK_WITHIN_H = env.whole(  # data that will be lost within this puts a query at risk
+    "HEADGATE_RISK_HOURS", 24, low=1, high=8760
+)
+SNAPSHOTS_KEPT = env.whole("HEADGATE_SNAPSHOTS", 10, low=0, high=1000)  # a query, unpinned
 DISK_WARNING_MB = env.whole("HEADGATE_DISK_WARNING_MB", 1024, low=0, high=16_777_216)  # free space
 DEMO = env.flag("HEADGATE_DEMO", True)  # the feeder and the flights' queries
 

@@ -5,13 +5,14 @@ import logging
 from celery import shared_task
 from django.utils import timezone
 
-from controlplane.nudge import advance_soon
+from controlplane.nudge import advance_soon, lease
 from queries.launchers.configured import launcher
 from queries.models.drivers import Driver
+from queries.services import lag, ledger, tokens
 from queries.services import reconcile as service
-from queries.services import tokens
 from queries.services.procedures.engine import advance, due_operations
 from queries.services.procedures.known import PROCEDURES
+from queries.services.procedures.snapshot import prune as prune_kept_snapshots
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,20 @@ def advance_operations() -> None:
         advance_soon(operation_id)
 
 
+@shared_task(name="queries.tasks.look_at_sources")
+def look_at_sources() -> None:
+    """Ask the brokers how far every query is behind; one look at a time, whoever takes it."""
+    with lease("look-at-sources", limit_s=60) as held:
+        if held:
+            lag.look_at_sources(now=timezone.now())
+
+
+@shared_task(name="queries.tasks.keep_ledger")
+def keep_ledger() -> None:
+    """Write down what the newest batches have lost."""
+    ledger.keep_ledger(now=timezone.now())
+
+
 @shared_task(name="queries.tasks.adopt")
 def adopt() -> None:
     """Look at every application that has a driver on this host: a worker has come up."""
@@ -69,3 +84,9 @@ def forget_expired_tokens() -> None:
 def prune() -> None:
     """Remove the folders of old drivers."""
     service.prune_folders(launcher=launcher())
+
+
+@shared_task(name="queries.tasks.prune_snapshots")
+def prune_snapshots() -> None:
+    """Remove snapshots of checkpoints beyond those that are kept."""
+    prune_kept_snapshots(now=timezone.now())

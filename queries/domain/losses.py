@@ -36,8 +36,8 @@ class Skipped:
     """What one batch of a source went over in silence."""
 
     topic: str
-    gaps: tuple[Gap, ...]  # where it is known which offsets
-    records: int | None  # that were not read; None where offsets are not records
+    gaps: tuple[Gap, ...]  # empty where it is not known which offsets
+    records: int  # that were not read
 
 
 def gaps_of(looks: Iterable[PartitionLook]) -> list[Gap]:
@@ -116,29 +116,30 @@ def skipped(
     missing: int,
     *,
     earliest: Offsets,
-    earliest_before: Offsets,
-    plain: bool,
+    known: Mapping[tuple[str, int], Sequence[tuple[int, int]]],
 ) -> list[Skipped]:
     """Return what a batch that is short of `missing` rows went over because it was deleted.
 
-    `earliest` is the broker's first offset after the batch, `earliest_before` before it. Where
-    offsets are records (`plain`: neither compacted nor transactional), the missing rows are
-    records and no more than that is called lost; elsewhere only what had been deleted before
-    the batch began is certain, and counts as offsets.
+    For topics whose offsets are records. `earliest` are the broker's first offsets after the
+    batch, `known` the ranges [first, until) that the ledger holds already. Of no more records
+    than are missing it is said that they are lost: what was deleted after it was read is none.
     """
-    if not plain:
-        certain = _below(start, end, earliest_before)
-        return [Skipped(topic, gaps, None) for topic, gaps in _by_topic(certain)]
-    before, after = _below(start, end, earliest_before), _below(start, end, earliest)
-    for gaps in (before, after):
-        if sum(gap.offsets for gap in gaps) == missing:
-            return [_exact(topic, own) for topic, own in _by_topic(gaps)]
-    possible = sum(gap.offsets for gap in after)
-    if not possible:
+    rest = missing - _covered(start, end, known)
+    left = [
+        piece
+        for gap in _below(start, end, earliest)
+        for piece in without(gap, known.get((gap.topic, gap.partition), ()))
+    ]
+    possible = sum(piece.offsets for piece in left)
+    if rest <= 0 or not possible:
         return []
-    # Deleted while it read: how many is certain, which offsets is not.
-    topics = [topic for topic, _ in _by_topic(after)]
-    return [Skipped(", ".join(topics), (), min(missing, possible))]
+    if rest >= possible:
+        return _exact(left)
+    if len({(piece.topic, piece.partition) for piece in left}) == 1:
+        return _exact(_first(left, rest))
+    # Deleted on and on while it read: how many is certain, which offsets is not.
+    topics = ", ".join(dict.fromkeys(piece.topic for piece in left))
+    return [Skipped(topics, (), rest)]
 
 
 def without(gap: Gap, known: Iterable[tuple[int, int]]) -> list[Gap]:
@@ -179,10 +180,34 @@ def _below(start: Offsets, end: Offsets, earliest: Offsets) -> list[Gap]:
     return sorted(found)
 
 
-def _by_topic(gaps: Sequence[Gap]) -> list[tuple[str, tuple[Gap, ...]]]:
+def _covered(
+    start: Offsets, end: Offsets, known: Mapping[tuple[str, int], Sequence[tuple[int, int]]]
+) -> int:
+    """Return how many offsets of a batch the ledger holds already."""
+    count = 0
+    for (topic, partition), ranges in known.items():
+        first = start.get(topic, {}).get(partition, 0)
+        until = end.get(topic, {}).get(partition, 0)
+        whole = Gap(topic, partition, first, max(first, until))
+        count += whole.offsets - sum(piece.offsets for piece in without(whole, ranges))
+    return count
+
+
+def _first(pieces: Sequence[Gap], count: int) -> list[Gap]:
+    """Return the first `count` offsets of these: a log is deleted from its beginning."""
+    found = []
+    for piece in pieces:
+        taken = min(count, piece.offsets)
+        if taken:
+            found.append(Gap(piece.topic, piece.partition, piece.first, piece.first + taken))
+        count -= taken
+    return found
+
+
+def _exact(gaps: Sequence[Gap]) -> list[Skipped]:
     topics = dict.fromkeys(gap.topic for gap in gaps)
-    return [(topic, tuple(gap for gap in gaps if gap.topic == topic)) for topic in topics]
-
-
-def _exact(topic: str, gaps: tuple[Gap, ...]) -> Skipped:
-    return Skipped(topic, gaps, sum(gap.offsets for gap in gaps))
+    return [
+        Skipped(topic, own, sum(gap.offsets for gap in own))
+        for topic in topics
+        for own in (tuple(gap for gap in gaps if gap.topic == topic),)
+    ]

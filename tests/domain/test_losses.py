@@ -99,40 +99,47 @@ START = {"flights": {0: 100, 1: 50}}
 END = {"flights": {0: 200, 1: 150}}
 
 
-def _skipped(missing: int, before: Any, after: Any, *, plain: bool = True) -> list[Skipped]:
-    return skipped(START, END, missing, earliest=after, earliest_before=before, plain=plain)
+def _skipped(missing: int, earliest: Any, known: Any = None) -> list[Skipped]:
+    return skipped(START, END, missing, earliest=earliest, known=known or {})
 
 
-def test_the_gap_that_was_there_before_the_batch_is_told_exactly() -> None:
-    before = {"flights": {0: 130, 1: 80}}
+def test_what_a_batch_went_over_is_told_by_partition_and_offsets() -> None:
     gaps = (Gap("flights", 0, 100, 130), Gap("flights", 1, 50, 80))
-    assert _skipped(60, before, {"flights": {0: 190, 1: 140}}) == [Skipped("flights", gaps, 60)]
+    assert _skipped(60, {"flights": {0: 130, 1: 80}}) == [Skipped("flights", gaps, 60)]
 
 
-def test_a_gap_that_came_while_it_read_is_told_by_what_is_left_after() -> None:
-    gaps = (Gap("flights", 0, 100, 160),)
-    assert _skipped(60, {}, {"flights": {0: 160, 1: 20}}) == [Skipped("flights", gaps, 60)]
+def test_rows_missing_beyond_what_was_deleted_are_no_loss() -> None:
+    # A LIMIT took the rest, or a transaction's marks.
+    gaps = (Gap("flights", 0, 100, 110), Gap("flights", 1, 50, 60))
+    assert _skipped(60, {"flights": {0: 110, 1: 60}}) == [Skipped("flights", gaps, 20)]
+    assert _skipped(60, {"flights": {0: 90, 1: 10}}) == []
 
 
-def test_where_both_bounds_miss_the_count_is_told_without_offsets() -> None:
-    found = _skipped(60, {"flights": {0: 110}}, {"flights": {0: 180, 1: 60}})
-    assert found == [Skipped("flights", (), 60)]
-    # More rows are missing than were deleted: a LIMIT took the rest, which is no loss.
-    assert _skipped(60, {}, {"flights": {0: 110, 1: 60}}) == [Skipped("flights", (), 20)]
+def test_of_one_partition_the_first_offsets_are_those_that_are_missing() -> None:
+    found = _skipped(60, {"flights": {0: 190, 1: 20}})
+    assert found == [Skipped("flights", (Gap("flights", 0, 100, 160),), 60)]
 
 
-def test_rows_that_are_missing_with_nothing_deleted_are_no_loss() -> None:
-    assert _skipped(60, {}, {"flights": {0: 90, 1: 10}}) == []
+def test_of_several_partitions_deleted_on_and_on_only_the_count_is_told() -> None:
+    assert _skipped(60, {"flights": {0: 180, 1: 60}}) == [Skipped("flights", (), 60)]
 
 
-def test_where_offsets_are_not_records_only_what_was_gone_before_is_certain() -> None:
-    found = _skipped(60, {"flights": {0: 130}}, {"flights": {0: 190}}, plain=False)
-    assert found == [Skipped("flights", (Gap("flights", 0, 100, 130),), None)]
-    assert _skipped(60, {}, {"flights": {0: 190}}, plain=False) == []
+def test_what_the_ledger_holds_already_is_not_counted_again() -> None:
+    known = {("flights", 0): [(100, 130)], ("other", 0): [(0, 10)]}
+    assert _skipped(30, {"flights": {0: 130}}, known) == []
+    found = _skipped(60, {"flights": {0: 190}}, known)
+    assert found == [Skipped("flights", (Gap("flights", 0, 130, 160),), 30)]
+    holed = {("flights", 0): [(110, 120)]}
+    assert _skipped(25, {"flights": {0: 190}}, holed) == [
+        Skipped("flights", (Gap("flights", 0, 100, 110), Gap("flights", 0, 120, 125)), 15)
+    ]
+    assert _skipped(15, {"flights": {0: 190}}, holed) == [
+        Skipped("flights", (Gap("flights", 0, 100, 105),), 5)
+    ]
 
 
 def test_a_gap_never_reaches_beyond_its_batch() -> None:
-    found = _skipped(200, {}, {"flights": {0: 10**6, 1: 10**6}})
+    found = _skipped(200, {"flights": {0: 10**6, 1: 10**6}})
     assert found == [
         Skipped("flights", (Gap("flights", 0, 100, 200), Gap("flights", 1, 50, 150)), 200)
     ]

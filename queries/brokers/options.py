@@ -1,0 +1,159 @@
+"""From a source's options, as Spark takes them, to what librdkafka wants to be told.
+
+Spark hands `kafka.*` to Java's client; ours is another library, with names of its own and no
+Java key stores. What cannot be carried over is said, for a wrong guess would look like a broker
+that does not answer.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PREFIX = "kafka."
+
+#: Options that mean the same to both clients.
+_SAME = frozenset(
+    {
+        "bootstrap.servers",
+        "security.protocol",
+        "client.dns.lookup",
+        "isolation.level",
+        "ssl.cipher.suites",
+        "ssl.key.password",
+    }
+)
+_JAAS = re.compile(r"(username|password)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)')")
+_PASSWORD_MECHANISMS = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})
+
+
+class Unusable(Exception):
+    """These options cannot be used from here; the message names the option and the way out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which topics and partitions a source reads: exactly one of the three is given."""
+
+    topics: tuple[str, ...] = ()  # subscribe
+    pattern: str = ""  # subscribePattern, the whole name must match
+    partitions: tuple[tuple[str, tuple[int, ...]], ...] = ()  # assign
+
+    def matches(self, topic: str) -> bool:
+        """Tell whether a topic is one of these."""
+        if self.pattern:
+            return re.fullmatch(self.pattern, topic) is not None
+        return topic in self.topics or topic in dict(self.partitions)
+
+    def of(self, topic: str, numbers: tuple[int, ...]) -> tuple[int, ...]:
+        """Return those of a topic's partitions that are read."""
+        assigned = dict(self.partitions).get(topic)
+        return numbers if assigned is None else tuple(n for n in numbers if n in assigned)
+
+
+def wanted(options: Mapping[str, str]) -> Wanted:
+    """Return what a source subscribes to; raise `Unusable` where it cannot be read."""
+    given = {name.lower(): value for name, value in options.items()}
+    if names := given.get("subscribe"):
+        return Wanted(topics=tuple(name.strip() for name in names.split(",") if name.strip()))
+    if pattern := given.get("subscribepattern"):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise Unusable(f"subscribePattern cannot be read here: {error}.") from error
+        return Wanted(pattern=pattern)
+    try:
+        assigned = json.loads(given.get("assign", ""))
+        pairs = sorted((str(t), tuple(int(n) for n in ns)) for t, ns in assigned.items())
+    except (ValueError, TypeError, AttributeError) as error:
+        raise Unusable("None of subscribe, subscribePattern and assign can be read.") from error
+    return Wanted(partitions=tuple(pairs))
+
+
+def broker_set(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return what tells one broker set (and the way into it) from another: its `kafka.*` options.
+
+    References to secrets stay references: this is a key, and may stand in a log.
+    """
+    return tuple(
+        sorted(
+            (name[len(PREFIX) :], value)
+            for name, value in options.items()
+            if name.lower().startswith(PREFIX) and _matters(name[len(PREFIX) :])
+        )
+    )
+
+
+def client_options(java: Mapping[str, str]) -> dict[str, str]:
+    """Return librdkafka's options for Java's, secrets resolved; raise `Unusable` otherwise."""
+    found = {name: value for name, value in java.items() if name in _SAME}
+    if not found.get("bootstrap.servers"):
+        raise Unusable("kafka.bootstrap.servers is missing.")
+    protocol = found.get("security.protocol", "PLAINTEXT").upper()
+    if "SASL" in protocol:
+        found |= _sasl(java)
+    if "SSL" in protocol:
+        found |= _trust(java) | _own_key(java)
+        if java.get("ssl.endpoint.identification.algorithm") == "":
+            found["ssl.endpoint.identification.algorithm"] = "none"
+    return found
+
+
+def _matters(name: str) -> bool:
+    return name in _SAME or name.startswith(("sasl.", "ssl."))
+
+
+def _sasl(java: Mapping[str, str]) -> dict[str, str]:
+    mechanism = java.get("sasl.mechanism", "GSSAPI").upper()
+    if mechanism not in _PASSWORD_MECHANISMS:
+        raise Unusable(
+            f"kafka.sasl.mechanism {mechanism} cannot be used to read lag; "
+            f"{', '.join(sorted(_PASSWORD_MECHANISMS))} can."
+        )
+    named = {
+        one[1]: re.sub(r"\\(.)", r"\1", one[2]) if one[2] is not None else one[3]
+        for one in _JAAS.finditer(java.get("sasl.jaas.config", ""))
+    }
+    if not named.get("username") or "password" not in named:
+        raise Unusable('kafka.sasl.jaas.config names no username="…" and password="…".')
+    return {
+        "sasl.mechanisms": mechanism,
+        "sasl.username": named["username"],
+        "sasl.password": named["password"],
+    }
+
+
+def _trust(java: Mapping[str, str]) -> dict[str, str]:
+    """Return whom the client trusts; the system's own authorities where nothing is said."""
+    if pem := java.get("ssl.truststore.certificates"):
+        return {"ssl.ca.pem": pem}
+    path = java.get("ssl.truststore.location")
+    if not path:
+        return {}
+    _only_pem("ssl.truststore", java.get("ssl.truststore.type", "JKS"))
+    return {"ssl.ca.location": path}
+
+
+def _own_key(java: Mapping[str, str]) -> dict[str, str]:
+    """Return what the client shows of itself, if anything."""
+    if chain := java.get("ssl.keystore.certificate.chain"):
+        return {"ssl.certificate.pem": chain, "ssl.key.pem": java.get("ssl.keystore.key", "")}
+    path = java.get("ssl.keystore.location")
+    if not path:
+        return {}
+    kind = java.get("ssl.keystore.type", "JKS").upper()
+    if kind == "PKCS12":
+        return {
+            "ssl.keystore.location": path,
+            "ssl.keystore.password": java.get("ssl.keystore.password", ""),
+        }
+    _only_pem("ssl.keystore", kind)
+    return {"ssl.certificate.location": path, "ssl.key.location": path}
+
+
+def _only_pem(what: str, kind: str) -> None:
+    if kind.upper() != "PEM":
+        raise Unusable(
+            f"kafka.{what}.location is a {kind} store, which only Java reads. "
+            f"Use PEM files (kafka.{what}.type = PEM), which Spark reads as well."
+        )

@@ -1,0 +1,363 @@
+"""Ask a broker set where its topics begin and end, and when a record was written.
+
+Nothing is committed and no consumer group is left behind: partitions are assigned by hand, one
+record is read from each, and that is all. Every wait has a limit, and one look as a whole too:
+a broker that hangs costs its own look and nobody else's.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_INVALID,
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
+
+from queries.brokers.options import Wanted
+from queries.domain.retention import RECORD_OVERHEAD_BYTES, Retention, read_retention
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 4.0  # for a whole look: with a look every 5 s, silence shows within 10
+RECORDS_S = 1.5  # of it, for the times of records
+CONFIG_FRESH_S = 60.0  # a topic's configuration is asked anew after this
+#: Partitions whose record is read in one look; the others' turn comes with the next.
+RECORDS_AT_MOST = 256
+
+At = tuple[str, int]  # topic, partition
+
+
+class Unreachable(Exception):
+    """The broker set does not answer, or lets nobody in; the message says what it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Where a partition begins and ends now."""
+
+    earliest: int
+    latest: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSeen:
+    """The first record at or after an offset."""
+
+    offset: int
+    at: datetime | None  # None: the topic's records carry no time
+    bytes: int  # as it counts against a partition's size, uncompressed
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLook:
+    """What a broker set said at one moment."""
+
+    partitions: tuple[At, ...]  # that there are
+    ends: dict[At, Ends]  # of those that have a leader now
+    retention: dict[str, Retention]  # of the topics that may be asked for theirs
+    records: dict[At, RecordSeen] = field(default_factory=dict)
+
+
+class BrokerReader:
+    """One broker set, asked again and again over the same connections."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._said = ""  # the client's own newest complaint
+        common: dict[str, Any] = {
+            **{name: value for name, value in options.items() if name != "isolation.level"},
+            "client.id": "headgate",
+            "socket.timeout.ms": 3000,
+            "socket.connection.setup.timeout.ms": 3000,
+            "reconnect.backoff.max.ms": 1000,
+            "log.connection.close": False,
+            "log_level": 0,  # what matters comes back as an error
+            "error_cb": self._note,
+        }
+        self._options = common
+        self._admin = AdminClient(common)
+        self._fenced = False  # the admin client's leaders are of an earlier epoch
+        self._consumer = Consumer(
+            {
+                **common,
+                "isolation.level": options.get("isolation.level", "read_uncommitted"),
+                "group.id": "headgate-reads-without-a-group",  # wanted, and never joined
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "allow.auto.create.topics": False,
+                "auto.offset.reset": "earliest",
+                "enable.partition.eof": True,
+                "max.partition.fetch.bytes": 65536,
+                "queued.min.messages": 1,
+                "fetch.queue.backoff.ms": 10,  # a second, its own, would be each look's
+                "fetch.wait.max.ms": 100,
+            }
+        )
+        self._configs: dict[str, tuple[float, Retention | None]] = {}
+
+    def look(
+        self,
+        wanted: Iterable[Wanted],
+        *,
+        records: Callable[[dict[At, Ends]], Mapping[At, int]],
+        limit_s: float = LOOK_S,
+    ) -> BrokerLook:
+        """Return what the sources' partitions are like now.
+
+        `records` is handed the ends and chooses the offsets whose records are to be read.
+        Raises `Unreachable` where the broker set does not answer within the limit.
+        """
+        until = time.monotonic() + limit_s
+        try:
+            partitions = self._partitions(list(wanted), until)
+            ends = self._ends(partitions, until)
+            if self._fenced:
+                # librdkafka's admin client goes on with the epoch it has learnt first, for
+                # minutes after a leader has changed or its broker was restarted.
+                self._admin, self._fenced = AdminClient(self._options), False
+                ends = self._ends(partitions, until)
+            retention = self._retention(sorted({topic for topic, _ in partitions}), until)
+            times = self._records(dict(records(ends)), until)
+        except KafkaException as error:
+            self._consumer.poll(0)  # lets the client say why: `_note`
+            raise Unreachable(self._said or _words(error)) from error
+        self._said = ""
+        return BrokerLook(tuple(partitions), ends, retention, times)
+
+    def at_time(
+        self, wanted: Iterable[Wanted], at_ms: int | None, *, limit_s: float = LOOK_S
+    ) -> dict[At, tuple[Ends, int]]:
+        """Return each partition's ends and its first offset written at or after a time.
+
+        `at_ms` is in milliseconds since 1970, None for no time. Where nothing was written
+        since, it is the end. Raises `Unreachable`.
+        """
+        until = time.monotonic() + limit_s
+        try:
+            partitions = self._partitions(list(wanted), until)
+            ends = self._ends(partitions, until)
+            spec = OffsetSpec.for_timestamp(at_ms) if at_ms is not None else None
+            found = self._offsets(list(ends), spec, until) if spec and ends else {}
+        except KafkaException as error:
+            self._consumer.poll(0)
+            raise Unreachable(self._said or _words(error)) from error
+        return {
+            at: (one, found[at] if found.get(at, -1) >= 0 else one.latest)
+            for at, one in ends.items()
+        }
+
+    def close(self) -> None:
+        """End the connections."""
+        self._consumer.close()
+
+    # --- inside -----------------------------------------------------------------------
+
+    def _note(self, error: KafkaError) -> None:
+        self._said = str(error.str())[:300]
+
+    def _partitions(self, wanted: list[Wanted], until: float) -> list[At]:
+        """Return every partition that is read, of the topics that exist."""
+        # All topics at once, and from a consumer: asking for one by name can create it.
+        known = self._consumer.list_topics(timeout=_left(until)).topics
+        found = set()
+        for name, topic in known.items():
+            if topic.error is not None:
+                continue
+            numbers = tuple(sorted(topic.partitions))
+            for one in wanted:
+                if one.matches(name):
+                    found |= {(name, number) for number in one.of(name, numbers)}
+        return sorted(found)
+
+    def _ends(self, partitions: list[At], until: float) -> dict[At, Ends]:
+        if not partitions:
+            return {}
+        earliest = self._offsets(partitions, OffsetSpec.earliest(), until)  # type: ignore[no-untyped-call]
+        latest = self._offsets(partitions, OffsetSpec.latest(), until)  # type: ignore[no-untyped-call]
+        known = earliest.keys() & latest.keys()
+        return {at: Ends(earliest[at], latest[at]) for at in partitions if at in known}
+
+    def _offsets(self, partitions: list[At], spec: Any, until: float) -> dict[At, int]:
+        asked = {TopicPartition(topic, number): spec for topic, number in partitions}
+        answers = self._admin.list_offsets(asked, request_timeout=_left(until))
+        found: dict[At, int] = {}
+        for partition, answer in answers.items():
+            try:
+                found[partition.topic, partition.partition] = answer.result(_left(until)).offset
+            except FutureTimeout as error:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from error
+            except KafkaException as error:
+                if _is_silence(error):
+                    raise
+                self._fenced = self._fenced or _code(error) in _FENCED
+                logger.debug("%s has no offsets now: %s", partition, _words(error))
+        return found
+
+    def _retention(self, topics: list[str], until: float) -> dict[str, Retention]:
+        """Return how long topics keep records; those whose configuration is not told left out."""
+        now = time.monotonic()
+        due = [name for name in topics if now - self._configs.get(name, (-1e9, None))[0] > 60]
+        if due:
+            asked = [ConfigResource(ResourceType.TOPIC, name) for name in due]
+            answers = self._admin.describe_configs(asked, request_timeout=_left(until))
+            for resource, answer in answers.items():
+                self._configs[resource.name] = (now, _retention(answer, until))
+        return {name: kept for name in topics if (kept := self._configs[name][1]) is not None}
+
+    def _records(self, offsets: dict[At, int], until: float) -> dict[At, RecordSeen]:
+        """Read one record from each partition; those that do not come in time are left out."""
+        if not offsets:
+            return {}
+        asked = list(offsets.items())[:RECORDS_AT_MOST]
+        until = min(until, time.monotonic() + RECORDS_S)
+        waiting = {at for at, _ in asked}
+        found = {}
+        places = [TopicPartition(*at, offset) for at, offset in asked]
+        self._consumer.assign(places)
+        try:
+            while waiting and time.monotonic() < until:
+                for message in self._consumer.consume(len(waiting), timeout=_left(until)):
+                    at = (message.topic(), message.partition())
+                    if at not in waiting:
+                        continue
+                    waiting.discard(at)
+                    self._consumer.pause([TopicPartition(*at)])
+                    if message.error() is None:
+                        found[at] = _record(message)
+        finally:
+            self._consumer.resume(places)  # a pause outlives the assignment it was made in
+            self._consumer.unassign()
+        return found
+
+
+@dataclass(slots=True)
+class _Slot:
+    """The place of one broker set's reader; whoever looks holds its lock."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    reader: BrokerReader | None = None
+    used: float = 0.0
+
+
+class Readers:
+    """The readers of this process, one for each broker set, closed when they are not used."""
+
+    IDLE_S = 120.0
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._slots: dict[Any, _Slot] = {}
+
+    def look(
+        self,
+        key: Any,
+        options: Callable[[], Mapping[str, str]],
+        wanted: Iterable[Wanted],
+        *,
+        records: Callable[[dict[At, Ends]], Mapping[At, int]],
+        limit_s: float = LOOK_S,
+    ) -> BrokerLook:
+        """Look at the broker set of this key; `options` is asked where it is not known yet.
+
+        A broker set that lets nobody in is connected to anew next time: its secrets may have
+        been changed.
+        """
+        with self._guard:
+            slot = self._slots.setdefault(key, _Slot())
+            slot.used = time.monotonic()
+        if not slot.lock.acquire(timeout=limit_s):
+            raise Unreachable("Another look at it has not ended.")
+        try:
+            if slot.reader is None:
+                slot.reader = BrokerReader(options())
+            return slot.reader.look(wanted, records=records, limit_s=limit_s)
+        except Unreachable:
+            if slot.reader is not None:
+                slot.reader.close()
+                slot.reader = None
+            raise
+        finally:
+            slot.lock.release()
+
+    def close_idle(self, *, idle_s: float = IDLE_S) -> None:
+        """Close the readers that nothing has asked for a while."""
+        now = time.monotonic()
+        with self._guard:
+            idle = [
+                key
+                for key, slot in self._slots.items()
+                if now - slot.used > idle_s and not slot.lock.locked()
+            ]
+            readers = [self._slots.pop(key).reader for key in idle]
+        for reader in readers:
+            if reader is not None:
+                reader.close()
+
+
+def _left(until: float) -> float:
+    """Return the seconds left; a little at least, so that an answer that is there is taken."""
+    return max(0.05, until - time.monotonic())
+
+
+def _retention(answer: Any, until: float) -> Retention | None:
+    try:
+        entries = answer.result(_left(until))
+    except FutureTimeout as error:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from error
+    except KafkaException as error:
+        if _is_silence(error):
+            raise
+        return None  # not allowed to ask: no clock for it
+    return read_retention({name: entry.value or "" for name, entry in entries.items()})
+
+
+def _record(message: Any) -> RecordSeen:
+    kind, at_ms = message.timestamp()
+    timed = kind != TIMESTAMP_NOT_AVAILABLE and at_ms >= 0
+    size = len(message.key() or b"") + len(message.value() or b"")
+    headers = message.headers() or []
+    size += sum(len(name) + len(value or b"") for name, value in headers)
+    return RecordSeen(
+        offset=message.offset() if message.offset() != OFFSET_INVALID else 0,
+        at=datetime.fromtimestamp(at_ms / 1000, UTC) if timed else None,
+        bytes=size + RECORD_OVERHEAD_BYTES,
+    )
+
+
+_FENCED = frozenset({KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH})
+
+
+def _code(error: KafkaException) -> int | None:
+    return error.args[0].code() if error.args else None
+
+
+def _is_silence(error: KafkaException) -> bool:
+    """Tell whether an error means that nobody answers, rather than an answer of no."""
+    return _code(error) in {
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._AUTHENTICATION,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError.REQUEST_TIMED_OUT,
+    }
+
+
+def _words(error: KafkaException) -> str:
+    return str(error.args[0].str() if error.args else error)[:300]
