@@ -13,6 +13,7 @@ from queries.domain.spec import ApplicationSpec
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.installation import Installation
+from queries.services import partitions
 from queries.services.drafts import QueryDraft, application_form, orphaned_queries
 from queries.services.offset_gaps import gap_problems
 from queries.services.revisions import (
@@ -124,9 +125,10 @@ def create_query(
     archived query has left files there. Raises `Invalid` with every problem found (name
     taken, checkpoint held or nested, naming the holder, …).
     """
+    seen = partitions.look(spec)
     with transaction.atomic():
         _one_at_a_time()
-        draft = QueryDraft(name, spec, application, application_spec, checkpoint)
+        draft = QueryDraft(name, spec, application, application_spec, checkpoint, partitions=seen)
         _refuse(draft.problems)
         host = draft.host or add_application(
             name=_free_application_name(name),
@@ -156,12 +158,15 @@ def revise_query(
     Switching async progress tracking off while the offset log has a gap is `Invalid`, unless
     `gap_accepted`: its safe way off puts a definition back that way.
     """
+    before = query.revisions.order_by("-number")[0]
+    seen = partitions.look(unmask(spec, before=before.spec), query)
     with transaction.atomic():
         _one_at_a_time()
         _refuse_archived(Query.objects.get(pk=query.pk))
         newest = query.revisions.order_by("-number")[0]
         _refuse_stale(newest.number, expected_revision)
-        draft = QueryDraft(query.name, unmask(spec, before=newest.spec), query=query)
+        spec = unmask(spec, before=newest.spec)
+        draft = QueryDraft(query.name, spec, query=query, partitions=seen)
         _refuse(draft.problems + ([] if gap_accepted else gap_problems(query, newest, draft.form)))
         if draft.form is None or validation.as_json(draft.form) == newest.spec:
             return newest
@@ -180,13 +185,14 @@ def check_query(
     query: Query | None = None,
 ) -> None:
     """Validate without writing; raises `Invalid`. `query` is the one being edited, if any."""
-    if query is None:
-        _refuse(QueryDraft(name, spec, application, application_spec, checkpoint).problems)
-        return
-    newest = query.revisions.order_by("-number")[0]
-    spec = unmask(spec, before=newest.spec)
-    draft = QueryDraft(name, spec, application, application_spec, checkpoint, query=query)
-    _refuse(draft.problems + gap_problems(query, newest, draft.form))
+    newest = query.revisions.order_by("-number")[0] if query else None
+    spec = unmask(spec, before=newest.spec) if newest else spec
+    seen = partitions.look(spec, query)
+    draft = QueryDraft(
+        name, spec, application, application_spec, checkpoint, query=query, partitions=seen
+    )
+    gaps = gap_problems(query, newest, draft.form) if query and newest else []
+    _refuse(draft.problems + gaps)
 
 
 def _one_at_a_time() -> None:

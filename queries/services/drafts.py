@@ -4,6 +4,8 @@ Here the pure rules meet what only the database and this host know: names that a
 checkpoints that are held, pools, connectors and modules.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from queries.domain import validation
@@ -12,6 +14,7 @@ from queries.domain.locations import NotALocation, checkpoint_problem
 from queries.domain.spec import ApplicationSpec, PythonQuery, SqlQuery
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
+from queries.selectors.partitions import cores_beside, known_partitions
 from queries.services import surroundings
 
 
@@ -29,7 +32,10 @@ class QueryDraft:
         application_spec: dict[str, Any] | None = None,
         checkpoint: str = "",
         query: Query | None = None,
+        partitions: Mapping[str, int] | None = None,  # of its sources, as `partitions.look` saw
     ) -> None:
+        self._partitions = partitions or {}
+        self._id = query.pk if query else None
         self.problems: list[Problem] = []
         self.form: SqlQuery | PythonQuery | None = None
         self.host = query.application if query else self._named(application)
@@ -110,7 +116,11 @@ class QueryDraft:
             self.form,
             application=self.application_form,
             pools=list(pools),
-            surroundings=surroundings.look(self.application_form),
+            surroundings=replace(
+                surroundings.look(self.application_form),
+                partitions=self._partitions,
+                beside=cores_beside(self.host, but=self._id) if self.host else {},
+            ),
         )
         if isinstance(self.form, PythonQuery):
             self.problems += surroundings.function_problems(self.form, self.application_form)
@@ -131,25 +141,38 @@ def orphaned_queries(application: Application, form: ApplicationSpec) -> list[Pr
     """Return why living queries of an application could not go on under its new form."""
     problems = []
     pools = list(application.pools.values_list("name", flat=True))
+    before = ApplicationSpec.model_validate(application.revisions.order_by("-number")[0].spec)
     for query in application.queries.filter(archived_at=None):
-        spec = validation.parse_query(query.revisions.order_by("-number")[0].spec)
-        before = ApplicationSpec.model_validate(application.revisions.order_by("-number")[0].spec)
+        raw = query.revisions.order_by("-number")[0].spec
+        spec = validation.parse_query(raw)
+        counts = known_partitions(query.pk, raw)
+        beside = cores_beside(application, but=query.pk)
         known = {
             (each.field, each.message)
             for each in validation.query_problems(
-                spec, application=before, pools=pools, surroundings=surroundings.look(before)
+                spec,
+                application=before,
+                pools=pools,
+                surroundings=replace(surroundings.look(before), partitions=counts, beside=beside),
             )
         }
         problems += [
             Problem(
-                "scheduler_mode" if each.field == "pool" else "connectors",
+                _BLAMED.get(each.field, "connectors"),
                 each.value,
                 f"query {query.name} would no longer work: its {each.field} {each.message}",
                 f"Change query {query.name} first.",
             )
             for each in validation.query_problems(
-                spec, application=form, pools=pools, surroundings=surroundings.look(form)
+                spec,
+                application=form,
+                pools=pools,
+                surroundings=replace(surroundings.look(form), partitions=counts, beside=beside),
             )
             if (each.field, each.message) not in known
         ]
     return problems
+
+
+#: A query's field that an application breaks -> the application's own field that did it.
+_BLAMED = {"pool": "scheduler_mode", "trigger.kind": "master"}

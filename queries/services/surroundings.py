@@ -1,6 +1,7 @@
 """Look up what validation may not: folders, modules and connectors on this host, settings."""
 
 import ast
+import os
 from pathlib import Path
 
 from django.conf import settings
@@ -19,6 +20,7 @@ def look(application: ApplicationSpec) -> Surroundings:
         roots=tuple(_root(path) for path in application.python_path),
         connectors=ready_connectors(),
         secret_env=tuple(settings.SECRET_ENV_ALLOWLIST),
+        host_cores=os.cpu_count(),
     )
 
 
