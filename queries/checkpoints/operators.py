@@ -1,0 +1,128 @@
+"""The state operators of a checkpoint: what they are, their stores and partitions, their size.
+
+Read from `state/<op>/_metadata` and the folders themselves. The rows in a store are in no
+plain file; they come with the query's progress.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from queries.checkpoints import state_files
+from queries.checkpoints.logs import CheckpointLogs
+
+#: Files that are looked at for the sizes; beyond it the sizes are told as "at least".
+FILES_AT_MOST = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition of an operator, its stores together."""
+
+    number: int
+    version: int | None  # the newest state version in it
+    bytes: int  # of its files on disk, all versions that are kept
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One state operator."""
+
+    number: int
+    name: str  # Spark's: "stateStoreSave", "dedupe", "symmetricHashJoin"…; "" for unknown
+    stores: tuple[str, ...]
+    kind: str  # "HDFS-backed", "RocksDB", "RocksDB with changelogs"; "" where there is no file
+    partitions: tuple[Partition, ...]
+    partial: bool  # there were more files than are looked at
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all its files on disk."""
+        return sum(partition.bytes for partition in self.partitions)
+
+    @property
+    def largest(self) -> Partition | None:
+        """The partition with the most on disk."""
+        return max(self.partitions, key=lambda each: each.bytes, default=None)
+
+    @property
+    def skew(self) -> float | None:
+        """How many times the mean of the others the largest is; None for one partition alone."""
+        others = sorted(partition.bytes for partition in self.partitions)[:-1]
+        mean = sum(others) / len(others) if others else 0
+        return self.largest.bytes / mean if self.largest and mean else None
+
+
+def operators(logs: CheckpointLogs) -> list[Operator]:
+    """Return the checkpoint's state operators in their order; [] for a stateless query."""
+    state = logs.root / "state"
+    numbers = sorted(int(name) for name in _names(state) if name.isdigit())
+    left = [FILES_AT_MOST]
+    return [_operator(state / str(number), number, left) for number in numbers]
+
+
+def _operator(folder: Path, number: int, left: list[int]) -> Operator:
+    about = _metadata(folder)
+    partitions = sorted(int(name) for name in _names(folder) if name.isdigit())
+    kinds: set[str] = set()
+    found = [_partition(folder / str(place), place, kinds, left) for place in partitions]
+    stores = about.get("stateStoreInfo") or about.get("stateStoresInfo") or []
+    return Operator(
+        number=number,
+        name=str((about.get("operatorInfo") or {}).get("operatorName", "")),
+        stores=tuple(str(store.get("storeName", "default")) for store in stores),
+        kind=_kind(kinds),
+        partitions=tuple(found),
+        partial=left[0] <= 0,
+    )
+
+
+def _partition(folder: Path, number: int, kinds: set[str], left: list[int]) -> Partition:
+    version, size = None, 0
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        for name in names:
+            if left[0] <= 0:
+                break
+            left[0] -= 1
+            try:
+                size += (Path(place) / name).stat().st_size
+            except FileNotFoundError:
+                continue
+            file = state_files.parse(name)
+            if file is not None:
+                kinds.add(file.kind)
+                version = max(file.version, version or 0)
+    return Partition(number, version, size)
+
+
+def _kind(kinds: set[str]) -> str:
+    if "changelog" in kinds:
+        return "RocksDB with changelogs"
+    if "zip" in kinds:
+        return "RocksDB"
+    return "HDFS-backed" if kinds else ""
+
+
+def _metadata(folder: Path) -> dict[str, Any]:
+    """Return an operator's own description: one file, or the newest of those by batch."""
+    place = folder / "_metadata" / "metadata"
+    if not place.exists():
+        versions = folder / "_metadata" / "v2"
+        numbers = [int(name) for name in _names(versions) if name.isdigit()]
+        place = versions / str(max(numbers, default=0))
+    try:
+        lines = place.read_text(encoding="utf-8").split("\n", 1)
+        found: dict[str, Any] = json.loads(lines[1])
+    except (OSError, ValueError, IndexError):
+        return {}
+    return found
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []

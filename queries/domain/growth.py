@@ -1,0 +1,76 @@
+"""Whether state grows steadily, and when it will have reached the memory there is.
+
+The rule, stated on the page: over at least `SPAN_S` and `POINTS` looks, a straight line must
+explain `STEADY` of the change of the size, and rise. Anything else (a saw-tooth of windows
+that close, a jump, too short a time) is told as no forecast, with the reason.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SPAN_S = 600.0
+POINTS = 10
+STEADY = 0.9  # r², the share of the variance that the line explains
+#: A line that rises by less than this share of the size within the span is level.
+LEVEL = 0.01
+#: A forecast further away than this is no forecast.
+HORIZON_S = 30 * 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What a size has done."""
+
+    per_hour: float | None  # bytes; None: too little was seen
+    steadiness: float | None  # r²
+    full_in_s: float | None  # until the limit is reached; None: no forecast
+    why: str  # the sentence that says so
+
+
+def growth(points: Sequence[tuple[float, float]], limit: float | None) -> Growth:
+    """Return what a series of (seconds, bytes), in order of time, says.
+
+    `limit` in bytes; None where it is not known.
+    """
+    span = points[-1][0] - points[0][0] if points else 0.0
+    if len(points) < POINTS or span < SPAN_S:
+        return Growth(
+            None, None, None, f"Too little has been seen: {len(points)} looks over {span:.0f} s."
+        )
+    slope, steadiness = _line(points)
+    per_hour = slope * 3600
+    now = points[-1][1]
+    if slope * span <= LEVEL * max(now, 1.0):
+        return Growth(per_hour, steadiness, None, "It does not grow.")
+    if steadiness < STEADY:
+        return Growth(
+            per_hour,
+            steadiness,
+            None,
+            "It grows, but not steadily: a straight line explains "
+            f"{steadiness:.0%} of the change, less than {STEADY:.0%}.",
+        )
+    if limit is None:
+        return Growth(per_hour, steadiness, None, "It grows steadily; no limit is known.")
+    left = max(0.0, limit - now) / slope
+    if left > HORIZON_S:
+        return Growth(
+            per_hour, steadiness, None, "It grows steadily, and reaches no limit within 30 days."
+        )
+    return Growth(per_hour, steadiness, left, "It grows steadily towards the memory limit.")
+
+
+def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return slope and r² of the least-squares line; a level series is explained wholly."""
+    count = len(points)
+    start = points[0][0]
+    xs = [at - start for at, _ in points]
+    ys = [size for _, size in points]
+    mean_x, mean_y = sum(xs) / count, sum(ys) / count
+    spread_x = sum((x - mean_x) ** 2 for x in xs)
+    spread_y = sum((y - mean_y) ** 2 for y in ys)
+    both = sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True))
+    slope = both / spread_x
+    if spread_y <= 0:
+        return slope, 1.0
+    return slope, min(1.0, both * both / (spread_x * spread_y))
