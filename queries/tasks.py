@@ -13,6 +13,7 @@ from queries.services import reconcile as service
 from queries.services.procedures.engine import advance, due_operations
 from queries.services.procedures.known import PROCEDURES
 from queries.services.procedures.snapshot import prune as prune_kept_snapshots
+from queries.services.procedures.xray import forget_old_results
 
 logger = logging.getLogger(__name__)
 
@@ -82,8 +83,9 @@ def forget_expired_tokens() -> None:
 
 @shared_task(name="queries.tasks.prune")
 def prune() -> None:
-    """Remove the folders of old drivers."""
+    """Remove the folders of old drivers, and rows of state that were shown long enough."""
     service.prune_folders(launcher=launcher())
+    forget_old_results(launcher=launcher(), now=timezone.now())
 
 
 @shared_task(name="queries.tasks.prune_snapshots")

@@ -67,7 +67,7 @@ def end_without_rows(*, limit_s: float) -> int:
     for directory in settings.DRIVERS_DIR.glob(f"*/{PROBES}/*"):
         # A probe holds nothing that a kill could harm, and its copies are thrown away anyway.
         if directory.name.isdigit():
-            launcher.kill_probe(directory.parent.parent.name, int(directory.name))
+            launcher.end_probe(directory.parent.parent.name, int(directory.name))
     for application, epoch in living():
         launcher.terminate(application, epoch)
     left = wait_until_gone(limit_s)

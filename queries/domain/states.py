@@ -215,6 +215,7 @@ class Reason(StrEnum):
     REGRESSED = "failed again after it was resolved"
     STALLED = "stalled; restarted as its policy says"
     PROBE = "probe of a broken query"
+    PROBED = "a short-lived Spark of its own"
     ARCHIVED = "deleted"
     REWOUND = "rewound to an earlier batch"
     RESET = "reset to another start"

@@ -73,8 +73,8 @@ class Launcher(Protocol):
         """Return the text of what a probe has found so far, "" for nothing yet."""
         ...
 
-    def kill_probe(self, application: str, epoch: int) -> None:
-        """SIGKILL a probe's Python and JVM; nothing where they have gone."""
+    def end_probe(self, application: str, epoch: int, *, grace_s: float = 0) -> None:
+        """Wait at most `grace_s` for a probe to leave, then SIGKILL its Python and JVM."""
         ...
 
     def probe_log_tail(self, application: str, epoch: int, *, lines: int = 200) -> str:

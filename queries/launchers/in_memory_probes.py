@@ -53,7 +53,7 @@ class InMemoryProbes:
         probe = self.probes.get((application, epoch))
         return probe.result if probe else ""
 
-    def kill_probe(self, application: str, epoch: int) -> None:
+    def end_probe(self, application: str, epoch: int, *, grace_s: float = 0) -> None:
         """SIGKILL: a living probe exits with it."""
         probe = self.probes.get((application, epoch))
         if probe is not None and probe.exit is None and not probe.gone:

@@ -156,9 +156,19 @@ class LocalProcessLauncher:
         """Return the text of what a probe has found so far, "" for nothing yet."""
         return read_file(self.probe_directory(application, epoch) / RESULT) or ""
 
-    def kill_probe(self, application: str, epoch: int) -> None:
-        """SIGKILL a probe's Python and JVM and wait for their ends."""
-        self._kill(self.probe_directory(application, epoch))
+    def end_probe(self, application: str, epoch: int, *, grace_s: float = 0) -> None:
+        """Wait at most `grace_s` for a probe to leave, then SIGKILL its Python and JVM.
+
+        Returns once its shim has reported, or a few seconds after the kill.
+        """
+        directory = self.probe_directory(application, epoch)
+        ident = self._ident(directory)
+        if ident is not None and grace_s > 0:
+            processes.wait_end(ident.shim_pid, ident.shim_start_time, grace_s)
+        if not (directory / EXIT).exists():
+            self._kill(directory)
+            if ident is not None:
+                processes.wait_end(ident.shim_pid, ident.shim_start_time, KILL_WAIT_S)
 
     def probe_log_tail(self, application: str, epoch: int, *, lines: int = 200) -> str:
         """Return the end of a probe's log, at most 256 KiB; "" where there is none."""

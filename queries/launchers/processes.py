@@ -98,6 +98,16 @@ def send(pid: int, started: int | None, number: signal.Signals) -> bool:
         return True
 
 
+def wait_end(pid: int, started: int | None, timeout_s: float) -> bool:
+    """Wait for that very process's end; False where it outlives the time."""
+    with handle(pid, started) as descriptor:
+        if descriptor is None:
+            return True
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(timeout_s * 1000))
+
+
 def kill_and_wait(pid: int, started: int | None, timeout_s: float) -> bool:
     """SIGKILL that very process and wait for its end; False where it outlives the time."""
     with handle(pid, started) as descriptor:

@@ -4,6 +4,7 @@ What is counted is counted whole; what is shown is a few rows, each cut. The row
 process in `result.json` only, which nobody but the drivers' account can read.
 """
 
+import json
 from typing import Any
 
 from queries.domain.probes import XrayTask
@@ -51,8 +52,8 @@ def _rows(session: Any, task: XrayTask) -> dict[str, Any]:
     values = [name for name in columns if name != key]
     whole = frame.select(
         "partition_id",
-        f.to_json(f.struct(f.col(key).alias("key"))).alias("_key"),
-        f.to_json(f.struct(*values) if values else f.struct(f.col(key))).alias("_value"),
+        f.to_json(f.col(key)).alias("_key"),
+        f.to_json(f.col("value") if values == ["value"] else f.struct(*values)).alias("_value"),
         f.col(key).alias("_columns"),
     )
     if task.contains:
@@ -121,10 +122,16 @@ def _frequent(whole: Any, kind: Any) -> list[dict[str, Any]]:
             {
                 "column": field.name,
                 "values": int(values),  # about
-                "top": [{"value": _cut(row["v"]), "rows": int(row["rows"])} for row in top],
+                "top": [{"value": _value(row["v"]), "rows": int(row["rows"])} for row in top],
             }
         )
     return found
+
+
+def _value(text: str) -> str:
+    """Return the value within `{"v": …}`, a text as it stands."""
+    value = json.loads(text).get("v")
+    return _cut(value if isinstance(value, str) else json.dumps(value))
 
 
 def _cut(text: str | None) -> str:

@@ -1,7 +1,7 @@
 """The procedures there are, by the verb that asks for them."""
 
 from queries.domain.states import Verb
-from queries.services.procedures import clone, reset, rewind, snapshot
+from queries.services.procedures import clone, preflight, reset, rewind, snapshot, xray
 from queries.services.procedures.async_off import ASYNC_OFF
 from queries.services.procedures.engine import Procedure
 
@@ -11,4 +11,6 @@ PROCEDURES: dict[Verb, Procedure] = {
     Verb.CLONE: clone.PROCEDURE,
     Verb.REWIND: rewind.PROCEDURE,
     Verb.RESET: reset.PROCEDURE,
+    Verb.PREFLIGHT: preflight.PROCEDURE,
+    Verb.XRAY: xray.PROCEDURE,
 }
