@@ -94,6 +94,19 @@ class OperationsBody(Body):
     results = OperationBody(many=True)
 
 
+class ReplayedBody(Body):
+    """What a run did again of the run before it, measured from offsets (async progress)."""
+
+    batches = serializers.IntegerField(default=0)
+    rows = serializers.IntegerField(default=0)
+    seconds = serializers.FloatField(default=0.0, help_text="Of work, in the run before.")
+    first = serializers.IntegerField(allow_null=True, default=None)
+    last = serializers.IntegerField(allow_null=True, default=None)
+    after = serializers.IntegerField(
+        allow_null=True, default=None, help_text="Batch whose end it began at."
+    )
+
+
 class RunBody(Body):
     """One start of a query inside a driver."""
 
@@ -114,6 +127,9 @@ class RunBody(Body):
     checkpoint = serializers.CharField(source="checkpoint.location")
     code_sha256 = serializers.CharField()
     warnings = serializers.ListField(child=serializers.CharField())
+    replayed = ReplayedBody(
+        allow_null=True, help_text="What it did again; null where that was not measured."
+    )
     driver = serializers.IntegerField(source="driver_id")
     driver_epoch = serializers.IntegerField(source="driver.epoch")
     host = serializers.CharField(source="driver.host")

@@ -16,7 +16,17 @@ def query_links(query: Query) -> Links:
     if query.archived_at is not None:
         return {}
     links = {"self": reverse("api:query", args=[query.name])}
-    for verb in ("start", "stop", "restart", "runs", "progress", "failures", "revisions"):
+    for verb in (
+        "start",
+        "stop",
+        "restart",
+        "runs",
+        "progress",
+        "failures",
+        "revisions",
+        "exposure",
+        "async-off",
+    ):
         links[verb] = reverse(f"api:query-{verb}", args=[query.name])
     links["application"] = reverse("api:application", args=[query.application.name])
     return links

@@ -21,9 +21,10 @@ class Rule:
 ASYNC_PROGRESS_GAP = Advice(
     Category.INCOMPATIBLE,
     "The offset log has a gap, as async progress tracking leaves it, or an offset was removed.",
-    "If async progress tracking was just switched off: switch it on again with "
-    "asyncProgressTrackingCheckpointIntervalMs=0, let at least two batches commit, then switch "
-    "it off. Otherwise start from a backup of the checkpoint or on a new one.",
+    "If async progress tracking was just switched off: its safe way off brings the query back "
+    "(on this page, or POST to the query's async-off/). It starts with it on and "
+    "asyncProgressTrackingCheckpointIntervalMs=0, lets two batches commit, then switches it "
+    "off. Otherwise start from a backup of the checkpoint or on a new one.",
 )
 
 

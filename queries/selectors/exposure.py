@@ -21,6 +21,7 @@ from queries.domain.checkpoint_log import Unreadable
 from queries.domain.states import RunOutcome
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
+from queries.models.failures import Failure
 
 #: Rows of progress that are read to add up what lies behind the last kept batch.
 ROWS_READ = 5000
@@ -235,7 +236,17 @@ def _replayed_rows(begin: list[Any], again: list[Progress]) -> int:
     return sum(row.num_input_rows for row in again)
 
 
-def replays_after(run: Run) -> Run | None:
-    """Return the next run of the same query that has measured what it did again."""
-    later = Run.objects.filter(query=run.query_id, epoch__gt=run.epoch, replayed__batches__gt=0)
-    return later.order_by("epoch").first()
+def replays_of(failure: Failure) -> list[Run]:
+    """Return the runs that measured what they did again after a failure, one a query.
+
+    A failure of a run is followed by the query's next runs; the death of a driver by those of
+    all queries that it ran.
+    """
+    ended = [failure.run] if failure.run else Run.objects.filter(driver=failure.driver_id)
+    found = []
+    for run in ended:
+        later = Run.objects.filter(query=run.query_id, epoch__gt=run.epoch).order_by("epoch")
+        measured = later.exclude(replayed=None).select_related("query").first()
+        if measured is not None and (measured.replayed or {}).get("batches"):
+            found.append(measured)
+    return found

@@ -12,12 +12,14 @@ from django.urls import path
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
+from queries.domain.failure_rules import ASYNC_PROGRESS_GAP
 from queries.domain.failures import Category, Classified, classify, classify_exit
 from queries.domain.masking import mask, mask_text
 from queries.domain.spec import RestartPolicy
 from queries.models.failures import Failure
 from queries.roles import OPERATE, VIEW
 from queries.selectors.changes import failure_with_changes
+from queries.selectors.exposure import replays_of
 from queries.selectors.incidents import newest_failure_of
 from queries.selectors.lines import progress_line
 from queries.selectors.reads import failure_group, failures
@@ -44,7 +46,8 @@ def failure_page(request: HttpRequest, failure_id: int) -> HttpResponseBase:
     context = {
         **_moving(failure, timezone.now()),
         "detail": detail,
-        "advice": advice_of(failure),
+        "advice": (advice := advice_of(failure)),
+        "async_gap": advice.meaning == ASYNC_PROGRESS_GAP.meaning,
         "foreign": failure.category == Category.OWNERSHIP and not failure.error_class,
         "message": mask_text(failure.message),
         "root_cause": mask_text(failure.root_cause),
@@ -73,6 +76,7 @@ def _moving(failure: Failure, now: datetime) -> dict[str, Any]:
         "policy": policy_words(failure),
         "occurrences": failures().filter(group=group)[:OCCURRENCES_SHOWN],
         "more": max(0, group.count - OCCURRENCES_SHOWN),
+        "replays": replays_of(failure),
         "now": now,
     }
 

@@ -19,6 +19,7 @@ from queries.domain.states import GroupStatus, Verb
 from queries.launchers.configured import launcher
 from queries.roles import VIEW
 from queries.selectors.console import names_of, outcomes
+from queries.selectors.exposure import exposure
 from queries.selectors.lines import QueryLine, query_line
 from queries.selectors.reads import (
     failure_groups,
@@ -59,6 +60,7 @@ def live_tab(request: HttpRequest, name: str) -> HttpResponse:
     context = _head(request, name, "query")
     context["range"] = chosen if chosen in RANGES else DEFAULT_RANGE
     context["ranges"] = list(RANGES)
+    context["exposure"] = exposure(context["query"], now=context["now"])
     return render(request, "queries/live.html", context)
 
 

@@ -16,6 +16,7 @@ def batches(
     every_s: float = 5,
     duration_ms: int = 1000,
     rows: int = 500,
+    seq_after: int = 0,
 ) -> list[Progress]:
     """Store `count` batches, the last of which began at `until`, and the query's latest line."""
     assert run.spark_run_id is not None
@@ -39,7 +40,7 @@ def batches(
             Progress.objects.create(
                 driver=run.driver_id,
                 epoch=run.driver.epoch,
-                seq=batch + 1,
+                seq=batch + 1 + seq_after,
                 query=run.query_id,
                 run=run.pk,
                 spark_run_id=run.spark_run_id,
