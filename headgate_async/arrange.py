@@ -22,7 +22,7 @@ PART = 1024
 def arranged(
     batches: Iterator[pa.RecordBatch], by: tuple[str, ...], *, rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches' rows ordered by columns, nulls first, holding at most about `rows`."""
+    """Yield the batches' rows ordered by columns, nulls last, holding at most about `rows`."""
     held: list[pa.RecordBatch] = []
     count = 0
     with tempfile.TemporaryDirectory(prefix="headgate-async-") as folder:
@@ -46,7 +46,7 @@ def arranged(
 def _sorted(batches: list[pa.RecordBatch], by: tuple[str, ...]) -> pa.Table:
     table = pa.Table.from_batches(batches)
     order = [(name, "ascending") for name in by]
-    places = pa.compute.sort_indices(table, sort_keys=order, null_placement="at_start")
+    places = pa.compute.sort_indices(table, sort_keys=order)
     return table.take(places).combine_chunks()
 
 
@@ -83,5 +83,5 @@ def _rows(
         for batch in reader:
             columns = [batch.column(name).to_pylist() for name in by]
             for at, values in enumerate(zip(*columns, strict=True)):
-                # None sorts before all else, and never meets a value in a comparison.
-                yield tuple((one is not None, one) for one in values), number, batch, at
+                # None sorts after all else, and never meets a value in a comparison.
+                yield tuple((one is None, one) for one in values), number, batch, at

@@ -109,7 +109,7 @@ def map_async(
     )
     # Executors have nothing of ours installed: the package travels with the function.
     cloudpickle.register_pickle_by_value(sys.modules[__package__])
-    rows = df.repartition(*keys) if shuffled else df
+    rows = _brought_together(df, keys) if shuffled else df
     mapped = rows.mapInArrow(_for_spark(plan), given)
     return observe(mapped, name or _name(enrich), cap=most)
 
@@ -119,6 +119,13 @@ def _for_spark(plan: plans.Plan) -> Callable[[Iterator[pa.RecordBatch]], Iterato
         return run(plan, batches)
 
     return headgate_async
+
+
+def _brought_together(df: Any, keys: tuple[str, ...]) -> Any:
+    """Return the rows of each key in one task. A number of tasks that is named stays as it is;
+    without one, adaptive execution would put small ones together, and calls would wait."""
+    tasks = int(df.sparkSession.conf.get("spark.sql.shuffle.partitions"))
+    return df.repartition(tasks, *keys)
 
 
 def _columns_named(df: Any, argument: str, names: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from django.urls import path, re_path
 
 from queries.api import application_views as applications
+from queries.api import async_call_views as async_calls
 from queries.api import async_views as tracking
 from queries.api import connector_views as connectors
 from queries.api import docs_views as docs
@@ -27,6 +28,7 @@ urlpatterns = [
     path(f"{_QUERY}runs/", queries.QueryRunsView.as_view(), name="query-runs"),
     path(f"{_QUERY}progress/", queries.QueryProgressView.as_view(), name="query-progress"),
     path(f"{_QUERY}failures/", queries.QueryFailuresView.as_view(), name="query-failures"),
+    path(f"{_QUERY}async/", async_calls.QueryAsyncView.as_view(), name="query-async"),
     path(f"{_QUERY}exposure/", tracking.QueryExposureView.as_view(), name="query-exposure"),
     path(f"{_QUERY}async-off/", tracking.QueryAsyncOffView.as_view(), name="query-async-off"),
     path("operations/", operations.OperationsView.as_view(), name="operations"),

@@ -14,6 +14,7 @@ from django.utils.dateparse import parse_datetime
 from django.views.decorators.http import require_GET
 
 from listeners import selectors as heard
+from queries.domain import async_advice
 from queries.domain.masking import mask, mask_text
 from queries.domain.states import GroupStatus, Verb
 from queries.launchers.configured import launcher
@@ -57,7 +58,7 @@ LOG_LINES = (200, 1000, 5000)
 def live_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show what the query does now, and its charts."""
     chosen = request.GET.get("range", DEFAULT_RANGE)
-    context = _head(request, name, "query")
+    context = head(request, name, "query")
     context["range"] = chosen if chosen in RANGES else DEFAULT_RANGE
     context["ranges"] = list(RANGES)
     context["exposure"] = exposure(context["query"], now=context["now"])
@@ -86,7 +87,7 @@ def _columns(found: heard.Series) -> dict[str, Any]:
 @needs(VIEW)
 def runs_tab(request: HttpRequest, name: str) -> HttpResponse:
     """List the query's runs, newest first."""
-    context = _head(request, name, "query-runs")
+    context = head(request, name, "query-runs")
     page = page_of(runs_of(context["query"]), by="epoch", cursor=request.GET.get("after", ""))
     context["page"] = page
     context["runs"] = [
@@ -103,7 +104,7 @@ def _lasted(since: datetime, until: datetime | None, now: datetime) -> float:
 @needs(VIEW)
 def failures_tab(request: HttpRequest, name: str) -> HttpResponse:
     """List the query's failures, gathered in groups and one by one."""
-    context = _head(request, name, "query-failures")
+    context = head(request, name, "query-failures")
     context["groups"] = failure_groups(query=name)[:20]
     context["page"] = page_of(
         failures_of(context["query"]), by="at", cursor=request.GET.get("after", "")
@@ -115,7 +116,7 @@ def failures_tab(request: HttpRequest, name: str) -> HttpResponse:
 @needs(VIEW)
 def definition_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show a revision, what it changed, and all the others."""
-    context = _head(request, name, "query-definition")
+    context = head(request, name, "query-definition")
     revisions = list(revisions_of(context["query"]))
     asked = request.GET.get("revision", "")
     shown = next((one for one in revisions if str(one.number) == asked), revisions[0])
@@ -139,7 +140,7 @@ def definition_tab(request: HttpRequest, name: str) -> HttpResponse:
 @needs(VIEW)
 def log_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show the end of the log of the query's newest driver, secrets masked."""
-    context = _head(request, name, "query-log")
+    context = head(request, name, "query-log")
     run = context["line"].last_run
     asked = request.GET.get("lines", "")
     lines = int(asked) if asked.isdigit() and int(asked) in LOG_LINES else LOG_LINES[0]
@@ -155,14 +156,14 @@ def log_tab(request: HttpRequest, name: str) -> HttpResponse:
 @needs(VIEW)
 def activity_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show what was asked of the query and how it changed, newest first."""
-    context = _head(request, name, "query-activity")
+    context = head(request, name, "query-activity")
     context["operations"] = operations().filter(query=context["query"])[:10]
     pages = Paginator(transitions(query=context["query"]), 50)
     context["page"] = pages.get_page(request.GET.get("page"))
     return render(request, "queries/activity.html", context)
 
 
-def _head(request: HttpRequest, name: str, tab: str) -> dict[str, Any]:
+def head(request: HttpRequest, name: str, tab: str) -> dict[str, Any]:
     """Return what the head and the tabs need, whichever tab is open."""
     now = timezone.now()
     line = query_line(name, now=now)
@@ -200,6 +201,7 @@ def _extra(line: QueryLine) -> dict[str, Any]:
         "watermark_delay_ms": None if delay is None else delay * 1000,
         "state_rows": sum(one.get("numRowsTotal", 0) for one in operators) if operators else None,
         "state_bytes": sum(one.get("memoryUsedBytes", 0) for one in operators),
+        "async_failing": async_advice.failing(progress),
     }
 
 
@@ -207,6 +209,8 @@ _TABS = (
     ("Live", "query"),
     ("Runs", "query-runs"),
     ("Failures", "query-failures"),
+    ("Async", "query-async"),
+    ("Checkpoint", "query-checkpoint"),
     ("Definition", "query-definition"),
     ("Log", "query-log"),
     ("Activity", "query-activity"),
@@ -226,7 +230,15 @@ def _tabs(line: QueryLine, open_tab: str) -> list[dict[str, Any]]:
             "count": counted.get(address, 0),
         }
         for label, address in _TABS
+        # Only a query that tells of async operators has something to show there.
+        if address != "query-async" or open_tab == address or async_names(line)
     ]
+
+
+def async_names(line: QueryLine) -> list[str]:
+    """Return the names of the async operators that the query's newest progress tells of."""
+    newest = heard.latest([line.query.pk]).get(line.query.pk)
+    return async_advice.named(newest.progress if newest else None)
 
 
 def _curls(request: HttpRequest, name: str) -> list[tuple[str, str]]:

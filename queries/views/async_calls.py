@@ -1,0 +1,63 @@
+"""A query's Async tab: what its slow remote calls do, what bounds them, and what would help."""
+
+from datetime import datetime
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.urls import path
+from django.views.decorators.http import require_GET
+
+from queries.domain.async_advice import FAILING, Advice, Bound, Operator
+from queries.models.definitions import Query
+from queries.roles import VIEW
+from queries.selectors.async_calls import async_operators
+from queries.views.fragments import Changes, Drawn, fragments
+from queries.views.guard import needs
+from queries.views.query import head
+
+
+@require_GET
+@needs(VIEW)
+def async_tab(request: HttpRequest, name: str) -> HttpResponse:
+    """Show the async operators of a query, with figures and advice."""
+    context = head(request, name, "query-async")
+    context["operators"] = [_shown(*each) for each in async_operators(context["query"].pk)]
+    return render(request, "queries/async.html", context)
+
+
+@fragments("async", hears=("query",), own_key_only=("query",))
+def draw_async(key: str, changes: Changes, now: datetime) -> Drawn:
+    """Draw the operators of one query."""
+    query = Query.objects.filter(pk=key, archived_at=None).first() if key.isdigit() else None
+    found = async_operators(query.pk) if query else []
+    if found:
+        shown = [_shown(*each) for each in found]
+        context = {"query": query, "operators": shown, "now": now}
+        yield f"async-{key}", render_to_string("queries/_async.html", context)
+
+
+#: What needs somebody is amber; what only says where the end is, is calm.
+_TONES = {Bound.REMOTE: "warn", Bound.CPU: "warn", Bound.SOURCE: "ok"}
+_FOUND = {
+    Bound.LIMIT: "another row stood ready: the limit held it",
+    Bound.KEYS: "every row there waited for its key",
+    Bound.SOURCE: "no further row was there",
+}
+
+
+def _shown(one: Operator, advice: Advice) -> dict[str, Any]:
+    """Return what the template draws of an operator."""
+    return {
+        "one": one,
+        "advice": advice,
+        "tone": _TONES.get(advice.bound, "calm"),
+        "failing": one.failed >= FAILING,
+        "failed": f"{one.failed:.1%}",
+        "cpu": f"{one.cpu:.0%}",
+        "found": [(words, f"{one.held[bound]:.0%}") for bound, words in _FOUND.items()],
+    }
+
+
+urlpatterns = [path("queries/<str:name>/async/", async_tab, name="query-async")]
