@@ -60,6 +60,14 @@ class DroppedBody(Body):
     repaired = serializers.IntegerField()
 
 
+class CrashLoopBody(Body):
+    """So many failures in so short a time that they are one incident, open now."""
+
+    first_at = serializers.DateTimeField()
+    last_at = serializers.DateTimeField()
+    count = serializers.IntegerField()
+
+
 class QueryBody(Body):
     """A query: its definition (masked), what is wanted of it, and what it does."""
 
@@ -81,6 +89,7 @@ class QueryBody(Body):
     dropped_events = DroppedBody(source="dropped")
     failures = serializers.IntegerField(source="query.failures")
     next_attempt_at = serializers.DateTimeField(source="query.next_attempt_at", allow_null=True)
+    crash_loop = CrashLoopBody(allow_null=True)
     hold = serializers.CharField(source="query.hold")
     risk = serializers.CharField(source="query.risk")
     source_reachable = serializers.BooleanField(source="query.source_reachable", allow_null=True)

@@ -9,6 +9,7 @@ from django.utils.dateparse import parse_datetime
 
 from listeners import selectors as heard
 from listeners.selectors import BatchBar, DriverTelemetry, Dropped, LatestLine
+from queries.domain.crash_loops import CrashLoop
 from queries.domain.errors import Missing
 from queries.domain.executors import Executors, executors
 from queries.domain.states import Desired, Hold, Phase, RunOutcome, Verdict
@@ -17,6 +18,7 @@ from queries.models.applications import ApplicationRevision, SchedulerPool
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Driver, Run
 from queries.selectors.drift import drift, newest_application_revisions, pools_of
+from queries.selectors.incidents import crash_loops
 from queries.selectors.verdicts import BATCHES, health_of
 
 _NOTHING_LOST = Dropped(bus=0, outbox=0, missing_batches=0, repaired=0, since=None, until=None)
@@ -70,6 +72,7 @@ class QueryLine:
     newest: QueryRevision | None = None  # the newest revision itself, with its spec
     executors: Executors = Executors()  # of its driver, where that is on a cluster
     last_run: Run | None = None  # the newest run, open or not
+    crash_loop: CrashLoop | None = None  # an incident that is open now
 
 
 def query_lines(
@@ -138,6 +141,7 @@ class _Facts:
     application_revisions: dict[int, ApplicationRevision]
     pools: dict[int, list[SchedulerPool]]
     telemetry: dict[int, DriverTelemetry]
+    crash_loops: dict[int, CrashLoop]
 
 
 def _assemble(rows: QuerySet[Query], *, now: datetime, bars: int) -> list[QueryLine]:
@@ -161,6 +165,7 @@ def _assemble(rows: QuerySet[Query], *, now: datetime, bars: int) -> list[QueryL
         application_revisions=newest_application_revisions(applications),
         pools=pools_of(applications),
         telemetry=heard.telemetry({run.driver_id for run in runs.values()}),
+        crash_loops=crash_loops(now=now, query_ids=ids),
     )
     return [_line(query, facts, bars=bars, now=now) for query in queries]
 
@@ -198,6 +203,7 @@ def _line(query: Query, facts: _Facts, *, bars: int, now: datetime) -> QueryLine
         ),
         newest=newest,
         last_run=last_run,
+        crash_loop=facts.crash_loops.get(query.pk),
         executors=executors(driver.executors if driver else [], now=now),
     )
 

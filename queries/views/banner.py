@@ -8,7 +8,9 @@ from django.template.loader import render_to_string
 
 from controlplane.system import system_health
 from listeners import selectors as heard
-from queries.selectors.console import open_failure_groups
+from queries.domain.crash_loops import CrashLoop
+from queries.selectors.console import names_of, open_failure_groups
+from queries.selectors.incidents import crash_loops
 from queries.views.fragments import Changes, Drawn, fragments
 
 #: Losses older than this are history: the query's page keeps them, the banner lets them go.
@@ -30,7 +32,25 @@ def banner(now: datetime) -> list[Line]:
     lines = [Line("bad", parts)] if parts else []
     if any(part.name == "database" for part in health.problems):
         return lines
-    return lines + _drops(now)
+    return lines + _crash_loops(now) + _drops(now)
+
+
+def _crash_loops(now: datetime) -> list[Line]:
+    """Say which queries fail again and again: one incident each, or one for a whole driver."""
+    loops = crash_loops(now=now)
+    names = names_of(loops)
+    together: dict[CrashLoop, list[str]] = defaultdict(list)
+    for query, loop in loops.items():
+        together[loop].append(names[query])
+    items = tuple(
+        (
+            f"{', '.join(sorted(who))}: crash loop",
+            f"{loop.count:,} failures {loop.first_at:%H:%M}–{loop.last_at:%H:%M} UTC. "
+            "Restarts go on, further and further apart.",
+        )
+        for loop, who in sorted(together.items(), key=lambda one: one[0].first_at)
+    )
+    return [Line("bad", items)] if items else []
 
 
 def _drops(now: datetime) -> list[Line]:

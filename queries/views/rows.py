@@ -70,7 +70,7 @@ def is_idle(line: QueryLine) -> bool:
 
 def is_troubled(line: QueryLine) -> bool:
     """Tell whether a person should look at this query."""
-    if line.phase in TROUBLED_PHASES or line.query.risk:
+    if line.phase in TROUBLED_PHASES or line.query.risk or line.crash_loop:
         return True
     if line.dropped.missing_batches > line.dropped.repaired:
         return True
