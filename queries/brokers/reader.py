@@ -79,6 +79,7 @@ class BrokerReader:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._said = ""  # the client's own newest complaint
+        self._refused = False  # it is that nobody is let in
         common: dict[str, Any] = {
             **{name: value for name, value in options.items() if name != "isolation.level"},
             "client.id": "headgate",
@@ -134,9 +135,11 @@ class BrokerReader:
             retention = self._retention(sorted({topic for topic, _ in partitions}), until)
             times = self._records(dict(records(ends)), until)
         except KafkaException as error:
-            self._consumer.poll(0)  # lets the client say why: `_note`
+            for _ in range(10):  # lets the clients say why: `_note`
+                self._consumer.poll(0)
+                self._admin.poll(0)
             raise Unreachable(self._said or _words(error)) from error
-        self._said = ""
+        self._said, self._refused = "", False
         return BrokerLook(tuple(partitions), ends, retention, times)
 
     def at_time(
@@ -168,7 +171,11 @@ class BrokerReader:
     # --- inside -----------------------------------------------------------------------
 
     def _note(self, error: KafkaError) -> None:
-        self._said = str(error.str())[:300]
+        if error.code() == KafkaError._ALL_BROKERS_DOWN and self._said:
+            return  # the complaint before it says why
+        if error.code() == KafkaError._AUTHENTICATION or not self._refused:
+            self._refused = error.code() == KafkaError._AUTHENTICATION
+            self._said = str(error.str())[:300]
 
     def _partitions(self, wanted: list[Wanted], until: float) -> list[At]:
         """Return every partition that is read, of the topics that exist."""

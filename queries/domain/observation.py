@@ -72,6 +72,7 @@ class QuerySeen:
     next_attempt_at: datetime | None = None
     hold: Hold = Hold.NONE
     run: RunSeen | None = None
+    source_unreachable_since: datetime | None = None  # None: reachable, or not known
     stalled: bool = False  # its health is STALLED (looked at only where the policy acts on it)
     #: (fingerprint, batch) of the newest failures since the counters were cleared, newest first
     recent_failures: tuple[tuple[str, int | None], ...] = ()

@@ -51,6 +51,13 @@ def _with_run(plan: Plan, work: Work) -> Named:
         return Phase.RUNNING, reason, ""
     if not plan.driver_ready:
         return Phase.STARTING, Reason.WAITS_DRIVER, "Its driver's Spark session is starting."
+    silent = work.seen.source_unreachable_since
+    if silent is not None:
+        text = (
+            f"Source not reachable since {silent:%H:%M:%S} UTC. Spark waits without a word; "
+            "it goes on by itself once the source answers."
+        )
+        return Phase.STARTING, Reason.WAITS_SOURCE, text
     if run.status is None or run.status.started_at is None:
         return Phase.STARTING, Reason.WAITS_DRIVER, "Spark is building the query."
     return Phase.STARTING, Reason.WAITS_COMMIT, _unproven(plan, run.trigger, run.status.started_at)

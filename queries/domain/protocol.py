@@ -128,6 +128,7 @@ class AssignmentEntry:
     want: Want
     deadline: str | None = None  # ISO 8601 UTC: after it a DRAIN becomes a STOP
     takeover: bool = False  # an author confirmed taking the checkpoint of another installation
+    accepts_loss: bool = False  # a person accepted a gap in its sources: go over it
 
 
 @dataclass(frozen=True, slots=True)

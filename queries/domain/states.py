@@ -199,6 +199,7 @@ class Reason(StrEnum):
     WAITS_DRIVER = "waits for its driver"
     WAITS_LOCK = "waits for the checkpoint's lock"
     WAITS_COMMIT = "waits for its first commit"
+    WAITS_SOURCE = "source not reachable"
     COMMITTED = "first commit"
     IDLE = "idle: nothing to read"
     STOPPING = "finishes the batch in flight"

@@ -29,7 +29,7 @@ from queries.domain.protocol import (
 )
 from queries.files import read_file, take_lock
 from queries.references import References
-from queries.runtime import build, session
+from queries.runtime import build, gaps, session
 from queries.runtime.assignment import Assignments
 from queries.runtime.board import Board
 from queries.runtime.capture import from_python, refusal
@@ -127,6 +127,7 @@ class Driver:
         spark, jvm = started.spark, started.spark.sparkContext._jvm
         session.close_in_forked_children(self.gateway, self.lock, self.shim)
         build.refuse_starts_while_building(_data_stream_writer())
+        gaps.install(_data_stream_reader())
         self.telemetry.attach(spark)
         self.board.tell_state = self.telemetry.status_changed
         self.locks = Locks(
@@ -265,6 +266,13 @@ def _stop_spark() -> None:
             context.stop()
     except Exception as error:  # the JVM is ended by force in any case
         logger.warning("spark.stop() failed: %s", type(error).__name__)
+
+
+def _data_stream_reader() -> type:
+    from pyspark.sql.streaming import DataStreamReader
+
+    reader: type = DataStreamReader
+    return reader
 
 
 def _data_stream_writer() -> type:

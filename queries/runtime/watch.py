@@ -18,7 +18,7 @@ from listeners.spark.telemetry import Telemetry
 from queries.domain.epochs import Named
 from queries.domain.protocol import AssignmentEntry, RunError, RunState, RunStatus, Want
 from queries.references import References
-from queries.runtime import build
+from queries.runtime import build, gaps
 from queries.runtime.board import Board, now
 from queries.runtime.capture import StepFailed, from_java, from_python
 from queries.runtime.checkpoint import Checkpoint
@@ -165,13 +165,14 @@ class Run:
             session = around.sessions.open(entry.query, entry.spec)
             # Read by the thread that calls start(), and inherited by the query's own.
             session.sparkContext.setLocalProperty("spark.scheduler.pool", entry.pool or None)
-            writer = build.writer(
-                session,
-                entry.spec,
-                name=entry.name,
-                checkpoint=entry.checkpoint,
-                references=around.references,
-            )
+            with gaps.accepting(entry.accepts_loss):
+                writer = build.writer(
+                    session,
+                    entry.spec,
+                    name=entry.name,
+                    checkpoint=entry.checkpoint,
+                    references=around.references,
+                )
             if self._asked is not Want.RUN:
                 return None
             query = writer.start()

@@ -187,6 +187,7 @@ def _query(
         next_attempt_at=query.next_attempt_at,
         hold=Hold(query.hold),
         run=_run(run, statuses.get(run.pk)) if run else None,
+        source_unreachable_since=query.source_unreachable_since,
         stalled=query.pk in stalled,
         recent_failures=_recent(query),
     )

@@ -115,4 +115,5 @@ def _entry(run: Run, choice: QueryDecision | None, checkpoint: Checkpoint) -> As
         want=want,
         deadline=deadline.isoformat() if deadline else None,
         takeover=checkpoint.takeover_at is not None,
+        accepts_loss=run.accepts_loss,
     )

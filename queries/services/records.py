@@ -26,6 +26,7 @@ from queries.domain.states import (
     Phase,
     Reason,
     RunOutcome,
+    Verb,
 )
 from queries.models.applications import Application, ApplicationRevision
 from queries.models.definitions import Checkpoint, Query
@@ -156,8 +157,15 @@ def create_run(
         generation=query.generation,
         cause=cause,
         actor=asked if asked and cause in {Reason.ASKED_START, Reason.ASKED_RESTART} else "",
+        accepts_loss=_accepts_loss(query),
         created_at=now,
     )
+
+
+def _accepts_loss(query: Query) -> bool:
+    """Tell whether an open go-on is at the step that goes over the gap (`procedures/go_on.py`)."""
+    found = Operation.objects.filter(query=query, verb=Verb.GO_ON, outcome=OperationOutcome.OPEN)
+    return any(one.result.get("accepting") for one in found)
 
 
 def update_run(run: Run, status: RunStatus | None, choice: QueryDecision, *, now: datetime) -> None:

@@ -378,6 +378,13 @@ def test_a_query_in_its_start_says_what_it_waits_for() -> None:
         assert says in reason(waiting)[1]
 
 
+def test_a_query_whose_source_does_not_answer_is_not_running_and_says_since_when() -> None:
+    run = _run(started_at=NOW.isoformat())
+    choice = _only(decide(_obs(_query(run=run, source_unreachable_since=NOW), _driver()), NOW))
+    assert (choice.phase, choice.reason) == (Phase.STARTING, Reason.WAITS_SOURCE)
+    assert f"not reachable since {NOW:%H:%M:%S} UTC" in choice.detail
+
+
 def test_a_shim_that_has_just_taken_a_driver_is_waited_for_and_then_killed() -> None:
     driver = replace(_driver(Liveness.SPAWNING, ready=False), created_at=NOW)
     driver = replace(driver, sighting=Sighting(Liveness.SPAWNING))
