@@ -19,7 +19,7 @@ class AsyncOperatorBody(Body):
     batches = serializers.IntegerField(help_text="That the figures are of.")
     calls = serializers.IntegerField(help_text="Tries that ended, well or not.")
     retries = serializers.IntegerField(help_text="Tries after the first.")
-    errors = serializers.IntegerField(help_text="Tries that failed.")
+    failed = serializers.IntegerField(help_text="Tries that failed.")
     timeouts = serializers.IntegerField(help_text="Of them, by time-out.")
     dead_letters = serializers.IntegerField(help_text="Rows that were given up.")
     calls_per_second = serializers.FloatField(help_text="All tasks of a batch side by side.")
@@ -60,11 +60,12 @@ class QueryAsyncView(ApiView):
 
 def _body(one: Operator, advice: Advice) -> dict[str, object]:
     same = (
-        *("name", "batches", "calls", "retries", "errors", "timeouts", "dead_letters"),
+        *("name", "batches", "calls", "retries", "timeouts", "dead_letters"),
         *("waited_ms", "allowed", "used", "cap", "keys", "cpu", "tasks"),
     )
     return {
         **{field: getattr(one, field) for field in same},
+        "failed": one.errors,
         "calls_per_second": one.rate,
         "possible_per_second": one.possible,
         "latency_ms": one.percentiles_ms,
