@@ -56,16 +56,19 @@ class Gap:
 def exposure(query: Query, *, now: datetime) -> Exposure | None:
     """Return what a crash now would replay; None where async progress tracking is off.
 
-    The running revision counts, else the newest: what is on disk was written by that.
+    The running revision counts, else the newest; and the one that ran last, where the newest
+    has it off and the log has a gap: the way off is still to go.
     """
     run = Run.objects.filter(query=query).select_related("revision").order_by("-epoch").first()
     live = run if run is not None and run.outcome == RunOutcome.OPEN else None
-    revision = live.revision if live else query.revisions.order_by("-number").first()
-    asked = tracking(revision.spec) if revision else None
-    if asked is None:
-        return None
     checkpoint = Checkpoint.objects.filter(query=query, retired_at=None).first()
-    if checkpoint is None:
+    revision = live.revision if live else query.revisions.order_by("-number").first()
+    if revision is None or checkpoint is None:
+        return None
+    asked = tracking(revision.spec)
+    if asked is None and run is not None and live is None and gap_of(checkpoint.location):
+        asked = tracking(run.revision.spec)
+    if asked is None:
         return None
     try:
         logs = CheckpointLogs.at(checkpoint.location)

@@ -2,7 +2,7 @@
 
 from queries.domain import validation
 from queries.domain.async_progress import ENABLED, tracking
-from queries.domain.errors import Problem
+from queries.domain.errors import NotAllowed, Problem
 from queries.domain.spec import PythonQuery, SqlQuery
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.selectors.exposure import gap_of
@@ -39,3 +39,27 @@ def gap_problems(
             f"/api/v1/queries/{query.name}/async-off/.",
         )
     ]
+
+
+def refuse_start_on_gap(query: Query) -> None:
+    """Raise `NotAllowed` where a start on the newest revision would die of the gap.
+
+    That happens where async progress tracking was switched off while the log was whole and the
+    query went on running with it: the gap came after the edit had been let through.
+    """
+    newest = query.revisions.order_by("-number").first()
+    last = query.runs.select_related("revision").order_by("-epoch").first()
+    if newest is None or last is None or tracking(last.revision.spec) is None:
+        return
+    if tracking(newest.spec) is not None or newest.spec.get("sink") is None:
+        return
+    checkpoint = Checkpoint.objects.filter(query=query, retired_at=None).first()
+    gap = gap_of(checkpoint.location) if checkpoint else None
+    if gap is not None:
+        raise NotAllowed(
+            f"{query.name} ran with async progress tracking, which revision {newest.number} has "
+            f"off: the offset log holds batch {gap.newest}, but not batch {gap.missing}, and "
+            "Spark would die of that.",
+            way_out="Switch it off the safe way: on the query's page, or by POST to "
+            f"/api/v1/queries/{query.name}/async-off/.",
+        )

@@ -25,6 +25,7 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
 from queries.models.history import Operation, Transition
 from queries.services.asking import new_operation, renew_application, wake
+from queries.services.offset_gaps import refuse_start_on_gap
 
 #: How often a verb reads the row anew when somebody else changed it in between.
 ATTEMPTS = 5
@@ -126,6 +127,8 @@ def _ask(
             change = verb(_asked(row))
             if change is None:
                 return _joined(row, name, actor, now)
+            if change.pin and within is None:
+                refuse_start_on_gap(row)
             operation = _apply(row, change, actor, now, within)
             if operation is not None:
                 return operation

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from queries.domain.errors import Invalid
+from queries.domain.errors import Invalid, NotAllowed
 from queries.services import catalog
+from queries.services.procedures.async_off import turn_off
 from tests.scenarios.async_logs import AsyncQuery
 from tests.scenarios.stage import Stage
 
@@ -76,3 +77,21 @@ def test_a_checkpoint_that_cannot_be_read_from_here_refuses_nothing(
 ) -> None:
     flights.query.checkpoints.update(location="s3a://bucket/flights")
     assert edit(flights, stage, sink=OFF[0]) == 2
+
+
+def test_a_start_that_would_die_of_a_gap_that_came_after_the_edit_is_refused(
+    flights: AsyncQuery, stage: Stage
+) -> None:
+    flights.log(111, 112)
+    stage.start("flights")
+    stage.ready("flights")
+    flights.commit()
+    edit(flights, stage, sink=OFF[0])  # whole now
+    flights.log(120)  # and the run, still on revision 1, goes on with gaps
+    with pytest.raises(NotAllowed, match="but not batch 119") as refused:
+        stage.restart("flights")
+    assert "async-off" in refused.value.way_out
+    assert stage.run("flights").revision.number == 1
+    stage.stop("flights")  # a stop is nobody's to refuse
+    row = turn_off(query=stage.row("flights"), actor="aude", now=stage.now)
+    assert row.arguments["missing_batch"] == 119

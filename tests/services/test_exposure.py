@@ -103,6 +103,23 @@ def test_a_query_that_has_never_run_exposes_nothing(stage: Stage, tmp_path: Path
     assert (found.kept, found.newest, found.running, found.batches) == (None, None, None, 0)
 
 
+def test_it_is_still_told_where_the_newest_revision_has_it_off_and_the_log_a_gap(
+    flights: AsyncQuery, stage: Stage
+) -> None:
+    plain = {**flights.spec(), "sink": {"format": "noop", "options": {}}}
+    flights.query.revisions.create(
+        number=2, kind="sql", spec=plain, author="ines", created_at=stage.now
+    )
+    stage.stop("flights")
+    stage.launcher.end_run(stage.run("flights").pk)
+    stage.look()
+    found = exposure(flights.query, now=stage.now)
+    assert found is not None
+    assert found.missing == 111
+    flights.log(111)
+    assert exposure(flights.query, now=stage.now) is None
+
+
 def test_a_checkpoint_elsewhere_is_not_guessed_at(flights: AsyncQuery, stage: Stage) -> None:
     Checkpoint.objects.filter(query=flights.query).update(location="s3a://bucket/flights")
     found = exposure(flights.query, now=stage.now)
