@@ -85,7 +85,7 @@ def queries(servers: str) -> list[DemoQuery]:
                     asyncProgressTrackingEnabled="true",
                     asyncProgressTrackingCheckpointIntervalMs="1000",
                 ),
-                "trigger": {"kind": "processing_time", "interval": "500 milliseconds"},
+                "trigger": {"kind": "processing_time", "interval": "1 second"},
             },
         ),
         DemoQuery(
@@ -103,7 +103,7 @@ def queries(servers: str) -> list[DemoQuery]:
                 ],
                 "sql": DELAYS,
                 "sink": _sink(servers, topics.DELAYS, mode="update"),
-                "trigger": {"kind": "processing_time", "interval": "2 seconds"},
+                "trigger": {"kind": "processing_time", "interval": "5 seconds"},
             },
         ),
         DemoQuery(

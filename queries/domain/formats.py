@@ -6,6 +6,11 @@ from collections.abc import Mapping
 from queries.domain import ddl
 from queries.domain.configuration import option_problems
 from queries.domain.errors import Problem
+from queries.domain.kafka_options import (
+    group_problems,
+    sink_option_problems,
+    source_option_problems,
+)
 from queries.domain.locations import path_problem
 from queries.domain.spec import Sink, Source, SqlQuery, Table
 from queries.domain.triggers import interval_problem
@@ -23,8 +28,7 @@ _VIEW_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 #: Formats whose schema is fixed: giving another one is refused by Spark.
 _OWN_SCHEMA = frozenset({"rate", "rate-micro-batch", "socket", "kafka", "text"})
 _NUMBERS = re.compile(
-    r"(max(Files|Bytes|Offsets)PerTrigger|minOffsetsPerTrigger|rowsPer(Second|Batch)|numPartitions"
-    r"|port|numRows|minPartitions)",
+    r"(max(Files|Bytes)PerTrigger|rowsPer(Second|Batch)|numPartitions|port|numRows)",
     re.IGNORECASE,
 )
 
@@ -42,7 +46,13 @@ def source_problems(spec: SqlQuery, *, connectors: tuple[str, ...]) -> list[Prob
         field = f"tables.{index}"
         problems += _name(field, table.name, seen)
         problems += _input(field, table, TABLES, connectors)
-    return problems
+    return problems + group_problems(
+        {
+            f"sources.{index}.options": source.options
+            for index, source in enumerate(spec.sources)
+            if source.format == "kafka"
+        }
+    )
 
 
 def sink_problems(
@@ -54,7 +64,8 @@ def sink_problems(
         return [missing] if required else []
     problems = _format("sink", sink.format, SINKS, connectors)
     problems += option_problems("sink.options", sink.options)
-    problems += _whole_numbers("sink.options", sink.options)
+    if sink.format != "kafka":
+        problems += _whole_numbers("sink.options", sink.options)
     if sink.format in FILES:
         problems += _path("sink", sink.options)
         if sink.output_mode != "append":
@@ -76,7 +87,7 @@ def sink_problems(
             )
         )
     if sink.format == "kafka":
-        problems += _need("sink", sink.options, "kafka.bootstrap.servers", '"host:9092"')
+        problems += sink_option_problems("sink.options", sink.options)
     return problems
 
 
@@ -130,11 +141,12 @@ def _input(
 ) -> list[Problem]:
     problems = _format(field, one.format, formats, connectors)
     problems += option_problems(f"{field}.options", one.options)
-    problems += _whole_numbers(f"{field}.options", one.options)
     if one.format in FILES:
         problems += _path(field, one.options)
     if one.format == "kafka":
-        problems += _kafka(field, one.options)
+        problems += source_option_problems(f"{field}.options", one.options)
+    else:
+        problems += _whole_numbers(f"{field}.options", one.options)
     if one.format == "socket":
         problems += _need(field, one.options, "host", '"127.0.0.1"')
         problems += _need(field, one.options, "port", '"9999"')
@@ -240,21 +252,6 @@ def _path(field: str, options: Mapping[str, str]) -> list[Problem]:
         return _need(field, options, "path", "an absolute path")
     found = path_problem(f"{field}.options.path", path)
     return [found] if found else []
-
-
-def _kafka(field: str, options: Mapping[str, str]) -> list[Problem]:
-    problems = _need(field, options, "kafka.bootstrap.servers", '"host:9092"')
-    ways = [key for key in options if key.lower() in ("subscribe", "subscribepattern", "assign")]
-    if len(ways) != 1:
-        problems.append(
-            Problem(
-                f"{field}.options.subscribe",
-                ", ".join(ways),
-                "is missing." if not ways else "is said in several ways.",
-                "Give exactly one of subscribe, subscribePattern and assign.",
-            )
-        )
-    return problems
 
 
 def _need(field: str, options: Mapping[str, str], key: str, example: str) -> list[Problem]:

@@ -14,7 +14,7 @@ MASK = "••••••"
 _REFERENCE = re.compile(r"(?:env|file):[A-Za-z0-9_.\-]+")
 #: Spark's own redaction (`spark.redaction.regex`) and the names that connectors use.
 _SECRET_NAME = re.compile(
-    r"passw|passphrase|secret|token|credential|jaas|(?:access|private|api|account)[._-]?key",
+    r"passw|passphrase|secret|token|credential|jaas|(?:access|private|api|account|keystore)[._-]?key",
     re.IGNORECASE,
 )
 _IN_TEXT = (

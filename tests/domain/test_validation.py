@@ -97,7 +97,7 @@ def said(problems: list[Problem]) -> dict[str, str]:
         python(sink=TO_FILES, params={"table": "t", "limit": 3, "token_column": "t"}),
         python(params={"password": "env:DB_PASSWORD"}),
         sql(sources=[{**KAFKA, "options": {**KAFKA["options"],
-            "kafka.sasl.jaas.config": "file:jaas"}}]),
+            "kafka.security.protocol": "SASL_SSL", "kafka.sasl.jaas.config": "file:jaas"}}]),
         sql(sources=[{**FILES, "options": {"path": "s3a://bucket/in/*.json",
             "maxFilesPerTrigger": 20, "multiLine": True}}], sql="SELECT * FROM flights"),
     ],

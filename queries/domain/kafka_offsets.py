@@ -1,0 +1,137 @@
+"""The JSON in which Spark's Kafka source names partitions, offsets and times.
+
+assign                      {"flights": [0, 1]}
+startingOffsets             earliest, latest, or {"flights": {"0": 23, "1": -2}}
+startingOffsetsByTimestamp  {"flights": {"0": 1735689600000, "1": 1735689600000}}
+"""
+
+import json
+from typing import Any
+
+from queries.domain.errors import Problem
+
+EARLIEST, LATEST = -2, -1
+_ASSIGN = 'Write topics with their partitions: {"flights": [0, 1]}.'
+_OFFSETS = (
+    'Write "earliest", "latest", or an offset for each partition: {"flights": {"0": 23, "1": -2}}; '
+    "-2 is the earliest, -1 the latest."
+)
+_TIMES = (
+    "Write milliseconds since 1970 for each partition: "
+    '{"flights": {"0": 1735689600000, "1": 1735689600000}}.'
+)
+
+#: topic -> partition -> offset, or milliseconds since 1970
+Places = dict[str, dict[int, int]]
+Partition = tuple[str, int | None]  # None: the topic as a whole
+
+
+class NotPlaces(ValueError):
+    """The text is not the JSON that was expected; the message says what it is instead."""
+
+
+def offsets_problem(field: str, value: str) -> Problem | None:
+    """Return what is wrong with `startingOffsets`, or None."""
+    if value.strip().lower() in ("earliest", "latest"):
+        return None
+    return _problem(field, value, EARLIEST, _OFFSETS)
+
+
+def by_timestamp_problem(field: str, value: str) -> Problem | None:
+    """Return what is wrong with `startingOffsetsByTimestamp`, or None."""
+    return _problem(field, value, 0, _TIMES)
+
+
+def assign_problem(field: str, value: str) -> Problem | None:
+    """Return what is wrong with `assign`, or None."""
+    try:
+        assigned(value)
+    except NotPlaces as error:
+        return Problem(field, value[:200], str(error), _ASSIGN)
+    return None
+
+
+def coverage_problem(field: str, value: str, *, topics: set[str], assign: str) -> Problem | None:
+    """Return where offsets and what is read differ: Spark wants each partition, and no other.
+
+    `topics` are those subscribed to, whose partitions are not known here. None where either
+    side cannot be read: that is told elsewhere.
+    """
+    try:
+        named: set[Partition] = {
+            (topic, number) for topic, one in places(value).items() for number in one
+        }
+        wanted = assigned(assign) if assign else set()
+    except NotPlaces:
+        return None
+    if not wanted:
+        if not topics:  # a pattern: what it means is not known here
+            return None
+        wanted = {(topic, None) for topic in topics}
+        named = {(topic, None) for topic, _ in named}
+    missing, strange = wanted - named, named - wanted
+    if missing:
+        message = f"says nothing of {_words(missing)}; Spark wants each partition that is read."
+        return Problem(field, value[:200], message, "Add it: -2 is the earliest, -1 the latest.")
+    if strange:
+        message = f"names {_words(strange)}, which is not read."
+        return Problem(field, value[:200], message, "Remove it, or read it too.")
+    return None
+
+
+def places(text: str) -> Places:
+    """Return topic → partition → number; raise `NotPlaces` where it is something else."""
+    found: Places = {}
+    for topic, partitions in _object(text).items():
+        if not isinstance(partitions, dict) or not partitions:
+            raise NotPlaces(f"has no partitions for {topic[:100]}.")
+        found[topic] = {}
+        for partition, number in partitions.items():
+            if not partition.isdecimal():
+                raise NotPlaces(f'names the partition "{partition[:40]}", which is no number.')
+            if isinstance(number, bool) or not isinstance(number, int):
+                raise NotPlaces(f"has no whole number for {topic[:100]} {partition}.")
+            found[topic][int(partition)] = number
+    return found
+
+
+def assigned(text: str) -> set[Partition]:
+    """Return the (topic, partition) of `assign`; raise `NotPlaces` where it is something else."""
+    found: set[Partition] = set()
+    for topic, partitions in _object(text).items():
+        if not isinstance(partitions, list) or not partitions:
+            raise NotPlaces(f"has no list of partitions for {topic[:100]}.")
+        for partition in partitions:
+            if isinstance(partition, bool) or not isinstance(partition, int) or partition < 0:
+                raise NotPlaces(f"has a partition of {topic[:100]} that is no number.")
+            found.add((topic, partition))
+    return found
+
+
+def _problem(field: str, value: str, least: int, way_out: str) -> Problem | None:
+    try:
+        found = places(value)
+    except NotPlaces as error:
+        return Problem(field, value[:200], str(error), way_out)
+    for topic, partitions in found.items():
+        for partition, number in partitions.items():
+            if number < least:
+                message = f"has {number} for {topic[:100]} {partition}, which is too small."
+                return Problem(field, value[:200], message, way_out)
+    return None
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        raise NotPlaces("is not JSON.") from None
+    if not isinstance(found, dict) or not found:
+        raise NotPlaces("names no topic.")
+    return found
+
+
+def _words(partitions: set[Partition]) -> str:
+    names = sorted(topic if number is None else f"{topic} {number}" for topic, number in partitions)
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
