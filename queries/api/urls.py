@@ -2,12 +2,15 @@
 
 from django.urls import path, re_path
 
+from queries.api import advice_views as advice
 from queries.api import application_views as applications
 from queries.api import async_call_views as async_calls
 from queries.api import async_views as tracking
+from queries.api import checkpoint_views as checkpoints
 from queries.api import connector_views as connectors
 from queries.api import docs_views as docs
 from queries.api import history_views as history
+from queries.api import lag_views as lag
 from queries.api import operation_views as operations
 from queries.api import query_views as queries
 from queries.api import token_views as tokens
@@ -28,9 +31,23 @@ urlpatterns = [
     path(f"{_QUERY}runs/", queries.QueryRunsView.as_view(), name="query-runs"),
     path(f"{_QUERY}progress/", queries.QueryProgressView.as_view(), name="query-progress"),
     path(f"{_QUERY}failures/", queries.QueryFailuresView.as_view(), name="query-failures"),
+    path(f"{_QUERY}advice/", advice.QueryAdviceView.as_view(), name="query-advice"),
     path(f"{_QUERY}async/", async_calls.QueryAsyncView.as_view(), name="query-async"),
+    path(f"{_QUERY}lag/", lag.QueryLagView.as_view(), name="query-lag"),
+    path(f"{_QUERY}losses/", lag.QueryLossesView.as_view(), name="query-losses"),
+    path(f"{_QUERY}go-on/", lag.QueryGoOnView.as_view(), name="query-go-on"),
     path(f"{_QUERY}exposure/", tracking.QueryExposureView.as_view(), name="query-exposure"),
     path(f"{_QUERY}async-off/", tracking.QueryAsyncOffView.as_view(), name="query-async-off"),
+    path(f"{_QUERY}batches/", checkpoints.QueryBatchesView.as_view(), name="query-batches"),
+    path(f"{_QUERY}snapshots/", checkpoints.QuerySnapshotsView.as_view(), name="query-snapshots"),
+    path(
+        f"{_QUERY}snapshots/<int:number>/",
+        checkpoints.QuerySnapshotView.as_view(),
+        name="query-snapshot",
+    ),
+    path(f"{_QUERY}rewind/", checkpoints.QueryRewindView.as_view(), name="query-rewind"),
+    path(f"{_QUERY}reset/", checkpoints.QueryResetView.as_view(), name="query-reset"),
+    path(f"{_QUERY}clone/", checkpoints.QueryCloneView.as_view(), name="query-clone"),
     path("operations/", operations.OperationsView.as_view(), name="operations"),
     path("operations/<uuid:uuid>/", operations.operation, name="operation"),
     path(

@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from queries.checkpoints.snapshot import snapshot
 from queries.domain.protocol import RunState, Want
-from queries.domain.states import OperationOutcome
+from queries.domain.states import OperationOutcome, Verb
 from queries.models.definitions import Checkpoint
 from queries.models.history import Operation
 from queries.services.procedures import reset, rewind
@@ -268,7 +268,7 @@ def _take_and_die(pk: int, stage: Stage) -> None:
     assert row.query is not None
     place = next(i for i, step in enumerate(row.steps) if step["state"] != "DONE")
     turn = Turn(row, row.query, stage.launcher, timezone.now(), dict(row.result))
-    PROCEDURES[row.verb].steps[place].act(turn)  # and nothing of it is written down
+    PROCEDURES[Verb(row.verb)].steps[place].act(turn)  # and nothing of it is written down
 
 
 @pytest.mark.parametrize(
