@@ -252,6 +252,7 @@ ADOPT_EVERY_S = 30.0
 LAG_EVERY_S = 5.0  # a broker that falls silent is seen within this and a look's 4 s
 LEDGER_EVERY_S = 10.0
 GAPS_EVERY_S = 10.0
+RECALL_EVERY_S = 60.0  # batches that only a checkpoint's logs still show
 ROLL_UP_EVERY_S = 10.0
 #: A tick that no worker took before the next but one is worth nothing: it expires.
 CELERY_BEAT_SCHEDULE = {
@@ -262,6 +263,7 @@ CELERY_BEAT_SCHEDULE = {
         "queries.tasks.adopt": ADOPT_EVERY_S,
         "queries.tasks.look_at_sources": LAG_EVERY_S,
         "queries.tasks.keep_ledger": LEDGER_EVERY_S,
+        "queries.tasks.repair_from_checkpoints": RECALL_EVERY_S,
         "queries.tasks.prune": 3600.0,
         "queries.tasks.prune_snapshots": 600.0,
         "queries.tasks.forget_expired_tokens": 3600.0,

@@ -65,13 +65,13 @@ class Batch:
             self.batches[key].append(event.batch)  # type: ignore[index, arg-type]
         else:
             self.events.append(_event_row(event, self.received, self.stamp))
-        if event.query is not None and event.run is not None and event.seq:
+        if event.query is not None and event.run is not None and event.seq > 0:
             self.about_queries.append(event)
         self.number(event)
 
     def number(self, event: Event) -> None:
         """Note that an event's number has arrived."""
-        if event.seq:
+        if event.seq > 0:  # the driver's own; what others found out about it has none of its
             self.numbers[event.driver, event.epoch].append(event.seq)
 
 

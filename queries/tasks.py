@@ -8,7 +8,7 @@ from django.utils import timezone
 from controlplane.nudge import advance_soon, lease
 from queries.launchers.configured import launcher
 from queries.models.drivers import Driver
-from queries.services import lag, ledger, tokens
+from queries.services import checkpoint_repair, lag, ledger, tokens
 from queries.services import reconcile as service
 from queries.services.procedures.engine import advance, due_operations
 from queries.services.procedures.known import PROCEDURES
@@ -67,6 +67,12 @@ def look_at_sources() -> None:
 def keep_ledger() -> None:
     """Write down what the newest batches have lost."""
     ledger.keep_ledger(now=timezone.now())
+
+
+@shared_task(name="queries.tasks.repair_from_checkpoints")
+def repair_from_checkpoints() -> None:
+    """Ask checkpoints for the batches that nothing else remembers."""
+    checkpoint_repair.repair_from_checkpoints(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.adopt")
