@@ -20,9 +20,9 @@ LIMIT_S = 240  # generous: machines that run tests are small and shared
 
 
 class System:
-    """`manage.py up` in a home of its own, with the demo, and an admin's token."""
+    """`manage.py up` in a home of its own, with the demo unless told otherwise, and a token."""
 
-    def __init__(self, home: Path, port: int) -> None:
+    def __init__(self, home: Path, port: int, **environment: str) -> None:
         self.home = home
         self.port = port
         self.base = f"http://127.0.0.1:{port}"
@@ -32,6 +32,7 @@ class System:
             "HEADGATE_PORT": str(port),
             "HEADGATE_DEMO": "1",
             "HEADGATE_START_DEADLINE_S": "300",
+            **environment,
         }
         for name in ("DATABASE_URL", "DJANGO_ALLOW_ASYNC_UNSAFE"):
             self.environment.pop(name, None)

@@ -1,0 +1,187 @@
+"""A listener of a user's that sleeps makes Spark drop events; the pages say how many, exactly.
+
+Seen as a person sees it: the whole system, a real driver, a browser. Spark's own count is read
+from the driver's metrics address, which no code of ours has a hand in.
+"""
+
+import json
+import os
+import re
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests import pieces
+from tests.faults.system import System
+
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.browser,
+    pytest.mark.spark,
+    pytest.mark.redis,
+    pytest.mark.timeout(900),
+]
+
+BATCHES = 30
+LIMIT_MS = 120_000  # generous: the machine may be busy
+SLEEPER = """
+import time
+from pyspark.sql.streaming import StreamingQueryListener
+
+class Sleeper(StreamingQueryListener):
+    def onQueryStarted(self, event): pass
+    def onQueryProgress(self, event): time.sleep(3)
+    def onQueryTerminated(self, event): pass
+"""
+
+
+@pytest.fixture(params=["private", "fallback"])
+def mode(request: pytest.FixtureRequest) -> str:
+    """Return how the driver listens."""
+    return str(request.param)
+
+
+@pytest.fixture
+def system(mode: str, tmp_path: Path) -> Iterator[System]:
+    """Start the whole system with a sleeping listener's application in it, and end it."""
+    code, source = tmp_path / "code", tmp_path / "source"
+    code.mkdir()
+    source.mkdir()
+    (code / "drowsy.py").write_text(SLEEPER)
+    for number in range(BATCHES):  # one a batch, then the source is dry and the counter rests
+        (source / f"{number:03}.json").write_text(json.dumps({"flight": number}))
+    running = System(
+        tmp_path / "home",
+        pieces.free_port(),
+        HEADGATE_DEMO="0",
+        HEADGATE_CODE_ROOTS=str(code),
+        HEADGATE_FORCE_LISTENER_FALLBACK="1" if mode == "fallback" else "0",
+    )
+    try:
+        running.up()
+        _define(running, code, source)
+        yield running
+    finally:
+        running.close()
+
+
+def _define(system: System, code: Path, source: Path) -> None:
+    application = {
+        "name": "watched",
+        "spec": {
+            "master": "local[2]",
+            "memory": "1g",
+            "conf": {"spark.scheduler.listenerbus.eventqueue.streams.capacity": "5"},
+            "python_path": [str(code)],
+            "listeners": ["drowsy:Sleeper"],
+        },
+    }
+    assert system.call("POST", "applications/", application)[0] == 201
+    flights = {
+        "name": "flights",
+        "format": "json",
+        "schema": "flight INT",
+        "options": {"path": str(source), "maxFilesPerTrigger": "1"},
+    }
+    query = {
+        "name": "seen",
+        "application": "watched",
+        "spec": {
+            "kind": "sql",
+            "sources": [flights],
+            "sql": "SELECT * FROM flights",
+            "sink": {"format": "noop"},
+            "trigger": {"kind": "processing_time", "interval": "300 milliseconds"},
+        },
+    }
+    status, body = system.call("POST", "queries/", query)
+    assert status == 201, body
+
+
+def _sparks_count(system: System) -> int:
+    """Return the dropped events of Spark's own queue, from its own metrics."""
+    driver = system.get("applications/watched/")["driver"]
+    with urllib.request.urlopen(
+        f"{driver['ui_url'].rstrip('/')}/metrics/json/", timeout=30
+    ) as told:
+        counters: dict[str, Any] = json.loads(told.read())["counters"]
+    [count] = [
+        value["count"]
+        for name, value in counters.items()
+        if name.endswith("queue.streams.numDroppedEvents")
+    ]
+    return int(count)
+
+
+def _at_rest(system: System) -> Any:
+    """Return the query's losses once all batches are there and Spark's counter is ours."""
+    body = system.query("seen")
+    lost = body["dropped_events"]
+    progress = body["last_progress"]
+    if not progress or progress["batch_id"] < BATCHES - 1 or not lost["bus"]:
+        return None
+    whole = lost["missing_batches"] == lost["repaired"] and lost["bus"] == _sparks_count(system)
+    return lost if whole and len(system.batches("seen")) == BATCHES else None
+
+
+def _sign_in(browser: Browser, system: System) -> Page:
+    password = re.search(r"login admin / (\S+)", system.said)
+    assert password is not None
+    page = browser.new_page(base_url=system.base, viewport={"width": 1440, "height": 1000})
+    page.goto("/login/")
+    page.locator("input[name=username]").fill("admin")
+    page.locator("input[name=password]").fill(password[1])
+    page.locator("input[name=password]").press("Enter")
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible(timeout=LIMIT_MS)
+    return page
+
+
+def _keep(page: Page, name: str, folder: Path) -> None:
+    """Keep a picture for whoever wants to look: HEADGATE_SCREENSHOTS names the folder."""
+    folder = Path(os.environ.get("HEADGATE_SCREENSHOTS", folder))
+    page.screenshot(path=folder / f"{name}.png", full_page=True)
+
+
+def test_the_pages_name_the_slow_listener_and_show_sparks_exact_count(
+    system: System, mode: str, browser: Browser, tmp_path: Path
+) -> None:
+    system.verb("seen", "start")
+    lost = system.wait("all batches, and a counter at rest", lambda: _at_rest(system))
+    assert system.batches("seen") == list(range(BATCHES))  # ours lost none, or all came back
+    assert lost["outbox"] == 0
+    if mode == "private":
+        assert (lost["missing_batches"], lost["repaired"]) == (0, 0)
+    else:
+        assert 0 < lost["repaired"] == lost["missing_batches"] <= lost["bus"]
+
+    page = _sign_in(browser, system)
+    page.goto("/applications/watched/")
+    listening = page.locator("section[aria-labelledby=listening]")
+    sleeper = listening.get_by_role("row").filter(has_text="drowsy:Sleeper")
+    expect(sleeper).to_contain_text("Slow")
+    streams = listening.get_by_role("row").filter(has_text="streams")
+    expect(streams.locator("td").first).to_have_text(f"{lost['bus']:,}")
+    expect(streams).to_contain_text("5")
+    if mode == "private":
+        expect(listening).to_contain_text("a private queue")
+        ours = listening.get_by_role("row").filter(has_text="what these pages are made of")
+        expect(ours.locator("td").first).to_have_text("0")
+    else:
+        expect(listening).to_contain_text("fallback: per session, with repair")
+        expect(listening).to_contain_text(f"{lost['repaired']:,} repaired")
+    _keep(page, f"slow-listener-{mode}-application", tmp_path)
+
+    page.goto("/queries/seen/")
+    head = page.locator(".query-state")
+    expect(head).to_contain_text(f"{lost['bus']:,} events dropped by Spark's listener bus")
+    expect(head).to_contain_text(
+        f"{lost['missing_batches']:,} batches went missing, {lost['repaired']:,} repaired"
+    )
+    expect(page.locator("#system")).to_contain_text(f"{lost['bus']:,} events dropped")
+    assert lost["bus"] == _sparks_count(system)  # and it has not moved meanwhile
+    _keep(page, f"slow-listener-{mode}-query", tmp_path)
+    page.close()
