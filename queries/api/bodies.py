@@ -68,6 +68,16 @@ class CrashLoopBody(Body):
     count = serializers.IntegerField()
 
 
+class LagLineBody(Body):
+    """How far a query is behind its Kafka sources, by the newest look at the broker."""
+
+    records = serializers.IntegerField(allow_null=True)
+    seconds = serializers.FloatField(
+        allow_null=True, help_text="Age of the first record that it has not read."
+    )
+    gone = serializers.IntegerField(help_text="Offsets deleted before they were read.")
+
+
 class QueryBody(Body):
     """A query: its definition (masked), what is wanted of it, and what it does."""
 
@@ -92,7 +102,14 @@ class QueryBody(Body):
     crash_loop = CrashLoopBody(allow_null=True)
     hold = serializers.CharField(source="query.hold")
     risk = serializers.CharField(source="query.risk")
+    risk_at = serializers.DateTimeField(
+        source="query.risk_at", allow_null=True, help_text="When the first of it goes, or went."
+    )
     source_reachable = serializers.BooleanField(source="query.source_reachable", allow_null=True)
+    source_unreachable_since = serializers.DateTimeField(
+        source="query.source_unreachable_since", allow_null=True
+    )
+    lag = LagLineBody(allow_null=True)
     needs_application_restart = serializers.ListField(child=serializers.CharField())
     kind = serializers.CharField(source="newest.kind", default="")
     pool = serializers.CharField()

@@ -26,6 +26,9 @@ def query_links(query: Query) -> Links:
         "revisions",
         "exposure",
         "async-off",
+        "lag",
+        "losses",
+        "go-on",
     ):
         links[verb] = reverse(f"api:query-{verb}", args=[query.name])
     links["application"] = reverse("api:application", args=[query.application.name])

@@ -11,6 +11,7 @@ from queries.api import connector_views as connectors
 from queries.api import docs_views as docs
 from queries.api import history_views as history
 from queries.api import lag_views as lag
+from queries.api import lag_views as lag
 from queries.api import operation_views as operations
 from queries.api import query_views as queries
 from queries.api import token_views as tokens
@@ -33,6 +34,9 @@ urlpatterns = [
     path(f"{_QUERY}failures/", queries.QueryFailuresView.as_view(), name="query-failures"),
     path(f"{_QUERY}advice/", advice.QueryAdviceView.as_view(), name="query-advice"),
     path(f"{_QUERY}async/", async_calls.QueryAsyncView.as_view(), name="query-async"),
+    path(f"{_QUERY}lag/", lag.QueryLagView.as_view(), name="query-lag"),
+    path(f"{_QUERY}losses/", lag.QueryLossesView.as_view(), name="query-losses"),
+    path(f"{_QUERY}go-on/", lag.QueryGoOnView.as_view(), name="query-go-on"),
     path(f"{_QUERY}lag/", lag.QueryLagView.as_view(), name="query-lag"),
     path(f"{_QUERY}losses/", lag.QueryLossesView.as_view(), name="query-losses"),
     path(f"{_QUERY}go-on/", lag.QueryGoOnView.as_view(), name="query-go-on"),

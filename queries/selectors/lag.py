@@ -93,6 +93,15 @@ def lag_lines(query_ids: Iterable[int], *, now: datetime) -> dict[int, LagLine]:
     return lines
 
 
+def records_in(lag: QueryLag, gap: Gap) -> int | None:
+    """Return how many records a gap held; None where offsets are not records, or not known."""
+    for topic in lag.topics:
+        if topic.topic == gap.topic:
+            plain = not any(part.row.compacted or part.row.holes for part in topic.partitions)
+            return gap.offsets if plain else None
+    return None
+
+
 def look_of(row: SourceLag) -> PartitionLook:
     """Return a row as the value that is judged."""
     return PartitionLook(

@@ -19,6 +19,7 @@ from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Driver, Run
 from queries.selectors.drift import drift, newest_application_revisions, pools_of
 from queries.selectors.incidents import crash_loops
+from queries.selectors.lag import LagLine, lag_lines
 from queries.selectors.verdicts import BATCHES, health_of
 
 _NOTHING_LOST = Dropped(bus=0, outbox=0, missing_batches=0, repaired=0, since=None, until=None)
@@ -73,6 +74,7 @@ class QueryLine:
     executors: Executors = Executors()  # of its driver, where that is on a cluster
     last_run: Run | None = None  # the newest run, open or not
     crash_loop: CrashLoop | None = None  # an incident that is open now
+    lag: LagLine | None = None  # None: it reads no Kafka, or nothing was seen yet
 
 
 def query_lines(
@@ -142,6 +144,7 @@ class _Facts:
     pools: dict[int, list[SchedulerPool]]
     telemetry: dict[int, DriverTelemetry]
     crash_loops: dict[int, CrashLoop]
+    lags: dict[int, LagLine]
 
 
 def _assemble(rows: QuerySet[Query], *, now: datetime, bars: int) -> list[QueryLine]:
@@ -166,6 +169,7 @@ def _assemble(rows: QuerySet[Query], *, now: datetime, bars: int) -> list[QueryL
         pools=pools_of(applications),
         telemetry=heard.telemetry({run.driver_id for run in runs.values()}),
         crash_loops=crash_loops(now=now, query_ids=ids),
+        lags=lag_lines(ids, now=now),
     )
     return [_line(query, facts, bars=bars, now=now) for query in queries]
 
@@ -204,6 +208,7 @@ def _line(query: Query, facts: _Facts, *, bars: int, now: datetime) -> QueryLine
         newest=newest,
         last_run=last_run,
         crash_loop=facts.crash_loops.get(query.pk),
+        lag=facts.lags.get(query.pk),
         executors=executors(driver.executors if driver else [], now=now),
     )
 

@@ -28,6 +28,7 @@ from queries.views.diffs import changes
 from queries.views.failure_list import urlpatterns as list_urls
 from queries.views.fragments import Changes, Drawn, fragments, keys
 from queries.views.guard import needs
+from queries.views.lost import lost_of
 from queries.views.offsets import offset_text
 from queries.views.shell import next_address
 from queries.views.stack import causes
@@ -47,6 +48,7 @@ def failure_page(request: HttpRequest, failure_id: int) -> HttpResponseBase:
         **_moving(failure, timezone.now()),
         "detail": detail,
         "advice": (advice := advice_of(failure)),
+        "lost": lost_of(failure, advice),
         "async_gap": advice.meaning == ASYNC_PROGRESS_GAP.meaning,
         "foreign": failure.category == Category.OWNERSHIP and not failure.error_class,
         "message": mask_text(failure.message),

@@ -22,6 +22,7 @@ from queries.views.rows import Row, attention_first, counts, in_group, rows_of
 GROUPS = (
     ("", "All", "all", ""),
     ("attention", "Needs attention", "attention", "bad"),
+    ("risk", "At risk", "risk", "bad"),
     ("running", "Running", "running", "ok"),
     ("changing", "Changing", "changing", "busy"),
     ("stopped", "Stopped", "stopped", "calm"),

@@ -209,6 +209,7 @@ _TABS = (
     ("Live", "query"),
     ("Runs", "query-runs"),
     ("Failures", "query-failures"),
+    ("Lag", "query-lag"),
     ("Async", "query-async"),
     ("Checkpoint", "query-checkpoint"),
     ("Definition", "query-definition"),

@@ -59,8 +59,10 @@ def row_of(line: QueryLine, ended: dict[int, str]) -> Row:
 
 
 def attention_first(rows: list[Row]) -> list[Row]:
-    """Return the rows with those in trouble first, each part by name."""
-    return sorted(rows, key=lambda row: (not row.troubled, row.line.query.name))
+    """Return those at risk first, then those in trouble, each part by name."""
+    return sorted(
+        rows, key=lambda row: (not row.line.query.risk, not row.troubled, row.line.query.name)
+    )
 
 
 def is_idle(line: QueryLine) -> bool:
@@ -72,9 +74,15 @@ def is_troubled(line: QueryLine) -> bool:
     """Tell whether a person should look at this query."""
     if line.phase in TROUBLED_PHASES or line.query.risk or line.crash_loop:
         return True
-    if line.dropped.missing_batches > line.dropped.repaired:
+    if line.dropped.missing_batches > line.dropped.repaired or is_cut_off(line):
         return True
     return line.health is not None and line.health.verdict in TROUBLED_VERDICTS
+
+
+def is_cut_off(line: QueryLine) -> bool:
+    """Tell whether a query that is wanted cannot reach its source."""
+    wanted = line.query.desired == Desired.RUNNING
+    return wanted and line.query.source_unreachable_since is not None
 
 
 def verbs(line: QueryLine) -> list[str]:
@@ -94,6 +102,8 @@ def reason(line: QueryLine) -> str:
         line.health is not None and line.health.verdict in TROUBLED_VERDICTS
     )
     query = line.query
+    if is_cut_off(line) and line.phase is Phase.RUNNING and query.source_unreachable_since:
+        return f"Source not reachable since {query.source_unreachable_since:%H:%M:%S} UTC."
     if not troubled and query.risk:
         return query.risk
     if not troubled and missing > 0:
@@ -125,6 +135,7 @@ def counts(rows: list[Row]) -> dict[str, int]:
     return {
         "all": len(rows),
         "attention": sum(row.troubled for row in rows),
+        "risk": sum(bool(row.line.query.risk) for row in rows),
         "running": phases.count(Phase.RUNNING),
         "changing": sum(row.line.converging for row in rows),
         "stopped": sum(phase in (Phase.STOPPED, Phase.COMPLETED) for phase in phases),
@@ -136,6 +147,7 @@ def in_group(row: Row, group: str) -> bool:
     phase = row.line.phase
     return {
         "attention": row.troubled,
+        "risk": bool(row.line.query.risk),
         "running": phase is Phase.RUNNING,
         "changing": row.line.converging,
         "stopped": phase in (Phase.STOPPED, Phase.COMPLETED),

@@ -25,6 +25,7 @@ TONES: dict[str, str] = {
     "STALLED": "bad",
     "ZOMBIE": "bad",
     "BLIND": "warn",
+    "AT_RISK": "bad",  # beside the others: what will be lost, and when
     # drivers, runs, operations, groups
     "LIVE": "ok",
     "ACTIVE": "ok",
