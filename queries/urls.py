@@ -20,9 +20,11 @@ from queries.views import (
     live,
     operations,
     overview,
+    probes,
     query,
     runs,
     shell,
+    trigger,
 )
 
 urlpatterns: list[URLPattern | URLResolver] = [
@@ -30,6 +32,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *overview.urlpatterns,
     *lists.urlpatterns,
     *query.urlpatterns,
+    *probes.urlpatterns,
+    *trigger.urlpatterns,
     *actions.urlpatterns,
     *async_calls.urlpatterns,
     *async_progress.urlpatterns,

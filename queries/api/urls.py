@@ -11,8 +11,8 @@ from queries.api import connector_views as connectors
 from queries.api import docs_views as docs
 from queries.api import history_views as history
 from queries.api import lag_views as lag
-from queries.api import lag_views as lag
 from queries.api import operation_views as operations
+from queries.api import probe_views as probes
 from queries.api import query_views as queries
 from queries.api import token_views as tokens
 
@@ -37,9 +37,6 @@ urlpatterns = [
     path(f"{_QUERY}lag/", lag.QueryLagView.as_view(), name="query-lag"),
     path(f"{_QUERY}losses/", lag.QueryLossesView.as_view(), name="query-losses"),
     path(f"{_QUERY}go-on/", lag.QueryGoOnView.as_view(), name="query-go-on"),
-    path(f"{_QUERY}lag/", lag.QueryLagView.as_view(), name="query-lag"),
-    path(f"{_QUERY}losses/", lag.QueryLossesView.as_view(), name="query-losses"),
-    path(f"{_QUERY}go-on/", lag.QueryGoOnView.as_view(), name="query-go-on"),
     path(f"{_QUERY}exposure/", tracking.QueryExposureView.as_view(), name="query-exposure"),
     path(f"{_QUERY}async-off/", tracking.QueryAsyncOffView.as_view(), name="query-async-off"),
     path(f"{_QUERY}batches/", checkpoints.QueryBatchesView.as_view(), name="query-batches"),
@@ -52,6 +49,11 @@ urlpatterns = [
     path(f"{_QUERY}rewind/", checkpoints.QueryRewindView.as_view(), name="query-rewind"),
     path(f"{_QUERY}reset/", checkpoints.QueryResetView.as_view(), name="query-reset"),
     path(f"{_QUERY}clone/", checkpoints.QueryCloneView.as_view(), name="query-clone"),
+    path(f"{_QUERY}preflight/", probes.QueryPreflightView.as_view(), name="query-preflight"),
+    path(f"{_QUERY}x-ray/", probes.QueryXrayView.as_view(), name="query-x-ray"),
+    path(
+        f"{_QUERY}x-ray/<uuid:uuid>/", probes.QueryXrayRowsView.as_view(), name="query-x-ray-rows"
+    ),
     path("operations/", operations.OperationsView.as_view(), name="operations"),
     path("operations/<uuid:uuid>/", operations.operation, name="operation"),
     path(

@@ -41,6 +41,15 @@ def size(value: Any) -> str:
 
 
 @register.filter
+def percent(share: Any) -> str:
+    """Write a share of one as 45 % or 4.5 %; a dash where there is none."""
+    figure = _figure(share)
+    if figure is None:
+        return "–"
+    return f"{figure * 100:.1f} %" if figure < 0.0995 else f"{figure * 100:.0f} %"
+
+
+@register.filter
 def short(value: Any) -> str:
     """Return a count in three figures: "336k"."""
     return wording.number_words(_figure(value))

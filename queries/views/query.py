@@ -19,6 +19,7 @@ from queries.domain.masking import mask, mask_text
 from queries.domain.states import GroupStatus, Verb
 from queries.launchers.configured import launcher
 from queries.roles import VIEW
+from queries.selectors.advice import trigger_note
 from queries.selectors.console import names_of, outcomes
 from queries.selectors.exposure import exposure
 from queries.selectors.lines import QueryLine, query_line
@@ -186,6 +187,7 @@ def _state(line: QueryLine, now: datetime) -> dict[str, Any]:
         "row": row,
         "way": way(newest, line, now),
         "extra": _extra(line),
+        "trigger_note": trigger_note(line),
     }
 
 
@@ -212,6 +214,7 @@ _TABS = (
     ("Lag", "query-lag"),
     ("Async", "query-async"),
     ("Checkpoint", "query-checkpoint"),
+    ("Trigger", "query-trigger"),
     ("Definition", "query-definition"),
     ("Log", "query-log"),
     ("Activity", "query-activity"),

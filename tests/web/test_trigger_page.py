@@ -1,0 +1,181 @@
+"""The trigger of a query on its page: cost, curve, suggestions, limits, outgrown cores."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from listeners.models import Latest, Progress
+from queries.models.checkpoints import SourceLag
+from queries.models.definitions import Query
+from tests.scenarios.stage import Stage
+from tests.web.batches import batches
+from tests.web.browserless import Page
+
+KAFKA: dict[str, Any] = {"kafka.bootstrap.servers": "h:9092"}
+
+
+def kafka(**changes: Any) -> dict[str, Any]:
+    return {
+        "sources": [{"name": "ticks", "format": "kafka", "options": {**KAFKA, "subscribe": "in"}}],
+        "sql": "SELECT key, value FROM ticks",
+        "sink": {
+            "format": "kafka",
+            "output_mode": "update",
+            "options": {**KAFKA, "topic": "out"},
+        },
+        **changes,
+    }
+
+
+def measured(stage: Stage, name: str, count: int = 30, *, every_s: float = 5) -> None:
+    """Store batches of 100 ms and 0.1 ms a row whose sizes swing."""
+    for number in range(count):
+        rows = 2000 + 900 * ((number % 5) - 2)
+        batches(
+            stage.run(name),
+            1,
+            first=number,
+            until=stage.now - timedelta(seconds=every_s * (count - number)),
+            rows=rows // 2,
+            duration_ms=100 + rows // 20,
+        )
+
+
+@pytest.fixture
+def delays(stage: Stage) -> Query:
+    stage.application("kafkas", master="local[4]", connectors=["kafka"])
+    query = stage.query("delays", "kafkas", **kafka())
+    stage.up("delays", "kafkas")
+    return query
+
+
+def see(client: Client, person: User, name: str = "delays", *, form: str = "") -> Page:
+    client.force_login(person)
+    return Page(client, f"/queries/{name}/trigger/", form=form)
+
+
+def test_it_shows_the_cost_the_curve_and_the_checkpoint_tax(
+    client: Client, viewer: User, stage: Stage, delays: Query
+) -> None:
+    measured(stage, "delays")
+    page = see(client, viewer)
+    assert "29 batches of revision 1" in page.text
+    assert "100 ms" in page.text
+    assert "Checkpoint tax" in page.text
+    assert "advice-curve" in page.html
+    assert "A shorter interval: 500 milliseconds" in page.text
+    assert "Async progress tracking" in page.text
+    for name in ("Processing time", "Once", "Continuous", "Real time"):
+        assert name in page.text
+
+
+def test_a_query_that_never_ran_says_what_is_missing(
+    client: Client, viewer: User, stage: Stage
+) -> None:
+    stage.query("rates")
+    page = see(client, viewer, "rates")
+    assert "0 batches with rows are known; 12 or more" in page.text
+    assert "A rate source cannot be read by a real-time trigger." in page.text
+    assert "What would change it" not in page.text
+
+
+def test_only_an_author_is_offered_the_revision(
+    client: Client, operator: User, author: User, stage: Stage, delays: Query
+) -> None:
+    measured(stage, "delays")
+    assert "Make the revision" not in see(client, operator).text
+    assert "Make the revision" in see(client, author).text
+
+
+def change(client: Client, person: User, **fields: Any) -> Any:
+    client.force_login(person)
+    return client.post("/queries/delays/trigger/change/", fields, follow=True)
+
+
+def test_one_click_makes_the_revision_and_says_when_it_takes_effect(
+    client: Client, author: User, stage: Stage, delays: Query
+) -> None:
+    measured(stage, "delays")
+    title = "A shorter interval: 500 milliseconds"
+    answer = change(client, author, suggestion=title, revision="1")
+    assert "Revision 2 is saved" in answer.content.decode()
+    assert "next restart" in answer.content.decode()
+    newest = delays.revisions.order_by("-number")[0]
+    assert newest.author == author.username
+    assert newest.spec["trigger"]["interval"] == "500 milliseconds"
+    assert stage.run("delays").revision.number == 1  # nothing runs differently unasked
+
+
+def test_a_change_from_an_old_page_is_refused(
+    client: Client, author: User, stage: Stage, delays: Query
+) -> None:
+    measured(stage, "delays")
+    title = "A shorter interval: 500 milliseconds"
+    change(client, author, suggestion=title, revision="1")
+    stale = change(client, author, suggestion="Async progress tracking", revision="1")
+    assert "revision 2 is the newest" in stale.content.decode()
+    gone = change(client, author, suggestion="A longer interval: 9 hours", revision="2")
+    assert "The advice has changed since you read it" in gone.content.decode()
+    assert delays.revisions.count() == 2
+
+
+def test_a_continuous_query_s_epochs_are_no_measure(
+    client: Client, viewer: User, stage: Stage, delays: Query
+) -> None:
+    measured(stage, "delays")
+    for row in Progress.objects.all():
+        row.body["derived"] = "from the checkpoint"
+        row.save()
+    assert "0 batches with rows are known" in see(client, viewer).text
+
+
+def lag(query: Query, partitions: int, topic: str = "in") -> None:
+    for number in range(partitions):
+        SourceLag.objects.create(
+            query=query, source=topic, partition=number, latest=9, seen_at="2026-01-05T03:00Z"
+        )
+
+
+def test_partitions_that_outgrow_the_cores_are_named_in_the_head(
+    client: Client, viewer: User, stage: Stage
+) -> None:
+    stage.application("small", master="local[4]", connectors=["kafka"])
+    trigger = {"kind": "continuous", "interval": "1 second"}
+    query = stage.query("grown", "small", **kafka(trigger=trigger))
+    stage.up("grown", "small")
+    lag(query, 4)
+    lag(query, 3, topic="another")
+    client.force_login(viewer)
+    assert "core per source partition: in has" not in Page(client, "/queries/grown/").text
+    SourceLag.objects.filter(source="in").delete()
+    lag(query, 6)
+    page = Page(client, "/queries/grown/")
+    assert "in has 6, and the application has 4 cores" in page.text
+    assert "local[6]" in page.text
+
+
+def test_partitions_of_the_newest_progress_are_seen_without_the_broker(
+    client: Client, viewer: User, stage: Stage
+) -> None:
+    stage.application("small", master="local[1]", connectors=["kafka"])
+    query = stage.query(
+        "grown", "small", **kafka(trigger={"kind": "real_time", "interval": "5 seconds"})
+    )
+    stage.up("grown", "small")
+    batches(stage.run("grown"), 1, until=stage.now)
+    latest = Latest.objects.get(query=query.pk)
+    ends = {"in": {"0": 4, "1": 5}}
+    latest.progress = {**(latest.progress or {}), "sources": [{"endOffset": ends}]}
+    latest.save()
+    client.force_login(viewer)
+    assert "in has 2, and the application has 1 core." in Page(client, "/queries/grown/").text
+
+
+def test_a_definition_that_nobody_can_read_any_more_says_so(
+    client: Client, viewer: User, stage: Stage, delays: Query
+) -> None:
+    delays.revisions.update(spec={"kind": "sql", "gone": True})
+    assert "cannot be read any more" in see(client, viewer).text
