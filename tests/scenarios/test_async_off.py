@@ -231,6 +231,25 @@ def test_cancelled_where_it_had_been_started_for_this_it_is_stopped_again(
     assert stage.row("flights").desired == Desired.STOPPED
 
 
+def test_cancelled_while_a_worker_is_at_a_step_nothing_is_asked_any_more(
+    way: Way, flights: AsyncQuery, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flights.log(98, 112)
+    real = async_off._child
+
+    def cancelled_now(turn: Any, *verbs: Verb) -> Operation | None:
+        if turn.operation.outcome == "" and way.row is not None:
+            cancel(way.row, actor="otto", now=timezone.now())
+        return real(turn, *verbs)
+
+    monkeypatch.setattr(async_off, "_child", cancelled_now)
+    row = way.ask()
+    assert (row.outcome, row.to_undo) == (OperationOutcome.CANCELLED, False)
+    assert not row.children.exists()
+    assert stage.row("flights").desired == Desired.STOPPED
+    assert row.result["left"] == "Revision 3 is revision 1 again."
+
+
 def test_a_persons_stop_in_the_midst_wins_and_the_definition_goes_back(
     way: Way, flights: AsyncQuery, stage: Stage
 ) -> None:

@@ -7,9 +7,12 @@ at the log on disk, and only then switches off. It is the way out of a query tha
 too.
 """
 
-import logging
+from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
+
+from django.db import transaction
 
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.domain.async_progress import INTERVAL, missing_batch, switched, tracking
@@ -29,8 +32,6 @@ from queries.models.history import Operation
 from queries.selectors.exposure import gap_of
 from queries.services import catalog, operations
 from queries.services.procedures.engine import DONE, Procedure, Step, Told, Turn, begin, waiting
-
-logger = logging.getLogger(__name__)
 
 #: Batches that must commit with every offset kept; Spark needs the newest and the one before.
 BATCHES = 2
@@ -98,9 +99,7 @@ def _start_on_it(turn: Turn) -> Told:
         ask = operations.request_start
         if turn.query.desired == Desired.RUNNING and turn.query.phase not in _DOWN:
             ask = operations.request_restart
-        child = ask(
-            query=turn.query, actor=turn.operation.actor, now=turn.now, within=turn.operation
-        )
+        child = _asked(turn, ask)
     return _followed(turn, child, "its start")
 
 
@@ -128,13 +127,7 @@ def _stop(turn: Turn) -> Told:
         return Told(True, "Not needed.")
     child = _child(turn, Verb.STOP)
     if child is None:
-        child = operations.request_stop(
-            query=turn.query,
-            mode=StopMode.GRACEFUL,
-            actor=turn.operation.actor,
-            now=turn.now,
-            within=turn.operation,
-        )
+        child = _asked(turn, partial(operations.request_stop, mode=StopMode.GRACEFUL))
     return _followed(turn, child, "its stop")
 
 
@@ -166,10 +159,7 @@ def _start_again(turn: Turn) -> Told:
     if turn.arguments["was"] != Desired.RUNNING:
         return Told(True, "It stood before, so it stands.")
     if "start" not in turn.result:
-        child = operations.request_start(
-            query=turn.query, actor=turn.operation.actor, now=turn.now, within=turn.operation
-        )
-        turn.result["start"] = str(child.uuid)
+        turn.result["start"] = str(_asked(turn, operations.request_start).uuid)
     return Told(True, "It starts without async progress tracking.")
 
 
@@ -242,13 +232,25 @@ def _write(turn: Turn, spec: dict[str, Any], *, after: int) -> QueryRevision:
             f"{newest.author} has saved revision {newest.number} meanwhile.",
             way_out="Look at it, then ask again.",
         )
-    return catalog.revise_query(
-        query=turn.query,
-        spec=spec,
-        expected_revision=newest.number,
-        actor=turn.operation.actor,
-        now=turn.now,
-    )
+    with transaction.atomic():
+        turn.insist()
+        return catalog.revise_query(
+            query=turn.query,
+            spec=spec,
+            expected_revision=newest.number,
+            actor=turn.operation.actor,
+            now=turn.now,
+        )
+
+
+def _asked(turn: Turn, request: Callable[..., Operation]) -> Operation:
+    """Ask for a start or a stop of our own, unless the operation has been ended meanwhile."""
+    with transaction.atomic():
+        operations.locked(turn.query)  # first, as whoever supersedes us locks it
+        turn.insist()
+        return request(
+            query=turn.query, actor=turn.operation.actor, now=turn.now, within=turn.operation
+        )
 
 
 def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
