@@ -36,7 +36,7 @@ KEYS = 3000
 SCHEMA = "key STRING, value STRING"
 IN_FLIGHT: tuple[Any, ...] = (16, 32, 128, 256, "auto")
 #: Seconds that a measured batch is to last at least, as far as the number of records can tell.
-BATCH_S = 5
+BATCH_S = 10
 MOST = 150_000
 
 
