@@ -91,7 +91,8 @@ def _repairs(now: datetime, drivers: set[int]) -> str:
     missing, repaired = heard.holes_since(now - DROPS_SHOWN_FOR, drivers)
     if not missing:
         return "No batch is missing here."
-    return f"{missing:,} batches went missing here, {repaired:,} of them repaired."
+    noun = "batch" if missing == 1 else "batches"
+    return f"{missing:,} {noun} went missing here, {repaired:,} of them repaired."
 
 
 _LOST = {
