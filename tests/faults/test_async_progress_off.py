@@ -6,7 +6,9 @@ failure page by the form that a browser sends.
 """
 
 import http.cookiejar
+import os
 import re
+import signal
 import threading
 import urllib.parse
 import urllib.request
@@ -157,6 +159,25 @@ def test_a_plain_edit_is_refused_while_the_log_has_a_gap(story: Story) -> None:
     [problem] = story.system.wait("the refusal", refused)["problems"]
     assert problem["field"] == f"sink.options.{ON}"
     assert "doesn't exist" in problem["message"]
+
+
+def test_what_a_crash_replayed_is_measured_and_told(story: Story) -> None:
+    system = story.system
+    before = system.running("through")["current_run"]
+    told = system.wait(
+        "batches behind the last kept one", lambda: (it := story.exposure())["batches"] and it
+    )
+    os.kill(before["jvm_pid"], signal.SIGKILL)
+
+    def measured() -> Any:
+        run = system.query("through")["current_run"]
+        return run and run["id"] != before["id"] and system.get(f"runs/{run['id']}/")["replayed"]
+
+    found = system.wait("what was replayed", measured)
+    assert found["batches"] > 0
+    assert found["rows"] > 0
+    assert found["after"] >= told["kept"]
+    assert found["first"] == found["after"] + 1
 
 
 def _reached(system: System, path: str, step: int) -> bool:
