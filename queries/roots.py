@@ -8,12 +8,15 @@ launched under, to say that the code on disk has changed since. For them a look 
 import hashlib
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 LIMIT_BYTES = 50 * 1024 * 1024  # all roots of an application together
 #: Files that a page looks at, at most; with more it says nothing about the code.
 FILES_AT_MOST = 5_000
+LOOK_EVERY_S = 2.0
+_REMEMBERED_ROOTS = 1_000
 _REMEMBERED = 50_000  # contents of files known by their times, at most
 
 _SKIP = frozenset(
@@ -42,9 +45,9 @@ def files_of(roots: tuple[str, ...]) -> Iterator[File]:
         for folder, folders, names in os.walk(root):
             folders[:] = sorted(name for name in folders if name not in _SKIP)
             for name in sorted(names):
-                path = Path(folder) / name
-                if not name.endswith(".pyc") and path.is_file():
-                    yield index, root, str(path.relative_to(root))
+                path = os.path.join(folder, name)
+                if not name.endswith(".pyc") and os.path.isfile(path):
+                    yield index, root, os.path.relpath(path, root)
 
 
 def read_digest(path: Path) -> str:
@@ -61,11 +64,28 @@ def digest_of(files: list[File], read: Callable[[Path], str] = read_digest) -> s
 
 
 _known: dict[tuple[str, int, int, int, int], str] = {}
+_looks: dict[tuple[str, ...], tuple[float, str | None]] = {}  # roots -> when, what
 _lock = threading.Lock()
 
 
 def digest_on_disk(roots: tuple[str, ...]) -> str | None:
-    """Return the name of what the roots hold now; None where that cannot be told cheaply."""
+    """Return the name of what the roots hold now; None where that cannot be told cheaply.
+
+    "Now" is at most `LOOK_EVERY_S` ago: a page asks once for each query of an application.
+    """
+    with _lock:
+        at, found = _looks.get(roots, (-LOOK_EVERY_S, None))
+    if time.monotonic() - at < LOOK_EVERY_S:
+        return found
+    found = _look(roots)
+    with _lock:
+        if len(_looks) >= _REMEMBERED_ROOTS:
+            _looks.clear()
+        _looks[roots] = (time.monotonic(), found)
+    return found
+
+
+def _look(roots: tuple[str, ...]) -> str | None:
     files: list[File] = []
     total = 0
     try:

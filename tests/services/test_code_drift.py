@@ -18,6 +18,11 @@ from tests.scenarios.stage import Stage
 from tests.web.browserless import Page
 
 
+@pytest.fixture(autouse=True)
+def _no_memory_of_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roots, "LOOK_EVERY_S", 0.0)
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """Return a code root with one module."""
@@ -115,3 +120,12 @@ def test_too_many_or_too_large_files_are_not_looked_at(
     monkeypatch.setattr(roots, "FILES_AT_MOST", 10)
     monkeypatch.setattr(roots, "LIMIT_BYTES", 3)
     assert digest_on_disk((str(root),)) is None
+
+
+def test_many_queries_of_a_page_cost_one_look(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(roots, "LOOK_EVERY_S", 3600.0)
+    first = digest_on_disk((str(root),))
+    (root / "package/query.py").write_text("ONE = 2\n")
+    assert digest_on_disk((str(root),)) == first
+    monkeypatch.setattr(roots, "LOOK_EVERY_S", 0.0)
+    assert digest_on_disk((str(root),)) != first
