@@ -157,6 +157,7 @@ class ApplicationSpec(_Frozen):
     failure_scope: Literal["query", "application"] = "query"
     policy: RestartPolicy = Field(default_factory=RestartPolicy)
     listeners: tuple[str, ...] = ()  # "module:Class", plain StreamingQueryListeners
+    require_preflight: bool = False  # a revision starts only once it has passed one
 
 
 class PoolSpec(_Frozen):

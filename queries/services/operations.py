@@ -26,6 +26,7 @@ from queries.models.drivers import Run
 from queries.models.history import Operation, Transition
 from queries.services.asking import new_operation, renew_application, wake
 from queries.services.offset_gaps import refuse_start_on_gap
+from queries.services.proving import refuse_unproven
 
 #: How often a verb reads the row anew when somebody else changed it in between.
 ATTEMPTS = 5
@@ -129,6 +130,7 @@ def _ask(
                 return _joined(row, name, actor, now)
             if change.pin and within is None:
                 refuse_start_on_gap(row)
+                refuse_unproven(row)
             operation = _apply(row, change, actor, now, within)
             if operation is not None:
                 return operation

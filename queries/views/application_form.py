@@ -75,6 +75,11 @@ class ApplicationSpecForm(forms.Form):
         required=False,
         widget=forms.CheckboxInput(attrs={"class": "form-check-input"}),
     )
+    require_preflight = forms.BooleanField(
+        label="A revision starts only once it has passed a preflight on its checkpoint",
+        required=False,
+        widget=forms.CheckboxInput(attrs={"class": "form-check-input"}),
+    )
 
     def spec(self) -> dict[str, Any]:
         """Return the definition as typed; fields left empty take their defaults."""
@@ -85,7 +90,7 @@ class ApplicationSpecForm(forms.Form):
             if (value := data.get(name)) not in (None, "") and value != getattr(_POLICY, name)
         }
         plain = ("description", "master", "memory", "scheduler_mode", "failure_scope")
-        many = ("conf", "env", "python_path", "connectors", "listeners")
+        many = ("conf", "env", "python_path", "connectors", "listeners", "require_preflight")
         spec = {name: data[name] for name in (*plain, *many) if data.get(name)}
         return {**spec, "policy": policy} if policy else spec
 

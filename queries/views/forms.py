@@ -1,6 +1,7 @@
 """Pages on which queries are defined, changed and deleted."""
 
 from typing import Any
+from uuid import UUID
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
@@ -11,7 +12,7 @@ from django.views.decorators.http import require_http_methods
 
 from queries.domain.errors import HeadgateError, Invalid, StaleRevision
 from queries.domain.masking import mask, unmask
-from queries.domain.states import RESTING_PHASES, Desired, Phase
+from queries.domain.states import RESTING_PHASES, Desired, Phase, Verb
 from queries.roles import DEFINE
 from queries.selectors.definitions import (
     QueryDefinition,
@@ -19,7 +20,9 @@ from queries.selectors.definitions import (
     query_definition,
     shared_application_names,
 )
+from queries.selectors.reads import operations as all_operations
 from queries.services import catalog, operations
+from queries.services.procedures.preflight import begin_preflight
 from queries.views.definition_input import FORM, DefinitionInput
 from queries.views.guard import needs
 from queries.views.query_bundle import blank
@@ -90,16 +93,46 @@ def edit_query(request: HttpRequest, name: str) -> HttpResponseBase:
     if request.method == "GET":
         number = request.GET.get("from", "")
         shown = found.numbered(int(number)) if number.isdigit() else found.newest
-        given = DefinitionInput.of({"spec": mask(shown.spec)}, request.GET.get("as", FORM))
+        spec = _tried(request, found) or shown.spec
+        given = DefinitionInput.of({"spec": mask(spec)}, request.GET.get("as", FORM))
         return _form(request, given, found=found)
     given, act = DefinitionInput.read(request.POST), request.POST.get("do", "")
-    if act not in ("review", "save", "rebase"):
+    if act not in ("review", "save", "rebase", "preflight"):
         return _form(request, given.acted(act), found=found)
     try:
+        if act == "preflight":
+            return _try(request, given, found)
         return _review_or_save(request, given, found, act)
     except Invalid as error:
         given.show(error.problems)
         return _form(request, given, found=found, status=422)
+
+
+def _try(request: HttpRequest, given: DefinitionInput, found: QueryDefinition) -> HttpResponse:
+    """Have what is typed tried against a copy of the checkpoint; nothing is saved."""
+    try:
+        operation = begin_preflight(
+            query=found.query,
+            spec=given.body().get("spec") or {},
+            actor=request.user.get_username(),
+            now=timezone.now(),
+        )
+    except Invalid:
+        raise
+    except HeadgateError as error:
+        return _form(request, given, found=found, notice=error, status=409)
+    return redirect("operation", operation.uuid)
+
+
+def _tried(request: HttpRequest, found: QueryDefinition) -> dict[str, Any] | None:
+    """Return the definition of the preflight that the editing goes on from, if any."""
+    try:
+        uuid = UUID(request.GET.get("tried", ""))
+    except ValueError:
+        return None
+    row = all_operations().filter(query=found.query, uuid=uuid, verb=Verb.PREFLIGHT).first()
+    spec: dict[str, Any] | None = row.arguments.get("spec") if row is not None else None
+    return spec
 
 
 def _review_or_save(

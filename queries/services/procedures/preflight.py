@@ -18,10 +18,10 @@ from queries.domain.plan_comparison import Difference, pinned
 from queries.domain.preflight import Asked, Verdict, digest, judge, sentence
 from queries.domain.probes import PreflightTask
 from queries.domain.spec import ApplicationSpec
-from queries.domain.states import OperationOutcome, Verb
+from queries.domain.states import Verb
 from queries.models.definitions import Checkpoint, Query
-from queries.models.drivers import Run
 from queries.models.history import Operation
+from queries.selectors.preflights import last_good_run
 from queries.services import catalog
 from queries.services.procedures import probing
 from queries.services.procedures.engine import DONE, Procedure, Step, Told, Turn, begin
@@ -58,33 +58,6 @@ def begin_preflight(
     revision = newest.number if name == digest(newest.spec) else None
     arguments = {"spec": wanted, "digest": name, "revision": revision}
     return begin(PROCEDURE, query=query, arguments=arguments, actor=actor, now=now)
-
-
-def passed_preflight(query: Query, spec: dict[str, Any], checkpoint: Checkpoint) -> bool:
-    """Tell whether this definition has passed on this checkpoint."""
-    return Operation.objects.filter(
-        query=query,
-        verb=Verb.PREFLIGHT,
-        outcome=OperationOutcome.DONE,
-        arguments__digest=digest(spec),
-        result__checkpoint=checkpoint.pk,
-    ).exists()
-
-
-def last_good_run(checkpoint: Checkpoint) -> Run | None:
-    """Return the newest run that committed on a checkpoint, or on what it was built from."""
-    held: Checkpoint | None = checkpoint
-    while held is not None:
-        runs = Run.objects.filter(checkpoint=held, first_commit_at__isnull=False)
-        found = (
-            runs.select_related("revision", "driver__application_revision")
-            .order_by("-epoch")
-            .first()
-        )
-        if found is not None:
-            return found
-        held = held.built_from
-    return None
 
 
 # --- the steps ------------------------------------------------------------------------

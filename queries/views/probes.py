@@ -1,0 +1,155 @@
+"""Pages of preflights and X-rays: asked for here, followed on their operation's page."""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import path
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from queries.domain.errors import HeadgateError, Missing
+from queries.domain.states import OperationOutcome, Verb
+from queries.launchers.configured import launcher
+from queries.models.history import Operation
+from queries.roles import DEFINE, OPERATE
+from queries.selectors import reads
+from queries.services.procedures import xray
+from queries.services.procedures.preflight import begin_preflight
+from queries.views.guard import needs
+from queries.views.operations import CANCEL_LEAVES, RESULTS
+
+
+@require_POST
+@needs(OPERATE)
+def try_revision(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Try the newest revision against a copy of the checkpoint."""
+    try:
+        operation = begin_preflight(
+            query=reads.query(name),
+            spec=None,
+            actor=request.user.get_username(),
+            now=timezone.now(),
+        )
+    except HeadgateError as error:
+        messages.error(request, str(error))
+        return redirect("query-definition", name)
+    return redirect("operation", operation.uuid)
+
+
+@require_http_methods(["GET", "POST"])
+@needs(DEFINE)
+def new_xray(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Ask which state to read; read it on POST."""
+    query = reads.query(name)
+    given = request.POST if request.method == "POST" else request.GET
+    context: dict[str, Any] = {"query": query, "given": given, "most": xray.MOST_ROWS}
+    if request.method == "GET":
+        return render(request, "probes/new_xray.html", context)
+    try:
+        operation = xray.begin_xray(
+            query=query,
+            actor=request.user.get_username(),
+            now=timezone.now(),
+            operator=_number(given, "operator", 0),
+            rows=_number(given, "rows", xray.ROWS),
+            side=given.get("side", ""),
+            store=given.get("store") or "default",
+            variable=given.get("variable", ""),
+            contains=given.get("contains", "").strip(),
+            snapshot=_number(given, "snapshot", 0) or None,
+        )
+    except HeadgateError as error:
+        context["problem"] = str(error)
+        return render(request, "probes/new_xray.html", context, status=422)
+    return redirect("operation", operation.uuid)
+
+
+@require_GET
+@needs(DEFINE)
+def xray_rows(request: HttpRequest, name: str, uuid: UUID) -> HttpResponseBase:
+    """Show what an X-ray has seen, rows of people's data included."""
+    operation = reads.operation(uuid)
+    if operation.query is None or operation.query.name != name or operation.verb != Verb.XRAY:
+        raise Missing(f"{name} has no X-ray {uuid}.")
+    seen = xray.rows_of(operation, launcher=launcher(), now=timezone.now())
+    context = {
+        "operation": operation,
+        "query": operation.query,
+        "seen": seen,
+        "largest": [_group(each) for each in seen["largest"]] if seen else [],
+        "sample": [_row(each) for each in seen["sample"]] if seen else [],
+        "until": operation.ended_at + xray.SHOWN_FOR if operation.ended_at else None,
+    }
+    return render(request, "probes/xray.html", context)
+
+
+def _number(given: Mapping[str, str], name: str, default: int) -> int:
+    text = given.get(name, "").strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else default
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    """Return a JSON object's members as texts; a text that was cut as it stands."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return [("", text)]
+    if not isinstance(value, dict):
+        return [("", text)]
+    return [
+        (name, held if isinstance(held, str) else json.dumps(held, ensure_ascii=False))
+        for name, held in value.items()
+    ]
+
+
+def _group(each: Mapping[str, Any]) -> dict[str, Any]:
+    return {**each, "key": _pairs(each["key"])}
+
+
+def _row(each: Mapping[str, Any]) -> dict[str, Any]:
+    return {**each, "key": _pairs(each["key"]), "value": _pairs(each["value"])}
+
+
+# --- on the operation's page ----------------------------------------------------------
+
+
+def _preflight(operation: Operation, now: datetime) -> dict[str, Any]:
+    """Return what the page of a preflight shows beside its steps."""
+    asked = operation.arguments
+    number = asked.get("revision")
+    tried = f"revision {number}" if number else "a definition that is not saved"
+    return {
+        "arguments": [("tried", tried)],
+        "judged": operation.result.get("preflight"),
+        "compared_with": operation.result.get("compared_with"),
+        "saved_as": number,
+    }
+
+
+def _xray(operation: Operation, now: datetime) -> dict[str, Any]:
+    shown_until = operation.ended_at + xray.SHOWN_FOR if operation.ended_at else None
+    done = operation.outcome == OperationOutcome.DONE
+    most = max((each["rows"] for each in operation.result.get("partitions", ())), default=0)
+    return {
+        "rows_are_there": done and shown_until is not None and now < shown_until,
+        "shown_until": shown_until,
+        "most": most,
+    }
+
+
+RESULTS[Verb.PREFLIGHT] = _preflight
+RESULTS[Verb.XRAY] = _xray
+_ENDS = ("Its Spark is ended and its copy of the checkpoint thrown away.", "Nothing else changes.")
+CANCEL_LEAVES[Verb.PREFLIGHT] = CANCEL_LEAVES[Verb.XRAY] = _ENDS
+
+urlpatterns = [
+    path("queries/<str:name>/preflight/", try_revision, name="query-preflight"),
+    path("queries/<str:name>/x-ray/", new_xray, name="query-x-ray"),
+    path("queries/<str:name>/x-ray/<uuid:uuid>/", xray_rows, name="query-x-ray-rows"),
+]

@@ -1,0 +1,261 @@
+"""What Spark itself says to changed definitions, tried in copies: caught, or taken in silence.
+
+All cases share one Spark process; what a probe's own process adds is tested beside.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from queries.domain.plan_comparison import Difference
+from queries.domain.preflight import Asked, judge
+from queries.domain.probes import ProbeResult
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "carrier STRING, origin STRING, delay DOUBLE, sched TIMESTAMP"
+SUMS = (
+    "SELECT carrier, window(sched, '1 hour') AS hour, sum(delay) AS total FROM flights "
+    "GROUP BY carrier, window(sched, '1 hour')"
+)
+LATE = "SELECT carrier, delay FROM flights WHERE delay > 30"
+
+
+def _spec(home: Path, sql: str, **changes: Any) -> dict[str, Any]:
+    sources = [
+        {
+            "name": name,
+            "format": "json",
+            "schema": SCHEMA,
+            "options": {
+                "path": str(home / "in"),
+                "maxFilesPerTrigger": "1",
+                "cleanSource": "delete",
+            },
+            "watermark": {"column": "sched", "delay": changes.get("delay", "10 minutes")},
+        }
+        for name in changes.get("sources", ("flights",))
+    ]
+    sink = changes.get("sink", {"format": "noop", "output_mode": changes.get("mode", "update")})
+    return {"kind": "sql", "sources": sources, "sql": sql, "sink": sink}
+
+
+def _cases(home: Path) -> dict[str, Any]:
+    def parquet(kind: str = "parquet") -> dict[str, Any]:
+        return {"format": kind, "options": {"path": str(home / "out")}}
+
+    def sums(sql: str, **changes: Any) -> dict[str, Any]:
+        return {"base": "sums", "spec": _spec(home, sql, **changes)}
+
+    plain = SUMS.replace("carrier,", "carrier, origin,")
+    base = _spec(home, SUMS)
+    base["sources"][0]["options"]["cleanSource"] = "off"
+    late = _spec(home, LATE, sink=parquet())
+    late["sources"][0]["options"]["cleanSource"] = "off"
+    rocks = {"spark.sql.streaming.stateStore.providerClass": ROCKSDB}
+    return {
+        "bases": {"sums": base, "late": late, "rocks": {**base, "conf": rocks}},
+        "cases": {
+            "the same": sums(SUMS),
+            "a further key": sums(plain),
+            "a further aggregate": sums(SUMS.replace("AS total", "AS total, count(*) AS n")),
+            "a second source": sums(
+                SUMS.replace("FROM flights", "FROM (TABLE flights UNION ALL TABLE more)"),
+                sources=("flights", "more"),
+            ),
+            "a swapped key": sums(SUMS.replace("carrier", "origin")),
+            "another aggregate": sums(SUMS.replace("sum(", "max(")),
+            "another window": sums(SUMS.replace("1 hour", "2 hours")),
+            "another watermark": sums(SUMS, delay="3 hours"),
+            "a filter": sums(SUMS.replace("FROM flights", "FROM flights WHERE delay > 5")),
+            "another output mode": sums(SUMS, mode="complete"),
+            "no such column": sums(SUMS.replace("delay", "dely")),
+            "on rocksdb": {
+                "base": "rocks",
+                "spec": {**_spec(home, SUMS), "conf": rocks},
+            },
+            "a changed sink column": {
+                "base": "late",
+                "spec": _spec(home, LATE.replace("delay F", "origin, delay F"), sink=parquet()),
+            },
+            "what csv cannot write": {
+                "base": "late",
+                "spec": _spec(
+                    home, LATE.replace("delay F", "struct(delay) AS d F"), sink=parquet("csv")
+                ),
+            },
+            "a new query": {"spec": _spec(home, SUMS)},
+            "a new query into files": {"spec": _spec(home, LATE, sink=parquet())},
+        },
+        "x_rays": {
+            "rows": {"base": "sums"},
+            "one carrier": {"base": "sums", "contains": '"carrier":"a"'},
+            "rocks": {"base": "rocks"},
+            "no such operator": {"base": "sums", "operator": 7},
+        },
+    }
+
+
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+class Table:
+    """What came of all cases."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.asked = _cases(home)
+        (home / "cases.json").write_text(json.dumps(self.asked))
+        for folder in ("in", "out", "checkpoints"):
+            (home / folder).mkdir()
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.spark.probe_table", str(home)],
+            capture_output=True,
+            text=True,
+            timeout=280,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        self.whole = json.loads((home / "results.json").read_text())
+
+    def judged(self, name: str) -> dict[str, Any]:
+        raw = self.raw(name)
+        case = self.asked["cases"][name]
+        old = self.asked["bases"].get(case.get("base", ""))
+        asked = Asked(case["spec"], old_spec=old, attempt_limit_s=60)
+        return judge(asked, ProbeResult.loads(json.dumps(raw)))
+
+    def raw(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.whole["results"][name]
+        assert "raised" not in found, found["raised"]
+        return found
+
+
+@pytest.fixture(scope="module")
+def table(java_home: str, tmp_path_factory: pytest.TempPathFactory) -> Table:
+    return Table(tmp_path_factory.mktemp("table"))
+
+
+def _ends(judged: dict[str, Any]) -> dict[str, str]:
+    return {each["attempt"]: each["end"] for each in judged["tries"]}
+
+
+def test_the_definition_as_it_was_passes_and_reads_what_is_new(table: Table) -> None:
+    judged = table.judged("the same")
+    assert judged["verdict"] == "passed", judged
+    assert _ends(judged) == {"replay": "passed", "fresh": "passed"}
+    replay, fresh = judged["tries"]
+    assert (replay["batch"], replay["rows"]) == (3, 40)
+    assert fresh["batch"] > 3
+    assert fresh["rows"] == 40
+    assert judged["not_tried"] == []
+
+
+@pytest.mark.parametrize(
+    ("case", "category"),
+    [
+        ("a further key", "checkpoint incompatible"),
+        ("a further aggregate", "checkpoint incompatible"),
+        ("a second source", "checkpoint incompatible"),
+    ],
+)
+def test_what_the_state_cannot_take_is_caught(table: Table, case: str, category: str) -> None:
+    judged = table.judged(case)
+    assert judged["verdict"] == "failed", judged
+    caught = judged["tries"][0]
+    assert (caught["attempt"], caught["category"]) == ("replay", category), caught
+    assert caught["meaning"]
+    assert caught["way_out"]
+    assert _ends(judged)["fresh"] == "skipped"
+
+
+@pytest.mark.parametrize(
+    ("case", "difference"),
+    [
+        ("a swapped key", Difference("grouping key", "carrier", "origin")),
+        ("another aggregate", Difference("aggregate", "SUM(delay)", "MAX(delay)")),
+        (
+            "another window",
+            Difference("window", "WINDOW(sched, '1 hour')", "WINDOW(sched, '2 hours')"),
+        ),
+        ("another watermark", Difference("watermark", "sched, 10 minutes", "sched, 3 hours")),
+        ("a filter", Difference("filter", "", "delay > 5")),
+        ("another output mode", Difference("output mode", "update", "complete")),
+    ],
+)
+def test_what_spark_takes_in_silence_is_named(
+    table: Table, case: str, difference: Difference
+) -> None:
+    judged = table.judged(case)
+    assert judged["verdict"] == "differs", judged
+    assert _ends(judged) == {"replay": "passed", "fresh": "passed"}
+    assert [Difference(**each) for each in judged["differences"]] == [difference]
+
+
+def test_a_definition_that_spark_cannot_read_is_no_pass(table: Table) -> None:
+    raised = table.whole["results"]["no such column"]["raised"]
+    assert "UNRESOLVED_COLUMN" in raised  # which a probe's own process writes down
+
+
+def test_a_state_in_rocksdb_is_tried_as_well(table: Table) -> None:
+    assert table.judged("on rocksdb")["verdict"] == "passed"
+
+
+def test_a_changed_sink_column_passes_into_a_folder_that_is_thrown_away(table: Table) -> None:
+    judged = table.judged("a changed sink column")
+    assert judged["verdict"] == "passed", judged
+    assert _ends(judged) == {"replay": "passed", "fresh": "passed", "sink": "passed"}
+    written = table.home / "scratch/a changed sink column/scratch/output"
+    assert list(written.glob("*.parquet"))
+
+
+def test_a_type_that_the_file_sink_cannot_write_is_caught_there_only(table: Table) -> None:
+    judged = table.judged("what csv cannot write")
+    assert judged["verdict"] == "failed", judged
+    assert _ends(judged) == {"replay": "passed", "fresh": "passed", "sink": "failed"}
+
+
+def test_a_query_without_a_checkpoint_reads_a_little(table: Table) -> None:
+    judged = table.judged("a new query")
+    assert _ends(judged) == {"fresh": "passed"}
+    assert judged["tries"][0]["rows"] == 80  # two files of the five
+    judged = table.judged("a new query into files")
+    assert _ends(judged) == {"fresh": "passed", "sink": "passed"}
+
+
+def test_neither_checkpoints_nor_sources_nor_sinks_were_touched(table: Table) -> None:
+    # Each case asked its source to delete the files that were read.
+    assert table.whole["before"] == table.whole["after"]
+    assert len(table.whole["before"]["in"]) == 5
+
+
+# --- X-ray ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", ["rows", "rocks"])
+def test_an_x_ray_counts_all_groups_and_shows_some(table: Table, case: str) -> None:
+    seen = table.raw(case)
+    assert seen["rows"] == sum(each["rows"] for each in seen["partitions"]) > 0
+    assert seen["operators"][0]["name"] == "stateStoreSave"
+    assert seen["operators"][0]["partitions"] == 4
+    assert len(seen["sample"]) == min(10, seen["rows"])
+    carriers = next(each for each in seen["frequent"] if each["column"] == "carrier")
+    assert carriers["values"] == 5
+    assert {each["value"] for each in carriers["top"]} == set("ABCDE")
+    assert json.loads(seen["sample"][0]["key"]).keys() == {"carrier", "window"}
+    assert json.loads(seen["sample"][0]["value"]).keys() == {"sum"}
+
+
+def test_an_x_ray_filters_by_what_the_key_holds(table: Table) -> None:
+    whole, one = table.raw("rows"), table.raw("one carrier")
+    assert 0 < one["rows"] < whole["rows"]
+    assert all('"carrier":"A"' in each["key"] for each in one["sample"])
+
+
+def test_an_operator_that_is_not_there_is_named_with_those_that_are(table: Table) -> None:
+    raised = table.whole["results"]["no such operator"]["raised"]
+    assert "no state operator 7; it has 0 (stateStoreSave)" in raised

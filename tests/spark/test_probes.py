@@ -1,0 +1,215 @@
+"""Probes as processes: a preflight and an X-ray from asking to the last file thrown away."""
+
+import json
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.utils import timezone
+
+from queries.domain.observation import Liveness
+from queries.domain.states import DriverKind, DriverState, OperationOutcome
+from queries.launchers.local_process import LocalProcessLauncher
+from queries.models.definitions import Query
+from queries.models.drivers import Driver, Run
+from queries.models.history import Operation
+from queries.models.installation import Installation
+from queries.selectors.preflights import passed_preflight
+from queries.services import catalog
+from queries.services.procedures import probing
+from queries.services.procedures.engine import advance, cancel
+from queries.services.procedures.known import PROCEDURES
+from queries.services.procedures.preflight import begin_preflight
+from queries.services.procedures.xray import begin_xray, forget_old_results, rows_of
+from tests.spark.probe_table import hashes
+from tests.spark.test_probe_answers import SUMS, _spec
+
+pytestmark = [pytest.mark.spark, pytest.mark.django_db(transaction=True)]
+
+LIMIT_S = 200.0
+
+
+class Ground:
+    """A query whose checkpoint Spark has written, and all that must stay as it is."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.launcher = LocalProcessLauncher(Path(settings.DRIVERS_DIR), Path(settings.CODE_DIR))
+        if not (home / "checkpoints").exists():
+            self._write()
+
+    def _write(self) -> None:
+        base = _spec(self.home, SUMS)
+        base["sources"][0]["options"]["cleanSource"] = "off"
+        cases = {"bases": {"sums": base}, "cases": {}, "x_rays": {}}
+        (self.home / "cases.json").write_text(json.dumps(cases))
+        for folder in ("in", "out", "checkpoints"):
+            (self.home / folder).mkdir()
+        subprocess.run(
+            [sys.executable, "-m", "tests.spark.probe_table", str(self.home)],
+            check=True,
+            timeout=280,
+            capture_output=True,
+        )
+
+    def query(self) -> Query:
+        """Return the query as if it had run revision 1 on its checkpoint."""
+        now = timezone.now()
+        spec = _spec(self.home, SUMS)
+        spec["sources"][0]["options"]["cleanSource"] = "off"
+        query = catalog.create_query(
+            name="sums",
+            spec=spec,
+            actor="aude",
+            now=now,
+            checkpoint=f"file://{self.home}/checkpoints/sums",
+            application_spec={"conf": {"spark.sql.shuffle.partitions": "8"}, "memory": "1g"},
+        )
+        driver = Driver.objects.create(
+            application=query.application,
+            application_revision=query.application.revisions.get(),
+            epoch=Installation.draw_epoch(),
+            host=settings.HEADGATE_HOST,
+            directory="/nowhere",
+            created_at=now,
+            state=DriverState.ENDED,
+            state_since=now,
+        )
+        Run.objects.create(
+            query=query,
+            driver=driver,
+            epoch=Installation.draw_epoch(),
+            checkpoint=query.checkpoints.get(),
+            revision=query.revisions.get(),
+            generation=0,
+            cause="",
+            created_at=now,
+            first_commit_at=now,
+            outcome="STOPPED",
+        )
+        return query
+
+    def hashes(self) -> dict[str, dict[str, str]]:
+        return {
+            name: {
+                path: digest
+                for path, digest in hashes(self.home / name).items()
+                if not path.startswith(".headgate/")
+            }
+            for name in ("checkpoints", "in", "out")
+        }
+
+    def to_the_end(self, operation: Operation) -> Operation:
+        """Take its steps as the beat does, until it has ended and is tidied."""
+        end = time.monotonic() + LIMIT_S
+        while time.monotonic() < end:
+            advance(
+                operation.pk,
+                procedures=PROCEDURES,
+                launcher=self.launcher,
+                now=timezone.now() + timedelta(seconds=1),
+            )
+            operation.refresh_from_db()
+            if operation.outcome and not operation.to_undo:
+                return operation
+            time.sleep(0.2)
+        raise AssertionError(f"{operation.verb} is at {operation.steps} {self.log(operation)}")
+
+    def log(self, operation: Operation) -> str:
+        driver = probing.probe_of(operation.uuid)
+        name = operation.application.name
+        return self.launcher.probe_log_tail(name, driver.epoch) if driver else ""
+
+    def left(self) -> list[Path]:
+        return list((self.home / "checkpoints/.headgate/probes").glob("*"))
+
+
+@pytest.fixture(scope="module")
+def home(java_home: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ground")
+
+
+@pytest.fixture
+def ground(home: Path) -> Ground:
+    return Ground(home)
+
+
+def test_a_preflight_names_what_spark_takes_in_silence_and_leaves_nothing(ground: Ground) -> None:
+    query, before = ground.query(), ground.hashes()
+    spec = _spec(ground.home, SUMS.replace("1 hour", "2 hours"))
+    operation = begin_preflight(query=query, spec=spec, actor="aude", now=timezone.now())
+    operation = ground.to_the_end(operation)
+    assert operation.outcome == OperationOutcome.DONE, (operation.detail, ground.log(operation))
+    judged = operation.result["preflight"]
+    assert judged["verdict"] == "differs", judged
+    assert [each["what"] for each in judged["differences"]] == ["window"]
+    assert judged["pinned"] == [{"what": "spark.sql.shuffle.partitions", "old": "4", "new": "8"}]
+    assert [each["end"] for each in judged["tries"]] == ["passed", "passed"]
+    assert judged["tries"][0]["rows"] == 40
+    checkpoint = query.checkpoints.get()
+    assert passed_preflight(query, spec, checkpoint)
+    assert not passed_preflight(query, query.revisions.get().spec, checkpoint)
+    probe = Driver.objects.get(kind=DriverKind.PROBE)
+    assert (probe.state, probe.exit_python) == (DriverState.ENDED, "0")
+    assert probe.pid
+    assert ground.hashes() == before
+    assert ground.left() == []
+    assert not ground.launcher.probe_result("sums", probe.epoch)
+    assert ground.launcher.probe_directory("sums", probe.epoch).joinpath("driver.log").exists()
+
+
+def test_a_preflight_of_what_spark_cannot_read_says_why(ground: Ground) -> None:
+    query, before = ground.query(), ground.hashes()
+    spec = _spec(ground.home, SUMS.replace("sum(delay)", "sum(dely)"))
+    operation = begin_preflight(query=query, spec=spec, actor="aude", now=timezone.now())
+    operation = ground.to_the_end(operation)
+    assert operation.outcome == OperationOutcome.FAILED
+    assert "UNRESOLVED_COLUMN" in operation.detail
+    told: Any = operation.result["preflight"]["tries"][-1]
+    assert told["category"] == "query plan"
+    assert ground.hashes() == before
+    assert ground.left() == []
+
+
+def test_a_cancelled_preflight_ends_its_process_and_throws_its_copy_away(ground: Ground) -> None:
+    query = ground.query()
+    operation = begin_preflight(query=query, spec=None, actor="aude", now=timezone.now())
+    advance(operation.pk, procedures=PROCEDURES, launcher=ground.launcher, now=timezone.now())
+    operation.refresh_from_db()
+    probe = Driver.objects.get(kind=DriverKind.PROBE)
+    assert (probe.state, probe.host) == (DriverState.STARTING, settings.HEADGATE_HOST)
+    assert ground.launcher.sight_probe("sums", probe.epoch).liveness is not Liveness.ABSENT
+    assert ground.left()
+    cancel(operation, actor="aude", now=timezone.now())
+    operation = ground.to_the_end(operation)
+    assert operation.outcome == OperationOutcome.CANCELLED
+    probe.refresh_from_db()
+    assert probe.state == DriverState.ENDED
+    assert probe.exit_python.startswith("SIG")
+    assert ground.launcher.sight_probe("sums", probe.epoch).liveness is Liveness.EXITED
+    assert ground.left() == []
+
+
+def test_an_x_ray_keeps_numbers_for_all_and_rows_for_an_hour(ground: Ground) -> None:
+    query, before = ground.query(), ground.hashes()
+    operation = begin_xray(query=query, actor="aude", now=timezone.now(), contains='"carrier":"b"')
+    operation = ground.to_the_end(operation)
+    assert operation.outcome == OperationOutcome.DONE, (operation.detail, ground.log(operation))
+    assert operation.result["rows"] == 1
+    assert "2013" not in json.dumps(operation.result)  # no key, no value
+    ended = operation.ended_at
+    assert ended is not None
+    seen = rows_of(operation, launcher=ground.launcher, now=ended + timedelta(minutes=59))
+    assert seen is not None
+    assert json.loads(seen["sample"][0]["key"])["carrier"] == "B"
+    later = ended + timedelta(minutes=61)
+    assert rows_of(operation, launcher=ground.launcher, now=later) is None
+    forget_old_results(launcher=ground.launcher, now=later)
+    assert probing.result_text(operation.uuid, launcher=ground.launcher) == ""
+    assert ground.hashes() == before
+    assert ground.left() == []
