@@ -1,8 +1,8 @@
 """Say how a running query is, in one verdict with its evidence in numbers.
 
-Idle is not stalled, a real-time batch is not late, and a query that reads all there is and
-ends cannot lag. The batches of a continuous query are its epochs. What cannot be told is not guessed: silence is called BLIND where the
-checkpoint shows that work goes on.
+Idle is not stalled, a real-time batch is not late, and a query that reads all there is and ends
+cannot lag. The batches of a continuous query are its epochs. What cannot be told is not guessed:
+silence is called BLIND where the checkpoint shows that work goes on.
 """
 
 from collections.abc import Sequence

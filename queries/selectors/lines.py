@@ -1,6 +1,6 @@
 """The line of a query as list, header and REST body show it: one form for all three."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -71,7 +71,7 @@ class QueryLine:
     converging: bool  # desired and actual differ, and not for want of a person
     needs_application_restart: tuple[str, ...]  # why: "pools", "revision", "code"
     newest: QueryRevision | None = None  # the newest revision itself, with its spec
-    executors: Executors = Executors()  # of its driver, where that is on a cluster
+    executors: Executors = field(default_factory=Executors)  # of a driver on a cluster
     last_run: Run | None = None  # the newest run, open or not
     crash_loop: CrashLoop | None = None  # an incident that is open now
     lag: LagLine | None = None  # None: it reads no Kafka, or nothing was seen yet
