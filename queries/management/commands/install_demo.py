@@ -7,7 +7,7 @@ from confluent_kafka import KafkaException
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from examples.flights import definitions, feeder, kafka_definitions, topics
+from examples.flights import async_definitions, definitions, feeder, kafka_definitions, topics
 from queries.domain.errors import HeadgateError
 from queries.models.applications import Application
 from queries.models.definitions import Query
@@ -39,6 +39,8 @@ class Command(BaseCommand):
         if kafka:
             applications += kafka_definitions.applications()
             queries += kafka_definitions.queries(kafka)
+            applications += async_definitions.applications()
+            queries += async_definitions.queries(kafka, demo)
             try:
                 topics.create(kafka)
             except KafkaException as error:

@@ -1,0 +1,78 @@
+"""The async part of the Kafka demo: two queries that ask a remote store for each flight."""
+
+from pathlib import Path
+
+from examples.flights import planes, topics
+from examples.flights.definitions import CODE, DemoApplication, DemoQuery, Form
+
+SHARED = "flights-async"
+
+
+def applications() -> list[DemoApplication]:
+    """Return the application that both queries share."""
+    return [
+        DemoApplication(
+            name=SHARED,
+            spec={
+                "description": "Two queries that call a remote store for each flight, many at "
+                "once and in order within a tail number.",
+                "master": "local[2]",
+                "memory": "1g",
+                "conf": {
+                    "spark.sql.shuffle.partitions": "2",
+                    "spark.sql.session.timeZone": "UTC",
+                },
+                "connectors": ["kafka"],
+                "python_path": [str(CODE)],
+            },
+        )
+    ]
+
+
+def queries(servers: str, demo: Path) -> list[DemoQuery]:
+    """Return the queries over the broker at `servers` and the store that `planes.py` runs."""
+    return [
+        DemoQuery(
+            name=topics.TAIL_NUMBERS,
+            application=SHARED,
+            spec=_spec(
+                servers,
+                demo,
+                topic=topics.TAIL_NUMBERS,
+                function="planes_of_flights:with_planes",
+                description="Each flight with its plane, looked up in a Valkey that answers after "
+                "2 ms. Its Async tab shows what the calls do.",
+            ),
+        ),
+        DemoQuery(
+            name=topics.FIRST_FLIGHTS,
+            application=SHARED,
+            spec=_spec(
+                servers,
+                demo,
+                topic=topics.FIRST_FLIGHTS,
+                function="planes_of_flights:first_in_window",
+                description="A plane's first flight in ten minutes: a deduplication whose state "
+                "is in the remote store, by identities that bear a replay.",
+            ),
+        ),
+    ]
+
+
+def _spec(servers: str, demo: Path, *, topic: str, function: str, description: str) -> Form:
+    return {
+        "kind": "python",
+        "description": description,
+        "function": function,
+        "params": {
+            "servers": servers,
+            "topic": topics.FLIGHTS,
+            "store": str(demo / planes.ADDRESS),
+        },
+        "sink": {
+            "format": "kafka",
+            "output_mode": "append",
+            "options": {"kafka.bootstrap.servers": servers, "topic": topic},
+        },
+        "trigger": {"kind": "processing_time", "interval": "1 second"},
+    }

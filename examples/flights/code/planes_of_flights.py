@@ -1,0 +1,110 @@
+"""Two streams that ask a remote store for each flight: a lookup, and a deduplication by window.
+
+The store answers after 2 ms and a bit: one call after the other would be some 400 flights a
+second in a task. `map_async` keeps many in flight, in order within a tail number.
+"""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import redis
+import redis.asyncio
+from pyspark.sql import DataFrame, SparkSession
+
+from headgate_async import map_async
+
+PLANE = "key STRING, value STRING"
+SEEN_S = 3600  # how long the store remembers a window's keys
+#: redis-py's own errors, not Python's: they must be named to be tried again.
+PASSING = (ConnectionError, TimeoutError, redis.ConnectionError, redis.TimeoutError)
+
+
+@asynccontextmanager
+async def store(address: str) -> AsyncIterator[Any]:
+    """Open the store whose address stands in a file; that file is read anew at each opening."""
+    try:
+        where = json.loads(Path(address).read_text())
+    except FileNotFoundError:
+        raise ConnectionError(f"the store is not up: there is no {address}") from None
+    client = redis.asyncio.Redis(**where, decode_responses=True, max_connections=256)
+    try:
+        yield client
+    finally:
+        await client.aclose()
+
+
+def flights(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
+    """Return the flights' records: tail number (the record's own key), JSON, and where they lie."""
+    options = {
+        "kafka.bootstrap.servers": params["servers"],
+        "subscribe": params["topic"],
+        "startingOffsets": "latest",
+        "failOnDataLoss": "false",
+        "maxOffsetsPerTrigger": "20000",
+    }
+    return (
+        spark.readStream.format("kafka")
+        .options(**options)
+        .load()
+        .selectExpr(
+            "CAST(key AS STRING) AS tail_number",
+            "CAST(value AS STRING) AS flight",
+            "timestamp",
+            *("topic", "partition", "offset"),
+        )
+    )
+
+
+def with_planes(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
+    """Return each flight with its plane, as records of Kafka."""
+    return map_async(
+        flights(spark, params),
+        look_up,
+        key="tail_number",
+        schema=PLANE,
+        setup=partial(store, params["store"]),
+        transient=PASSING,
+        broken=PASSING,
+        timeout_s=5.0,
+        retries=8,
+    )
+
+
+async def look_up(row: Any, client: Any) -> dict[str, Any]:
+    """Ask for the flight's plane, and put it into the flight."""
+    plane = await client.hgetall(f"plane:{row.tail_number}") if row.tail_number else {}
+    known = {name: plane[name] for name in ("manufacturer", "model", "year") if name in plane}
+    return {"key": row.tail_number, "value": json.dumps({**json.loads(row.flight), **known})}
+
+
+def first_in_window(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
+    """Return the first flight of each plane in each ten minutes of arrival."""
+    return map_async(
+        flights(spark, params),
+        first_only,
+        key="tail_number",
+        schema=PLANE,
+        setup=partial(store, params["store"]),
+        transient=PASSING,
+        broken=PASSING,
+        timeout_s=5.0,
+        retries=8,
+    )
+
+
+async def first_only(row: Any, client: Any) -> dict[str, Any] | None:
+    """Let a flight through that is its plane's first of the window.
+
+    The store keeps who was first, by identity. A batch that is done again finds its own identity
+    there and answers as it did before: the deduplication bears a replay.
+    """
+    if row.tail_number is None:
+        return None
+    window = int(row.timestamp.timestamp()) // 600
+    name = f"seen:{window}:{row.tail_number}"
+    first = await client.set(name, row.identity, nx=True, get=True, ex=SEEN_S)
+    return {"key": row.tail_number, "value": row.flight} if first in (None, row.identity) else None
