@@ -273,17 +273,13 @@ class Readers:
     def look(
         self,
         key: Any,
-        options: Callable[[], Mapping[str, str]],
+        options: Mapping[str, str],
         wanted: Iterable[Wanted],
         *,
         records: Callable[[dict[At, Ends]], Mapping[At, int]],
         limit_s: float = LOOK_S,
     ) -> BrokerLook:
-        """Look at the broker set of this key; `options` is asked where it is not known yet.
-
-        A broker set that lets nobody in is connected to anew next time: its secrets may have
-        been changed.
-        """
+        """Look at the broker set of this key; one that did not answer is connected to anew."""
         with self._guard:
             slot = self._slots.setdefault(key, _Slot())
             slot.used = time.monotonic()
@@ -291,7 +287,7 @@ class Readers:
             raise Unreachable("Another look at it has not ended.")
         try:
             if slot.reader is None:
-                slot.reader = BrokerReader(options())
+                slot.reader = BrokerReader(options)
             return slot.reader.look(wanted, records=records, limit_s=limit_s)
         except Unreachable:
             if slot.reader is not None:

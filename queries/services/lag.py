@@ -5,6 +5,7 @@ This task alone writes `SourceLag`, and of a query `risk`, `risk_at`, `source_re
 each within its own limit, and rows are written as answers come.
 """
 
+import hashlib
 import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from django.conf import settings
 from controlplane.nudge import changed
 from queries.brokers.options import Unusable, Wanted, client_options
 from queries.brokers.reader import At, Ends, Readers, Unreachable
+from queries.domain.masking import is_secret_name, mask_text
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
 from queries.references import ReferenceMissing, References
@@ -103,26 +105,32 @@ def _answer(one: _Asked, known: Mapping[int, Known], readers: Readers) -> Answer
     references = References(
         env_allowlist=tuple(settings.SECRET_ENV_ALLOWLIST), secrets_dir=str(settings.SECRETS_DIR)
     )
+    options: dict[str, str] = {}
 
-    def options() -> Mapping[str, str]:
-        return client_options(references.resolve_all(dict(one.brokers)))
+    def told(error: Exception) -> str:
+        """Return an error's text without what no page may show."""
+        secrets = [value for name, value in options.items() if is_secret_name(name)]
+        return mask_text(references.mask(str(error)), secrets=secrets)[:300]
 
     try:
+        options = client_options(references.resolve_all(dict(one.brokers)))
+        # A secret that was exchanged makes another reader; the old one is closed when idle.
+        key = hashlib.sha256(repr(sorted(options.items())).encode()).hexdigest()
         return Answer(
             look=readers.look(
-                one.brokers,
+                key,
                 options,
                 one.wanted,
                 records=lambda ends: _records_wanted(one.readings, ends, known),
             )
         )
     except Unreachable as error:
-        return Answer(silent=references.mask(str(error)))
+        return Answer(silent=told(error))
     except (Unusable, ReferenceMissing) as error:
-        return Answer(unusable=references.mask(str(error)))
+        return Answer(unusable=told(error))
     except Exception as error:  # the loop's edge: one broker set must not end the others' look
         logger.warning("a broker set could not be asked: %s", type(error).__name__)
-        return Answer(unusable=references.mask(f"{type(error).__name__}: {error}"[:300]))
+        return Answer(unusable=told(error) or type(error).__name__)
 
 
 def _records_wanted(
