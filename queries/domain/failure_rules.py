@@ -179,6 +179,23 @@ TYPE_RULES: tuple[Rule, ...] = (
 #: On the whole text, for what carries no condition. Matched anywhere, case ignored.
 MESSAGE_RULES: tuple[Rule, ...] = (
     _rule(
+        r"SaslAuthenticationException|SslAuthenticationException|SSLHandshakeException"
+        r"|Could not find a 'KafkaClient' entry in the JAAS",
+        Category.CONFIGURATION,
+        "The Kafka broker did not let the query in: user, password, mechanism or certificate "
+        "are not what it expects.",
+        "Correct the secret that the options name (kafka.sasl.jaas.config: user and password; "
+        "kafka.ssl.…), kafka.sasl.mechanism or kafka.security.protocol; then start the query.",
+    ),
+    _rule(
+        r"(Topic|Group|Cluster|TransactionalId)AuthorizationException",
+        Category.CONFIGURATION,
+        "The Kafka broker knows the user, who may not do this.",
+        "Have the user granted what the root cause names (READ and DESCRIBE of the source's "
+        "topics and of groups that begin with groupIdPrefix; WRITE of the sink's topic); then "
+        "start the query.",
+    ),
+    _rule(
         r"some data may have been lost|OffsetOutOfRange|KafkaIllegalStateException"
         r"|Cannot fetch records? in (interval|offset)",
         Category.SOURCE_LOST,

@@ -170,6 +170,18 @@ def test_a_condition_has_a_category_and_a_policy(
             RETRY,
         ),
         (
+            "org.apache.kafka.common.errors.SaslAuthenticationException",
+            "Authentication failed: Invalid username or password",
+            Category.CONFIGURATION,
+            FATAL,
+        ),
+        (
+            "org.apache.kafka.common.errors.TopicAuthorizationException",
+            "Not authorized to access topics: [flights]",
+            Category.CONFIGURATION,
+            FATAL,
+        ),
+        (
             "java.lang.AssertionError",
             "No offset matched from request of topic-partition in-0 and timestamp 99.",
             Category.CONFIGURATION,
