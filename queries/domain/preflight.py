@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from queries.domain.failures import classify
 from queries.domain.plan_comparison import Difference, compare, in_words
@@ -55,7 +55,10 @@ _KAFKA_TYPES = frozenset({"string", "binary"})
 
 def digest(spec: Mapping[str, Any]) -> str:
     """Return a name for what a definition says; its description says nothing to Spark."""
-    said = _SPEC.validate_python(spec).model_dump(mode="json", by_alias=True)
+    try:
+        said = _SPEC.validate_python(spec).model_dump(mode="json", by_alias=True)
+    except ValidationError:  # an old form, which means what it says
+        said = dict(spec)
     said.pop("description", None)
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 

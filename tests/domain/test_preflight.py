@@ -197,3 +197,4 @@ def test_columns_that_kafka_would_refuse_are_named(
 def test_a_definitions_digest_does_not_hang_on_its_description_or_defaults() -> None:
     assert digest(spec()) == digest(spec(description="words", conf={}))
     assert digest(spec()) != digest(spec(sql="SELECT 1"))
+    assert digest({"kind": "of old"}) != digest({"kind": "of older"})

@@ -122,7 +122,8 @@ def _preflight(
 ) -> dict[str, Any]:
     scratch = home / "scratch" / name
     base = case.get("base", "")
-    copies, batch = {}, None
+    copies: dict[str, Any] = {}
+    batch = None
     if base:
         asked = batch_to_replay(CheckpointLogs.at(f"file://{home}/checkpoints/{base}"))
         for copy in ("copy", "sink_copy"):
