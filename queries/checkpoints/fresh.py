@@ -8,14 +8,13 @@ the source itself keeps them.
 """
 
 import json
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from queries.checkpoints.logs import CheckpointLogs
-from queries.checkpoints.snapshot import CannotCopy, sync_folder, sync_tree
+from queries.checkpoints.snapshot import CannotCopy, building
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +51,12 @@ def fresh(
     offsets = logs.offsets(newest) if newest is not None else None
     if newest is None or offsets is None:
         raise CannotCopy(f"No batch has begun in {logs.root}.", way_out="Simply start the query.")
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(
-        tempfile.mkdtemp(prefix=f"{destination.name}.building-", dir=destination.parent)
-    )
-    identity = logs.root / "metadata"
-    _write(building / "metadata", identity.read_text(encoding="utf-8"))
-    if is_stateful(logs):
+    with building(destination, logs.root) as draft:
+        identity = logs.root / "metadata"
+        _write(draft / "metadata", identity.read_text(encoding="utf-8"))
+        if not is_stateful(logs):
+            _logs(draft, newest, logs, starts, now_ms)
+            return Fresh(newest)
         if any(start.passed for start in starts):
             raise CannotCopy(
                 "A stateful query's file source can begin with its first file only.",
@@ -66,27 +64,20 @@ def fresh(
             )
         for start in starts:
             if start.offset is not None:
-                _first_offsets(building, start)
-        built = Fresh(None)
-    else:
-        _logs(building, newest, logs, starts, now_ms)
-        built = Fresh(newest)
-    sync_tree(building)
-    building.rename(destination)
-    sync_folder(destination.parent)
-    return built
+                _first_offsets(draft, start)
+        return Fresh(None)
 
 
-def _first_offsets(building: Path, start: Start) -> None:
+def _first_offsets(draft: Path, start: Start) -> None:
     """Write a Kafka source's first offsets as it does: a zero byte, the version, JSON.
 
     Source: Spark's KafkaSourceInitialOffsetWriter.
     """
-    _write(building / "sources" / start.source / "0", f"\0v1\n{_json(start.offset)}")
+    _write(draft / "sources" / start.source / "0", f"\0v1\n{_json(start.offset)}")
 
 
 def _logs(
-    building: Path, batch: int, logs: CheckpointLogs, starts: Sequence[Start], now_ms: int
+    draft: Path, batch: int, logs: CheckpointLogs, starts: Sequence[Start], now_ms: int
 ) -> None:
     """Write that `batch` has committed, having read up to where the sources are to begin."""
     text = (logs.root / "offsets" / str(batch)).read_text(encoding="utf-8").rstrip("\n")
@@ -99,21 +90,21 @@ def _logs(
     for place, line in enumerate(sources):
         name = line.partition(":")[0] if version == "v2" and line != "-" else ""
         start = wanted.get(name or str(place), Start(name or str(place)))
-        lines.append(_line(building, start, name))
+        lines.append(_line(draft, start, name))
     written = "\n".join([version, about, *lines])
     for number in {batch, max(batch - 1, 0)}:
-        _write(building / "offsets" / str(number), written)
-    _write(building / "commits" / str(batch), 'v1\n{"nextBatchWatermarkMs":0}')
+        _write(draft / "offsets" / str(number), written)
+    _write(draft / "commits" / str(batch), 'v1\n{"nextBatchWatermarkMs":0}')
 
 
-def _line(building: Path, start: Start, name: str) -> str:
+def _line(draft: Path, start: Start, name: str) -> str:
     offset = start.offset
     if start.passed:
         entries = [
             _json({"path": path, "timestamp": modified, "batchId": 0})
             for path, modified in start.passed
         ]
-        _write(building / "sources" / start.source / "0", "\n".join(["v1", *entries]))
+        _write(draft / "sources" / start.source / "0", "\n".join(["v1", *entries]))
         offset = {"logOffset": 0}
     if offset is None:
         return "-"

@@ -13,7 +13,7 @@ import tempfile
 import uuid
 import zipfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,23 +66,17 @@ def snapshot(
     one before it, or its state is not there (any more). Safe beside a running query.
     """
     logs = CheckpointLogs.at(location)
-    _remove_left_over(destination)
     for attempt in range(ATTEMPTS):
-        building = Path(_draft(destination))
         try:
-            copied = _Copy(logs, building, keep_commit).of(batch)
-            if new_id:
-                write_id(building, str(uuid.uuid4()))
-            sync_tree(building)
-            building.rename(destination)
-            sync_folder(destination.parent)
+            with building(destination, logs.root) as draft:
+                copied = _Copy(logs, draft, keep_commit).of(batch)
+                if new_id:
+                    write_id(draft, str(uuid.uuid4()))
             return copied
         except CannotCopy:
             # Purged meanwhile: of a living query the newest batch is another one by now.
             if batch is not None or attempt == ATTEMPTS - 1:
                 raise
-        finally:
-            shutil.rmtree(building, ignore_errors=True)
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -96,11 +90,41 @@ def write_id(checkpoint: Path, identity: str) -> None:
 
 
 def remove(location: Path) -> None:
-    """Remove a copy, or what is left of one: moved aside first, so that none is used half."""
-    aside = location.with_name(f"{location.name}.removing-{uuid.uuid4().hex[:8]}")
+    """Remove a copy, and what an interrupted attempt at it left: moved aside first.
+
+    What is not there is no error, so it can be called again until it has come to its end.
+    """
     with suppress(FileNotFoundError):
-        location.rename(aside)
-        shutil.rmtree(aside)
+        location.rename(location.with_name(f"{location.name}.removing-{uuid.uuid4().hex[:8]}"))
+    remove_left_over(location)
+
+
+@contextmanager
+def building(destination: Path, like: Path) -> Iterator[Path]:
+    """Yield an empty folder beside `destination`; on leaving it is synced and renamed there.
+
+    It gets the mode of the folder `like`. Nothing is left of it where the block raises, and
+    what an attempt that was killed has left is removed first. Raises OSError where something
+    stands at `destination`.
+    """
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    remove_left_over(destination)
+    draft = Path(tempfile.mkdtemp(prefix=f"{destination.name}.building-", dir=destination.parent))
+    try:
+        yield draft
+        draft.chmod(like.stat().st_mode & 0o777)
+        sync_tree(draft)
+        draft.rename(destination)
+        sync_folder(destination.parent)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def remove_left_over(destination: Path) -> None:
+    """Remove drafts and half-removed copies of a folder."""
+    for name in _names(destination.parent):
+        if name.startswith((f"{destination.name}.building-", f"{destination.name}.removing-")):
+            shutil.rmtree(destination.parent / name, ignore_errors=True)
 
 
 class _Copy:
@@ -287,17 +311,6 @@ def _sync(path: Path, flags: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _draft(destination: Path) -> str:
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    return tempfile.mkdtemp(prefix=f"{destination.name}.building-", dir=destination.parent)
-
-
-def _remove_left_over(destination: Path) -> None:
-    for name in _names(destination.parent):
-        if name.startswith(f"{destination.name}.building-"):
-            shutil.rmtree(destination.parent / name, ignore_errors=True)
 
 
 def _names(folder: Path) -> list[str]:

@@ -15,6 +15,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 
 from queries.domain.errors import HeadgateError, Invalid, Missing, Problem
+from queries.domain.masking import mask
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Query
 from queries.roles import DEFINE, OPERATE
@@ -284,7 +285,8 @@ def _suggested_sink(query: Query) -> dict[str, Any]:
     for key in ("path", "topic"):
         if options.get(key):
             options[key] = f"{options[key]}-clone"
-    return {**sink, "options": options} if sink else {"format": "noop"}
+    found: dict[str, Any] = mask({**sink, "options": options}) if sink else {"format": "noop"}
+    return found
 
 
 def _batch(text: str | None) -> int | None:

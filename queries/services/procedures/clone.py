@@ -13,6 +13,7 @@ from django.db import transaction
 from queries.checkpoints.file_sink import FORMATS, FileSink
 from queries.checkpoints.snapshot import remove, snapshot
 from queries.domain.errors import Invalid, Missing, NotAllowed, Problem
+from queries.domain.masking import unmask
 from queries.domain.states import Verb
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, Query
@@ -98,7 +99,7 @@ def _spec(
             ]
         )
     if sink is not None:
-        spec["sink"] = sink
+        spec["sink"] = unmask({"sink": sink}, before={"sink": before})["sink"]
     after = spec.get("sink") or {}
     if after.get("format") in FORMATS and _path(after) == _path(before or {}):
         raise Invalid(

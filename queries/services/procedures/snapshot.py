@@ -70,10 +70,12 @@ def remove_snapshot(row: Snapshot, *, now: datetime) -> None:
 def prune(*, now: datetime) -> int:
     """Remove snapshots beyond the newest `SNAPSHOTS_KEPT` of each query; return how many.
 
-    Pinned ones neither go nor count. One whose files could not be removed last time is
-    looked at again.
+    Pinned ones neither go nor count. Of those removed within a day, files that a dying
+    worker left are removed too.
     """
     gone = 0
+    for row in Snapshot.objects.filter(removed_at__gte=now - timedelta(days=1)):
+        remove(place_of(row.location))
     rows = Snapshot.objects.filter(removed_at=None, pinned=False).select_related("checkpoint")
     seen: dict[int, int] = {}
     for row in rows.order_by("-taken_at", "-pk"):
