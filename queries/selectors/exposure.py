@@ -195,21 +195,18 @@ def replayed_by(run: Run) -> dict[str, Any] | None:
     first = Progress.objects.filter(run=run.pk).order_by("batch").first()
     if first is None:
         return None
-    earlier = (
-        Run.objects.filter(query=run.query_id, checkpoint=run.checkpoint_id, epoch__lt=run.epoch)
-        .order_by("-epoch")
-        .values_list("pk", flat=True)[:20]
-    )
-    rows: list[Progress] = []
-    for pk in earlier:
-        rows = list(Progress.objects.filter(run=pk).order_by("-batch")[:ROWS_READ])
-        if rows:
-            break
-    if not rows:
+    before = _run_before(run)
+    if before is None:
         return {}
     begin = starts(first)
-    again = [row for row in reversed(rows) if _ended_behind(row, begin, first.batch)]
-    kept = next((row for row in rows if not _ended_behind(row, begin, first.batch)), None)
+    again: list[Progress] = []
+    kept = None
+    newest_first = Progress.objects.filter(run=before).order_by("-batch")
+    for row in newest_first[:ROWS_READ].iterator(chunk_size=200):
+        if not _ended_behind(row, begin, first.batch):
+            kept = row
+            break
+        again.insert(0, row)
     if not again:
         return {"batches": 0, "rows": 0, "seconds": 0.0}
     return {
@@ -221,6 +218,16 @@ def replayed_by(run: Run) -> dict[str, Any] | None:
         "after": kept.batch if kept else None,
         "from_run": again[-1].run,
     }
+
+
+def _run_before(run: Run) -> int | None:
+    """Return the newest earlier run on the same checkpoint that has reported a batch."""
+    earlier = (
+        Run.objects.filter(query=run.query_id, checkpoint=run.checkpoint_id, epoch__lt=run.epoch)
+        .order_by("-epoch")
+        .values_list("pk", flat=True)[:20]
+    )
+    return next((pk for pk in earlier if Progress.objects.filter(run=pk).exists()), None)
 
 
 def _ended_behind(row: Progress, begin: list[Any], first_batch: int) -> bool:
