@@ -85,20 +85,29 @@ def one(logs: CheckpointLogs, number: int) -> Batch | None:
 
 def files_of(logs: CheckpointLogs, number: int) -> list[BatchFile]:
     """Return the files that a batch read, of all its file sources, at most `FILES_AT_MOST`."""
-    after = _offsets(logs, number)
-    if after is None:
-        return []
     begun = logs.begun()
     place = bisect.bisect_left(begun, number)
-    before = _offsets(logs, begun[place - 1]) if place > 0 else None
+    earlier = begun[place - 1] if place > 0 else None
+    if earlier is None and number > 0:
+        return []  # where it began is purged: what stands there is not this batch's alone
+    return files_between(logs, earlier, number)
+
+
+def files_between(logs: CheckpointLogs, earlier: int | None, number: int) -> list[BatchFile]:
+    """Return the files read after batch `earlier`, up to and with batch `number`.
+
+    None for `earlier` is the beginning; at most `FILES_AT_MOST`.
+    """
+    after = _offsets(logs, number)
+    before = _offsets(logs, earlier) if earlier is not None else None
+    if after is None or (before is None and earlier is not None):
+        return []
     found: list[BatchFile] = []
     for source, end in after.sources.items():
         upto = source_logs.log_offset(end)
         if upto is None:
             continue
         start = source_logs.log_offset(before.sources.get(source)) if before else None
-        if start is None and number > 0 and before is None:
-            continue  # where it began is purged: what stands there is not this batch's alone
         read = source_logs.entries(
             logs.root / "sources" / source,
             -1 if start is None else start,

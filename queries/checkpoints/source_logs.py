@@ -61,34 +61,36 @@ def is_whole(names: list[str], upto: int) -> bool:
 def entries(folder: Path, after: int, upto: int, *, limit: int) -> list[ReadFile]:
     """Return the files of the entries in (after, upto], at most `limit` of them.
 
-    What has been compacted away is looked up in the compacted file above it.
+    What has been compacted away is looked up in the compacted file above it, read once.
     """
+    names = _names(folder)
+    compacted = sorted(number for name in names if (number := _compacted(name)) is not None)
     found: list[ReadFile] = []
-    for number in range(after + 1, upto + 1):
-        for read in _entry(folder, number):
-            found.append(read)
-            if len(found) >= limit:
-                return found
-    return found
+    number = after + 1
+    while number <= upto and len(found) < limit:
+        if str(number) in names:
+            found += _lines(_text(folder / str(number)) or "")
+            number += 1
+            continue
+        above = next((each for each in compacted if each >= number), None)
+        if above is None:
+            break
+        last = min(upto, above)
+        text = _text(folder / f"{above}.compact") or ""
+        found += [read for read in _lines(text) if number <= read.entry <= last]
+        number = last + 1
+    return found[:limit]
 
 
-def _entry(folder: Path, number: int) -> Iterator[ReadFile]:
-    text = _text(folder / str(number)) or _text(folder / f"{number}.compact")
-    if text is None:
-        text = _text(_compacted_above(folder, number))
-    for read in _lines(text or ""):
-        if read.entry == number:
-            yield read
+def _compacted(name: str) -> int | None:
+    return numbered(name) if name.endswith(".compact") else None
 
 
-def _compacted_above(folder: Path, number: int) -> Path | None:
+def _names(folder: Path) -> set[str]:
     try:
-        names = [entry.name for entry in folder.iterdir()]
+        return {entry.name for entry in folder.iterdir()}
     except (FileNotFoundError, NotADirectoryError):
-        return None
-    above = [found for name in names if name.endswith(".compact") if (found := numbered(name))]
-    best = min((found for found in above if found >= number), default=None)
-    return folder / f"{best}.compact" if best is not None else None
+        return set()
 
 
 def _lines(text: str) -> Iterator[ReadFile]:

@@ -17,8 +17,6 @@ from queries.services.procedures.switching import current
 
 #: Formats whose rows are kept nowhere.
 _UNKEPT = frozenset({"noop", "console", "memory"})
-#: Batches whose files are looked for, one by one.
-_LOOKED_AT = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,8 @@ def preview_rewind(query: Query, batch: int) -> Preview:
         for each in found
     ]
     again = [number for number in logs.begun() if number > batch]
-    files, missing = _files(logs, again)
+    read = batches.files_between(logs, batch, max(logs.begun()))
+    files, missing = len(read) or None, sum(file.there is False for file in read)
     warnings = _in_flight(logs) + _missing(files, missing)
     if any(each.note for each in moved):
         warnings.append("Some of it is deleted at the broker: the query will fail there, or skip.")
@@ -171,7 +170,10 @@ def _in_flight(logs: CheckpointLogs) -> list[str]:
 def _missing(files: int | None, missing: int) -> list[str]:
     if not missing:
         return []
-    return [f"{missing} of {files} files are not there any more: their rows cannot be read again."]
+    more = " at least" if files == batches.FILES_AT_MOST else ""
+    return [
+        f"{missing} of{more} {files} files are not there any more: their rows cannot be read again."
+    ]
 
 
 def _gone(start: int | None, earliest: int | None) -> str:
@@ -183,11 +185,3 @@ def _gone(start: int | None, earliest: int | None) -> str:
 def _earliest(query: Query) -> dict[tuple[str, int], int]:
     rows = SourceLag.objects.filter(query=query).exclude(earliest=None)
     return {(row.source, row.partition): row.earliest for row in rows if row.earliest is not None}
-
-
-def _files(logs: CheckpointLogs, again: Sequence[int]) -> tuple[int | None, int]:
-    """Return how many files are read again, and how many of them are not there any more."""
-    found = [file for number in again[:_LOOKED_AT] for file in batches.files_of(logs, number)]
-    if not found:
-        return None, 0
-    return len(found), sum(file.there is False for file in found)
