@@ -33,7 +33,7 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation, Transition
 from queries.models.installation import Installation
-from queries.selectors.exposure import replayed_by
+from queries.selectors.replays import replayed_by
 from queries.services.assignments import pools_of
 
 #: Telemetry of a run's first batch that is this late is not waited for any more.

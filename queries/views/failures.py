@@ -19,10 +19,10 @@ from queries.domain.spec import RestartPolicy
 from queries.models.failures import Failure
 from queries.roles import OPERATE, VIEW
 from queries.selectors.changes import failure_with_changes
-from queries.selectors.exposure import replays_of
 from queries.selectors.incidents import newest_failure_of
 from queries.selectors.lines import progress_line
 from queries.selectors.reads import failure_group, failures
+from queries.selectors.replays import replays_of
 from queries.services import resolution
 from queries.views.diffs import changes
 from queries.views.failure_list import urlpatterns as list_urls

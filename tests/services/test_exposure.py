@@ -11,7 +11,8 @@ from listeners.models import Progress
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Run
 from queries.models.failures import Failure
-from queries.selectors.exposure import exposure, gap_of, replayed_by, replays_of
+from queries.selectors.exposure import exposure, gap_of
+from queries.selectors.replays import replayed_by, replays_of
 from tests.scenarios.async_logs import AsyncQuery
 from tests.scenarios.stage import BROKEN_PIPE, Stage
 from tests.web.batches import batches

@@ -16,7 +16,7 @@ from django.db import transaction
 
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.domain.async_progress import INTERVAL, missing_batch, switched, tracking
-from queries.domain.errors import Conflict, HeadgateError, NotAllowed
+from queries.domain.errors import Conflict, NotAllowed
 from queries.domain.states import (
     Desired,
     OperationOutcome,
@@ -25,12 +25,18 @@ from queries.domain.states import (
     StopMode,
     Verb,
 )
-from queries.domain.validation import parse_query
-from queries.models.definitions import Checkpoint, Query, QueryRevision
+from queries.models.definitions import Query, QueryRevision
 from queries.models.drivers import Run
 from queries.models.history import Operation
-from queries.selectors.exposure import gap_of
 from queries.services import catalog, operations
+from queries.services.procedures.async_undo import (
+    DOWN,
+    base_of,
+    location_of,
+    newest_of,
+    put_back,
+    same,
+)
 from queries.services.procedures.engine import DONE, Procedure, Step, Told, Turn, begin, waiting
 
 #: Batches that must commit with every offset kept; Spark needs the newest and the one before.
@@ -46,8 +52,8 @@ def turn_off(*, query: Query, actor: str, now: datetime) -> Operation:
     `Invalid` where the definition could not run with async tracking and interval 0,
     `Conflict` while another operation with steps changes the query.
     """
-    newest = _newest(query)
-    location = _location(query)
+    newest = newest_of(query)
+    location = location_of(query)
     try:
         logs = CheckpointLogs.at(location)
     except NotLocal as error:
@@ -85,7 +91,7 @@ def _keep_every_batch(turn: Turn) -> Told:
     """Write the revision under which the offsets of every batch are kept."""
     if _unneeded(turn):
         return Told(True, "Not needed: it stands, and its offset log has no gap.")
-    revision = _write(turn, switched(_base(turn).spec, 0), after=turn.arguments["revision"])
+    revision = _write(turn, switched(base_of(turn).spec, 0), after=turn.arguments["revision"])
     turn.result["keeps_every_batch"] = revision.number
     return Told(True, f"Revision {revision.number}: async progress tracking with interval 0.")
 
@@ -97,7 +103,7 @@ def _start_on_it(turn: Turn) -> Told:
     child = _child(turn, Verb.START, Verb.RESTART)
     if child is None:
         ask = operations.request_start
-        if turn.query.desired == Desired.RUNNING and turn.query.phase not in _DOWN:
+        if turn.query.desired == Desired.RUNNING and turn.query.phase not in DOWN:
             ask = operations.request_restart
         child = _asked(turn, ask)
     return _followed(turn, child, "its start")
@@ -108,7 +114,7 @@ def _commit_two_batches(turn: Turn) -> Told:
     if _unneeded(turn):
         return Told(True, "Not needed.")
     _refuse_dead(turn)
-    logs = CheckpointLogs.at(_location(turn.query))
+    logs = CheckpointLogs.at(location_of(turn.query))
     begun, committed = logs.begun(), set(logs.committed())
     first = turn.result.setdefault("newest_before", begun[-1] if begun else -1)
     kept = [batch for batch in begun if batch > first and batch in committed]
@@ -133,7 +139,7 @@ def _stop(turn: Turn) -> Told:
 
 def _look_at_the_log(turn: Turn) -> Told:
     """Make sure, on disk, that Spark will find what it asks for."""
-    begun = CheckpointLogs.at(_location(turn.query)).begun()
+    begun = CheckpointLogs.at(location_of(turn.query)).begun()
     missing = missing_batch(begun)
     if missing is not None:
         raise Conflict(
@@ -149,7 +155,7 @@ def _look_at_the_log(turn: Turn) -> Told:
 def _switch_off(turn: Turn) -> Told:
     """Write the revision without async tracking; the log has just been looked at."""
     after = turn.result.get("keeps_every_batch", turn.arguments["revision"])
-    revision = _write(turn, switched(_base(turn).spec, None), after=after)
+    revision = _write(turn, switched(base_of(turn).spec, None), after=after)
     turn.result["off"] = revision.number
     return Told(True, f"Revision {revision.number}: async progress tracking is off.")
 
@@ -175,27 +181,11 @@ ASYNC_OFF = Procedure(
         Step("Start it again", _start_again, commits=True),
     ),
     limit=LIMIT,
-    undo=lambda turn: _put_back(turn),
+    undo=put_back,
 )
 
 
 # --- what the steps look at -----------------------------------------------------------------
-
-#: Phases in which a restart would have nothing to stop.
-_DOWN = frozenset({Phase.STOPPED, Phase.COMPLETED, Phase.FAILED, Phase.BROKEN, Phase.BACKOFF})
-
-
-def _newest(query: Query) -> QueryRevision:
-    return query.revisions.order_by("-number")[0]
-
-
-def _base(turn: Turn) -> QueryRevision:
-    """Return the revision that the operation began with."""
-    return turn.query.revisions.get(number=turn.arguments["revision"])
-
-
-def _location(query: Query) -> str:
-    return Checkpoint.objects.get(query=query, retired_at=None).location
 
 
 def _rests_without_gap(query: Query, missing: int | None) -> bool:
@@ -224,8 +214,8 @@ def _in_a_row(batches: list[int]) -> int:
 
 def _write(turn: Turn, spec: dict[str, Any], *, after: int) -> QueryRevision:
     """Make `spec` the newest revision; raise `Conflict` where somebody has edited meanwhile."""
-    newest = _newest(turn.query)
-    if _same(newest.spec, spec):
+    newest = newest_of(turn.query)
+    if same(newest.spec, spec):
         return newest  # written by a worker that died before it could say so
     if newest.number != after:
         raise Conflict(
@@ -251,11 +241,6 @@ def _asked(turn: Turn, request: Callable[..., Operation]) -> Operation:
         return request(
             query=turn.query, actor=turn.operation.actor, now=turn.now, within=turn.operation
         )
-
-
-def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Tell whether two stored definitions say the same; what they leave out is the default."""
-    return parse_query(one) == parse_query(other)
 
 
 def _child(turn: Turn, *verbs: Verb) -> Operation | None:
@@ -287,62 +272,3 @@ def _refuse_dead(turn: Turn) -> None:
             f"{turn.query.name} has failed meanwhile: "
             f"{turn.query.phase_detail or turn.query.phase_reason}."
         )
-
-
-# --- undo ---------------------------------------------------------------------------------
-
-
-def _put_back(turn: Turn) -> None:
-    """Give an operation that ended before its last step its definition, and its state, back.
-
-    Where a person's start or stop has superseded it, the definition goes back, and the query
-    does what that person asked for. A query that had died of the gap is left standing.
-    """
-    try:
-        left = _restore(turn)
-        if turn.operation.outcome != OperationOutcome.SUPERSEDED:
-            left += f" {_as_it_ran(turn)}"
-    except HeadgateError as error:
-        left = f"Not everything could be put back: {error}"
-    turn.result["left"] = left.strip()
-
-
-def _restore(turn: Turn) -> str:
-    base, newest = _base(turn), _newest(turn.query)
-    ours = (switched(base.spec, 0), switched(base.spec, None))
-    if newest.number == base.number or _same(newest.spec, base.spec):
-        return f"The definition is revision {newest.number}, as it was."
-    if not any(_same(newest.spec, spec) for spec in ours):
-        return f"The definition is revision {newest.number}, which {newest.author} has saved."
-    revision = catalog.revise_query(
-        query=turn.query,
-        spec=base.spec,
-        expected_revision=newest.number,
-        actor=turn.operation.actor,
-        now=turn.now,
-        gap_accepted=True,
-    )
-    return f"Revision {revision.number} is revision {base.number} again."
-
-
-def _as_it_ran(turn: Turn) -> str:
-    """Bring the query back to running or standing, whichever it was."""
-    asked = Operation.objects.filter(parent=turn.operation)
-    if not asked.exists():
-        return ""  # its state was never touched
-    if asked.filter(created_at__gte=turn.operation.ended_at).exists():
-        return "The query was asked back to what it was."  # by a worker that died since
-    query, actor, within = turn.query, turn.operation.actor, turn.operation
-    runs_again = turn.arguments["was"] == Desired.RUNNING and (
-        tracking(_base(turn).spec) is not None or gap_of(_location(query)) is None
-    )
-    if runs_again and query.desired == Desired.RUNNING and query.phase not in _DOWN:
-        operations.request_restart(query=query, actor=actor, now=turn.now, within=within)
-        return "It restarts on that."
-    if runs_again:
-        operations.request_start(query=query, actor=actor, now=turn.now, within=within)
-        return "It starts on that."
-    operations.request_stop(
-        query=query, mode=StopMode.GRACEFUL, actor=actor, now=turn.now, within=within
-    )
-    return "It stands."
