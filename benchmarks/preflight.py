@@ -1,0 +1,128 @@
+"""How long it takes to know whether a changed definition goes on from its checkpoint.
+
+- ours: a preflight over REST, from the click to the operation's end: a copy of the checkpoint,
+  a Spark of its own, the newest batch again, what is new, the sink's throw-away folder, the
+  two plans compared. Of a stateful SQL query with a window changed, while it streams.
+- baseline: what one did before: restart the real query on it, from the click to its first
+  commit (or its failure, and then everybody knows).
+
+Both take turns on one running system (`manage.py up`, the demo's real flights), whose drivers
+share the machine with the probe. A preflight of the demo's Python query stands beside them. At
+the end the live query's batches are looked at: not one may be missing or run by another. The
+last line is JSON; `slowest_s` is to stay under 30.
+"""
+
+import argparse
+import json
+import statistics
+import tempfile
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests import pieces
+from tests.faults.system import System
+
+STREAMING = "flight-delays"
+PYTHON = "flights-by-hour"
+
+
+def main() -> None:
+    """Start the system, measure, end it."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--rounds", type=int, default=3)
+    rounds = max(3, options.parse_args().rounds)
+    with tempfile.TemporaryDirectory(prefix="headgate-preflight-") as folder:
+        system = System(Path(folder), pieces.free_port())
+        try:
+            system.up()
+            for name in (STREAMING, PYTHON):
+                system.wait(f"5 batches of {name}", partial(_has_run, system, name))
+            tried, python, restarts = [], [], []
+            for _ in range(rounds):
+                tried.append(_preflight(system, STREAMING, _changed(system), "differs"))
+                python.append(_preflight(system, PYTHON, None, "passed"))
+                restarts.append(_restart(system, PYTHON))
+            _check(system, STREAMING)
+        finally:
+            system.close()
+    _print("preflight of a stateful SQL query, a window changed", tried)
+    _print("preflight of a Python query", python)
+    _print("restart of the real one to its first commit", restarts)
+    print(
+        json.dumps(
+            {
+                "name": "preflight",
+                "ours": round(statistics.median(tried), 3),
+                "baseline": round(statistics.median(restarts), 3),
+                "ratio": round(statistics.median(restarts) / statistics.median(tried), 2),
+                "python_s": round(statistics.median(python), 3),
+                "slowest_s": round(max(tried + python), 3),
+            }
+        )
+    )
+
+
+def _has_run(system: System, name: str) -> bool:
+    return system.batch(name) >= 4
+
+
+def _changed(system: System) -> dict[str, Any]:
+    """Return the streaming query's definition with windows twice as long."""
+    spec: dict[str, Any] = dict(system.query(STREAMING)["spec"])
+    changed = spec["sql"].replace("1 hour", "2 hours")
+    if changed == spec["sql"]:
+        raise SystemExit("the demo's query has no window of 1 hour any more")
+    return {**spec, "sql": changed}
+
+
+def _preflight(system: System, name: str, spec: dict[str, Any] | None, verdict: str) -> float:
+    """Try a definition; return the seconds from the click to the end."""
+    operation = system.verb(name, "preflight", {"spec": spec} if spec else None)
+    path = f"operations/{operation['id']}/?wait=30"
+    ended = system.wait("the preflight's end", lambda: _over(system.get(path)))
+    found = ended["result"].get("preflight", {}).get("verdict")
+    if found != verdict:
+        raise SystemExit(f"{name}: {found}, not {verdict}: {json.dumps(ended, indent=1)[:4000]}")
+    return (_time(ended["ended_at"]) - _time(operation["created_at"])).total_seconds()
+
+
+def _restart(system: System, name: str) -> float:
+    """Restart a query; return the seconds from the click to the new run's first commit."""
+    before = system.query(name)["current_run"]["id"]
+    operation = system.verb(name, "restart")
+
+    def committed() -> Any:
+        run = system.query(name)["current_run"]
+        return run["first_commit_at"] if run and run["id"] != before else None
+
+    at = system.wait("the first commit", committed)
+    return (_time(at) - _time(operation["created_at"])).total_seconds()
+
+
+def _check(system: System, name: str) -> None:
+    """See that the live query went on all the while, in one run and batch after batch."""
+    rows = system.get(f"queries/{name}/runs/")["results"]
+    if len(rows) != 1:
+        raise SystemExit(f"{name} was disturbed: {len(rows)} runs")
+    batches = system.batches(name)
+    if batches != list(range(batches[0], batches[-1] + 1)):
+        raise SystemExit(f"{name} lost batches: {batches}")
+
+
+def _over(operation: Any) -> Any:
+    return operation if operation["outcome"] else None
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def _print(what: str, values: list[float]) -> None:
+    low, middle, high = min(values), statistics.median(values), max(values)
+    print(f"{what}: median {middle:.1f} s ({low:.1f}–{high:.1f}, {len(values)} times)")
+
+
+if __name__ == "__main__":
+    main()
