@@ -27,7 +27,7 @@ class BatchBody(Body):
     """One batch as the checkpoint's logs tell it."""
 
     batch = serializers.IntegerField(source="number")
-    state = serializers.ChoiceField(["committed", "in flight", "unreadable"])
+    state = serializers.ChoiceField(["committed", "in flight", "uncommitted", "unreadable"])
     begun_at = serializers.DateTimeField(allow_null=True)
     committed_at = serializers.DateTimeField(allow_null=True)
     watermark = serializers.DateTimeField(allow_null=True)

@@ -16,7 +16,8 @@ from queries.checkpoints.source_files import exists
 from queries.domain.checkpoint_log import Offsets, Unreadable
 from queries.domain.offset_ranges import Range, ranges, records
 
-State = Literal["committed", "in flight", "unreadable"]
+#: "uncommitted": begun without a commit, though later batches have one (async progress).
+State = Literal["committed", "in flight", "uncommitted", "unreadable"]
 #: Files of a batch that are named; of more than that the count alone is told.
 FILES_AT_MOST = 500
 
@@ -162,7 +163,9 @@ def _batch(logs: CheckpointLogs, begun: Sequence[int], place: int, committed: se
     sources = offsets.sources if offsets else {}
     known = before.sources if before else {}
     found = tuple(ranges(known, sources)) if before or number == 0 else ()
-    state: State = "committed" if number in committed else "in flight"
+    state: State = "in flight" if number > max(committed, default=-1) else "uncommitted"
+    if number in committed:
+        state = "committed"
     stamp = offsets.timestamp_ms if offsets else None
     mark = offsets.watermark_ms if offsets else None
     return Batch(

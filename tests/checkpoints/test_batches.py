@@ -57,6 +57,13 @@ def test_gaps_are_counted(tmp_path: Path) -> None:
     assert found[0].records == 40
 
 
+def test_a_commit_that_was_not_kept_is_no_batch_in_flight(tmp_path: Path) -> None:
+    root = write_checkpoint(tmp_path / "cp", batches=range(4), in_flight=True)
+    (root / "commits/2").unlink()
+    found = batches.page(CheckpointLogs(root))
+    assert [one.state for one in found[:3]] == ["in flight", "committed", "uncommitted"]
+
+
 @pytest.mark.parametrize("compacted", [False, True])
 def test_the_files_of_a_batch_are_those_of_its_log_entries(tmp_path: Path, compacted: bool) -> None:
     root = write_checkpoint(tmp_path / "cp", batches=range(12), files_a_batch=2)
