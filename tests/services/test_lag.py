@@ -1,108 +1,27 @@
 """What a look at the brokers writes: rows, risk, reach; one silent broker set holds no other."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from queries.brokers.options import Wanted
-from queries.brokers.reader import At, BrokerLook, Ends, Readers, RecordSeen, Unreachable
+from queries.brokers.reader import Unreachable
 from queries.domain.retention import Retention
 from queries.domain.states import LossKind
 from queries.models.checkpoints import Loss, SourceLag
-from queries.models.definitions import Checkpoint, Query
+from queries.models.definitions import Query
 from queries.selectors.lag import lag_of
 from queries.services.lag import look_at_sources
-from tests.scenarios.stage import Stage
+from tests.conftest_brokers import HOUR_MS, NOW, Brokers, MakeQuery, brokers, commit, make, said
 
 pytestmark = pytest.mark.django_db
 
-NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
-HOUR_MS = 3_600_000
-
-
-@dataclass
-class Brokers(Readers):
-    """Broker sets by their address, each as the test has it: what it says, or silence."""
-
-    said: dict[str, BrokerLook | Exception] = field(default_factory=dict)
-    read: list[dict[At, int]] = field(default_factory=list)
-
-    def look(
-        self,
-        key: Any,
-        options: Mapping[str, str],
-        wanted: Iterable[Wanted],
-        *,
-        records: Callable[[dict[At, Ends]], Mapping[At, int]],
-        limit_s: float = 0,
-    ) -> BrokerLook:
-        found = self.said[options["bootstrap.servers"]]
-        if isinstance(found, Exception):
-            raise found
-        self.read.append(dict(records(found.ends)))
-        return found
-
-    def close_idle(self, *, idle_s: float = 0) -> None:
-        return
-
-
-def said(
-    ends: dict[int, tuple[int, int]],
-    *,
-    written: datetime | None = None,
-    retention: Retention | None = None,
-) -> BrokerLook:
-    """Return what a broker says of the topic "flights"; records were written at `written`."""
-    at = {("flights", number): Ends(*both) for number, both in ends.items()}
-    records = {
-        key: RecordSeen(max(100, one.earliest), written, 100) for key, one in at.items() if written
-    }
-    kept = {"flights": retention or Retention(ms=HOUR_MS)}
-    return BrokerLook(tuple(at), at, kept, records)
-
-
-@pytest.fixture
-def brokers() -> Brokers:
-    return Brokers()
-
-
-@pytest.fixture
-def make(tmp_path: Path) -> Callable[..., Query]:
-    """Make queries over Kafka whose checkpoints have committed."""
-    stage = Stage()
-
-    def query(name: str, server: str = "one:9092", **changes: Any) -> Query:
-        committed = changes.pop("committed", {0: 100, 1: 100})
-        options = {"kafka.bootstrap.servers": server, "subscribe": "flights"}
-        options |= changes.pop("options", {})
-        source = {"name": "flights", "format": "kafka", "options": options}
-        row = stage.query(name, sources=[source], **changes)
-        place = tmp_path / name
-        Checkpoint.objects.filter(query=row).update(location=f"file://{place}")
-        if committed:
-            commit(place, 0, committed)
-        return row
-
-    return query
-
-
-def commit(place: Path, batch: int, offsets: dict[int, int]) -> None:
-    """Write a batch into a checkpoint's logs."""
-    for folder in ("offsets", "commits"):
-        (place / folder).mkdir(parents=True, exist_ok=True)
-    said = ",".join(f'"{number}":{at}' for number, at in offsets.items())
-    (place / "offsets" / str(batch)).write_text(
-        f'v1\n{{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{{}}}}\n{{"flights":{{{said}}}}}'
-    )
-    (place / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+__all__ = ["brokers", "make"]
 
 
 def test_a_stopped_query_has_its_lag_its_clock_and_its_risk(
-    make: Callable[..., Query], brokers: Brokers
+    make: MakeQuery, brokers: Brokers
 ) -> None:
     query = make("delays")
     brokers.said["one:9092"] = said({0: (0, 150), 1: (0, 100)}, written=NOW - timedelta(minutes=20))
@@ -117,9 +36,7 @@ def test_a_stopped_query_has_its_lag_its_clock_and_its_risk(
     assert brokers.read == [{("flights", 0): 100}]
 
 
-def test_a_record_whose_time_is_known_is_not_read_again(
-    make: Callable[..., Query], brokers: Brokers
-) -> None:
+def test_a_record_whose_time_is_known_is_not_read_again(make: MakeQuery, brokers: Brokers) -> None:
     query = make("delays")
     brokers.said["one:9092"] = said({0: (0, 150), 1: (0, 100)}, written=NOW)
     look_at_sources(now=NOW, readers=brokers)
@@ -132,7 +49,7 @@ def test_a_record_whose_time_is_known_is_not_read_again(
 
 
 def test_a_risk_goes_when_the_query_has_read_on(
-    make: Callable[..., Query], brokers: Brokers, tmp_path: Path
+    make: MakeQuery, brokers: Brokers, tmp_path: Path
 ) -> None:
     query = make("delays")
     brokers.said["one:9092"] = said({0: (0, 150), 1: (0, 100)}, written=NOW)
@@ -144,7 +61,7 @@ def test_a_risk_goes_when_the_query_has_read_on(
 
 
 def test_a_broker_that_is_silent_keeps_the_numbers_and_the_clock_runs_on(
-    make: Callable[..., Query], brokers: Brokers
+    make: MakeQuery, brokers: Brokers
 ) -> None:
     query, other = make("delays"), make("arrivals", server="two:9092")
     whole = said({0: (0, 150), 1: (0, 100)}, written=NOW)
@@ -172,7 +89,7 @@ def test_a_broker_that_is_silent_keeps_the_numbers_and_the_clock_runs_on(
 
 
 def test_of_a_broker_that_never_answered_the_reason_is_shown(
-    make: Callable[..., Query], brokers: Brokers
+    make: MakeQuery, brokers: Brokers
 ) -> None:
     query = make("delays", committed={})
     brokers.said["one:9092"] = Unreachable("Connection refused")
@@ -186,7 +103,7 @@ def test_of_a_broker_that_never_answered_the_reason_is_shown(
 
 
 def test_a_java_key_store_is_said_to_be_unreadable_not_the_source_unreachable(
-    make: Callable[..., Query], brokers: Brokers
+    make: MakeQuery, brokers: Brokers
 ) -> None:
     options = {
         "kafka.security.protocol": "SSL",
@@ -200,7 +117,7 @@ def test_a_java_key_store_is_said_to_be_unreadable_not_the_source_unreachable(
 
 
 def test_a_secret_that_is_missing_is_named_and_never_shown(
-    make: Callable[..., Query], brokers: Brokers, settings: Any, tmp_path: Path
+    make: MakeQuery, brokers: Brokers, settings: Any, tmp_path: Path
 ) -> None:
     settings.SECRETS_DIR = tmp_path
     options = {
@@ -218,7 +135,7 @@ def test_a_secret_that_is_missing_is_named_and_never_shown(
 
 
 def test_what_is_gone_is_written_down_at_once_where_spark_goes_on_in_silence(
-    make: Callable[..., Query], brokers: Brokers
+    make: MakeQuery, brokers: Brokers
 ) -> None:
     strict, lenient = make("strict"), make("lenient", options={"failOnDataLoss": "false"})
     brokers.said["one:9092"] = said({0: (130, 150), 1: (0, 100)}, written=NOW)
@@ -234,7 +151,7 @@ def test_what_is_gone_is_written_down_at_once_where_spark_goes_on_in_silence(
 
 
 def test_a_topic_that_is_compacted_has_offsets_but_no_count_of_records(
-    make: Callable[..., Query], brokers: Brokers
+    make: MakeQuery, brokers: Brokers
 ) -> None:
     make("lenient", options={"failOnDataLoss": "false"})
     kept = Retention(ms=HOUR_MS, compacts=True)
@@ -244,9 +161,7 @@ def test_a_topic_that_is_compacted_has_offsets_but_no_count_of_records(
     assert (loss.offsets, loss.records) == (30, None)
 
 
-def test_a_query_that_reads_kafka_no_more_is_forgotten(
-    make: Callable[..., Query], brokers: Brokers
-) -> None:
+def test_a_query_that_reads_kafka_no_more_is_forgotten(make: MakeQuery, brokers: Brokers) -> None:
     query = make("delays")
     brokers.said["one:9092"] = said({0: (0, 150)}, written=NOW)
     look_at_sources(now=NOW, readers=brokers)

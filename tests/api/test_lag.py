@@ -1,0 +1,73 @@
+"""Lag, losses and going on over REST."""
+
+from datetime import timedelta
+from functools import partial
+
+import pytest
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from queries.domain.states import LossKind
+from queries.models.checkpoints import Loss
+from queries.models.definitions import Query
+from queries.services import lag
+from queries.services.procedures import go_on as procedure
+from tests.conftest_brokers import Brokers, MakeQuery, brokers, make, said
+
+__all__ = ["brokers", "make"]
+
+
+@pytest.fixture
+def delays(make: MakeQuery, brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> Query:
+    query = make("delays")
+    written = timezone.now() - timedelta(minutes=10)
+    brokers.said["one:9092"] = said({0: (180, 5100), 1: (0, 100)}, written=written)
+    lag.look_at_sources(now=timezone.now(), readers=brokers)
+    look = partial(lag.look_at_sources, readers=brokers)
+    monkeypatch.setattr(procedure, "look_at_sources", look)
+    return query
+
+
+def test_lag_is_told_by_topic_and_partition(as_viewer: APIClient, delays: Query) -> None:
+    body = as_viewer.get("/api/v1/queries/delays/lag/").json()
+    assert body["total"]["records"] == 4920
+    assert body["gaps"] == [
+        {"topic": "flights", "partition": 0, "first": 100, "until": 180, "offsets": 80}
+    ]
+    topic = body["topics"][0]
+    assert (topic["topic"], topic["skewed"], topic["retention_ms"]) == ("flights", 0, 3_600_000)
+    first, second = topic["partitions"]
+    assert (first["committed"], first["behind"]["gone"]) == (100, 80)
+    assert first["deleted_at"] is not None
+    assert second["deleted_at"] is None
+    query = as_viewer.get("/api/v1/queries/delays/").json()
+    assert query["lag"]["records"] == 4920
+    assert query["risk"].startswith("Has lost data: 80 offsets")
+    assert query["risk_at"] is not None
+    assert (query["source_reachable"], query["source_unreachable_since"]) == (True, None)
+
+
+def test_losses_are_listed_newest_first(as_viewer: APIClient, delays: Query) -> None:
+    Loss.objects.create(
+        query=delays, kind=LossKind.LATE, source="dedupe 0", records=7, noticed_at=timezone.now()
+    )
+    body = as_viewer.get("/api/v1/queries/delays/losses/").json()["results"]
+    assert [(one["kind"], one["source"], one["records"]) for one in body] == [
+        ("late", "dedupe 0", 7)
+    ]
+
+
+def test_going_on_takes_the_count_that_is_gone(as_operator: APIClient, delays: Query) -> None:
+    wrong = as_operator.post("/api/v1/queries/delays/go-on/", {"offsets": 3}, format="json")
+    assert wrong.status_code == 409
+    assert "80 offsets are gone, not 3" in wrong.json()["detail"]
+    answer = as_operator.post("/api/v1/queries/delays/go-on/", {"offsets": 80}, format="json")
+    assert answer.status_code == 202, answer.json()
+    body = answer.json()
+    assert (body["verb"], body["arguments"]["offsets"]) == ("go-on", 80)
+    assert [step["state"] for step in body["steps"]] == ["TODO"] * 3
+
+
+def test_a_viewer_cannot_accept_a_loss(as_viewer: APIClient, delays: Query) -> None:
+    answer = as_viewer.post("/api/v1/queries/delays/go-on/", {"offsets": 80}, format="json")
+    assert answer.status_code == 403
