@@ -10,8 +10,9 @@ rests:
   times, at a moment drawn at random. Each time the sink's own records say how far it had come,
   and the checkpoint's files from where the next start goes on. What lies between is done again:
   its rows are counted, its time is that of the source's records. It must never be above the
-  interval and one batch (the longest of that life, its first, cold one apart); the next life
-  must begin exactly where the files said; and in the end no source record may be missing.
+  interval and one batch (the longest of that life, once it has caught up with what it missed
+  while it was dead); the next life must begin exactly where the files said; and in the end no
+  source record may be missing.
 
 The last line is JSON.
 """
@@ -57,6 +58,7 @@ PARTITIONS = 2
 RATE = 1000  # records a second
 INTERVAL_MS = 2000  # of the driver that is killed
 LIMIT_S = 300.0  # generous: the machine may be busy
+STEADY = 6  # batches in which a life catches up with what it missed while it was dead
 SKIPPED = 3  # first batches of a turn: plans are made, producers opened
 POLL_S = 0.25
 
@@ -232,7 +234,7 @@ def _spawn(mode: str, asked: dict[str, Any]) -> "subprocess.Popen[str]":
         [sys.executable, "-m", "benchmarks.async_progress", mode, json.dumps(asked)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=(Path(asked["folder"]) / "stderr.log").open("a"),
         text=True,
         start_new_session=True,
     )
@@ -283,6 +285,7 @@ class Lives:
         assert self._process.stdout is not None
         self._jvm = int(json.loads(self._process.stdout.readline())["jvm"])
         self._until(lambda: self.logs.last_commit() not in (before, None), "the first commit")
+        self._until(lambda: self._steady(life), "batches of what has just come")
 
     def kill(self) -> None:
         """SIGKILL the JVM and its Python, and wait until both are gone."""
@@ -362,15 +365,26 @@ class Lives:
         lines = path.read_text().splitlines() if path.exists() else []
         return [json.loads(line) for line in lines if line.endswith("}")]
 
+    def _steady(self, life: int) -> bool:
+        """Tell whether a life has caught up: its newest batch read no more than one brings."""
+        told = self._told(life)
+        if len(told) < STEADY:
+            return False
+        newest = told[-1]
+        took_s = newest["durationMs"]["triggerExecution"] / 1000
+        return bool(newest["numInputRows"] <= 2 * RATE * max(took_s, 0.5))
+
     def _longest(self, life: int) -> float:
-        batches = [one["durationMs"]["triggerExecution"] for one in self._told(life)[1:]]
-        return max(batches, default=0) / 1000
+        batches = [one["durationMs"]["triggerExecution"] for one in self._told(life)[STEADY - 1 :]]
+        return float(max(batches)) / 1000
 
     def _until(self, condition: Any, what: str) -> None:
         limit = time.monotonic() + LIMIT_S
         while not condition():
-            if time.monotonic() > limit:
-                raise SystemExit(f"not seen in {LIMIT_S:.0f} s: {what}")
+            dead = self._process is not None and self._process.poll() is not None
+            if dead or time.monotonic() > limit:
+                said = (self.folder / "stderr.log").read_text()[-2000:]
+                raise SystemExit(f"not seen in {LIMIT_S:.0f} s: {what}\n{said}")
             time.sleep(0.05)  # another process's files have no event to wait for
 
 
