@@ -1,9 +1,9 @@
 """The list of runs, and how it follows what begins and ends while it is open."""
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.template.loader import render_to_string
@@ -21,6 +21,7 @@ from queries.views.guard import needs
 from queries.views.paging import ROWS, page_of
 
 OUTCOMES = ("OPEN", *(outcome.value for outcome in RunOutcome if outcome.value))
+JUST_ENDED = timedelta(minutes=1)
 _FILTERS = {"query": "query__name", "application": "driver__application__name"}
 
 
@@ -73,7 +74,8 @@ def draw_runs(key: str, changes: Changes, now: datetime) -> Drawn:
         lately = runs()[:ROWS].values_list("pk", flat=True)
         rows = runs().filter(pk__in={*there, *lately})
     else:
-        rows = runs().filter(query__in=keys(changes, "query"))[:ROWS]
+        moving = Q(ended_at=None) | Q(ended_at__gt=now - JUST_ENDED)  # the others stand still
+        rows = runs().filter(moving, query__in=keys(changes, "query"))[:ROWS]
     for run, ms in _lasting(list(rows), now):
         context = {"run": run, "ms": ms, "now": now}
         yield f"run-{run.pk}", render_to_string("runs/_row.html", context)
