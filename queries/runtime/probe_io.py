@@ -12,6 +12,7 @@ FILES = "2"  # a fresh batch's
 OFFSETS = "1000"  # a fresh batch's, of all partitions together
 FILE_FORMATS = frozenset({"json", "csv", "parquet", "orc", "text", "xml", "avro", "binaryfile"})
 
+_ASYNC = "asyncprogresstrackingenabled"
 _BOUNDS = {
     "maxfilespertrigger": FILES,
     "maxoffsetspertrigger": OFFSETS,
@@ -85,7 +86,18 @@ def note_writers(writer: type) -> None:
         self._probed_mode = output_mode.lower()
         return mode(self, output_mode)
 
+    option, options = writer.option, writer.options  # type: ignore[attr-defined]
+
+    def noted_option(self: Any, key: str, value: Any) -> Any:
+        _noted(self)[key.lower()] = str(value).lower()
+        return option(self, key, value)
+
+    def noted_options(self: Any, **given: Any) -> Any:
+        _noted(self).update({key.lower(): str(value).lower() for key, value in given.items()})
+        return options(self, **given)
+
     writer.format, writer.outputMode = noted_format, noted_mode  # type: ignore[attr-defined]
+    writer.option, writer.options = noted_option, noted_options  # type: ignore[attr-defined]
     for name in ("foreachBatch", "foreach"):
         setattr(writer, name, _noted_call(name, getattr(writer, name)))
 
@@ -96,6 +108,16 @@ def _noted_call(name: str, call: Callable[..., Any]) -> Any:
         return call(self, *args, **kwargs)
 
     return noted
+
+
+def _noted(writer: Any) -> dict[str, str]:
+    noted: dict[str, str] = writer.__dict__.setdefault("_probed_options", {})
+    return noted
+
+
+def tracks_asynchronously(writer: Any) -> bool:
+    """Tell whether a writer was given async progress tracking."""
+    return _noted(writer).get(_ASYNC) == "true"
 
 
 def written_to(writer: Any) -> tuple[str, str]:

@@ -5,6 +5,7 @@ what the source has beyond it, both into nothing (`noop`); where the sink writes
 same batch goes once more into a folder that is thrown away. What Spark says of each is kept.
 """
 
+import json
 import sys
 import time
 import warnings
@@ -16,13 +17,21 @@ from queries.domain.probes import Attempt, AttemptEnd, PlanSeen, PreflightTask, 
 from queries.references import References
 from queries.runtime import build
 from queries.runtime.capture import from_java, from_python
-from queries.runtime.probe_io import FILE_FORMATS, bound_readers, note_writers, written_to
+from queries.runtime.probe_io import (
+    FILE_FORMATS,
+    bound_readers,
+    note_writers,
+    tracks_asynchronously,
+    written_to,
+)
 from queries.runtime.probe_plans import nodes_of
 
 TICK_S = 0.05
 NOTHING_S = 2.0  # a source that has answered and waits for data this long has nothing new
 TRIGGER_S = 3.0  # Spark refuses a trigger at start() or in the first batch
 COMPACT_EVERY = 10  # spark.sql.streaming.fileSink.log.compactInterval
+#: Sinks that Spark tracks asynchronously (seen: what `start()` of 4.3 lets through).
+ASYNC_SINKS = frozenset({"noop", "console", "memory", "kafka", "foreach"})
 _INSUFFICIENT = "INSUFFICIENT_SLOT"  # of the probe's few cores, not of the application's
 
 
@@ -69,6 +78,10 @@ _PHRASES = {
 }
 
 
+class AsyncRefused(Exception):
+    """What Spark says at the start of the real query; the probe's own sink and trigger differ."""
+
+
 class Tries:
     """The starts of one definition."""
 
@@ -79,8 +92,11 @@ class Tries:
         spec_sink = task.spec.get("sink") or {}
         self.sink = str(spec_sink.get("format", "")).lower()
         self.mode = str(spec_sink.get("output_mode", "append"))
+        options = {str(k).lower(): str(v).lower() for k, v in spec_sink.get("options", {}).items()}
+        self.tracks = options.get("asyncprogresstrackingenabled") == "true"
         if self.writer is not None:
             self.sink, self.mode = written_to(self.writer)
+            self.tracks = tracks_asynchronously(self.writer)
         self.failed = False
 
     def plan(self) -> PlanSeen:
@@ -133,7 +149,8 @@ class Tries:
             case Attempt.REPLAY:
                 return self._noop(task.copy, once)
             case Attempt.FRESH:
-                return self._noop(task.copy or str(scratch / "fresh"), fresh)
+                writer = self._noop(task.copy or str(scratch / "fresh"), fresh)
+                return self._tracking(writer) if self.tracks else writer
             case Attempt.SINK:
                 target = scratch / "output"
                 if task.sink_copy and task.batch is not None:
@@ -153,6 +170,16 @@ class Tries:
     def _noop(self, checkpoint: str, trigger: dict[str, Any]) -> Any:
         writer = self.frame.writeStream.format("noop").outputMode(self.mode)
         return writer.option("checkpointLocation", checkpoint).trigger(**trigger)
+
+    def _tracking(self, writer: Any) -> Any:
+        """Have progress tracked as the definition's own sink would, where it could at all."""
+        if self._trigger["kind"] in ("once", "available_now"):
+            raise AsyncRefused(
+                "Async progress tracking cannot be used with Once / AvailableNow trigger"
+            )
+        if self.sink not in ASYNC_SINKS:
+            raise AsyncRefused(f"Sink {self.sink} does not support async progress tracking")
+        return writer.option("asyncProgressTrackingEnabled", "true")
 
     def _to_files(self, target: str) -> Any:
         if self.writer is not None:
@@ -263,8 +290,6 @@ def _plan(frame: Any, mode: str) -> PlanSeen:
 
 def _newest_batch(jquery: Any) -> tuple[int | None, int | None]:
     """Return the newest executed batch and its rows; None for none yet."""
-    import json
-
     progress = jquery.lastProgress()
     if progress is None:
         return None, None

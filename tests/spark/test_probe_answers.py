@@ -56,6 +56,11 @@ def _cases(home: Path) -> dict[str, Any]:
     base["sources"][0]["options"]["cleanSource"] = "off"
     late = _spec(home, LATE, sink=parquet())
     late["sources"][0]["options"]["cleanSource"] = "off"
+    tracked: dict[str, Any] = {
+        "format": "noop",
+        "output_mode": "update",
+        "options": {"asyncProgressTrackingEnabled": "true"},
+    }
     rocks = {"spark.sql.streaming.stateStore.providerClass": ROCKSDB}
     return {
         "bases": {"sums": base, "late": late, "rocks": {**base, "conf": rocks}},
@@ -87,6 +92,10 @@ def _cases(home: Path) -> dict[str, Any]:
                 "spec": _spec(
                     home, LATE.replace("delay F", "struct(delay) AS d F"), sink=parquet("csv")
                 ),
+            },
+            "async progress with state": sums(SUMS, sink=tracked),
+            "async progress into files": {
+                "spec": _spec(home, LATE, sink={**parquet(), "options": {**tracked["options"]}})
             },
             "a new query": {"spec": _spec(home, SUMS)},
             "a new query into files": {"spec": _spec(home, LATE, sink=parquet())},
@@ -217,6 +226,16 @@ def test_a_type_that_the_file_sink_cannot_write_is_caught_there_only(table: Tabl
     judged = table.judged("what csv cannot write")
     assert judged["verdict"] == "failed", judged
     assert _ends(judged) == {"replay": "passed", "fresh": "passed", "sink": "failed"}
+
+
+@pytest.mark.parametrize("case", ["async progress with state", "async progress into files"])
+def test_async_progress_where_it_cannot_be_is_caught_by_the_fresh_batch(
+    table: Table, case: str
+) -> None:
+    judged = table.judged(case)
+    told = next(each for each in judged["tries"] if each["end"] == "failed")
+    assert (told["attempt"], told["category"]) == ("fresh", "configuration"), told
+    assert "async" in told["title"].lower()
 
 
 def test_a_query_without_a_checkpoint_reads_a_little(table: Table) -> None:
