@@ -5,7 +5,7 @@ Both directions go column by column; what is done for each row is done in C wher
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from operator import itemgetter
@@ -85,12 +85,23 @@ def row_class(names: Sequence[str], identity: Sequence[str] | None = None) -> ty
     return type("Row", (Row,), namespace)
 
 
-def rows_of(batch: pa.RecordBatch, kind: type[Row]) -> list[Row]:
-    """Return the rows of an Arrow batch. Timestamps with a zone come as aware UTC datetimes."""
+def rows_of(
+    batch: pa.RecordBatch, kind: type[Row], key: Sequence[int] = ()
+) -> tuple[list[Row], list[Any]]:
+    """Return the rows of an Arrow batch and their keys, by the places of the key's columns.
+
+    Without a key the keys are None, with several columns tuples. Timestamps with a zone come as
+    aware UTC datetimes.
+    """
     if not batch.num_columns:
-        return [kind() for _ in range(batch.num_rows)]
+        return [kind() for _ in range(batch.num_rows)], [None] * batch.num_rows
     columns = [_values(column) for column in batch.columns]
-    return list(map(partial(tuple.__new__, kind), zip(*columns, strict=True)))
+    rows = list(map(partial(tuple.__new__, kind), zip(*columns, strict=True)))
+    if len(key) == 1:
+        return rows, columns[key[0]]
+    if key:
+        return rows, list(zip(*(columns[at] for at in key), strict=True))
+    return rows, [None] * len(rows)
 
 
 def _values(column: pa.Array) -> list[Any]:
@@ -172,18 +183,3 @@ def as_json(row: Row) -> str:
 
 def _plain(value: Any) -> Any:
     return value.hex() if isinstance(value, (bytes, bytearray)) else str(value)
-
-
-KeyOf = Callable[[Row], Any]
-
-
-def key_getter(names: Sequence[str], columns: Sequence[str]) -> KeyOf | None:
-    """Return what takes a row's key, None where rows have none."""
-    if not names:
-        return None
-    places = [list(columns).index(name) for name in names]
-    return partial(_key, tuple(places)) if len(places) > 1 else itemgetter(places[0])
-
-
-def _key(places: tuple[int, ...], row: Row) -> tuple[Any, ...]:
-    return tuple(tuple.__getitem__(row, at) for at in places)

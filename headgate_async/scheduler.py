@@ -25,6 +25,8 @@ from headgate_async.pace import Pace
 #: A lane whose calls end without ever waiting lets the others run after so many.
 UNBROKEN = 64
 _NEVER = float("inf")
+#: Makes a named tuple without its Python constructor, which would cost as much as the rest.
+_new = tuple.__new__
 
 
 class Scheduler:
@@ -88,18 +90,18 @@ class Scheduler:
     def admit(self, rows: Sequence[Any], keys: Iterable[Hashable]) -> None:
         """Take rows in the source's order, with their keys; None is a row without order."""
         seq, now = self._seq, self._clock()
-        behind, ready = self._behind, self._ready
+        behind, ready, new = self._behind, self._ready, _new
         for key, row in zip(keys, rows, strict=True):
             if key is None:
-                ready.append(Entry(seq, None, row, 0.0, 0))
+                ready.append(new(Entry, (seq, None, row, 0.0, 0)))
             elif key in behind:
                 waiting = behind[key]
                 if waiting is None:
                     behind[key] = waiting = deque()
-                waiting.append(Entry(seq, key, row, now, 0))
+                waiting.append(new(Entry, (seq, key, row, now, 0)))
             else:
                 behind[key] = None
-                ready.append(Entry(seq, key, row, 0.0, 0))
+                ready.append(new(Entry, (seq, key, row, 0.0, 0)))
             seq += 1
         self._held += seq - self._seq
         self._seq = seq
@@ -200,9 +202,8 @@ class Scheduler:
         latency = ended - started
         self._tally(latency, ended)
         waited = started - entry.behind if entry.behind else 0.0
-        self._out(
-            entry, Outcome(entry.row, result, None, latency * 1000.0, max(waited, 0.0) * 1000.0)
-        )
+        outcome = (entry.row, result, None, latency * 1000.0, waited * 1000.0)
+        self._out(entry, _new(Outcome, outcome))
 
     def _ill(
         self, entry: Entry, error: BaseException, client: Any, started: float, ended: float

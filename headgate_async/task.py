@@ -21,7 +21,7 @@ from headgate_async.emission import Emission
 from headgate_async.kept import CLOSE_S, Kept, registry
 from headgate_async.pace import Pace
 from headgate_async.plan import Plan
-from headgate_async.rows import Row, key_getter, row_class, rows_of
+from headgate_async.rows import Row, row_class, rows_of
 from headgate_async.scheduler import Scheduler
 
 _END = object()
@@ -100,10 +100,9 @@ class _Task:
                 self._row = row_class(batch.schema.names, plan.identity)
             # One call at a time goes by the source's order alone.
             ordered = () if plan.in_flight == "sequential" else plan.key
-            key = key_getter(ordered, batch.schema.names)
+            key = [batch.schema.names.index(name) for name in ordered]
             for at in range(0, batch.num_rows, self._slice):
-                rows = rows_of(batch.slice(at, self._slice), self._row)
-                yield rows, [None] * len(rows) if key is None else list(map(key, rows))
+                yield rows_of(batch.slice(at, self._slice), self._row, key)
 
     def _given(self, message: Any) -> pa.RecordBatch:
         if isinstance(message, BaseException):
