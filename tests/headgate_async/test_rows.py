@@ -41,8 +41,8 @@ def test_timestamps_come_as_datetimes() -> None:
     plain = pa.array([at.replace(tzinfo=None), None], pa.timestamp("us"))
     batch = pa.RecordBatch.from_arrays([zoned, plain], names=["zoned", "plain"])
     (row, none), _ = rows_of(batch, row_class(batch.schema.names))
-    assert row == (at, at.replace(tzinfo=None))
     assert row["zoned"].tzinfo is UTC
+    assert row == (at, at.replace(tzinfo=None))
     assert none == (None, None)
 
 
