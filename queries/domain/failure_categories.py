@@ -139,8 +139,8 @@ GENERAL: dict[Category, Advice] = {
         (
             Category.SOURCE_LOST,
             "Rows that the checkpoint has not read yet are gone from the source.",
-            "They cannot be had back from the source. Decide: start from what is left with the "
-            "source's option failOnDataLoss=false, or start on a new checkpoint.",
+            "They cannot be had back from the source. Go on from what is left: it keeps the state "
+            "and writes the loss down. Or reset the query to another place in its source.",
         ),
         (
             Category.INCOMPATIBLE,
