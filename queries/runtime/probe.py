@@ -79,7 +79,9 @@ class Probe:
             with self.step("Starting Spark"):
                 spark = self._start()
             if isinstance(self.task, PreflightTask):
-                probe_preflight.run(spark, self.task, self.references, self)
+                probe_preflight.run(
+                    spark, self.task, self.references, self, code_roots=self.spec.code_roots
+                )
             else:
                 with self.step("Reading the state"):
                     state = probe_state.read(spark, self.task)

@@ -5,6 +5,7 @@ what the source has beyond it, both into nothing (`noop`); where the sink writes
 same batch goes once more into a folder that is thrown away. What Spark says of each is kept.
 """
 
+import importlib
 import json
 import sys
 import time
@@ -49,8 +50,18 @@ class Teller(Protocol):
         ...
 
 
-def run(spark: Any, task: PreflightTask, references: References, teller: Teller) -> None:
-    """Answer a preflight's task; raises only where the definition cannot be built at all."""
+def run(
+    spark: Any,
+    task: PreflightTask,
+    references: References,
+    teller: Teller,
+    *,
+    code_roots: tuple[str, ...] = (),
+) -> None:
+    """Answer a preflight's task; raises only where the definition cannot be built at all.
+
+    `code_roots` are those that the new definition's code is imported from.
+    """
     from pyspark.sql.streaming import DataStreamReader, DataStreamWriter
 
     bound_readers(DataStreamReader)
@@ -67,7 +78,7 @@ def run(spark: Any, task: PreflightTask, references: References, teller: Teller)
         teller.say(tried=(*teller.found.tried, tried))
     if task.old_spec is not None:
         with teller.step("Comparing the plans"):
-            teller.say(old_plan=old_plan(spark, task, references))
+            teller.say(old_plan=old_plan(spark, task, references, code_roots))
 
 
 _PHRASES = {
@@ -229,14 +240,16 @@ class Tries:
 # --- the plan that ran before ---------------------------------------------------------
 
 
-def old_plan(spark: Any, task: PreflightTask, references: References) -> PlanSeen:
+def old_plan(
+    spark: Any, task: PreflightTask, references: References, code_roots: tuple[str, ...]
+) -> PlanSeen:
     """Return what ran last on the checkpoint as Spark understands it, or why it cannot be had.
 
     Nothing of it is executed, so taking its modules instead of the new ones is safe here.
     """
     assert task.old_spec is not None
     if task.old_spec.get("kind") == "python" and not task.same_code:
-        _exchange_code(task.old_code_roots)
+        _exchange_code(code_roots, task.old_code_roots)
     try:
         session = _session(spark, task.old_spec, references)
         frame, writer = build.rows(session, task.old_spec, references=references)
@@ -248,14 +261,14 @@ def old_plan(spark: Any, task: PreflightTask, references: References) -> PlanSee
     return _plan(frame, written_to(writer)[1] if writer is not None else mode)
 
 
-def _exchange_code(roots: tuple[str, ...]) -> None:
+def _exchange_code(new: tuple[str, ...], old: tuple[str, ...]) -> None:
     """Import from the old code from now on: the new is taken out of the import system."""
-    new = [path for path in sys.path if "/code/" in path]
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None) or ""
-        if any(file.startswith(f"{path}/") for path in new):
+        if any(file.startswith(f"{root}/") for root in new):
             del sys.modules[name]
-    sys.path[:] = [*roots, *(path for path in sys.path if path not in new)]
+    sys.path[:] = [*old, *(path for path in sys.path if path not in new)]
+    importlib.invalidate_caches()
 
 
 # --- small things ---------------------------------------------------------------------

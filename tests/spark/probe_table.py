@@ -89,6 +89,7 @@ def main(home: Path) -> None:
         for key, value in spec.get("conf", {}).items():
             session.conf.set(key, value)
         place = str(home / "checkpoints" / name)
+        _use_code(home / "users-code" / "a" if "function" in spec else None)
         writer = build.writer(session, spec, name=name, checkpoint=place, references=references)
         writer.trigger(availableNow=True).start().awaitTermination()
     write_rows(home / "in", "new.json", rows(9))
@@ -112,6 +113,16 @@ def main(home: Path) -> None:
     spark.stop()
 
 
+def _use_code(folder: Path | None) -> tuple[str, ...]:
+    """Import users' code from this folder only, as a fresh driver would."""
+    sys.modules.pop("users_sums", None)
+    sys.path[:] = [path for path in sys.path if "/users-code/" not in path]
+    if folder is None:
+        return ()
+    sys.path.insert(0, str(folder))
+    return (str(folder),)
+
+
 def _preflight(
     spark: Any,
     home: Path,
@@ -131,7 +142,11 @@ def _preflight(
                 f"file://{home}/checkpoints/{base}", scratch / copy, asked, False, new_id=True
             )
             copies[copy], batch = str(scratch / copy), made.batch
+    folder = home / "users-code"
+    roots = _use_code(folder / case["code"] if "code" in case else None)
     task = PreflightTask(
+        old_code_roots=(str(folder / "a"),) if roots else (),
+        same_code=not roots,
         name=name,
         spec=case["spec"],
         scratch=str(scratch / "scratch"),
@@ -142,7 +157,7 @@ def _preflight(
         **copies,
     )
     teller = Teller(ProbeResult("Starting Spark"))
-    probe_preflight.run(spark, task, references, teller)
+    probe_preflight.run(spark, task, references, teller, code_roots=roots)
     found: dict[str, Any] = json.loads(teller.found.dumps())
     return found
 

@@ -56,6 +56,11 @@ def _cases(home: Path) -> dict[str, Any]:
     base["sources"][0]["options"]["cleanSource"] = "off"
     late = _spec(home, LATE, sink=parquet())
     late["sources"][0]["options"]["cleanSource"] = "off"
+    python = {
+        "kind": "python",
+        "function": "users_sums:build",
+        "params": {"schema": SCHEMA, "in": str(home / "in")},
+    }
     tracked: dict[str, Any] = {
         "format": "noop",
         "output_mode": "update",
@@ -63,7 +68,12 @@ def _cases(home: Path) -> dict[str, Any]:
     }
     rocks = {"spark.sql.streaming.stateStore.providerClass": ROCKSDB}
     return {
-        "bases": {"sums": base, "late": late, "rocks": {**base, "conf": rocks}},
+        "bases": {
+            "sums": base,
+            "late": late,
+            "rocks": {**base, "conf": rocks},
+            "python": python,
+        },
         "cases": {
             "the same": sums(SUMS),
             "a further key": sums(plain),
@@ -93,6 +103,7 @@ def _cases(home: Path) -> dict[str, Any]:
                     home, LATE.replace("delay F", "struct(delay) AS d F"), sink=parquet("csv")
                 ),
             },
+            "another key in python": {"base": "python", "spec": python, "code": "b"},
             "async progress with state": sums(SUMS, sink=tracked),
             "async progress into files": {
                 "spec": _spec(home, LATE, sink={**parquet(), "options": {**tracked["options"]}})
@@ -112,6 +123,18 @@ def _cases(home: Path) -> dict[str, Any]:
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
+USERS_CODE = """
+def build(spark, params):
+    frame = (
+        spark.readStream.schema(params["schema"])
+        .option("maxFilesPerTrigger", 1)
+        .json(params["in"])
+    )
+    counted = frame.groupBy("{key}").count()
+    return counted.writeStream.outputMode("update").foreachBatch(lambda batch, n: batch.count())
+"""
+
+
 class Table:
     """What came of all cases."""
 
@@ -121,6 +144,9 @@ class Table:
         (home / "cases.json").write_text(json.dumps(self.asked))
         for folder in ("in", "out", "checkpoints"):
             (home / folder).mkdir()
+        for name, key in (("a", "carrier"), ("b", "origin")):
+            (home / "users-code" / name).mkdir(parents=True)
+            (home / "users-code" / name / "users_sums.py").write_text(USERS_CODE.format(key=key))
         done = subprocess.run(
             [sys.executable, "-m", "tests.spark.probe_table", str(home)],
             capture_output=True,
@@ -226,6 +252,14 @@ def test_a_type_that_the_file_sink_cannot_write_is_caught_there_only(table: Tabl
     judged = table.judged("what csv cannot write")
     assert judged["verdict"] == "failed", judged
     assert _ends(judged) == {"replay": "passed", "fresh": "passed", "sink": "failed"}
+
+
+def test_a_key_swapped_in_python_code_is_seen_by_the_code_that_ran_before(table: Table) -> None:
+    judged = table.judged("another key in python")
+    assert judged["verdict"] == "differs", judged
+    assert judged["differences"] == [{"what": "grouping key", "old": "carrier", "new": "origin"}]
+    assert "the code of foreachBatch" in judged["not_tried"][0]
+    assert "Python functions" in judged["not_tried"][1]
 
 
 @pytest.mark.parametrize("case", ["async progress with state", "async progress into files"])
