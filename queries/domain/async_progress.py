@@ -1,4 +1,4 @@
-"""Async progress tracking: when it may be used, what it leaves on disk, what a crash replays.
+"""Async progress tracking: what a definition says of it, and when it may be used.
 
 With it on, Spark writes down the offsets of a batch in a thread of its own and not of every
 batch: at most one each checkpoint interval. Triggers get shorter, the offset log gets gaps,
@@ -7,7 +7,7 @@ With it off, Spark wants the offsets of the batch before the newest, and dies wi
 Source: Spark 4.3's AsyncProgressTrackingMicroBatchExecution, and runs of it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -234,75 +234,3 @@ def _refused(message: str, way_out: str) -> Problem:
 def _either(names: frozenset[str]) -> str:
     *others, last = sorted(names)
     return f"{', '.join(others)} or {last}"
-
-
-# --- what lies on disk --------------------------------------------------------------------
-
-
-def missing_batch(begun: Sequence[int]) -> int | None:
-    """Return the batch whose offsets Spark would ask for in vain without async tracking.
-
-    `begun` are the batches that `offsets/` holds, in order. It is the one before the newest,
-    where that is not there; None where a start without async tracking would work.
-    """
-    if not begun or begun[-1] == 0:
-        return None
-    before = begun[-1] - 1
-    return before if before not in begun[-2:] else None
-
-
-def resumed_after(
-    begun: Sequence[int], committed: Sequence[int], *, in_gaps: bool = True
-) -> int | None:
-    """Return the batch whose end offsets a start would go on from; None: from the beginning.
-
-    Spark goes on after the newest batch it has offsets of, where that one has committed too;
-    else it does that batch again, from the end of the one before it in the log (`in_gaps`),
-    or of the one with the id before.
-    """
-    if not begun:
-        return None
-    newest = begun[-1]
-    if newest in committed:
-        return newest
-    if in_gaps:
-        return begun[-2] if len(begun) > 1 else None
-    return newest - 1 if newest else None
-
-
-# --- what lies between two offsets ----------------------------------------------------------
-
-
-def beyond(end: Any, start: Any) -> bool:
-    """Tell whether an offset lies behind another of the same source, in any partition."""
-    between = records_between(start, end)
-    if between is not None:
-        return between > 0
-    return bool(end != start)
-
-
-def records_between(start: Any, end: Any) -> int | None:
-    """Return how many offsets lie from `start` to `end`; None where they cannot be counted.
-
-    Counted are numbers, and objects of topics with partitions as Kafka has them. A partition
-    that `start` does not name is counted from 0 only where it is not there at all.
-    """
-    if _number(start) and _number(end):
-        return max(0, int(end) - int(start))
-    if start is None or not isinstance(start, Mapping) or not isinstance(end, Mapping):
-        return None
-    total = 0
-    for topic, partitions in end.items():
-        before = start.get(topic, {})
-        if not isinstance(partitions, Mapping) or not isinstance(before, Mapping):
-            return None
-        for partition, offset in partitions.items():
-            first = before.get(partition, 0)
-            if not _number(offset) or not _number(first):
-                return None
-            total += max(0, int(offset) - int(first))
-    return total
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

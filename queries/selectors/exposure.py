@@ -10,13 +10,9 @@ from typing import Any
 
 from listeners.models import Progress
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
-from queries.domain.async_progress import (
-    missing_batch,
-    records_between,
-    resumed_after,
-    tracking,
-)
+from queries.domain.async_progress import tracking
 from queries.domain.checkpoint_log import Unreadable
+from queries.domain.kept_offsets import missing_batch, records_between, resumed_after
 from queries.domain.states import RunOutcome
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run

@@ -3,7 +3,7 @@
 from typing import Any
 
 from listeners.models import Progress
-from queries.domain.async_progress import beyond, records_between
+from queries.domain.kept_offsets import beyond, records_between
 from queries.models.drivers import Run
 from queries.models.failures import Failure
 from queries.selectors.exposure import ROWS_READ, ended, ends, starts

@@ -10,16 +10,13 @@ from queries.domain.async_progress import (
     EVOLUTION,
     Tracking,
     async_problems,
-    beyond,
     evolution_problems,
     known_after_a_preflight,
-    missing_batch,
-    records_between,
-    resumed_after,
     stateful_because,
     switched,
     tracking,
 )
+from queries.domain.kept_offsets import beyond, missing_batch, records_between, resumed_after
 from queries.domain.spec import PythonQuery, SqlQuery
 from queries.domain.validation import parse_query
 

@@ -15,8 +15,9 @@ from typing import Any
 from django.db import transaction
 
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
-from queries.domain.async_progress import INTERVAL, missing_batch, switched, tracking
+from queries.domain.async_progress import INTERVAL, switched, tracking
 from queries.domain.errors import Conflict, NotAllowed
+from queries.domain.kept_offsets import missing_batch
 from queries.domain.states import (
     Desired,
     OperationOutcome,
