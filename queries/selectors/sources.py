@@ -1,8 +1,8 @@
 """Which living queries read Kafka, with which options, and how far each has committed.
 
 The checkpoint's logs say it for every query, run or not; a running one's own progress may be
-fresher. What a Python function reads stands in its code alone: of that, the offsets are known
-from its checkpoint, but not the broker they lie on.
+fresher. What a Python function reads stands in its code alone, and so does the broker it lies
+on: of that, a running query's progress tells what there is to be told.
 """
 
 from collections.abc import Iterable, Mapping
@@ -77,6 +77,36 @@ def readings(query_ids: Iterable[int] | None = None) -> list[Reading]:
         )
         for pk in reading
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a running query's own progress says of its Kafka partitions, and nothing else does."""
+
+    query: Query
+    committed: Offsets
+    latest: Offsets
+
+
+def told_by_progress(but: Iterable[int]) -> list[Told]:
+    """Return the running queries that read Kafka from their code, as their progress tells.
+
+    `but` are the queries whose sources stand in their definitions.
+    """
+    rows = Query.objects.filter(archived_at__isnull=True, phase=Phase.RUNNING)
+    queries = {query.pk: query for query in rows.exclude(pk__in=list(but))}
+    runs = newest_runs(list(queries))
+    found = []
+    for pk, line in heard.latest(list(queries)).items():
+        run = runs.get(pk)
+        if run is None or run.outcome != RunOutcome.OPEN:
+            continue
+        committed = _told(line, run)
+        sources = (line.progress or {}).get("sources") or ()
+        latest = merged(kafka_offsets(source.get("latestOffset")) for source in sources)
+        if committed and latest:
+            found.append(Told(queries[pk], committed, latest))
+    return found
 
 
 def kafka_sources(spec: Mapping[str, object]) -> tuple[KafkaSource, ...]:

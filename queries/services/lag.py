@@ -22,8 +22,16 @@ from queries.domain.masking import is_secret_name, mask_text
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
 from queries.references import ReferenceMissing, References
-from queries.selectors.sources import Reading, readings
-from queries.services.lag_rows import Answer, Brokers, Known, committed_of, is_known, write
+from queries.selectors.sources import Reading, readings, told_by_progress
+from queries.services.lag_rows import (
+    Answer,
+    Brokers,
+    Known,
+    committed_of,
+    is_known,
+    write,
+    write_told,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +59,10 @@ def look_at_sources(
     """
     found = readings(query_ids)
     if query_ids is None:
-        _forget_others({reading.query.pk for reading in found})
+        told = told_by_progress([reading.query.pk for reading in found])
+        _forget_others({reading.query.pk for reading in found} | {one.query.pk for one in told})
+        for one in told:
+            write_told(one, now)
     known = _known([reading.query.pk for reading in found])
     waiting = {reading.query.pk: len(_sets(reading)) for reading in found}
     answers: dict[int, dict[Brokers, Answer]] = defaultdict(dict)

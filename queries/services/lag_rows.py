@@ -21,7 +21,7 @@ from queries.domain.states import LossKind
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
 from queries.selectors.lag import look_of, retention_of
-from queries.selectors.sources import Reading
+from queries.selectors.sources import Reading, Told
 from queries.services.ledger import write_gaps
 
 Brokers = tuple[tuple[str, str], ...]
@@ -92,6 +92,43 @@ def write(
     changed(f"lag:{reading.query.pk}")
     if news or before != after_:
         changed(f"query:{reading.query.pk}")
+
+
+def write_told(told: Told, now: datetime) -> None:
+    """Write what a query's progress alone tells: committed and latest, with their rates."""
+    known = {(row.source, row.partition): row for row in SourceLag.objects.filter(query=told.query)}
+    rows = {}
+    for topic, partitions in told.latest.items():
+        for partition, latest in partitions.items():
+            before = known.get((topic, partition))
+            look = PartitionLook(
+                topic=topic,
+                partition=partition,
+                at=now,
+                committed=told.committed.get(topic, {}).get(partition),
+                latest=latest,
+            )
+            look = after(look, look_of(before) if before is not None else None, running=True)
+            rows[topic, partition] = SourceLag(
+                query=told.query,
+                source=topic,
+                partition=partition,
+                committed=look.committed,
+                latest=look.latest,
+                arrival_rate=look.arrival_rate,
+                processing_rate=look.processing_rate,
+                seen_at=now,
+            )
+    with transaction.atomic():
+        gone = [row.pk for at, row in known.items() if at not in rows]
+        SourceLag.objects.filter(pk__in=gone).delete()
+        SourceLag.objects.bulk_create(
+            rows.values(),
+            update_conflicts=True,
+            unique_fields=["query", "source", "partition"],
+            update_fields=_COLUMNS,
+        )
+    changed(f"lag:{told.query.pk}")
 
 
 def _rows(

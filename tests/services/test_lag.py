@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from listeners.models import Latest
 from queries.brokers.reader import Unreachable
 from queries.domain.retention import Retention
 from queries.domain.states import LossKind
@@ -14,6 +15,7 @@ from queries.models.definitions import Query
 from queries.selectors.lag import lag_of
 from queries.services.lag import look_at_sources
 from tests.conftest_brokers import HOUR_MS, NOW, Brokers, MakeQuery, brokers, commit, make, said
+from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.django_db
 
@@ -177,3 +179,34 @@ def test_a_query_that_reads_kafka_no_more_is_forgotten(make: MakeQuery, brokers:
     query.refresh_from_db()
     assert (query.risk, query.source_reachable) == ("", None)
     assert not SourceLag.objects.exists()
+
+
+def test_of_a_query_whose_code_reads_kafka_its_progress_tells_while_it_runs(
+    stage: Stage, brokers: Brokers
+) -> None:
+    stage.query("by-code", kind="python", function="m:f", sources=[])
+    stage.up("by-code")
+    run = stage.run("by-code")
+    source = {
+        "startOffset": {"flights": {"0": 40}},
+        "endOffset": {"flights": {"0": 100}},
+        "latestOffset": {"flights": {"0": 150}},
+    }
+    Latest.objects.create(
+        query=run.query_id,
+        driver=run.driver_id,
+        epoch=run.epoch,
+        seq=1,
+        run=run.pk,
+        at=NOW,
+        batch=1,
+        progress={"runId": run.spark_run_id, "sources": [source]},
+        progress_run=run.pk,
+    )
+    look_at_sources(now=NOW, readers=brokers)
+    lag = lag_of(run.query, now=NOW)
+    assert (lag.total.records, lag.total.seconds, lag.deleted_at) == (50, None, None)
+    stage.stop("by-code")
+    Query.objects.filter(pk=run.query_id).update(phase="STOPPED")
+    look_at_sources(now=NOW, readers=brokers)
+    assert lag_of(run.query, now=NOW).topics == []
