@@ -12,7 +12,13 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
@@ -137,13 +143,19 @@ class KafkaBroker:
 
     def watermarks(self, topic: str) -> dict[int, tuple[int, int]]:
         """Return (earliest, next) offset by partition."""
+        limit = time.monotonic() + ANSWERS_WITHIN_S
         with self._consumer() as consumer:
-            return {
-                partition: consumer.get_watermark_offsets(
-                    TopicPartition(topic, partition), timeout=ANSWERS_WITHIN_S
-                )
-                for partition in self._partitions(self.admin(), topic)
-            }
+            while True:
+                try:
+                    return {
+                        partition: consumer.get_watermark_offsets(
+                            TopicPartition(topic, partition), timeout=ANSWERS_WITHIN_S
+                        )
+                        for partition in self._partitions(self.admin(), topic)
+                    }
+                except KafkaException:  # just started: it does not lead its partitions yet
+                    if time.monotonic() > limit:
+                        raise
 
     def read(self, topic: str) -> list[Record]:
         """Return all records that the topic holds now, by partition and offset.
