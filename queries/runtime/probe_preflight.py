@@ -222,8 +222,7 @@ class Tries:
             if attempt is Attempt.FRESH or (attempt is Attempt.SINK and not ends_alone):
                 if rows:
                     return AttemptEnd.PASSED, batch, rows, None
-                waits = str(jquery.status().message()).startswith("Waiting for data")
-                idle_since = (idle_since or time.monotonic()) if waits else None
+                idle_since = _idle_since(jquery.status(), idle_since)
                 if idle_since is not None and time.monotonic() - idle_since > NOTHING_S:
                     return AttemptEnd.NOTHING, batch, rows, None
             time.sleep(TICK_S)  # Spark has no event that a private probe could wait for
@@ -311,6 +310,16 @@ def _newest_batch(jquery: Any) -> tuple[int | None, int | None]:
         return None, None
     rows = sum(source.get("numInputRows", 0) for source in body.get("sources", ()))
     return body["batchId"], rows
+
+
+def _idle_since(status: Any, before: float | None) -> float | None:
+    """Return since when a source that has answered has had nothing new; None: it has not."""
+    if status.isDataAvailable():
+        return None
+    # Between two waits it asks its source again, and says so: that ends no idleness.
+    if before is None and str(status.message()).startswith("Waiting for data"):
+        return time.monotonic()
+    return before
 
 
 def _stop(jquery: Any) -> None:

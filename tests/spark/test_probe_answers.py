@@ -56,6 +56,9 @@ def _cases(home: Path) -> dict[str, Any]:
     base["sources"][0]["options"]["cleanSource"] = "off"
     late = _spec(home, LATE, sink=parquet())
     late["sources"][0]["options"]["cleanSource"] = "off"
+    quiet = _spec(home, LATE)
+    quiet["sources"][0]["options"]["path"] = str(home / "quiet")
+    quiet["sources"][0]["options"]["cleanSource"] = "off"
     python = {
         "kind": "python",
         "function": "users_sums:build",
@@ -73,6 +76,7 @@ def _cases(home: Path) -> dict[str, Any]:
             "late": late,
             "rocks": {**base, "conf": rocks},
             "python": python,
+            "quiet": quiet,
         },
         "cases": {
             "the same": sums(SUMS),
@@ -103,6 +107,7 @@ def _cases(home: Path) -> dict[str, Any]:
                     home, LATE.replace("delay F", "struct(delay) AS d F"), sink=parquet("csv")
                 ),
             },
+            "nothing new": {"base": "quiet", "spec": quiet},
             "another key in python": {"base": "python", "spec": python, "code": "b"},
             "async progress with state": sums(SUMS, sink=tracked),
             "async progress into files": {
@@ -252,6 +257,13 @@ def test_a_type_that_the_file_sink_cannot_write_is_caught_there_only(table: Tabl
     judged = table.judged("what csv cannot write")
     assert judged["verdict"] == "failed", judged
     assert _ends(judged) == {"replay": "passed", "fresh": "passed", "sink": "failed"}
+
+
+def test_a_source_with_nothing_new_is_said_and_no_failure(table: Table) -> None:
+    judged = table.judged("nothing new")
+    assert judged["verdict"] == "passed", judged
+    assert _ends(judged) == {"replay": "passed", "fresh": "nothing"}
+    assert judged["not_tried"] == ["new rows: the source had none while it was tried"]
 
 
 def test_a_key_swapped_in_python_code_is_seen_by_the_code_that_ran_before(table: Table) -> None:
