@@ -192,6 +192,9 @@ def test_a_rewind_is_previewed_and_then_done(
     _work(stage)
     assert ".r7-" in Checkpoint.objects.get(query=query, retired_at=None).location
     assert f"file://{root}" in Page(client, "/queries/delays/checkpoint/kept/").text
+    activity = Page(client, "/queries/delays/activity/").text
+    assert "Rewound to an earlier batch" in activity
+    assert "delays.r7-" in activity
 
 
 def test_a_reset_wants_the_name_typed(
