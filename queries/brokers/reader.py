@@ -164,6 +164,17 @@ class BrokerReader:
             for at, one in ends.items()
         }
 
+    def partitions(self, wanted: Iterable[Wanted], *, limit_s: float = LOOK_S) -> list[At]:
+        """Return every partition that is read, of the topics that exist.
+
+        Raises `Unreachable` where the broker set does not answer within the limit.
+        """
+        try:
+            return self._partitions(list(wanted), time.monotonic() + limit_s)
+        except KafkaException as error:
+            self._consumer.poll(0)  # lets the client say why: `_note`
+            raise Unreachable(self._said or _words(error)) from error
+
     def close(self) -> None:
         """End the connections."""
         self._consumer.close()
@@ -195,6 +206,11 @@ class BrokerReader:
         if not partitions:
             return {}
         earliest = self._offsets(partitions, OffsetSpec.earliest(), until)  # type: ignore[no-untyped-call]
+        if missing := [at for at in partitions if at not in earliest]:
+            # The client asks nobody about a partition that was added since it last looked at all
+            # topics by itself, minutes ago.
+            self._admin.list_topics(timeout=_left(until))
+            earliest |= self._offsets(missing, OffsetSpec.earliest(), until)  # type: ignore[no-untyped-call]
         latest = self._offsets(partitions, OffsetSpec.latest(), until)  # type: ignore[no-untyped-call]
         known = earliest.keys() & latest.keys()
         return {at: Ends(earliest[at], latest[at]) for at in partitions if at in known}

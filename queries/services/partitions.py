@@ -54,13 +54,13 @@ def _ask(brokers: tuple[tuple[str, str], ...], sources: list[KafkaSource]) -> di
         return {}
     try:
         wanted = [source.wanted for source in sources]
-        ends = reader.look(wanted, records=lambda _: {}, limit_s=LOOK_S).ends
+        found = reader.partitions(wanted, limit_s=LOOK_S)
     except Unreachable as error:
         logger.info("the partitions of a source are not known: %s", error)
         return {}
     finally:
         reader.close()
     counts = {
-        source.name: sum(source.wanted.matches(topic) for topic, _ in ends) for source in sources
+        source.name: sum(source.wanted.matches(topic) for topic, _ in found) for source in sources
     }
     return {name: count for name, count in counts.items() if count}
