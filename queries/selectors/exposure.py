@@ -66,9 +66,9 @@ def exposure(query: Query, *, now: datetime) -> Exposure | None:
         return None
     try:
         logs = CheckpointLogs.at(checkpoint.location)
-    except NotLocal as error:
-        return _blind(asked.interval_ms, str(error))
-    begun, committed = logs.begun(), logs.committed()
+        begun, committed = logs.begun(), logs.committed()
+    except (NotLocal, OSError) as error:
+        return _blind(asked.interval_ms, f"The checkpoint cannot be read from here: {error}")
     kept = resumed_after(begun, committed)
     rows = _behind(query, run, kept)
     counted, counted_from = _rows(logs, kept, rows)
@@ -91,11 +91,11 @@ def exposure(query: Query, *, now: datetime) -> Exposure | None:
 def gap_of(location: str) -> Gap | None:
     """Return the gap at the end of a checkpoint's offset log; None where there is none.
 
-    None, too, for a checkpoint that does not lie on this host: only its driver can read it.
+    None, too, for a checkpoint that cannot be read from here: only its driver can tell.
     """
     try:
         begun = CheckpointLogs.at(location).begun()
-    except NotLocal:
+    except (NotLocal, OSError):
         return None
     missing = missing_batch(begun)
     if missing is None:

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from listeners.models import Progress
+from queries.checkpoints.logs import CheckpointLogs
+from queries.domain.errors import NotAllowed
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Run
 from queries.models.failures import Failure
 from queries.selectors.exposure import exposure, gap_of
 from queries.selectors.replays import replayed_by, replays_of
+from queries.services.procedures.async_off import turn_off
 from tests.scenarios.async_logs import AsyncQuery
 from tests.scenarios.stage import BROKEN_PIPE, Stage
 from tests.web.batches import batches
@@ -127,6 +130,21 @@ def test_a_checkpoint_elsewhere_is_not_guessed_at(flights: AsyncQuery, stage: St
     assert found is not None
     assert "only its driver can read it" in found.unreadable
     assert gap_of("s3a://bucket/flights") is None
+
+
+def test_a_checkpoint_that_may_not_be_read_is_said_to_be(
+    flights: AsyncQuery, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(logs: CheckpointLogs) -> list[int]:
+        raise PermissionError(13, "Permission denied", str(logs.root))
+
+    monkeypatch.setattr(CheckpointLogs, "begun", denied)
+    found = exposure(flights.query, now=stage.now)
+    assert found is not None
+    assert "Permission denied" in found.unreadable
+    assert gap_of(f"file://{flights.root}") is None
+    with pytest.raises(NotAllowed, match="Permission denied"):
+        turn_off(query=stage.row("flights"), actor="aude", now=stage.now)
 
 
 def test_a_damaged_log_still_tells_what_was_reported(flights: AsyncQuery, stage: Stage) -> None:

@@ -56,10 +56,10 @@ def turn_off(*, query: Query, actor: str, now: datetime) -> Operation:
     newest = newest_of(query)
     location = location_of(query)
     try:
-        logs = CheckpointLogs.at(location)
-    except NotLocal as error:
+        missing = missing_batch(CheckpointLogs.at(location).begun())
+    except (NotLocal, OSError) as error:
         raise NotAllowed(
-            str(error),
+            f"The checkpoint of {query.name} cannot be read from here: {error}",
             way_out=f'Set {INTERVAL} to "0", restart, let {BATCHES} batches commit, stop, and '
             "remove async progress tracking from the definition.",
         ) from error
@@ -69,7 +69,6 @@ def turn_off(*, query: Query, actor: str, now: datetime) -> Operation:
             way_out=f'Set {INTERVAL} to "0" in the code, restart, let {BATCHES} batches commit, '
             "stop, and take async progress tracking out of the code.",
         )
-    missing = missing_batch(logs.begun())
     if tracking(newest.spec) is None and missing is None:
         raise NotAllowed(
             f"{query.name} has async progress tracking off, and its offset log has no gap.",
