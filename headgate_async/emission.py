@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.types import StringType, StructField, StructType
 
 from headgate_async.calls import Outcome
 from headgate_async.counts import Counts
@@ -12,7 +13,9 @@ from headgate_async.rows import Shape, as_json, columns_of, identity_of
 
 #: The column that holds what became of a row that was given up; null for all others.
 LETTER = "dead_letter"
-LETTER_DDL = f"{LETTER} STRUCT<identity: STRING, error: STRING, row: STRING>"
+LETTER_FIELD = StructField(
+    LETTER, StructType([StructField(one, StringType()) for one in ("identity", "error", "row")])
+)
 _LETTER_TYPE = pa.struct([("identity", pa.string()), ("error", pa.string()), ("row", pa.string())])
 #: An error's text may quote whole pages of a remote.
 ERROR_CHARACTERS = 2000

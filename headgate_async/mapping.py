@@ -10,10 +10,10 @@ from pyspark import cloudpickle
 
 from headgate_async import plan as plans
 from headgate_async.calls import Rules
-from headgate_async.emission import LETTER, LETTER_DDL
+from headgate_async.emission import LETTER, LETTER_FIELD
 from headgate_async.errors import BadArgument
 from headgate_async.lineage import keyed_by_kafka
-from headgate_async.observed import DDL, HIDDEN, observe
+from headgate_async.observed import FIELDS, HIDDEN, observe
 from headgate_async.pace import Backoff
 from headgate_async.rows import KAFKA
 from headgate_async.task import run
@@ -172,10 +172,10 @@ def _schema(df: Any, schema: Any, *, dead_letters: bool) -> tuple[pa.Schema, Any
         if one in own:
             raise BadArgument(f"schema: {one!r} is a column of map_async's own; rename it")
     zone = df.sparkSession.conf.get("spark.sql.session.timeZone")
-    more = StructType.fromDDL(f"{LETTER_DDL}, {DDL}" if dead_letters else DDL)
+    more = [LETTER_FIELD, *FIELDS] if dead_letters else FIELDS
     # Rows that were given up, and those that only carry figures, have nulls everywhere.
     fields = [StructField(one.name, one.dataType) for one in parsed.fields]
-    return to_arrow_schema(parsed, timezone=zone), StructType([*fields, *more.fields])
+    return to_arrow_schema(parsed, timezone=zone), StructType([*fields, *more])
 
 
 def _one_of(argument: str, value: Any) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.types import ArrayType, BooleanType, DoubleType, StructField
 
 from headgate_async.counts import NAMES, Counts
 
@@ -22,7 +23,12 @@ COUNTS, LATENCY, WAITED, KEPT = (
     "_async_kept",
 )
 HIDDEN = (COUNTS, LATENCY, WAITED, KEPT)
-DDL = f"{COUNTS} ARRAY<DOUBLE>, {LATENCY} DOUBLE, {WAITED} DOUBLE, {KEPT} BOOLEAN"
+FIELDS = (
+    StructField(COUNTS, ArrayType(DoubleType())),
+    StructField(LATENCY, DoubleType()),
+    StructField(WAITED, DoubleType()),
+    StructField(KEPT, BooleanType()),
+)
 _COUNTS_TYPE = pa.list_(pa.float64())
 PERCENTILES = (0.5, 0.95, 0.99)
 #: Spark's default of 10,000 costs memory for figures that nobody reads to four digits.
