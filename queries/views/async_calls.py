@@ -56,6 +56,7 @@ def _shown(one: Operator, advice: Advice) -> dict[str, Any]:
         "failing": one.failed >= FAILING,
         "failed": f"{one.failed:.1%}",
         "cpu": f"{one.cpu:.0%}",
+        "keys": f"{one.keys:,.0f}",
         "found": [(words, f"{one.held[bound]:.0%}") for bound, words in _FOUND.items()],
     }
 
