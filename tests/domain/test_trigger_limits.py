@@ -83,7 +83,7 @@ TEXTS = [
     ("SELECT key, value FROM ticks WHERE key IN (SELECT k FROM names)", False, None),
     ("SELECT key, value FROM ticks UNION ALL SELECT key, value FROM more", False, True),
     ("SELECT key, value FROM ticks UNION ALL SELECT value, key FROM ticks", False, False),
-    ("SELECT key FROM ticks UNION ALL SELECT DISTINCT key FROM more", False, None),
+    ("SELECT key, value FROM ticks UNION ALL SELECT DISTINCT key, value FROM more", False, None),
     ("SELECT key, CAST(now() AS STRING) AS value FROM ticks", False, True),
     ("SELECT key, explode(array(key, value)) AS value FROM ticks", False, True),
     ("SELECT key, value FROM ticks DISTRIBUTE BY key", False, True),
@@ -137,7 +137,7 @@ def test_what_a_text_asks_for_decides(
         (python(), "async_progress", Standing.PREFLIGHT, "known after a preflight"),
         (python(), "processing_time", Standing.ALLOWED, ""),
         (
-            kafka("SELECT key FROM ticks UNION ALL SELECT DISTINCT key FROM more"),
+            kafka("SELECT key, value FROM ticks UNION ALL SELECT DISTINCT key, value FROM more"),
             "real_time",
             Standing.PREFLIGHT,
             "State before a union",
