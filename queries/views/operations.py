@@ -25,7 +25,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from queries.domain.errors import NotAllowed
 from queries.domain.masking import mask, mask_text
-from queries.domain.states import OperationOutcome, StepState
+from queries.domain.states import OperationOutcome, StepState, Verb
 from queries.models.history import Operation
 from queries.roles import OPERATE, VIEW
 from queries.selectors.lines import query_line
@@ -44,6 +44,15 @@ RESULTS: dict[str, Result] = {}
 
 #: What cancelling leaves a query as, in sentences, by verb; modules of views add theirs.
 CANCEL_LEAVES: dict[str, tuple[str, ...]] = {}
+
+#: How a page calls what is asked, where the verb beside the name does not read well.
+HEADINGS: dict[str, str] = {
+    Verb.ASYNC_OFF: "Switch async progress off for {}",
+    Verb.GO_ON: "Go on with {}",
+    Verb.PREFLIGHT: "Preflight of {}",
+    Verb.XRAY: "State of {}",
+    Verb.SNAPSHOT: "Snapshot of {}",
+}
 
 CHANGES_SHOWN = 40
 
@@ -98,6 +107,7 @@ def _context(row: Operation, now: datetime) -> dict[str, Any]:
         "now": now,
         "operation": row,
         "query": row.query,
+        "heading": HEADINGS.get(verb, f"{verb.capitalize()} {{}}").format(_subject(row)),
         "steps": steps_of(row, now),
         "detail": mask_text(row.detail),
         "arguments": sorted(mask(row.arguments).items()),
@@ -110,6 +120,10 @@ def _context(row: Operation, now: datetime) -> dict[str, Any]:
         "changes": _changes(row, now),
         **more,
     }
+
+
+def _subject(row: Operation) -> str:
+    return str(row.query.name if row.query else row.application.name)
 
 
 def _template(name: str, default: str) -> str:

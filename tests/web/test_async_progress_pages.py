@@ -80,6 +80,12 @@ def test_the_safe_way_off_is_begun_by_a_form_that_says_what_it_does(
     assert after.address == f"/operations/{row.uuid}/"
     assert "Let two batches commit" in after.text
     assert row.actor == "aude"
+    assert "Switch async progress off for flights" in after.text
+    row.result = {"left": "Revision 3 is revision 1 again.", "keeps_every_batch": 2, "off": 4}
+    row.save()
+    ended = Page(client, f"/operations/{row.uuid}/")
+    assert "Revision 3 is revision 1 again." in ended.text
+    assert "/queries/flights/definition/?revision=4" in ended.html
 
 
 def test_cancelling_it_says_what_the_definition_is_left_as(
