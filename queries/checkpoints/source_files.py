@@ -15,6 +15,8 @@ from queries.domain.locations import local_path
 
 #: More files than this are not listed in one look.
 AT_MOST = 200_000
+#: Characters that Java's URI leaves as they are in a path, beside letters and digits.
+_LEGAL = "/;:@&=+$,_-!.~'()*"
 
 
 def found_files(path: str) -> list[tuple[str, int]]:
@@ -35,7 +37,7 @@ def found_files(path: str) -> list[tuple[str, int]]:
                 modified = file.stat().st_mtime_ns // 1_000_000
             except FileNotFoundError:
                 continue
-            found.append((f"file://{quote(str(file))}", modified))
+            found.append((f"file://{_escaped(str(file))}", modified))
             if len(found) > AT_MOST:
                 raise CannotCopy(f"{path} holds more than {AT_MOST} files.")
     return sorted(found, key=lambda each: (each[1], each[0]))
@@ -57,6 +59,17 @@ def local(path: str) -> str | None:
         rest = path.removeprefix("file:")
         return "/" + rest.lstrip("/")
     return local_path(path)
+
+
+def _escaped(path: str) -> str:
+    """Return a path as Java's URI writes it: Spark knows files again by this very text.
+
+    Source: java.net.URI, "path" and "other" characters.
+    """
+    return "".join(
+        letter if not letter.isascii() and letter.isprintable() else quote(letter, safe=_LEGAL)
+        for letter in path
+    )
 
 
 def _files(root: Path) -> Iterator[Path]:
