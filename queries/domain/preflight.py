@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from queries.domain.cores import outgrown
 from queries.domain.failures import classify
 from queries.domain.plan_comparison import Difference, compare, in_words
 from queries.domain.plan_shapes import of_plan
@@ -41,6 +42,7 @@ class Asked:
     copy_missing: str = ""  # why the checkpoint was not tried
     pinned: tuple[Difference, ...] = ()
     attempt_limit_s: float = 0
+    cores: int | None = None  # of the application; None: its master does not tell
 
 
 _LABELS = {
@@ -69,6 +71,8 @@ def judge(asked: Asked, result: ProbeResult) -> dict[str, Any]:
     if result.error is not None:
         tries.append(_failure("build", _build_label(result), result.error))
     if (problem := _kafka_problem(asked, result)) is not None:
+        tries.append(problem)
+    if (problem := _cores_problem(asked, result)) is not None:
         tries.append(problem)
     failed = any(each["end"] in (AttemptEnd.FAILED, AttemptEnd.LATE) for each in tries)
     differences, missing = _differences(asked, result)
@@ -154,6 +158,25 @@ def _kafka_problem(asked: Asked, result: ProbeResult) -> dict[str, Any] | None:
         "title": f"The Kafka sink would refuse the rows: {said}.",
         "meaning": "It takes a column value, and key where there is one, as string or binary.",
         "way_out": "Write to_json(struct(*)) AS value, or cast the column.",
+        "batch": None,
+        "rows": None,
+        "ms": 0,
+    }
+
+
+def _cores_problem(asked: Asked, result: ProbeResult) -> dict[str, Any] | None:
+    """Return what Spark would not say: too few cores for the partitions that were read."""
+    kind = (asked.spec.get("trigger") or {}).get("kind", "")
+    said = outgrown(kind=kind, cores=asked.cores, partitions=result.partitions)
+    if not said:
+        return None
+    return {
+        "attempt": "cores",
+        "label": "The cores for its trigger",
+        "end": AttemptEnd.FAILED,
+        "title": said,
+        "meaning": "Such a query holds its cores for good, and Spark starts it without them.",
+        "way_out": "Give the application the cores, or use a processing-time trigger.",
         "batch": None,
         "rows": None,
         "ms": 0,

@@ -139,6 +139,7 @@ class ProbeResult(_Form):
     plan: PlanSeen | None = None
     old_plan: PlanSeen | None = None
     sink: str = ""  # the format that a writer of the user's own names, where it does
+    partitions: dict[str, int] = field(default_factory=dict)  # of each topic that was read
     state: dict[str, Any] | None = None  # of an X-ray
 
     @classmethod

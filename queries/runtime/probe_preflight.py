@@ -5,6 +5,7 @@ what the source has beyond it, both into nothing (`noop`); where the sink writes
 same batch goes once more into a folder that is thrown away. What Spark says of each is kept.
 """
 
+import contextlib
 import importlib
 import json
 import sys
@@ -75,7 +76,7 @@ def run(
             continue
         with teller.step(phrase):
             tried = tries.take(attempt)
-        teller.say(tried=(*teller.found.tried, tried))
+        teller.say(tried=(*teller.found.tried, tried), partitions=tries.partitions)
     if task.old_spec is not None:
         with teller.step("Comparing the plans"):
             teller.say(old_plan=old_plan(spark, task, references, code_roots))
@@ -109,6 +110,7 @@ class Tries:
             self.sink, self.mode = written_to(self.writer)
             self.tracks = tracks_asynchronously(self.writer)
         self.failed = False
+        self.partitions: dict[str, int] = {}  # of the topics that a fresh batch has seen
 
     def plan(self) -> PlanSeen:
         """Return the definition as Spark understands it."""
@@ -150,6 +152,7 @@ class Tries:
         try:
             return self._watch(query._jsq, attempt, time.monotonic() + limit_s)
         finally:
+            self.partitions |= _partitions(query._jsq)
             _stop(query._jsq)
 
     def _writer(self, attempt: Attempt) -> Any:
@@ -310,6 +313,21 @@ def _newest_batch(jquery: Any) -> tuple[int | None, int | None]:
         return None, None
     rows = sum(source.get("numInputRows", 0) for source in body.get("sources", ()))
     return body["batchId"], rows
+
+
+def _partitions(jquery: Any) -> dict[str, int]:
+    """Return how many partitions each Kafka topic has, as the newest progress tells."""
+    with contextlib.suppress(Exception):  # a torn query tells nothing
+        progress = jquery.lastProgress()
+        sources = json.loads(progress.json()).get("sources", ()) if progress is not None else ()
+        ends = [each["endOffset"] for each in sources if isinstance(each.get("endOffset"), dict)]
+        return {
+            topic: len(offsets)
+            for end in ends
+            for topic, offsets in end.items()
+            if isinstance(offsets, dict)
+        }
+    return {}
 
 
 def _idle_since(status: Any, before: float | None) -> float | None:

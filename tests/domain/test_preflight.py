@@ -194,6 +194,16 @@ def test_columns_that_kafka_would_refuse_are_named(
     assert said in sentence(judged)
 
 
+def test_partitions_beyond_the_cores_of_a_trigger_that_holds_them_are_named() -> None:
+    streaming = spec(trigger={"kind": "continuous", "interval": "1 second"})
+    read = found(*PASSED, partitions={"flights": 5})
+    judged = judge(Asked(streaming, cores=2), read)
+    assert judged["verdict"] is Verdict.FAILED
+    assert "flights has 5" in sentence(judged)
+    assert judge(Asked(streaming, cores=5), read)["verdict"] is Verdict.PASSED
+    assert judge(Asked(spec(), cores=2), read)["verdict"] is Verdict.PASSED
+
+
 def test_a_definitions_digest_does_not_hang_on_its_description_or_defaults() -> None:
     assert digest(spec()) == digest(spec(description="words", conf={}))
     assert digest(spec()) != digest(spec(sql="SELECT 1"))

@@ -6,12 +6,14 @@ Spark takes much in silence that makes results wrong. Nothing real is written: t
 output are thrown away, whatever comes of it.
 """
 
+import os
 from datetime import datetime, timedelta
 from typing import Any
 
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.checkpoints.replayable import batch_to_replay, is_continuous, pinned_configuration
 from queries.checkpoints.snapshot import remove, snapshot
+from queries.domain.cores import cores_of
 from queries.domain.errors import NotAllowed
 from queries.domain.masking import unmask
 from queries.domain.plan_comparison import Difference, pinned
@@ -146,6 +148,7 @@ def _judge(turn: Turn) -> Told:
         copy_missing=turn.result.pop("copy_missing", ""),
         pinned=_pinned(turn, spec, held),
         attempt_limit_s=ATTEMPT_LIMIT_S,
+        cores=cores_of(_application(turn), host_cores=os.cpu_count()),
     )
     judged = judge(asked, answer)
     turn.result["preflight"] = judged
@@ -161,10 +164,13 @@ def _compared(turn: Turn) -> dict[str, Any] | None:
 
 
 def _pinned(turn: Turn, spec: dict[str, Any], held: dict[str, str]) -> tuple[Difference, ...]:
-    revision = turn.query.application.revisions.order_by("-number")[0]
-    application = ApplicationSpec.model_validate(revision.spec)
-    wanted = {**application.conf, **{k: str(v) for k, v in spec.get("conf", {}).items()}}
+    wanted = {**_application(turn).conf, **{k: str(v) for k, v in spec.get("conf", {}).items()}}
     return pinned(wanted, held)
+
+
+def _application(turn: Turn) -> ApplicationSpec:
+    newest = turn.query.application.revisions.order_by("-number")[0]
+    return ApplicationSpec.model_validate(newest.spec)
 
 
 def _tidy(turn: Turn) -> Told:
