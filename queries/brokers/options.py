@@ -39,6 +39,11 @@ class Wanted:
     pattern: str = ""  # subscribePattern, the whole name must match
     partitions: tuple[tuple[str, tuple[int, ...]], ...] = ()  # assign
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the topics that are named; none where a pattern is."""
+        return (*self.topics, *(topic for topic, _ in self.partitions))
+
     def matches(self, topic: str) -> bool:
         """Tell whether a topic is one of these."""
         if self.pattern:

@@ -40,6 +40,9 @@ CONFIG_FRESH_S = 60.0  # a topic's configuration is asked anew after this
 #: Partitions whose record is read in one look; the others' turn comes with the next.
 RECORDS_AT_MOST = 256
 
+#: Topics that are asked for one by one; beyond it all of the broker's are, in one question.
+NAMED_AT_MOST = 20
+
 At = tuple[str, int]  # topic, partition
 
 
@@ -190,8 +193,13 @@ class BrokerReader:
 
     def _partitions(self, wanted: list[Wanted], until: float) -> list[At]:
         """Return every partition that is read, of the topics that exist."""
-        # All topics at once, and from a consumer: asking for one by name can create it.
-        known = self._consumer.list_topics(timeout=_left(until)).topics
+        known = {}
+        named = {name for one in wanted for name in one.names}
+        if any(one.pattern for one in wanted) or len(named) > NAMED_AT_MOST:
+            known = self._consumer.list_topics(timeout=_left(until)).topics
+        else:  # by a consumer that creates none: the admin client's asking would
+            for name in named:
+                known |= self._consumer.list_topics(name, timeout=_left(until)).topics
         found = set()
         for name, topic in known.items():
             if topic.error is not None:
