@@ -48,6 +48,8 @@ _STATEFUL = {
     "TransformWithStateInPySpark": "arbitrary state",
     "TransformWithStateInPandas": "arbitrary state",
 }
+#: Nodes that move rows and change none.
+_MOVING = frozenset({"Repartition", "RepartitionByExpression", "RebalancePartitions"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,8 @@ def _others(
         top = node["children"][0]
         yield from (names.plain(_left(each)) for each in top.get("expressions", ()))
     for each in below:
-        if "text" in each and each["op"] not in _STATEFUL and each["streaming"]:
+        known = each["op"] in _STATEFUL or each["op"] in _MOVING
+        if "text" in each and not known and each["streaming"]:
             yield names.plain(each["text"])
 
 

@@ -201,6 +201,8 @@ def test_joins_deduplications_and_operators_without_words_of_their_own() -> None
     assert compare(shapes(custom), shapes(longer))[0].what == "operator"
     mapped = node("Aggregate", node("MapInPandas", SOURCE, text="MapInPandas f(a#1)"), keys=[])
     plain = node("Aggregate", SOURCE, keys=[])
+    moved = node("Aggregate", node("Repartition", SOURCE, text="Repartition 4, true"), keys=[])
+    assert compare(shapes(plain), shapes(moved)) == ()
     assert compare(shapes(plain), shapes(mapped)) == (
         Difference("operator", "", "MapInPandas f(a)"),
     )
