@@ -65,6 +65,8 @@ _NODES: tuple[tuple[Operator, tuple[type[exp.Expression], ...]], ...] = (
 )
 _TIMES = frozenset({"now", "curdate", "current_timezone"})
 _GENERATORS = frozenset({"json_tuple", "inline_outer", "variant_explode"})
+#: Of event time: they stand in a GROUP BY, which is found as an aggregation.
+_WINDOWS = frozenset({"window", "window_of", "window_time", "session_window"})
 _REPARTITIONS = frozenset({"repartition", "repartition_by_range", "rebalance", "coalesce"})
 
 
@@ -75,7 +77,7 @@ def operators(spec: SqlQuery) -> Operators:
     if text is None:
         return Operators(frozenset(marked), readable=False)
     found = marked | set(_named(text)) | set(_joins(text)) | set(_functions(text))
-    unknown = {node.name.lower() for node in _anonymous(text)} - _TIMES - _GENERATORS
+    unknown = {node.name.lower() for node in _anonymous(text)} - _TIMES - _GENERATORS - _WINDOWS
     return Operators(frozenset(found), unknown=tuple(sorted(unknown)))
 
 

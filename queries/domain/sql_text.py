@@ -4,6 +4,7 @@ sqlglot reads most of Spark's SQL, not all of it: what it cannot read is left to
 has its own message. Only findings that Spark would surely share are refused here.
 """
 
+import re
 from collections.abc import Iterator
 
 import sqlglot
@@ -14,15 +15,15 @@ from queries.domain.errors import Problem
 from queries.domain.spec import SqlQuery
 
 _MODE_FIELD = "sink.output_mode"
+_WINDOW = re.compile(r"\bwindow\s*\(", re.IGNORECASE)
 
 
 def sql_problems(spec: SqlQuery) -> list[Problem]:
     """Return what is certainly wrong with a query's text and its sink's output mode."""
     if not spec.sql.strip():
         return [Problem("sql", "", "is empty.", "Write a SELECT over the sources.")]
-    try:
-        statements = [each for each in sqlglot.parse(spec.sql, dialect="spark") if each]
-    except SqlglotError:
+    statements = _statements(spec.sql)
+    if statements is None:
         return []
     if len(statements) > 1:
         return [Problem("sql", spec.sql[:200], "holds several statements.", "Write one SELECT.")]
@@ -44,13 +45,24 @@ def sql_problems(spec: SqlQuery) -> list[Problem]:
 
 def read(spec: SqlQuery) -> "Text | None":
     """Return a query's text as it can be read; None where only Spark can judge it."""
-    try:
-        statements = [each for each in sqlglot.parse(spec.sql, dialect="spark") if each]
-    except SqlglotError:
-        return None
+    statements = _statements(spec.sql) or []
     if len(statements) != 1 or not isinstance(statements[0], exp.Query):
         return None
     return Text(spec, statements[0])
+
+
+def _statements(text: str) -> list[exp.Expression] | None:
+    """Return a text's statements; None where they cannot be read.
+
+    After GROUP BY sqlglot takes Spark's `window(…)` for the beginning of a WINDOW clause, so a
+    text that it cannot read is read once more with the function under another name.
+    """
+    for tried in (text, _WINDOW.sub("window_of(", text)):
+        try:
+            return [each for each in sqlglot.parse(tried, dialect="spark") if each]
+        except SqlglotError:
+            continue
+    return None
 
 
 class Text:

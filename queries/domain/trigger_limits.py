@@ -170,8 +170,9 @@ def _limit(spec: SqlQuery | PythonQuery, way: _Way, ground: Ground) -> Limit:
 
 
 def _tried(spec: SqlQuery | PythonQuery, way: _Way) -> SqlQuery | PythonQuery:
-    if way.trigger is None:
-        return with_async_progress(spec)
+    if way.trigger is None:  # of batches: the definition's own trigger where it has them
+        batches = spec.trigger if spec.trigger.kind not in HOLDING else ProcessingTime()
+        return with_async_progress(spec.model_copy(update={"trigger": batches}))
     if way.trigger.kind == spec.trigger.kind and _chosen(spec, asynchronous=False) == way.key:
         return spec
     return spec.model_copy(update={"trigger": way.trigger})

@@ -39,6 +39,11 @@ O = Operator  # noqa: E741
         ("WITH c AS (SELECT * FROM s) SELECT key FROM c", {O.WITH}),
         ("SELECT key, count(*) c FROM s GROUP BY key", {O.AGGREGATION}),
         ("SELECT * FROM (SELECT value FROM s) PIVOT (sum(1) FOR value IN (1, 2))", {O.AGGREGATION}),
+        (
+            "SELECT window(timestamp, '1 s').start a, count(*) c FROM s "
+            "GROUP BY window(timestamp, '1 s'), key",
+            {O.AGGREGATION},
+        ),
         ("SELECT DISTINCT key FROM s", {O.DISTINCT}),
         ("SELECT key FROM s UNION SELECT key FROM t", {O.DISTINCT, O.UNION}),
         ("SELECT key FROM s UNION ALL SELECT key FROM t", {O.UNION}),

@@ -89,7 +89,17 @@ TEXTS = [
     ("SELECT key, value FROM ticks DISTRIBUTE BY key", False, True),
     ("SELECT /*+ REPARTITION(2) */ key, value FROM ticks", False, True),
     ("SELECT key, mine(value) AS value FROM ticks", None, None),
-    ("SELECT key, window(timestamp, '1 s').start AS value FROM ticks", None, None),
+    (
+        "SELECT key, value FROM ticks WATERMARK timestamp DELAY OF INTERVAL 5 SECONDS",
+        None,
+        None,
+    ),
+    (
+        "SELECT CAST(window(timestamp, '1 s').start AS STRING) AS value, count(*) AS n FROM ticks "
+        "GROUP BY window(timestamp, '1 s')",
+        False,
+        None,
+    ),
 ]
 _STANDINGS = {True: Standing.ALLOWED, False: Standing.REFUSED, None: Standing.PREFLIGHT}
 
