@@ -84,7 +84,7 @@ def main() -> None:
         with fed(broker, source):
             turns = trigger(broker, source, folder, max(5, chosen.rounds), chosen.seconds)
             replays = replay(broker, source, folder, max(10, chosen.kills), chosen.seed)
-        lost = replays.catch_up()
+            lost = replays.catch_up()
     finally:
         broker.stop()
         shutil.rmtree(folder, ignore_errors=True)
