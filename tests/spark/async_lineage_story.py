@@ -50,7 +50,9 @@ def main(jars: str) -> None:
         "a number": keyed_by_kafka(topic().selectExpr("CAST(CAST(key AS STRING) AS INT) k"), "k"),
         "two topics": keyed_by_kafka(topic(subscribe="t,u"), "key"),
         "split": keyed_by_kafka(topic(minPartitions="9"), "key"),
-        "joined": keyed_by_kafka(text.join(static, text.tail == static.key).select("tail"), "tail"),
+        "joined": keyed_by_kafka(
+            text.join(static, text["tail"] == static["key"]).select("tail"), "tail"
+        ),
         "not Kafka": keyed_by_kafka(spark.readStream.format("rate").load(), "value"),
     }
 
