@@ -46,7 +46,7 @@ def test_each_partition_shows_its_lag_and_its_clock(
 ) -> None:
     client.force_login(viewer)
     page = Page(client, "/queries/delays/lag/")
-    for words in ("flights", "kept 1 h", "5,100", "5,000", "partition 0 is skewed", "by its age"):
+    for words in ("flights", "kept 1 h", "5,100", "5,000", "Partition 0 is skewed", "by its age"):
         assert words in page.text, words
     assert "Loses data in 49 min unless it runs" in page.text
     assert "nothing, as far as is known" in page.text
