@@ -95,7 +95,9 @@ def _restart(system: System, name: str) -> float:
 
     def committed() -> Any:
         run = system.query(name)["current_run"]
-        return run["first_commit_at"] if run and run["id"] != before else None
+        if not run or run["id"] == before:
+            return None
+        return system.get(f"runs/{run['id']}/")["first_commit_at"]
 
     at = system.wait("the first commit", committed)
     return (_time(at) - _time(operation["created_at"])).total_seconds()
