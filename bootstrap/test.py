@@ -5,14 +5,12 @@ Arguments are handed to pytest and narrow the run; the coverage is then left out
 
 import sys
 
-from steps import run, run_beside
+from steps import run
 
 #: Pure decisions and the wire form must be covered to the last branch.
 COVERED = ("queries.domain", "listeners.wire")
 #: The tests that cover them: tables, properties, and the stories of supervision.
 PURE = ("tests/domain", "tests/scenarios", "tests/listeners/test_wire.py")
-#: The tests that start Spark, brokers and whole systems, by their marks.
-PROCESSES = "spark or kafka or faults"
 
 if __name__ == "__main__":
     python = sys.executable
@@ -26,6 +24,4 @@ if __name__ == "__main__":
             *(f"--cov={name}" for name in COVERED),
             *("--cov-report=term-missing:skip-covered",),
         )
-        others = (python, "-m", "pytest", *(f"--ignore={path}" for path in PURE))
-        # The first waits for processes most of the time, the second for the processor.
-        run_beside((*others, "-m", PROCESSES), (*others, "-m", f"not ({PROCESSES})"))
+        run(python, "-m", "pytest", *(f"--ignore={path}" for path in PURE))
