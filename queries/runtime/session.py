@@ -57,7 +57,7 @@ def launch_jvm(spec: DriverSpec, directory: Path, lock: int) -> Any:
     conf.set("spark.master", spec.master)
     conf.set("spark.submit.deployMode", "client")
     conf.set("spark.driver.memory", spec.memory)
-    conf.set("spark.driver.extraJavaOptions", _java_options(directory))
+    conf.set("spark.driver.extraJavaOptions", _java_options(directory, brief=spec.probe))
     if spec.jars:
         conf.set("spark.jars", ",".join(spec.jars))
     return launch_gateway(conf, popen_kwargs={"pass_fds": (lock,)})
@@ -141,7 +141,7 @@ def _reserved(spec: DriverSpec, directory: Path, references: References) -> dict
         "spark.master": spec.master,
         "spark.scheduler.mode": spec.scheduler_mode,
         "spark.sql.warehouse.dir": spec.conf.get("spark.sql.warehouse.dir", f"{tmp}/warehouse"),
-        "spark.ui.enabled": "true",
+        "spark.ui.enabled": str(not spec.probe).lower(),
         "spark.ui.port": "0",
         "spark.ui.killEnabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -165,13 +165,15 @@ def _reserved(spec: DriverSpec, directory: Path, references: References) -> dict
     return conf
 
 
-def _java_options(directory: Path) -> str:
-    options = (
+def _java_options(directory: Path, *, brief: bool) -> str:
+    options: tuple[str, ...] = (
         f"-Dlog4j2.configurationFile={(directory / _LOG_CONFIG).as_uri()}",
         f"-Djava.io.tmpdir={directory / TMP}",
         f"-XX:ErrorFile={directory}/hs_err_%p.log",
         "-XX:+ExitOnOutOfMemoryError",
     )
+    if brief:  # a JVM that lives for seconds: its compiling and collecting cost more than they give
+        options += ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
     # Spark splits this text at blanks, except within quotes.
     return " ".join(f'"{option}"' if " " in option else option for option in options)
 
