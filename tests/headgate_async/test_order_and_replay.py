@@ -44,6 +44,11 @@ class Driver:
             stderr=subprocess.DEVNULL,
         )
 
+    @property
+    def gone(self) -> bool:
+        """Whether its process has ended."""
+        return self.process.poll() is not None
+
     def kill(self) -> None:
         """SIGKILL the driver's Python, its JVM and its workers."""
         if self.process.poll() is None:
@@ -121,9 +126,15 @@ def test_no_inversion_no_loss_and_no_double_whatever_is_killed(
                 driver.kill()
             else:
                 wait_for(driver.kill_a_worker, "a Python worker to kill", 60)
-                # Spark in local mode tries a task once: the query ends, and its driver with it.
-                driver.process.wait(120)
-            driver = Driver(story)
+                # An idle one is replaced unnoticed. A busy one ends the query, for Spark in local
+                # mode tries a task once, and its driver with it.
+                wait_for(
+                    lambda seen=committed(tmp_path): driver.gone or committed(tmp_path) > seen + 1,
+                    "an end or batches",
+                    300,
+                )  # type: ignore[misc]
+            if driver.gone:
+                driver = Driver(story)
         wait_for(lambda: len(written(tmp_path / "out")) >= total, "all rows in the sink", 900)
     finally:
         driver.kill()
