@@ -13,6 +13,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -128,11 +129,7 @@ def test_no_inversion_no_loss_and_no_double_whatever_is_killed(
                 wait_for(driver.kill_a_worker, "a Python worker to kill", 60)
                 # An idle one is replaced unnoticed. A busy one ends the query, for Spark in local
                 # mode tries a task once, and its driver with it.
-                wait_for(
-                    lambda seen=committed(tmp_path): driver.gone or committed(tmp_path) > seen + 1,
-                    "an end or batches",
-                    300,
-                )  # type: ignore[misc]
+                wait_for(partial(went_on, driver, tmp_path, committed(tmp_path)), "it goes on", 300)
             if driver.gone:
                 driver = Driver(story)
         wait_for(lambda: len(written(tmp_path / "out")) >= total, "all rows in the sink", 900)
@@ -145,6 +142,10 @@ def test_no_inversion_no_loss_and_no_double_whatever_is_killed(
     called = calls(log)
     assert {identity for _, _, identity in called} == expected, "a row that was never called"
     assert inversions(called) == []
+
+
+def went_on(driver: Driver, folder: Path, since: int) -> bool:
+    return driver.gone or committed(folder) > since + 1
 
 
 def committed(folder: Path) -> int:
