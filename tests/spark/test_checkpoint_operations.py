@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 from django.conf import LazySettings
 from django.utils import timezone
 
+from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.snapshot import snapshot
 from queries.domain.protocol import RunState, Want
 from queries.domain.states import OperationOutcome, Verb
@@ -108,6 +110,7 @@ def _run(driver: DriverUnderTest, run: int, spec: dict[str, Any], checkpoint: Pa
 
 FILES = 70
 SNAPSHOTS = 25  # of each of two stores
+PER_BATCH = 3  # then the next batch is waited for
 
 
 def _write_keys(folder: Path) -> None:
@@ -146,6 +149,11 @@ def _after(out: Path, batch: int) -> dict[str, list[int]]:
     return found
 
 
+def _is_beyond(root: Path, batch: int) -> bool:
+    newest = CheckpointLogs(root).last_commit()
+    return newest is not None and newest > batch
+
+
 @pytest.mark.parametrize(("store", "run"), [("hdfs", 1000), ("changelog", 2000)])
 @pytest.mark.timeout(900)
 def test_each_of_many_live_snapshots_gives_what_the_original_gives_from_there_on(
@@ -160,6 +168,8 @@ def test_each_of_many_live_snapshots_gives_what_the_original_gives_from_there_on
         copied = snapshot(f"file://{root}", tmp_path / f"copy-{number}", new_id=True)
         taken.append(copied.batch)
         time.sleep(0.13)  # at any phase of a batch
+        if taken.count(copied.batch) >= PER_BATCH and copied.batch < FILES - 1:
+            wait_for(partial(_is_beyond, root, copied.batch), "the original's next batch")
     wait_for(lambda: (tmp_path / f"out/{FILES - 1}.json").exists(), "the original has read all")
     driver.ask(run, Want.DRAIN)
     driver.wait_run(run, RunState.ENDED)
@@ -172,7 +182,10 @@ def test_each_of_many_live_snapshots_gives_what_the_original_gives_from_there_on
         spec["params"]["files"] = FILES  # the rest in one batch
         _run(driver, run + 10 * (number + 1), spec, tmp_path / f"copy-{number}")
         assert _after(out, -1) == _after(tmp_path / "out", batch), f"snapshot {number} of {batch}"
-    assert tree(root) == before
+    after = tree(root)
+    assert after.items() <= before.items()
+    # Spark's own upkeep of the ended query's store may still drop versions it keeps no more.
+    assert all(name.startswith("state/") for name in before.keys() - after.keys())
 
 
 # --- rewind and reset into a file sink ----------------------------------------------------
