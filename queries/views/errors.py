@@ -3,13 +3,24 @@
 from collections.abc import Callable
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.http import (
+    HttpRequest,
+    HttpResponse,
+    HttpResponseBase,
+    HttpResponseNotAllowed,
+    JsonResponse,
+)
 from django.shortcuts import redirect, render
 
 from queries.domain.errors import Forbidden, HeadgateError, Missing, Unavailable
 from queries.views.shell import next_address, wants_json
 
 Respond = Callable[[HttpRequest], HttpResponseBase]
+
+_ONLY_FORMS = HeadgateError(
+    "There is no page at this address: a form sends its answers here.",
+    way_out="Go back to the page with the form.",
+)
 
 
 class Problems:
@@ -22,8 +33,14 @@ class Problems:
         self.respond = respond
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        """Answer as the views do."""
-        return self.respond(request)
+        """Answer as the views do; say on a page what an address is for that was only visited."""
+        response = self.respond(request)
+        if isinstance(response, HttpResponseNotAllowed):
+            # A form's address, come to by a bookmark or the back button.
+            answer = _page(request, "problem.html", _ONLY_FORMS, 405)
+            answer["Allow"] = response["Allow"]
+            return answer
+        return response
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponseBase | None:
         """Return the page or message of an error of ours; leave others to Django."""

@@ -100,6 +100,19 @@ def test_no_page_of_lag_bars_anybody(
     assert complaints.said == []
 
 
+def test_a_narrow_page_of_lag_scrolls_only_downwards(
+    look: Open, behind: Stage, admin: User
+) -> None:
+    page = look(admin, "/", narrow=True)
+    wide = []
+    for address in PAGES:
+        page.goto(address)
+        expect(page.locator("#live")).to_have_attribute("data-state", "live", timeout=60_000)
+        if (width := page.evaluate("document.documentElement.scrollWidth")) > 390:
+            wide.append((address, width))
+    assert wide == []
+
+
 def test_a_look_at_the_broker_moves_the_numbers_on_an_open_page(
     look: Open, behind: Stage, site: Site, viewer: User
 ) -> None:

@@ -83,3 +83,14 @@ def test_the_overview_counts_what_there_is(client: Client, viewer: User, stage: 
     assert "Nothing does. Every query is as it should be." in html
     assert stage.phase("delays") == Phase.RUNNING
     assert "olga asked to start delays" in html
+
+
+def test_an_address_that_only_takes_forms_says_so_to_a_visitor(
+    client: Client, stage: Stage, admin: User
+) -> None:
+    client.force_login(admin)
+    stage.query("delays")
+    answer = client.get("/queries/delays/preflight/")
+    assert answer.status_code == 405
+    assert answer["Allow"] == "POST"
+    assert "a form sends its answers here" in answer.content.decode()
