@@ -26,6 +26,7 @@ from controlplane.machine import kafka
 from tests import pieces
 
 ANSWERS_WITHIN_S = 60.0
+MOST_UNDER_WAY = 50_000  # of librdkafka's queue.buffering.max.messages, 100,000
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,8 @@ class KafkaBroker:
         if timestamp is not None:
             more["timestamp"] = timestamp
         for key, value in records:
+            if len(producer) >= MOST_UNDER_WAY:  # the client's own queue refuses what is above
+                assert producer.flush(ANSWERS_WITHIN_S) == 0, "not all records were acknowledged"
             producer.produce(
                 topic,
                 value.encode(),

@@ -106,4 +106,7 @@ def _wanted_without_run(plan: Plan, work: Work) -> Named:
                 f"{slots.memory_budget_mb} MB are taken by other drivers."
             )
         return Phase.PENDING, plan.waits, text
-    return Phase.PENDING, Reason.WAITS_DRIVER, "The driver before it is leaving."
+    # Why it waits is remembered as the cause of its next run.
+    asked = work.seen.phase_reason == Reason.ASKED_RESTART
+    reason = Reason.ASKED_RESTART if asked else Reason.WAITS_DRIVER
+    return Phase.PENDING, reason, "The driver before it is leaving."

@@ -111,6 +111,8 @@ def _cause(work: Work) -> Reason:
     if seen.phase is Phase.STOPPING:
         stalled = seen.phase_reason == Reason.STALLED
         return Reason.STALLED if stalled else Reason.ASKED_RESTART
+    if seen.phase_reason == Reason.ASKED_RESTART:
+        return Reason.ASKED_RESTART
     if work.failures:
         return Reason.RETRY_DUE
     if seen.reached_generation < seen.generation:

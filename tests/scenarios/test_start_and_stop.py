@@ -3,7 +3,7 @@
 from queries.domain.states import Desired, OperationOutcome, Phase, RunOutcome, StopMode
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation
-from queries.services import installation
+from queries.services import application_operations, installation
 from tests.scenarios.stage import Stage
 
 
@@ -135,6 +135,30 @@ def test_a_restart_of_a_query_alone_is_a_fresh_driver_on_the_newest_revision(sta
     assert stage.run("delays").revision.number == 2
     assert stage.run("delays").actor == "olga"
     assert outcome(operation) == OperationOutcome.DONE
+
+
+def test_a_restart_of_an_application_is_the_cause_of_its_queries_next_runs(stage: Stage) -> None:
+    stage.application("flights")
+    stage.query("a", "flights")
+    stage.query("b", "flights")
+    stage.up("a", "flights")
+    stage.start("b")
+    stage.commit("b")
+    application_operations.request_application_restart(
+        application=stage.row("a").application, actor="ada", now=stage.now
+    )
+    stage.settle()
+    for name in ("a", "b"):
+        stage.launcher.end_run(stage.run(name).pk)
+    stage.look()
+    stage.wait(3)
+    stage.launcher.leave("flights")
+    stage.look()
+    stage.wait(1)
+    stage.ready("flights")
+    for name in ("a", "b"):
+        stage.commit(name)
+        assert stage.run(name).cause == "restart requested"
 
 
 def test_an_available_now_query_completes_and_stays_so(stage: Stage) -> None:
