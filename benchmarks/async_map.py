@@ -2,15 +2,18 @@
 
 Kafka -> one call a record -> Kafka, one partition and so one task, in one run of one driver. The
 service is a TCP server in a process of its own that answers each request after so many
-milliseconds. Every arm reads records of its own topic in batches; the first batch warms up and
-does not count. Each arm's output is compared with its input: one answer a record, none lost, none
-double. Beside it: a UDF with a thread pool for each Arrow batch, as it is written today.
+milliseconds. All ways take turns, five rounds by default. Each time a way reads records of a topic
+of its own in three batches; the first warms up and does not count. Its output is compared with
+its input: one answer a record, none lost, none double, in order within a key. Beside it: a UDF with
+a thread pool for each Arrow batch, as it is written today.
 
-- ratio: records a second with 128 in flight, over one call at a time, both measured here;
-- ideal: calls in flight over the latency that one call at a time measured.
+- ratio: records a second with 128 in flight, over one call at a time in the same round;
+- ideal: calls in flight over latency, over that which one call at a time measured and over that
+  which was measured with as many in flight.
 
-By default uniform keys and 2 ms; `--grid` goes through 1, 2, 5 and 20 ms and through uniform,
-Zipf(1.0) and one hot key. The last line is JSON.
+Figures are medians over the rounds, with their range. By default uniform keys and 2 ms; `--grid`
+goes through 1, 2, 5 and 20 ms and through uniform, Zipf(1.0) and one hot key, in one round each
+unless told otherwise. The last line is JSON.
 """
 
 import argparse
@@ -18,11 +21,12 @@ import itertools
 import json
 import os
 import random
+import statistics
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,8 +40,9 @@ KEYS = 3000
 SCHEMA = "key STRING, value STRING"
 IN_FLIGHT: tuple[Any, ...] = (16, 32, 128, 256, "auto")
 #: Seconds that a measured batch is to last at least, as far as the number of records can tell.
-BATCH_S = 10
+BATCH_S = 4
 MOST = 150_000
+ROUNDS = 5
 
 
 async def enrich(row: Any, client: Any) -> tuple[Any, ...]:
@@ -192,10 +197,12 @@ def main() -> None:
     options.add_argument("--grid", action="store_true", help="all latencies and keys")
     options.add_argument("--latency", type=float, default=2.0, help="milliseconds")
     options.add_argument("--in-flight", type=str, default="", help="of these only, by comma")
+    options.add_argument("--rounds", type=int, default=0, help=f"{ROUNDS}; 1 with --grid")
     chosen = options.parse_args()
     latencies = (1.0, 2.0, 5.0, 20.0) if chosen.grid else (chosen.latency,)
     distributions = ("uniform", "zipf", "hot") if chosen.grid else ("uniform",)
     numbers = [int(one) if one.isdigit() else one for one in chosen.in_flight.split(",") if one]
+    rounds = chosen.rounds or (1 if chosen.grid else ROUNDS)
     with tempfile.TemporaryDirectory(prefix="headgate-async-map-") as name:
         folder = Path(name)
         broker = KafkaBroker(folder / "kafka")
@@ -204,7 +211,7 @@ def main() -> None:
         try:
             bench = Bench(spark, broker, folder)
             results = {
-                (latency, keys): _row(bench, latency, keys, numbers or IN_FLIGHT)
+                (latency, keys): _row(bench, latency, keys, numbers or IN_FLIGHT, rounds)
                 for latency in latencies
                 for keys in distributions
             }
@@ -214,50 +221,76 @@ def main() -> None:
     _say(results[(2.0 if chosen.grid else chosen.latency, "uniform")])
 
 
-def _row(bench: Bench, latency: float, keys: str, numbers: Any) -> dict[str, Arm]:
+def _row(
+    bench: Bench, latency: float, keys: str, numbers: Any, rounds: int
+) -> dict[str, list[Arm]]:
+    """Return what was measured of each way, an arm a round."""
     print(f"\n{latency:g} ms, {keys} keys")
+    a_call = 1000 / (latency + 0.5)  # a second, one after the other
     with remote(latency_ms=latency) as service:
-        found: dict[str, Arm] = {}
-
-        def take(name: str, way: Any, guess: float) -> None:
-            rows = int(max(1000, min(MOST, guess * BATCH_S)))
-            found[name] = arm = bench.arm(way, rows=rows, keys=keys)
-            one = found.get("sequential", arm)
+        port = service.port
+        ways = [
+            ("sequential", ours("sequential", port), 1),
+            *((str(one), ours(one, port), 256 if one == "auto" else one) for one in numbers),
+            ("32 threads", threads(32, port), 32),
+        ]
+        found: dict[str, list[Arm]] = {name: [] for name, _, _ in ways}
+        for _ in range(rounds):
+            for name, way, most in ways:
+                rows = int(max(1000, min(MOST, most * a_call * BATCH_S)))
+                found[name].append(bench.arm(way, rows=rows, keys=keys))
+        for name, arms in found.items():
+            middle = _middle(arms)
             print(
-                f"  {name:>12}: {arm.rate:8,.0f} records/s  x{arm.rate / one.rate:5.1f}"
-                f"  latency {arm.latency_ms:6.2f} ms  in flight {arm.used:6.1f}"
-                f"  CPU {arm.cpu:4.0%}, {arm.cpu_us:5.1f} µs a record",
+                f"  {name:>12}: {_spread(one.rate for one in arms)} records/s"
+                f"  x{statistics.median(_ratios(found, name)):5.1f}"
+                f"  latency {middle.latency_ms:6.2f} ms  in flight {middle.used:6.1f}"
+                f"  CPU {middle.cpu:4.0%}, {middle.cpu_us:5.1f} µs a record",
                 flush=True,
             )
-
-        take("sequential", ours("sequential", service.port), 1000 / (latency + 0.5))
-        for number in numbers:
-            most = 256 if number == "auto" else number
-            take(str(number), ours(number, service.port), most * 1000 / (latency + 0.5))
-        take("32 threads", threads(32, service.port), 32 * 1000 / (latency + 0.5))
         return found
 
 
-def _say(found: dict[str, Arm]) -> None:
-    one = found["sequential"]
+def _middle(arms: Sequence[Arm]) -> Arm:
+    return Arm(*(statistics.median(figures) for figures in zip(*map(astuple, arms), strict=True)))
+
+
+def _ratios(found: dict[str, list[Arm]], name: str) -> list[float]:
+    """Return a way's rate over that of one call at a time, of each round."""
+    pairs = zip(found[name], found["sequential"], strict=True)
+    return [way.rate / one.rate for way, one in pairs]
+
+
+def _spread(figures: Iterable[float]) -> str:
+    found = sorted(figures)
+    return f"{statistics.median(found):8,.0f} ({found[0]:,.0f} to {found[-1]:,.0f})"
+
+
+def _say(found: dict[str, list[Arm]]) -> None:
+    middle = {name: _middle(arms) for name, arms in found.items()}
+    one = middle["sequential"]
     answer: dict[str, Any] = {"name": "async_map", "baseline": round(one.rate, 1)}
-    fixed = [arm.rate for name, arm in found.items() if name.isdigit()]
+    fixed = [name for name in found if name.isdigit()]
     if "128" in found:
-        answer["ours"] = round(found["128"].rate)
-        answer["ratio"] = round(found["128"].rate / one.rate, 1)
-        answer["cpu_us_128"] = round(found["128"].cpu_us, 1)
+        ratios = _ratios(found, "128")
+        answer["ours"] = round(middle["128"].rate)
+        answer["ratio"] = round(statistics.median(ratios), 1)
+        answer["ratio_range"] = [round(min(ratios), 1), round(max(ratios), 1)]
+        answer["cpu_us_128"] = round(middle["128"].cpu_us, 1)
     if "256" in found:
-        answer["ratio_256"] = round(found["256"].rate / one.rate, 1)
-    for number in ("16", "32"):
-        if number in found:
-            ideal = int(number) / (one.latency_ms / 1000)
-            answer[f"of_ideal_{number}"] = round(found[number].rate / ideal, 2)
+        answer["ratio_256"] = round(statistics.median(_ratios(found, "256")), 1)
+    for number in sorted({"16", "32"} & found.keys()):
+        arm = middle[number]
+        for name, latency in (("", one.latency_ms), ("_at_its_latency", arm.latency_ms)):
+            ideal = int(number) / (latency / 1000)
+            answer[f"of_ideal_{number}{name}"] = round(arm.rate / ideal, 2)
     if "auto" in found and fixed:
-        answer["auto_of_best_fixed"] = round(found["auto"].rate / max(fixed), 2)
-        answer["auto_in_flight"] = round(found["auto"].used, 1)
-    answer["threads_32_ratio"] = round(found["32 threads"].rate / one.rate, 1)
+        best = max(middle[name].rate for name in fixed)
+        answer["auto_of_best_fixed"] = round(middle["auto"].rate / best, 2)
+        answer["auto_in_flight"] = round(middle["auto"].used, 1)
+    answer["threads_32_ratio"] = round(statistics.median(_ratios(found, "32 threads")), 1)
     answer["bound"] = {
-        name: _bound(arm, one) for name, arm in found.items() if name.isdigit() or name == "auto"
+        name: _bound(middle[name], one) for name in found if name in {*fixed, "auto"}
     }
     print(json.dumps(answer))
 

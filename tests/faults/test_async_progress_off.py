@@ -5,9 +5,14 @@ off the safe way while its worker is killed, dies of a gap after all, and is res
 failure page by the form that a browser sends.
 """
 
+import http.cookiejar
 import os
+import re
 import signal
 import threading
+import urllib.parse
+import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -203,3 +208,66 @@ def test_it_comes_off_the_safe_way_though_its_worker_is_killed(story: Story) -> 
     system.wait("batches after it", lambda: system.batch("through") > batch + 3)
     assert missing_batch(story.logs.begun()) is None
     assert system.get("queries/through/failures/")["results"] == failed_before
+
+
+def test_a_query_that_died_of_a_gap_is_rescued_from_its_failure_page(story: Story) -> None:
+    system = story.system
+    story.done(system.verb("through", "stop", {"mode": "graceful"}))
+    logs = story.logs
+    begun = logs.begun()
+    for name in (str(begun[-2]), f".{begun[-2]}.crc"):  # as tracking, or a hand, leaves it
+        (logs.root / "offsets" / name).unlink(missing_ok=True)
+    system.verb("through", "start")
+    system.wait("its death", lambda: system.query("through")["phase"] == "FAILED")
+    [failure, *_] = system.get("queries/through/failures/")["results"]
+    assert f"batch {begun[-2]} doesn't exist" in failure["root_cause"]
+    browser = Browser(system)
+    page = browser.get(f"/failures/{failure['id']}/")
+    [address] = set(re.findall(r'href="(/queries/through/async-off/[^"]*)"', page))
+    browser.post(address.partition("?")[0], browser.get(address))
+    open_ones = system.get("operations/?query=through&open=true")["results"]
+    [operation] = [one for one in open_ones if one["verb"] == "async-off"]  # beside its steps
+    assert operation["actor"] == "admin"
+    story.done(operation)
+    assert ON not in story.options()
+    system.running("through")
+    batch = system.batch("through")
+    system.wait("batches after it", lambda: system.batch("through") > batch + 3)
+
+
+def test_nothing_is_missing_after_all_of_that(story: Story) -> None:
+    story.end()
+    rows = Counter(str(number) for number in range(story.sent))
+
+    def all_there() -> bool:
+        written = {record.value for record in story.broker.read(story.sink)}
+        return written >= set(rows)
+
+    story.system.wait("each record in the sink", all_there)
+
+
+class Browser:
+    """Signs in as the first admin and sends forms as a page does, without JavaScript."""
+
+    def __init__(self, system: System) -> None:
+        self.base = system.base
+        self._opener = urllib.request.build_opener(
+            urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar())
+        )
+        [password] = re.findall(r"login admin / (\S+)", system.said)
+        self.post("/login/", self.get("/login/"), username="admin", password=password)
+
+    def get(self, address: str) -> str:
+        """Return a page."""
+        with self._opener.open(self.base + address, timeout=60) as answer:
+            return str(answer.read().decode())
+
+    def post(self, address: str, page: str, **fields: str) -> str:
+        """Send a page's form to an address; return the page that follows."""
+        [token, *_] = re.findall(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)
+        sent = urllib.parse.urlencode({"csrfmiddlewaretoken": token, **fields}).encode()
+        request = urllib.request.Request(
+            self.base + address, data=sent, headers={"Referer": self.base + address}
+        )
+        with self._opener.open(request, timeout=60) as answer:
+            return str(answer.read().decode())
