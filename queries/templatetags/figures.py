@@ -5,6 +5,7 @@ from typing import Any
 
 from django import template
 
+from queries.models.history import Transition
 from queries.views import wording
 
 register = template.Library()
@@ -69,9 +70,9 @@ def lower_words(state: Any) -> str:
 
 
 @register.filter
-def act(reason: str) -> str:
+def act(one: Transition) -> str:
     """Return what somebody did, as it follows the name."""
-    return wording.act_words(reason)
+    return wording.act_words(one.reason, subject=one.subject, first=not one.before)
 
 
 @register.filter

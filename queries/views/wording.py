@@ -138,6 +138,11 @@ _ACTS = {
 }
 
 
-def act_words(reason: str) -> str:
-    """Return an act's reason as it follows a name: "olga asked to start"."""
+def act_words(reason: str, *, subject: str = "", first: bool = False) -> str:
+    """Return what was done as it follows a name: "olga asked to start".
+
+    An act on a definition needs no reason; `first` tells that there was none before it.
+    """
+    if subject == "definition" and not reason:
+        return "defined" if first else "changed"
     return _ACTS.get(reason, reason)

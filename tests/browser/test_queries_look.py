@@ -76,6 +76,28 @@ def test_a_narrow_page_scrolls_only_downwards(look: Open, busy: Stage, admin: Us
     assert wide == []
 
 
+def test_a_laptops_page_scrolls_only_downwards_and_shows_a_rows_acts(
+    look: Open, busy: Stage, admin: User
+) -> None:
+    page = look(admin, "/")
+    page.set_viewport_size({"width": 1280, "height": 800})
+    wide = []
+    for address in PAGES:
+        page.goto(address)
+        expect(page.locator("#live")).to_have_attribute("data-state", "live", timeout=60_000)
+        if (width := page.evaluate("document.documentElement.scrollWidth")) > 1280:
+            wide.append((address, width))
+    assert wide == []
+    page.goto("/queries/")
+    row = page.locator("tr[data-row]", has_text="delays")
+    stop = row.get_by_role("button", name="Stop").or_(row.get_by_role("link", name="Stop"))
+    box = stop.first.bounding_box()
+    panel = page.locator("table.queries").locator("..").bounding_box()
+    assert box is not None
+    assert panel is not None
+    assert box["x"] + box["width"] <= panel["x"] + panel["width"]
+
+
 def test_a_chosen_theme_stands_before_the_first_paint(
     look: Open, stage: Stage, viewer: User
 ) -> None:

@@ -84,3 +84,16 @@ def test_every_state_has_a_tone() -> None:
 )
 def test_a_size_has_its_unit(count: float | None, text: str) -> None:
     assert wording.size_words(count) == text
+
+
+@pytest.mark.parametrize(
+    ("reason", "first", "text"),
+    [
+        ("start requested", False, "asked to start"),
+        ("deleted", True, "deleted"),
+        ("", True, "defined"),
+        ("", False, "changed"),
+    ],
+)
+def test_an_act_on_a_definition_reads_as_a_sentence(reason: str, first: bool, text: str) -> None:
+    assert wording.act_words(reason, subject="definition", first=first) == text
