@@ -163,7 +163,7 @@ CONDITION_RULES: tuple[Rule, ...] = (
 #: On the type, for what our own driver refuses to start (`queries.runtime`).
 TYPE_RULES: tuple[Rule, ...] = (
     _rule(
-        r"NotAWriter|StartsItself|QueryOnly",
+        r"NotAWriter|StartsItself|QueryOnly|CallsNeedBatches",
         Category.CONFIGURATION,
         "The definition gives no stream that Headgate could start.",
         "Do what the root cause says, then start the query.",

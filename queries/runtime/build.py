@@ -14,6 +14,7 @@ from typing import Any, assert_never
 
 from pydantic import TypeAdapter
 
+from queries.domain.async_advice import PREFIX as CALLS
 from queries.domain.spec import (
     AvailableNow,
     Continuous,
@@ -47,6 +48,10 @@ class StartsItself(Exception):
     """The function starts a query itself: let it return the DataStreamWriter, unstarted."""
 
 
+class CallsNeedBatches(Exception):
+    """Calls by `map_async` go with micro-batches alone; the definition's trigger makes none."""
+
+
 def writer(
     session: Any, raw: dict[str, Any], *, name: str, checkpoint: str, references: References
 ) -> Any:
@@ -59,6 +64,7 @@ def writer(
         built = _to_sink(_sql_frame(session, spec, references), _sink(spec), references)
     else:
         built = _from_function(session, spec, references)
+        _refuse_calls_without_batches(built._df, spec.trigger)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # once: its user has been told when saving
         return (
@@ -77,7 +83,9 @@ def rows(session: Any, raw: dict[str, Any], *, references: References) -> tuple[
     if isinstance(spec, SqlQuery):
         return _sql_frame(session, spec, references), None
     result = _called(session, spec, references)
-    return (result._df, result) if hasattr(result, "queryName") else (result, None)
+    frame, made = (result._df, result) if hasattr(result, "queryName") else (result, None)
+    _refuse_calls_without_batches(frame, spec.trigger)
+    return frame, made
 
 
 def session_conf(raw: dict[str, Any], references: References) -> dict[str, str]:
@@ -183,6 +191,26 @@ def _guarded(method: Any, name: str) -> Any:
 
 
 # --- sink, trigger --------------------------------------------------------------------
+
+
+def _refuse_calls_without_batches(frame: Any, trigger: Trigger) -> None:
+    """Raise where `map_async` would run under a trigger without micro-batches.
+
+    Spark lets its operator into neither: continuous knows projections and filters only, real time
+    has it on no list of its own, and with that check switched off rows come out no sooner than
+    the batch ends.
+    """
+    if not isinstance(trigger, Continuous | RealTime):
+        return
+    # The plan shows the name under which its figures are gathered.
+    if CALLS in frame._jdf.queryExecution().analyzed().toString():
+        kind = "real-time" if isinstance(trigger, RealTime) else "continuous"
+        error = CallsNeedBatches(
+            f"map_async does not go with the {kind} trigger: rows wait for their calls within a "
+            "micro-batch. Choose processing time; at an interval of 0 seconds each batch follows "
+            "the one before at once."
+        )
+        raise StepFailed("trigger", error, error_class=CONFIGURATION)
 
 
 def _sink(spec: SqlQuery | PythonQuery) -> Sink:

@@ -43,6 +43,15 @@ def starts(spark, params):
 
 def static(spark, params):
     return spark.range(3)
+
+
+def calls(spark, params):
+    from headgate_async import map_async
+
+    async def same(row, client):
+        return row.asDict()
+
+    return map_async(frame(spark, params), same, key=None, schema="value LONG")
 """
 
 
@@ -266,6 +275,19 @@ def test_python_functions_return_a_writer_or_a_frame_and_start_nothing(
         driver.ask(run, Want.STOP)
         driver.wait_run(run, RunState.ENDED)
     _forget(driver, 80, 90, 1000, 1010)
+
+
+def test_async_calls_are_refused_under_triggers_without_micro_batches(
+    driver: DriverUnderTest,
+) -> None:
+    for run, kind in ((1020, "real_time"), (1030, "continuous")):
+        trigger = {"kind": kind, "interval": "5 seconds"}
+        driver.start(run, _python("calls", sink={"format": "noop"}, trigger=trigger))
+        refused = driver.wait_run(run, RunState.FAILED)
+        assert refused.error is not None
+        assert "map_async does not go with the" in refused.error.root_cause
+        assert "Choose processing time" in refused.error.root_cause
+    _forget(driver, 1020, 1030)
 
 
 def test_an_error_of_users_code_is_named_without_the_secret_it_holds(
