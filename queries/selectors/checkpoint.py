@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import QuerySet
+from django.template.defaultfilters import filesizeformat
 
 from listeners.models import Progress
 from queries.checkpoints import batches, operators
@@ -141,8 +142,7 @@ def _limit(query: Query) -> int | None:
 
 def _store(metrics: dict[str, Any]) -> str:
     if "rocksdbSstFileSize" in metrics:
-        return f"SST files {metrics['rocksdbSstFileSize'] / 1e6:.1f} MB"
+        return f"SST files {filesizeformat(metrics['rocksdbSstFileSize'])}"
     if "stateOnCurrentVersionSizeBytes" in metrics:
-        size = metrics["stateOnCurrentVersionSizeBytes"] / 1e6
-        return f"newest version {size:.1f} MB"
+        return f"newest version {filesizeformat(metrics['stateOnCurrentVersionSizeBytes'])}"
     return ""
