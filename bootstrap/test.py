@@ -15,29 +15,41 @@ COVERED = ("queries.domain", "listeners.wire")
 PURE = ("tests/domain", "tests/scenarios", "tests/listeners/test_wire.py")
 #: The tests that start Spark, brokers and whole systems, by their marks.
 PROCESSES = "spark or kafka or faults"
-#: The others by their marks. Browsers by themselves: Playwright leaves an event loop running, and
-#: the console that they look at its settings; the longest by themselves, so that cores stay busy.
+#: The others by their marks, and how many more processes than cores each is given: those that
+#: start Spark wait half of their time. Browsers by themselves, for Playwright leaves an event loop
+#: running, and the console that they look at its settings.
 GROUPS = (
-    f"not browser and ({PROCESSES})",
-    f"not browser and not ({PROCESSES})",
-    "browser",
+    (f"not browser and ({PROCESSES})", 1),
+    (f"not browser and not ({PROCESSES})", 0),
+    ("browser", 0),
 )
 #: Memory, not cores, is the limit of those that start Spark.
 MOST_AT_ONCE = 4
+#: Most of a short Spark's time is its JVM's second compiler at work: these live for seconds.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def at_once(more: int = 0) -> tuple[str, str]:
+    """Return pytest's option for as many processes as there are cores, and `more`."""
+    return "-n", str(min((os.cpu_count() or 1) + more, MOST_AT_ONCE))
+
 
 if __name__ == "__main__":
     python = sys.executable
     narrowed = sys.argv[1:]
-    at_once = ("-n", str(min(os.cpu_count() or 1, MOST_AT_ONCE)))
+    os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
     if narrowed:
         run(python, "-m", "pytest", *narrowed)
     else:
         run(
-            *(python, "-m", "pytest", "-q", "-p", "no:playwright", *at_once, *PURE),
+            *(python, "-m", "pytest", "-q", "-p", "no:playwright", *at_once(), *PURE),
             *("--cov-branch", "--cov-fail-under=100"),
             *(f"--cov={name}" for name in COVERED),
             *("--cov-report=term-missing:skip-covered",),
         )
-        others = (python, "-m", "pytest", *at_once, "--dist", "loadfile")
-        for marks in GROUPS:
-            run(*others, *(f"--ignore={path}" for path in PURE), "-m", marks)
+        by_file = ("--dist", "loadfile", "--no-loadscope-reorder")
+        for marks, more in GROUPS:
+            run(
+                *(python, "-m", "pytest", "-q", *at_once(more), *by_file),
+                *(*(f"--ignore={path}" for path in PURE), "-m", marks),
+            )

@@ -68,10 +68,36 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     shutil.rmtree(_HOME, ignore_errors=True)
 
 
+#: Files of a minute or more, the longest first: so begun, no core waits for another at the end.
+_LONGEST = (
+    "test_whole_system",
+    "test_async_progress_off",
+    "test_lag_and_loss",
+    "test_checkpoint_operations",
+    "test_shim_exits",
+    "test_slow_listener",
+    "test_order_and_replay",
+    "test_every_trigger",
+    "test_async_map",
+    "test_probes",
+    "test_probe_answers",
+    "test_trigger_limits_hold",
+    "test_async_map_beside",
+    "test_up",
+    "test_preflight_on_a_broker",
+)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Drive browsers last: Playwright leaves an event loop running, in which no other may run."""
-    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+
+    def place(item: pytest.Item) -> tuple[bool, int]:
+        name = item.path.stem
+        by_length = _LONGEST.index(name) if name in _LONGEST else len(_LONGEST)
+        return item.get_closest_marker("browser") is not None, by_length
+
+    items.sort(key=place)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -19,6 +19,7 @@ _PASS = frozenset(
         "LANGUAGE",
         "TZ",
         "JAVA_HOME",
+        "JDK_JAVA_OPTIONS",
         "HADOOP_CONF_DIR",
         "KRB5_CONFIG",
         "SSL_CERT_FILE",
