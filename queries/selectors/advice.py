@@ -1,7 +1,7 @@
 """What a query's own batches say of its trigger, and whether its sources outgrew its cores."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,8 @@ from queries.domain.advice import Advice, BatchSeen, advise
 from queries.domain.cores import HOLDING, cores_of, outgrown
 from queries.domain.lag import kafka_offsets
 from queries.domain.spec import ApplicationSpec
+from queries.domain.trigger_limits import doubts
+from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.selectors.lines import QueryLine
 from queries.selectors.partitions import (
@@ -45,6 +47,14 @@ def query_advice(line: QueryLine) -> QueryAdvice | None:
     return QueryAdvice(
         advise(spec, ground, batches), line.newest.number, run.revision.number if run else None
     )
+
+
+def preflight_doubts(query: Query, raw: Mapping[str, Any]) -> list[str]:
+    """Return what only a preflight can tell of a definition that a query may get, in sentences."""
+    spec = parsed_or_none(raw)
+    if spec is None:
+        return []
+    return doubts(spec, ground_for(query, spec, raw, host_cores=os.cpu_count()))
 
 
 def measured_batches(query_id: int, run: Run) -> list[BatchSeen]:

@@ -1,5 +1,6 @@
 """Pages on which queries are defined, changed and deleted."""
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from queries.domain.errors import HeadgateError, Invalid, StaleRevision
 from queries.domain.masking import mask, unmask
 from queries.domain.states import RESTING_PHASES, Desired, Phase, Verb
 from queries.roles import DEFINE
+from queries.selectors.advice import preflight_doubts
 from queries.selectors.definitions import (
     QueryDefinition,
     pool_names,
@@ -149,7 +151,8 @@ def _review_or_save(
     )
     shown = review(request.POST, found.revisions, spec, again=act == "rebase")
     if act != "save" or not shown.may_save:
-        return _form(request, given, found=found, shown=shown)
+        doubts = preflight_doubts(query, spec)
+        return _form(request, given, found=found, shown=shown, doubts=doubts)
     try:
         revision = catalog.revise_query(
             query=query,
@@ -178,6 +181,7 @@ def _form(
     *,
     found: QueryDefinition | None = None,
     shown: Review | None = None,
+    doubts: Sequence[str] = (),
     notice: HeadgateError | None = None,
     status: int = 200,
 ) -> HttpResponse:
@@ -189,6 +193,7 @@ def _form(
         "lender": _lender(given, found),
         "found": found,
         "review": shown,
+        "doubts": doubts,
         "notice": notice,
         "base": base,
         "applications": shared_application_names(),

@@ -135,3 +135,13 @@ def test_a_running_query_is_not_deleted(client: Client, form: Page, ticks: Query
     assert "Stop it first" in page.text
     page.press(typed="ticks")
     assert Query.objects.get(name="ticks").archived_at is None
+
+
+def test_what_only_a_preflight_can_tell_of_a_change_stands_beside_it(form: Page) -> None:
+    shown = form.press("review", sql="SELECT value FROM ticks -- again")
+    assert "Known after a preflight" not in shown.text
+    changed = {"trigger_kind": "continuous", "trigger_interval": "1 second"}
+    shown = form.press("review", sql="SELECT my_own(value) AS value FROM ticks", **changed)
+    assert "Saving makes revision 2" in shown.text
+    assert "Known after a preflight. " in shown.text
+    assert "What my_own does is not known here." in shown.text
