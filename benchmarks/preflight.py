@@ -31,8 +31,8 @@ PYTHON = "flights-by-hour"
 def main() -> None:
     """Start the system, measure, end it."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--rounds", type=int, default=3)
-    rounds = max(3, options.parse_args().rounds)
+    options.add_argument("--rounds", type=int, default=5)
+    rounds = max(5, options.parse_args().rounds)
     with tempfile.TemporaryDirectory(prefix="headgate-preflight-") as folder:
         system = System(Path(folder), pieces.free_port())
         try:
