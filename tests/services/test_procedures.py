@@ -36,6 +36,7 @@ class Bench:
         self.launcher = InMemoryLauncher(clock=timezone.now)
         self.acts: list[str] = []
         self.ready = True
+        self.gone = True
         self.error: Exception | None = None
         self.procedure = Procedure(
             Verb.REWIND,
@@ -45,8 +46,12 @@ class Bench:
                 Step("Trim", self._act("trim")),
             ),
             limit=timedelta(minutes=10),
-            undo=lambda turn: self.acts.append(f"undo {turn.result.get('built', '')}".strip()),
+            undo=self._undo,
         )
+
+    def _undo(self, turn: Turn) -> Told:
+        self.acts.append(f"undo {turn.result.get('built', '')}".strip())
+        return DONE if self.gone else waiting("something still leaves")
 
     def _act(self, name: str):  # type: ignore[no-untyped-def]
         def act(turn: Turn) -> Told:
@@ -182,3 +187,16 @@ def test_one_that_takes_too_long_is_timed_out_and_tidied(bench: Bench) -> None:
     operation = bench.advance(operation)
     assert (operation.outcome, operation.detail) == (OperationOutcome.TIMED_OUT, "not yet")
     assert bench.acts[-1] == "undo build"
+
+
+def test_an_undo_that_has_to_wait_is_taken_again(bench: Bench) -> None:
+    bench.ready = bench.gone = False
+    operation = bench.advance(bench.begin())
+    cancel(operation, actor="ada", now=timezone.now())
+    operation = bench.advance(operation)
+    assert (operation.outcome, operation.to_undo) == (OperationOutcome.CANCELLED, True)
+    assert operation.pk in due_operations(now=timezone.now())
+    bench.gone = True
+    operation = bench.advance(operation)
+    assert operation.to_undo is False
+    assert bench.acts == ["build", "undo build", "undo build"]

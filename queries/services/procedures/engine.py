@@ -93,7 +93,7 @@ class Procedure:
     verb: Verb
     steps: tuple[Step, ...]
     limit: timedelta  # for all steps together; TIMED_OUT after it, unless past no return
-    undo: Callable[[Turn], None] | None = None
+    undo: Callable[[Turn], Told | None] | None = None
 
 
 def begin(
@@ -267,12 +267,14 @@ def _end(turn: Turn, outcome: OperationOutcome, detail: str) -> bool:
 
 
 def _tidy(procedure: Procedure, turn: Turn) -> None:
-    """Undo what an operation that ended before its time has left behind."""
+    """Undo what an operation that ended before its time has left behind; wait where it must."""
     operation = turn.operation
     if not operation.to_undo:
         return
     if procedure.undo is not None and not operation.committed:
-        procedure.undo(turn)
+        told = procedure.undo(turn)
+        if told is not None and not told.done:  # taken again at the next look
+            return
     Operation.objects.filter(pk=operation.pk).update(to_undo=False, result=turn.result)
 
 

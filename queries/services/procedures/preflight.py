@@ -185,12 +185,6 @@ def _tidy(turn: Turn) -> Told:
     return DONE
 
 
-def _undo(turn: Turn) -> None:
-    told = _tidy(turn)
-    if not told.done:  # taken again at the next look
-        raise probing.NoAnswer(told.detail)
-
-
 def _checkpoint(turn: Turn) -> Checkpoint:
     """Return the checkpoint that the operation began with: a rewind may exchange it meanwhile."""
     known = turn.result.get("checkpoint")
@@ -209,5 +203,5 @@ PROCEDURE = Procedure(
         Step("Throw the copy away", _tidy),
     ),
     limit=LIMIT,
-    undo=_undo,
+    undo=_tidy,
 )

@@ -150,13 +150,11 @@ def _tidy(turn: Turn) -> Told:
     return told
 
 
-def _undo(turn: Turn) -> None:
+def _undo(turn: Turn) -> Told:
     told = _tidy(turn)
-    if not told.done:
-        raise probing.NoAnswer(told.detail)
-    driver = probing.probe_of(turn.operation.uuid)
-    if driver is not None:
+    if told.done and (driver := probing.probe_of(turn.operation.uuid)) is not None:
         turn.launcher.forget_result(driver.application.name, driver.epoch)
+    return told
 
 
 def _checkpoint(turn: Turn) -> Checkpoint:
