@@ -13,16 +13,10 @@ from steps import run
 COVERED = ("queries.domain", "listeners.wire")
 #: The tests that cover them: tables, properties, and the stories of supervision.
 PURE = ("tests/domain", "tests/scenarios", "tests/listeners/test_wire.py")
-#: The tests that start Spark, brokers and whole systems, by their marks.
-PROCESSES = "spark or kafka or faults"
 #: The others by their marks, and how many more processes than cores each is given: those that
 #: start Spark wait half of their time. Browsers by themselves, for Playwright leaves an event loop
 #: running, and the console that they look at its settings.
-GROUPS = (
-    (f"not browser and ({PROCESSES})", 1),
-    (f"not browser and not ({PROCESSES})", 0),
-    ("browser", 0),
-)
+GROUPS = (("not browser", 1), ("browser", 0))
 #: Memory, not cores, is the limit of those that start Spark.
 MOST_AT_ONCE = 4
 #: Most of a short Spark's time is its JVM's second compiler at work: these live for seconds.

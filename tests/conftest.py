@@ -70,6 +70,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 #: Files of a minute or more, the longest first: so begun, no core waits for another at the end.
 _LONGEST = (
+    "test_on_postgres",
     "test_whole_system",
     "test_async_progress_off",
     "test_lag_and_loss",

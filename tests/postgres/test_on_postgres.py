@@ -16,7 +16,7 @@ FOLDERS = ("services", "listeners", "scenarios", "api", "web")
 @pytest.mark.timeout(1200)
 def test_everything_that_writes_rows_works_on_postgresql(postgres_server: str) -> None:
     result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "2"]
         + ["-m", "not (postgres or spark or browser or faults)"]
         + [f"tests/{folder}" for folder in FOLDERS],
         cwd=REPOSITORY,
