@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.test import Client
 from django.utils import timezone
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from controlplane.celery import app
 from tests.scenarios.stage import Stage
@@ -97,6 +97,19 @@ class Complaints:
 
 
 Open = Callable[..., Page]
+
+
+def too_wide(page: Page, addresses: Iterable[str]) -> list[tuple[str, int]]:
+    """Return the pages that scroll sideways in the page's window, with their widths."""
+    wide = []
+    for address in addresses:
+        page.goto(address)
+        expect(page.locator("#live")).to_have_attribute("data-state", "live", timeout=60_000)
+        if (width := page.evaluate("document.documentElement.scrollWidth")) > page.evaluate(
+            "window.innerWidth"
+        ):
+            wide.append((address, width))
+    return wide
 
 
 @pytest.fixture

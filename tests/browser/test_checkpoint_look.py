@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 
 from queries.models.checkpoints import Snapshot, SourceLag
 from queries.models.definitions import Checkpoint
-from tests.browser.conftest import Complaints, Open, Site
+from tests.browser.conftest import Complaints, Open, Site, too_wide
 from tests.checkpoints.forms import write_batch, write_checkpoint
 from tests.scenarios.stage import Stage
 from tests.web.batches import batches
@@ -95,13 +95,7 @@ def test_no_page_breaks_the_policy_or_bars_anybody(
 
 def test_a_narrow_page_scrolls_only_downwards(look: Open, root: Path, admin: User) -> None:
     page = look(admin, "/", narrow=True)
-    wide = []
-    for address in PAGES.values():
-        page.goto(address)
-        expect(page.locator("#live")).to_have_attribute("data-state", "live", timeout=60_000)
-        if (width := page.evaluate("document.documentElement.scrollWidth")) > 390:
-            wide.append((address, width))
-    assert wide == []
+    assert too_wide(page, PAGES.values()) == []
 
 
 def test_a_new_batch_appears_by_itself(

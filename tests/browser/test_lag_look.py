@@ -17,7 +17,7 @@ from queries.models.checkpoints import Loss, SourceLag
 from queries.models.failures import Failure
 from queries.services import lag
 from queries.services.procedures import go_on as procedure
-from tests.browser.conftest import Complaints, Open, Site
+from tests.browser.conftest import Complaints, Open, Site, too_wide
 from tests.conftest_brokers import Brokers, MakeQuery, brokers, make, said
 from tests.scenarios.stage import Stage
 
@@ -104,13 +104,7 @@ def test_a_narrow_page_of_lag_scrolls_only_downwards(
     look: Open, behind: Stage, admin: User
 ) -> None:
     page = look(admin, "/", narrow=True)
-    wide = []
-    for address in PAGES:
-        page.goto(address)
-        expect(page.locator("#live")).to_have_attribute("data-state", "live", timeout=60_000)
-        if (width := page.evaluate("document.documentElement.scrollWidth")) > 390:
-            wide.append((address, width))
-    assert wide == []
+    assert too_wide(page, PAGES) == []
 
 
 def test_a_look_at_the_broker_moves_the_numbers_on_an_open_page(

@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Complaints, Open, Site
+from tests.browser.conftest import Complaints, Open, Site, too_wide
 from tests.scenarios.stage import DIVIDE, NO_SUCH_SOURCE, Stage
 from tests.web.batches import batches
 
@@ -67,13 +67,7 @@ def test_no_page_breaks_the_policy_or_bars_anybody(
 
 def test_a_narrow_page_scrolls_only_downwards(look: Open, busy: Stage, admin: User) -> None:
     page = look(admin, "/", narrow=True)
-    wide = []
-    for address in PAGES:
-        page.goto(address)
-        expect(page.locator("#live")).to_have_attribute("data-state", "live", timeout=60_000)
-        if (width := page.evaluate("document.documentElement.scrollWidth")) > 390:
-            wide.append((address, width))
-    assert wide == []
+    assert too_wide(page, PAGES) == []
 
 
 def test_a_laptops_page_scrolls_only_downwards_and_shows_a_rows_acts(
@@ -81,13 +75,7 @@ def test_a_laptops_page_scrolls_only_downwards_and_shows_a_rows_acts(
 ) -> None:
     page = look(admin, "/")
     page.set_viewport_size({"width": 1280, "height": 800})
-    wide = []
-    for address in PAGES:
-        page.goto(address)
-        expect(page.locator("#live")).to_have_attribute("data-state", "live", timeout=60_000)
-        if (width := page.evaluate("document.documentElement.scrollWidth")) > 1280:
-            wide.append((address, width))
-    assert wide == []
+    assert too_wide(page, PAGES) == []
     page.goto("/queries/")
     row = page.locator("tr[data-row]", has_text="delays")
     stop = row.get_by_role("button", name="Stop").or_(row.get_by_role("link", name="Stop"))

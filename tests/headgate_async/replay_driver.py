@@ -6,6 +6,7 @@ python -m tests.headgate_async.replay_driver {json of Story}
 import json
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -38,7 +39,8 @@ async def ask(row: Any, client: Any) -> tuple[Any, ...]:
 
 
 def main(story: Story) -> None:
-    """Run the query until it fails or this process is killed."""
+    """Run the query, from its checkpoint again whenever it fails, until this process is killed."""
+    from pyspark.errors import StreamingQueryException
     from pyspark.sql import SparkSession
 
     spark = (
@@ -74,13 +76,15 @@ def main(story: Story) -> None:
         transient=(ConnectionError, TimeoutError, RemoteFailed),
         backoff_s=(0.005, 0.05),
     )
-    query = (
-        asked.writeStream.format("json")
-        .option("path", story.output)
-        .option("checkpointLocation", story.checkpoint)
-        .start()
-    )
-    query.awaitTermination()
+    while True:
+        query = (
+            asked.writeStream.format("json")
+            .option("path", story.output)
+            .option("checkpointLocation", story.checkpoint)
+            .start()
+        )
+        with suppress(StreamingQueryException):  # a killed worker ends it in local mode
+            query.awaitTermination()
 
 
 if __name__ == "__main__":

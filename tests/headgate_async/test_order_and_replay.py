@@ -128,7 +128,7 @@ def test_no_inversion_no_loss_and_no_double_whatever_is_killed(
             else:
                 wait_for(driver.kill_a_worker, "a Python worker to kill", 60)
                 # An idle one is replaced unnoticed. A busy one ends the query, for Spark in local
-                # mode tries a task once, and its driver with it.
+                # mode tries a task once; its driver starts it again from the checkpoint.
                 wait_for(partial(went_on, driver, tmp_path, committed(tmp_path)), "it goes on", 300)
             if driver.gone:
                 driver = Driver(story)

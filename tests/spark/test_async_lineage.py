@@ -1,30 +1,18 @@
 """Whether a stream's rows of a key come to one task without a shuffle, on Spark's own plans."""
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests import pieces
-from tests.spark import async_lineage_story
+from tests.spark import async_lineage_story, stories
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
 def test_only_the_records_own_key_of_one_whole_topic_needs_no_shuffle(tmp_path: Path) -> None:
     jars = ",".join(str(jar) for jar in sorted(pieces.kafka_connector().glob("*.jar")))
-    done = subprocess.run(
-        [sys.executable, str(Path(async_lineage_story.__file__)), jars],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    assert lines, done.stderr[-4000:]
-    answer = json.loads(lines[-1])
+    answer = stories.told(async_lineage_story, jars, folder=tmp_path)
     assert answer["told"] == {
         "key": True,
         "cast": True,

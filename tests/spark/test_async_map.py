@@ -1,35 +1,19 @@
 """`map_async` on a real Spark: its results, its figures, and executors with nothing of ours."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.spark import async_map_story
+from tests.spark import async_map_story, stories
 from tests.spark.async_map_story import BATCHES, ROWS
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
 
 
 @pytest.fixture(scope="module", params=["local[2]", "local-cluster[2,1,1024]"])
 def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("story")
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    done = subprocess.run(
-        [sys.executable, str(Path(async_map_story.__file__)), request.param, str(folder)],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    assert lines, done.stderr[-4000:]
-    return json.loads(lines[-1])
+    return stories.told(async_map_story, request.param, str(folder), folder=folder)
 
 
 def test_each_row_becomes_none_one_or_several(told: Any) -> None:

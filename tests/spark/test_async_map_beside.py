@@ -1,16 +1,12 @@
 """`map_async` beside state, under the triggers that end, and with async progress tracking."""
 
-import json
-import os
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.spark import async_map_beside_story as story
+from tests.spark import stories
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -18,18 +14,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("beside")
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    done = subprocess.run(
-        [sys.executable, str(Path(story.__file__)), str(folder)],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    assert lines, done.stderr[-4000:]
-    return json.loads(lines[-1])
+    return stories.told(story, str(folder), folder=folder)
 
 
 def test_calls_after_a_deduplication_are_made_once_for_each_value(told: Any) -> None:
