@@ -4,16 +4,10 @@ Each group runs on as many processes as there are cores, a file at a time. Argum
 pytest and narrow the run; coverage and groups are then left out.
 """
 
-import hashlib
 import os
-import shutil
-import subprocess
 import sys
-from pathlib import Path
 
 from steps import run
-
-HERE = Path(__file__).resolve().parent
 
 #: Pure decisions and the wire form must be covered to the last branch.
 COVERED = ("queries.domain", "listeners.wire")
@@ -34,22 +28,6 @@ def at_once(more: int = 0) -> tuple[str, str]:
     return "-n", str(min((os.cpu_count() or 1) + more, MOST_AT_ONCE))
 
 
-def java_options(given: str) -> str:
-    """Return the options of the tests' JVMs, with an archive of Spark's classes where it goes."""
-    java = shutil.which("java")
-    if java is None:
-        return given
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    known = f"{said}{os.environ.get('JAVA_HOME')}{sys.executable}{given}"
-    name = hashlib.sha256(known.encode()).hexdigest()[:12]
-    archive = HERE.parent / "var" / "tests" / f"spark-classes-{name}.jsa"
-    if not archive.exists():
-        run(sys.executable, str(HERE / "spark_classes.py"), str(archive), go_on=True)
-    if not archive.exists():  # only time is lost
-        return given
-    return f"{given} -XX:SharedArchiveFile={archive} -Xlog:cds=off -Xlog:class+path=off"
-
-
 if __name__ == "__main__":
     python = sys.executable
     narrowed = sys.argv[1:]
@@ -57,7 +35,6 @@ if __name__ == "__main__":
     if narrowed:
         run(python, "-m", "pytest", *narrowed)
     else:
-        os.environ["JDK_JAVA_OPTIONS"] = java_options(os.environ["JDK_JAVA_OPTIONS"])
         run(
             *(python, "-m", "pytest", "-q", "-p", "no:playwright", *at_once(), *PURE),
             *("--cov-branch", "--cov-fail-under=100"),
