@@ -41,7 +41,7 @@ SCHEMA = "key STRING, value STRING"
 IN_FLIGHT: tuple[Any, ...] = (16, 32, 128, 256, "auto")
 #: Seconds that a measured batch is to last at least, as far as the number of records can tell.
 BATCH_S = 4
-MOST = 150_000
+MOST = 60_000
 ROUNDS = 5
 
 
