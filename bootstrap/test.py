@@ -1,6 +1,6 @@
 """The tests: the pure parts, whose every branch they cover, then all others.
 
-Each group runs on as many processes as there are cores, a file at a time. Arguments are handed to
+Each group runs on several processes, a file at a time. Arguments are handed to
 pytest and narrow the run; coverage and groups are then left out.
 """
 

@@ -91,7 +91,10 @@ _LONGEST = (
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Drive browsers last: Playwright leaves an event loop running, in which no other may run."""
+    """Begin with the longest, and drive browsers last.
+
+    Playwright leaves an event loop running, in which no other may run.
+    """
 
     def place(item: pytest.Item) -> tuple[bool, int]:
         name = item.path.stem

@@ -35,7 +35,7 @@ class Problems:
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         """Answer as the views do; say on a page what an address is for that was only visited."""
         response = self.respond(request)
-        if isinstance(response, HttpResponseNotAllowed):
+        if isinstance(response, HttpResponseNotAllowed) and request.method in ("GET", "HEAD"):
             # A form's address, come to by a bookmark or the back button.
             answer = _page(request, "problem.html", _ONLY_FORMS, 405)
             answer["Allow"] = response["Allow"]

@@ -100,14 +100,15 @@ Open = Callable[..., Page]
 
 
 def too_wide(page: Page, addresses: Iterable[str]) -> list[tuple[str, int]]:
-    """Return the pages that scroll sideways in the page's window, with their widths."""
+    """Return the pages that are wider than the viewport, with their widths."""
+    viewport = page.viewport_size
+    assert viewport is not None
     wide = []
     for address in addresses:
         page.goto(address)
         expect(page.locator("#live")).to_have_attribute("data-state", "live", timeout=60_000)
-        if (width := page.evaluate("document.documentElement.scrollWidth")) > page.evaluate(
-            "window.innerWidth"
-        ):
+        # Of the viewport, not of the window: that of a phone grows with what it shows.
+        if (width := page.evaluate("document.documentElement.scrollWidth")) > viewport["width"]:
             wide.append((address, width))
     return wide
 

@@ -11,6 +11,16 @@ def outcome(operation: Operation) -> str:
     return Operation.objects.get(pk=operation.pk).outcome
 
 
+def _neighbours(stage: Stage) -> None:
+    """Have two queries, a and b, run in one driver."""
+    stage.application("flights")
+    stage.query("a", "flights")
+    stage.query("b", "flights")
+    stage.up("a", "flights")
+    stage.start("b")
+    stage.commit("b")
+
+
 def test_a_started_query_is_running_after_its_first_commit(stage: Stage) -> None:
     stage.query("delays")
     operation = stage.start("delays")
@@ -101,12 +111,7 @@ def test_a_driver_that_does_not_stop_is_pressed_and_at_last_killed(stage: Stage)
 
 
 def test_a_neighbours_run_is_untouched_by_stop_and_start(stage: Stage) -> None:
-    stage.application("flights")
-    stage.query("a", "flights")
-    stage.query("b", "flights")
-    stage.up("a", "flights")
-    stage.start("b")
-    stage.commit("b")
+    _neighbours(stage)
     neighbour, driver = stage.run("b").pk, stage.driver("flights").pk
     stage.stop("a")
     stage.launcher.end_run(stage.run("a").pk)
@@ -138,12 +143,7 @@ def test_a_restart_of_a_query_alone_is_a_fresh_driver_on_the_newest_revision(sta
 
 
 def test_a_restart_of_an_application_is_the_cause_of_its_queries_next_runs(stage: Stage) -> None:
-    stage.application("flights")
-    stage.query("a", "flights")
-    stage.query("b", "flights")
-    stage.up("a", "flights")
-    stage.start("b")
-    stage.commit("b")
+    _neighbours(stage)
     application_operations.request_application_restart(
         application=stage.row("a").application, actor="ada", now=stage.now
     )

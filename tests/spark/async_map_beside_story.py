@@ -27,21 +27,23 @@ SCHEMA = "k LONG, value LONG"
 
 
 def values() -> list[int]:
-    """Return the values in the files; each second one stands in the next file once more."""
-    found = []
-    for file in range(FILES):
-        mine = list(range(file * ROWS, (file + 1) * ROWS))
-        found += mine + ([value for value in mine if value % 2] if file < FILES - 1 else [])
-    return found
+    """Return the values of all files."""
+    return [value for file in range(FILES) for value in _values_of(file)]
+
+
+def _values_of(file: int) -> list[int]:
+    """Return a file's own values, and again each second one of the file before it.
+
+    State must know those again, across batches.
+    """
+    before = range((file - 1) * ROWS, file * ROWS) if file else ()
+    return [*range(file * ROWS, (file + 1) * ROWS), *(value for value in before if value % 2)]
 
 
 def _write(folder: Path) -> str:
     folder.mkdir()
     for file in range(FILES):
-        rows = list(range(file * ROWS, (file + 1) * ROWS))
-        if file:  # what must be known again by state, across batches
-            rows += [value for value in range((file - 1) * ROWS, file * ROWS) if value % 2]
-        lines = [json.dumps({"k": value % KEYS, "value": value}) for value in rows]
+        lines = [json.dumps({"k": value % KEYS, "value": value}) for value in _values_of(file)]
         (folder / f"{file}.json").write_text("\n".join(lines))
         os.utime(folder / f"{file}.json", (1_000_000 + file, 1_000_000 + file))
     return str(folder)
@@ -73,7 +75,7 @@ def main(folder: Path) -> None:
     def files() -> Any:
         return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", "1").json(path)
 
-    def run(name: str, frame: Any, mode: str, **trigger: Any) -> list[list[int]]:
+    def run(name: str, frame: Any, mode: str, **trigger: Any) -> None:
         last: list[list[int]] = []
 
         def take(batch: Any, _: int) -> None:
@@ -90,7 +92,6 @@ def main(folder: Path) -> None:
         assert query.awaitTermination(int(ENDS_WITHIN_S)), f"{name} did not end"
         executed = [one for one in query.recentProgress if one.numInputRows]
         told[name] = {"rows": sorted(last), "batches": len(executed)}
-        return last
 
     run(
         "stateful_before",

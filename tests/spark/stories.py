@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 
-def told(story: ModuleType, *arguments: str, folder: Path, limit_s: float = 400) -> Any:
+def told(story: ModuleType, *arguments: str, folder: Path, limit_s: float = 300) -> Any:
     """Run a story in a folder, without our packages on its path, and return what it tells."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(

@@ -7,7 +7,7 @@ import pytest
 from tests.spark import async_map_story, stories
 from tests.spark.async_map_story import BATCHES, ROWS
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module", params=["local[2]", "local-cluster[2,1,1024]"])

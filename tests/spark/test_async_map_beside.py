@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("beside")
-    return stories.told(story, str(folder), folder=folder)
+    return stories.told(story, str(folder), folder=folder, limit_s=500)
 
 
 def test_calls_after_a_deduplication_are_made_once_for_each_value(told: Any) -> None:

@@ -94,3 +94,6 @@ def test_an_address_that_only_takes_forms_says_so_to_a_visitor(
     assert answer.status_code == 405
     assert answer["Allow"] == "POST"
     assert "a form sends its answers here" in answer.content.decode()
+    sent = client.post("/queries/delays/runs/")  # a page, which no form sends to
+    assert (sent.status_code, sent["Allow"]) == (405, "GET")
+    assert sent.content == b""
