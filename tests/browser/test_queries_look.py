@@ -84,6 +84,11 @@ def test_a_laptops_page_scrolls_only_downwards_and_shows_a_rows_acts(
     assert box is not None
     assert panel is not None
     assert box["x"] + box["width"] <= panel["x"] + panel["width"]
+    page.goto("/queries/delays/")
+    bars, cell = (page.locator(f".figures-beats {one}").bounding_box() for one in ("svg", "dd"))
+    assert bars is not None
+    assert cell is not None
+    assert bars["width"] <= cell["width"]  # what hangs over would be cut off
 
 
 def test_a_chosen_theme_stands_before_the_first_paint(
