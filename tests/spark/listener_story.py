@@ -68,7 +68,9 @@ def main(mode: str, folder: Path, redis_url: str, stream: str) -> None:
     facts = {
         "mode": telemetry.mode,
         "executed": executed,
-        "dropped": dropped,
+        # Spark posts now and then without a query too (blocks cleaned, executors' metrics): the
+        # last heartbeat, sent on closing, read the counter between these two.
+        "dropped": [dropped, _dropped(spark)],
         "last_seq": last_seq,
         "last_seq_file": (folder / "last_seq").read_text().strip(),
     }
@@ -90,14 +92,17 @@ def _session(folder: Path) -> SparkSession:
     )
 
 
+def _dropped(spark: SparkSession) -> int:
+    counters = BusCounters(spark, "streams").read()
+    return counters.dropped if counters else -1
+
+
 def _settled_counter(spark: SparkSession) -> int:
     """Return Spark's own count of dropped events once it rises no more."""
-    counters = BusCounters(spark, "streams")
     seen: list[int] = []
 
     def unchanged() -> bool:
-        now = counters.read()
-        seen.append(now.dropped if now else -1)
+        seen.append(_dropped(spark))
         return len(seen) > 10 and len(set(seen[-10:])) == 1
 
     _wait(unchanged)

@@ -57,14 +57,15 @@ def test_on_the_private_queue_nothing_of_ours_is_lost_and_the_count_is_sparks(
     facts = play("private", tmp_path, valkey)
     ingest(redis_client, make_ingester)
     assert facts["mode"] == "private"
-    assert facts["dropped"] > 0
+    before, after = facts["dropped"]
     assert stored_batches() == facts["executed"]
     assert stored_batches(repaired=True) == []
     losses = selectors.dropped([42], drivers={42: 1})[42]
-    assert (losses.bus, losses.outbox, losses.missing_batches) == (facts["dropped"], 0, 0)
+    assert 0 < before <= losses.bus <= after
+    assert (losses.outbox, losses.missing_batches) == (0, 0)
     heartbeat = selectors.telemetry([1])[1].heartbeat
     assert heartbeat.streams is not None
-    assert (heartbeat.streams.dropped, heartbeat.streams.capacity) == (facts["dropped"], 5)
+    assert (heartbeat.streams.dropped, heartbeat.streams.capacity) == (losses.bus, 5)
     assert heartbeat.ours is not None
     assert heartbeat.ours.dropped == 0
     [sleeper] = heartbeat.listeners
@@ -86,13 +87,13 @@ def test_in_the_fallback_every_hole_is_repaired_from_the_drivers_memory(
     facts = play("fallback", tmp_path, valkey)
     ingest(redis_client, make_ingester)
     assert facts["mode"] == "fallback"
-    assert facts["dropped"] > 0
+    before, after = facts["dropped"]
     assert stored_batches() == facts["executed"]
     repaired = len(stored_batches(repaired=True))
     assert repaired > 0
     losses = selectors.dropped([42], drivers={42: 1})[42]
-    assert (losses.bus, losses.missing_batches) == (facts["dropped"], repaired)
-    assert losses.repaired == repaired
+    assert 0 < before <= losses.bus <= after
+    assert (losses.missing_batches, losses.repaired) == (repaired, repaired)
     heartbeat = selectors.telemetry([1])[1].heartbeat
     assert (heartbeat.mode, heartbeat.ours) == ("fallback", None)
     assert (heartbeat.missing_batches, heartbeat.repaired) == (repaired, repaired)
