@@ -100,7 +100,7 @@ class System:
         deadline = time.monotonic() + LIMIT_S
         while not true():
             assert time.monotonic() < deadline, self.said()
-            time.sleep(0.05)
+            time.sleep(0.15)
 
     def end(self) -> None:
         """End whatever is left, whatever happened."""

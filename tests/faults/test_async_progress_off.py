@@ -82,7 +82,7 @@ class Story:
                 "format": "kafka",
                 "options": {**servers, "topic": self.sink, ON: "true", EVERY: "3000"},
             },
-            "trigger": {"kind": "processing_time", "interval": "0 seconds"},
+            "trigger": {"kind": "processing_time", "interval": "200 milliseconds"},
         }
         status, answer = self.system.call(
             "POST",

@@ -104,7 +104,7 @@ class World:
             if found:
                 return found
             assert time.monotonic() < end, f"{what}: not within {limit_s} s; {self._standing()}"
-            time.sleep(0.1)
+            time.sleep(0.3)
 
     def look(self) -> None:
         """Look at the brokers once, as the beat does every 5 s."""

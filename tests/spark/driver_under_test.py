@@ -33,7 +33,7 @@ def wait_for(look: Callable[[], T | None], what: str, limit_s: float = LIMIT_S) 
         found = look()
         if found:
             return found
-        time.sleep(0.05)
+        time.sleep(0.15)
     raise AssertionError(f"{what}: not within {limit_s} s")
 
 
