@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.faults, pytest.m
 
 KILLS = int(os.environ.get("HEADGATE_ASYNC_KILLS", "20"))
 KEYS = 40
-BATCH = 1000
+BATCH = 600
 
 
 class Driver:
