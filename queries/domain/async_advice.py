@@ -34,7 +34,7 @@ class Bound(StrEnum):
     CPU = "this side's CPU"
     PACE = "the limit on calls a second"
     KEYS = "distinct keys"
-    REMOTE = "the remote is saturated"
+    REMOTE = "the saturated remote"
     LIMIT = "the limit on calls in flight"
     SOURCE = "the rows that come"
 

@@ -74,12 +74,17 @@
       steps: STEPS_MS,
       none: "No batch yet",
       stacked: true,
-      series: () =>
-        PHASES.map((phase, index) => ({
+      series: () => {
+        const known = PHASES.map((phase, index) => ({
           label: WORDS[phase],
           values: column(`phase_${phase}`),
           colour: css(`--chart-${index + 1}`),
-        })).filter((one) => some(one.values)),
+        })).filter((one) => some(one.values));
+        // Of an epoch of continuous processing only the whole is known.
+        return known.length
+          ? known
+          : [{ label: "Epoch", values: column("batch_duration_ms"), colour: css("--chart-1") }];
+      },
     },
     watermark: {
       steps: STEPS_S,

@@ -7,6 +7,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from playwright.sync_api import Page, Route, expect
 
+from listeners.models import Progress
 from queries.domain.states import Phase
 from queries.models.definitions import Query
 from queries.models.failures import FailureGroup
@@ -257,6 +258,18 @@ def test_the_charts_grow_with_each_batch(
     site.say(f"query:{query.pk}")
     expect(legend).to_contain_text("400/s", timeout=LIMIT_MS)
     assert complaints.said == []
+
+
+def test_of_an_epoch_of_continuous_processing_the_whole_is_drawn(
+    look: Open, stage: Stage, viewer: User
+) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    batches(stage.run("delays"), 20, until=timezone.now())
+    Progress.objects.update(body={"durationMs": {"triggerExecution": 520}})
+    page = look(viewer, "/queries/delays/")
+    expect(page.locator("[data-legend=phases]")).to_contain_text("Epoch", timeout=LIMIT_MS)
+    expect(page.locator("[data-chart=phases] canvas")).to_have_count(1)
 
 
 def test_a_start_is_followed_from_requested_to_running(
