@@ -36,9 +36,7 @@ def main(arguments: list[str]) -> None:
     else:
         use_python_new_enough(arguments, mode)
         make_venv()
-        install("requirements.txt")
-        if mode == "--dev":
-            install("requirements-dev.txt")
+        install("requirements.txt", *(["requirements-dev.txt"] if mode == "--dev" else []))
     os.chdir(REPOSITORY)
     if arguments:
         os.execv(str(PYTHON), [str(PYTHON), *arguments])
@@ -90,19 +88,22 @@ def make_venv() -> None:
     )
 
 
-def install(name: str) -> None:
-    """Install a locked list of packages unless its stamp says that it is installed."""
-    file = REPOSITORY / name
-    stamp = VENV / f".{name}.installed"
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    if stamp.exists() and stamp.read_text().strip() == digest:
+def install(*names: str) -> None:
+    """Install locked lists of packages, those whose stamp does not say that they are installed."""
+    digests = {name: hashlib.sha256((REPOSITORY / name).read_bytes()).hexdigest() for name in names}
+    wanted = [name for name, digest in digests.items() if _stamped(name) != digest]
+    if not wanted:
         return
-    total = len(re.findall(r"^[A-Za-z0-9]", file.read_text(), re.MULTILINE))
-    say(f"Installing the {total} packages of {name} into .venv; the first time takes minutes…")
+    text = "\n".join((REPOSITORY / name).read_text() for name in wanted)
+    total = len(set(re.findall(r"^[\w.-]+(?===)", text, re.MULTILINE)))
+    lists = " and ".join(wanted)
+    say(f"Installing the {total} packages of {lists} into .venv; the first time takes minutes…")
     command = [str(PYTHON), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
+    for name in wanted:
+        command += ["-r", str(REPOSITORY / name)]
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
-            [*command, "--progress-bar", "off", "-r", str(file)],
+            [*command, "--progress-bar", "off"],
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
@@ -118,11 +119,20 @@ def install(name: str) -> None:
             errors.seek(0)
             sys.stderr.write("".join(errors.readlines()[-15:]))
             fail(
-                f"pip could not install {name} (code {code}).",
+                f"pip could not install {lists} (code {code}).",
                 "Is the network there, and the disk not full? Then try again: what has been "
                 "fetched is kept.",
             )
-    stamp.write_text(digest + "\n")
+    for name in wanted:
+        _stamp(name).write_text(digests[name] + "\n")
+
+
+def _stamp(name: str) -> Path:
+    return VENV / f".{name}.installed"
+
+
+def _stamped(name: str) -> str:
+    return _stamp(name).read_text().strip() if _stamp(name).exists() else ""
 
 
 def _show_progress(process: subprocess.Popen[str], total: int) -> None:
