@@ -19,7 +19,7 @@ PURE = ("tests/domain", "tests/scenarios", "tests/listeners/test_wire.py")
 GROUPS = (("not browser", 1), ("browser", 0))
 #: Memory, not cores, is the limit of those that start Spark.
 MOST_AT_ONCE = 4
-#: These JVMs live for seconds, most of which would go to their second compiler and to verifying
+#: These JVMs live for seconds, half of which would go to their second compiler and to verifying
 #: the classes of Spark's released jars.
 JAVA_OPTIONS = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions"
