@@ -45,8 +45,8 @@ os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 from listeners.spark.repair import recent_executed  # noqa: E402
 from queries.checkpoints.logs import CheckpointLogs  # noqa: E402
-from queries.domain.async_progress import ENABLED, INTERVAL  # noqa: E402
-from queries.domain.kept_offsets import records_between, resumed_after  # noqa: E402
+from queries.domain.checkpoints.logged_offsets import records_between, resumed_after  # noqa: E402
+from queries.domain.triggers.async_progress import ENABLED, INTERVAL  # noqa: E402
 from tests import pieces  # noqa: E402
 from tests.conftest_kafka import KafkaBroker  # noqa: E402
 

@@ -1,6 +1,6 @@
 """The Celery application: short idempotent tasks, JSON only, a static beat schedule.
 
-Worker and beat also give signs of life here (`controlplane.alive`), which `/readyz` and the
+Worker and beat also give signs of life here (`controlplane.signs_of_life`), which `/readyz` and the
 pages judge by their age.
 """
 
@@ -32,12 +32,12 @@ def _keep_our_logging(**_: Any) -> None:
 
 @signals.worker_ready.connect
 def _worker_is_ready(**_: Any) -> None:
-    from controlplane import alive
+    from controlplane import signs_of_life
 
     # Drivers that outlived the last worker are looked at now, not at the next tick.
     app.send_task("queries.tasks.adopt")
     threading.Thread(
-        target=_say_every, args=(alive.WORKER,), name="signs-of-life", daemon=True
+        target=_say_every, args=(signs_of_life.WORKER,), name="signs-of-life", daemon=True
     ).start()
 
 
@@ -48,10 +48,10 @@ def _worker_leaves(**_: Any) -> None:
 
 @signals.task_postrun.connect
 def _sweep_is_done(task: Any = None, state: str = "", **_: Any) -> None:
-    from controlplane import alive
+    from controlplane import signs_of_life
 
     if task is not None and task.name == "queries.tasks.sweep" and state == "SUCCESS":
-        _say(alive.SWEEP)
+        _say(signs_of_life.SWEEP)
 
 
 @signals.beat_init.connect
@@ -60,10 +60,10 @@ def _beat_starts(**_: Any) -> None:
 
 
 def _beat_has_sent(sender: str = "", **_: Any) -> None:
-    from controlplane import alive
+    from controlplane import signs_of_life
 
     if sender == "queries.tasks.sweep":
-        _say(alive.BEAT)
+        _say(signs_of_life.BEAT)
 
 
 def _say_every(name: str) -> None:
@@ -74,9 +74,9 @@ def _say_every(name: str) -> None:
 
 
 def _say(name: str) -> None:
-    from controlplane import alive, nudge
+    from controlplane import nudge, signs_of_life
 
     try:
-        alive.say(nudge.connection(), name, now=datetime.now(UTC))
+        signs_of_life.say(nudge.connection(), name, now=datetime.now(UTC))
     except redis.RedisError as error:  # the missing sign is itself the message
         logger.debug("sign of life of %s not sent: %s", name, error)

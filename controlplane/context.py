@@ -6,10 +6,10 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
-from controlplane.system import system_health
+from controlplane.system_health import system_health
 
 if TYPE_CHECKING:
-    from controlplane.system import SystemHealth
+    from controlplane.system_health import SystemHealth
 
 
 def system(request: HttpRequest) -> dict[str, Any]:

@@ -91,7 +91,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
-    "queries.views.errors.Problems",
+    "queries.views.console.errors.Problems",
     "axes.middleware.AxesMiddleware",  # last, as its documentation asks
 ]
 
@@ -106,7 +106,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "csp.context_processors.nonce",
-                "queries.views.shell.shell",
+                "queries.views.console.shell.shell",
                 "controlplane.context.system",
             ],
         },

@@ -2,7 +2,7 @@
 
 from django.urls import include, path
 
-from controlplane.probes import healthz, readyz
+from controlplane.health_checks import healthz, readyz
 
 urlpatterns = [
     path("healthz", healthz, name="healthz"),

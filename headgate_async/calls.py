@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from headgate_async.pace import Backoff
+from headgate_async.pacing import Backoff
 
 
 class Entry(NamedTuple):

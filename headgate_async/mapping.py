@@ -8,13 +8,13 @@ from typing import Any, Literal
 import pyarrow as pa
 from pyspark import cloudpickle
 
-from headgate_async import plan as plans
+from headgate_async import operator as plans
 from headgate_async.calls import Rules
-from headgate_async.emission import LETTER, LETTER_FIELD
 from headgate_async.errors import BadArgument
 from headgate_async.lineage import keyed_by_kafka
-from headgate_async.observed import FIELDS, HIDDEN, observe
-from headgate_async.pace import Backoff
+from headgate_async.metrics import FIELDS, HIDDEN, observe
+from headgate_async.output import LETTER, LETTER_FIELD
+from headgate_async.pacing import Backoff
 from headgate_async.rows import KAFKA
 from headgate_async.task import run
 

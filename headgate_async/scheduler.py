@@ -20,7 +20,7 @@ from headgate_async.calls import Entry, NoClients, Outcome, Rules
 from headgate_async.counts import Counts
 from headgate_async.errors import AsyncMapError, CallStuck, CallTimedOut
 from headgate_async.limiter import Limiter, Window
-from headgate_async.pace import Pace
+from headgate_async.pacing import Pace
 
 #: A lane whose calls end without ever waiting lets the others run after so many.
 UNBROKEN = 64

@@ -15,14 +15,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate_async.arrange import arranged
 from headgate_async.clients import AsyncClients, ThreadClients
-from headgate_async.emission import Emission
-from headgate_async.kept import CLOSE_S, Kept, registry
-from headgate_async.pace import Pace
-from headgate_async.plan import Plan
+from headgate_async.operator import Plan
+from headgate_async.output import Emission
+from headgate_async.pacing import Pace
 from headgate_async.rows import Row, row_class, rows_of
 from headgate_async.scheduler import Scheduler
+from headgate_async.sorting import arranged
+from headgate_async.worker_state import CLOSE_S, Kept, registry
 
 _END = object()
 

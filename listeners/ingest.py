@@ -17,7 +17,7 @@ import redis
 from django.db import Error as DatabaseError
 from django.db import close_old_connections
 
-from controlplane import alive, nudge
+from controlplane import nudge, signs_of_life
 from listeners.store import UNSTORABLE, Batch, Letter, store
 from listeners.wire import FIELD, Event, Kind
 
@@ -219,7 +219,7 @@ class Ingester:
             return
         self._kept_house_at = time.monotonic()
         self._client.set(self._alive_key(self._consumer), self._clock().isoformat(), ex=ALIVE_S)
-        alive.say(self._client, alive.INGESTER, now=self._clock())
+        signs_of_life.say(self._client, signs_of_life.INGESTER, now=self._clock())
         self._claim_from_the_dead()
         trim(self._client, self._stream)
 

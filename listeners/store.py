@@ -13,9 +13,9 @@ from typing import Any
 import orjson
 from django.db import DataError, IntegrityError, connection, transaction
 
-from listeners import models, standing
+from listeners import latest, models
+from listeners.latest import moment
 from listeners.ranges import merge
-from listeners.standing import moment
 from listeners.wire import Event, Kind
 
 #: Errors that name a row which no repetition makes storable.
@@ -57,7 +57,7 @@ class Batch:
     def add(self, event: Event) -> None:
         """Take one event in; raise ValueError, KeyError or TypeError where its body is unsound."""
         if event.kind is Kind.HEARTBEAT:
-            standing.read_heartbeat(event)
+            latest.read_heartbeat(event)
             self.heartbeats.append(event)
         elif event.kind is Kind.PROGRESS and None not in (event.query, event.run, event.batch):
             self.progress.append(_progress_row(event, self.received, self.stamp))
@@ -88,8 +88,8 @@ def store(batch: Batch, letters: Sequence[Letter] = ()) -> None:
                 cursor.executemany(_INSERT_PROGRESS, batch.progress)
             if batch.events:
                 cursor.executemany(_INSERT_EVENT, batch.events)
-        standing.advance_latest(batch.about_queries)
-        standing.keep_heartbeats(batch.heartbeats, batch.received_at)
+        latest.advance_latest(batch.about_queries)
+        latest.keep_heartbeats(batch.heartbeats, batch.received_at)
         _note_received(batch)
         _keep_letters(letters, batch.received_at)
 

@@ -8,12 +8,14 @@ from django.utils import timezone
 from controlplane.nudge import advance_soon, lease
 from queries.launchers.configured import launcher
 from queries.models.drivers import Driver
-from queries.services import checkpoint_repair, lag, ledger, tokens
-from queries.services import reconcile as service
+from queries.services.checkpoints import batch_repair
+from queries.services.checkpoints.snapshot import prune as prune_kept_snapshots
+from queries.services.console import tokens
+from queries.services.kafka import lag, loss_ledger
+from queries.services.probes.xray import forget_old_results
 from queries.services.procedures.engine import advance, due_operations
-from queries.services.procedures.known import PROCEDURES
-from queries.services.procedures.snapshot import prune as prune_kept_snapshots
-from queries.services.procedures.xray import forget_old_results
+from queries.services.procedures.registry import PROCEDURES
+from queries.services.supervision import reconcile as service
 
 logger = logging.getLogger(__name__)
 
@@ -66,13 +68,13 @@ def look_at_sources() -> None:
 @shared_task(name="queries.tasks.keep_ledger")
 def keep_ledger() -> None:
     """Write down what the newest batches have lost."""
-    ledger.keep_ledger(now=timezone.now())
+    loss_ledger.keep_ledger(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.repair_from_checkpoints")
 def repair_from_checkpoints() -> None:
     """Ask checkpoints for the batches that nothing else remembers."""
-    checkpoint_repair.repair_from_checkpoints(now=timezone.now())
+    batch_repair.repair_from_checkpoints(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.adopt")

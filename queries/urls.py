@@ -2,36 +2,27 @@
 
 from django.urls import URLPattern, URLResolver
 
-from queries.views import (
-    access,
+from queries.views import async_calls, probes
+from queries.views.checkpoints import checkpoint, checkpoint_actions, checkpoint_list
+from queries.views.console import access, audit, live, overview, shell
+from queries.views.definitions import connectors, query_edit
+from queries.views.failures import failure_page
+from queries.views.kafka import lag
+from queries.views.supervision import (
     actions,
     applications,
-    async_calls,
-    async_progress,
-    audit,
-    checkpoint,
-    checkpoint_acts,
-    checkpoints,
-    connectors,
-    failures,
-    forms,
-    lag,
-    lists,
-    live,
     operations,
-    overview,
-    probes,
-    query,
+    query_list,
+    query_page,
     runs,
-    shell,
-    trigger,
 )
+from queries.views.triggers import async_progress, trigger
 
 urlpatterns: list[URLPattern | URLResolver] = [
     *shell.urlpatterns,
     *overview.urlpatterns,
-    *lists.urlpatterns,
-    *query.urlpatterns,
+    *query_list.urlpatterns,
+    *query_page.urlpatterns,
     *probes.urlpatterns,
     *trigger.urlpatterns,
     *actions.urlpatterns,
@@ -39,15 +30,15 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *async_progress.urlpatterns,
     *lag.urlpatterns,
     *live.urlpatterns,
-    *failures.urlpatterns,
+    *failure_page.urlpatterns,
     *runs.urlpatterns,
     *applications.urlpatterns,
     *checkpoint.urlpatterns,
-    *checkpoint_acts.urlpatterns,
-    *checkpoints.urlpatterns,
+    *checkpoint_actions.urlpatterns,
+    *checkpoint_list.urlpatterns,
     *connectors.urlpatterns,
     *audit.urlpatterns,
     *operations.urlpatterns,
     *access.urlpatterns,
-    *forms.urlpatterns,
+    *query_edit.urlpatterns,
 ]

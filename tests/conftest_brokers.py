@@ -10,7 +10,7 @@ import pytest
 
 from queries.brokers.options import Wanted
 from queries.brokers.reader import At, BrokerLook, Ends, Readers, RecordSeen
-from queries.domain.retention import Retention
+from queries.domain.kafka.retention import Retention
 from queries.models.definitions import Checkpoint, Query
 from tests.scenarios.stage import Stage
 

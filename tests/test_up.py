@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from queries.launchers import processes
+from queries.launchers.process import identities as processes
 from tests import pieces
 
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -16,7 +16,7 @@ from typing import IO
 
 from controlplane.machine.home import Home, read_line
 from controlplane.machine.trouble import Trouble
-from queries.launchers import processes
+from queries.launchers.process import identities
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Process:
 
     def alive(self) -> bool:
         """Tell whether that very process still runs."""
-        return processes.is_alive(self.pid, self.start_time)
+        return identities.is_alive(self.pid, self.start_time)
 
 
 def claim(home: Home, *, address: str) -> IO[str]:
@@ -72,7 +72,7 @@ def holder(home: Home) -> int | None:
 def wait_until_free(home: Home, *, limit_s: float) -> bool:
     """Wait for the holder's end; False where it outlives the limit."""
     pid = holder(home)
-    started = processes.start_time(pid) if pid else None
+    started = identities.start_time(pid) if pid else None
     if pid is None or started is None:
         return True
     return _wait_for_end(Process("up", pid, started), limit_s)
@@ -91,17 +91,17 @@ def started_here(home: Home) -> list[Process]:
 def end(left: list[Process], *, limit_s: float) -> None:
     """Ask each to leave (SIGTERM), wait for all within the limit, then kill the rest."""
     for process in left:
-        processes.send(process.pid, process.start_time, signal.SIGTERM)
+        identities.send(process.pid, process.start_time, signal.SIGTERM)
     deadline = time.monotonic() + limit_s
     for process in left:
         if not _wait_for_end(process, max(0.0, deadline - time.monotonic())):
-            processes.kill_and_wait(process.pid, process.start_time, 5)
+            identities.kill_and_wait(process.pid, process.start_time, 5)
 
 
 def record(home: Home, name: str, pid: int) -> None:
     """Write the identity of a process that `up` itself started."""
     text = json.dumps(
-        {"boot_id": processes.boot_id(), "pid": pid, "start_time": processes.start_time(pid)}
+        {"boot_id": identities.boot_id(), "pid": pid, "start_time": identities.start_time(pid)}
     )
     (home.run / f"{name}.process").write_text(text)
 
@@ -110,7 +110,7 @@ def read_identity(file: Path) -> Process | None:
     """Return the process whose identity a file holds; None where it is of another boot."""
     try:
         raw = json.loads(file.read_text())
-        if raw["boot_id"] != processes.boot_id():
+        if raw["boot_id"] != identities.boot_id():
             return None
         return Process(file.stem, int(raw["pid"]), int(raw["start_time"]))
     except (OSError, ValueError, KeyError, TypeError):
@@ -118,7 +118,7 @@ def read_identity(file: Path) -> Process | None:
 
 
 def _wait_for_end(process: Process, limit_s: float) -> bool:
-    with processes.handle(process.pid, process.start_time) as descriptor:
+    with identities.handle(process.pid, process.start_time) as descriptor:
         if descriptor is None:
             return True
         poll = select.poll()

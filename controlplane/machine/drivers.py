@@ -5,9 +5,9 @@ from datetime import datetime
 
 from django.conf import settings
 
-from queries.domain.observation import Liveness
 from queries.domain.states import OPEN_DRIVER_STATES, Reason
-from queries.launchers.local_process import PROBES, LocalProcessLauncher
+from queries.domain.supervision.observation import Liveness
+from queries.launchers.process.launcher import PROBES, LocalProcessLauncher
 from queries.models.drivers import Driver
 
 _LIVING = frozenset({Liveness.SPAWNING, Liveness.ALIVE, Liveness.ORPHANED})

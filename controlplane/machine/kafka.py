@@ -25,7 +25,7 @@ from controlplane.machine import claims, program
 from controlplane.machine.home import read_line, write_private
 from controlplane.machine.trouble import Trouble
 from controlplane.machine.valkey import port_is_free
-from queries.launchers import processes
+from queries.launchers.process import identities
 
 USER = "headgate"
 SECRET = "kafka-jaas"  # the file of the secrets folder that holds what lets a Java client in
@@ -175,7 +175,7 @@ class Broker:
         """SIGKILL the broker, as a crash would; wait until it is gone."""
         process = self.process()
         if process is not None:
-            processes.kill_and_wait(process.pid, process.start_time, STOP_LIMIT_S)
+            identities.kill_and_wait(process.pid, process.start_time, STOP_LIMIT_S)
 
     def sentence(self) -> str:
         """Return what a person is told about it."""
@@ -339,7 +339,7 @@ def keep_secret(broker: Broker, secrets_folder: Path) -> None:
 
 
 def _wait_for_end(process: claims.Process, limit_s: float) -> None:
-    with processes.handle(process.pid, process.start_time) as descriptor:
+    with identities.handle(process.pid, process.start_time) as descriptor:
         if descriptor is None:
             return
         poll = select.poll()

@@ -14,7 +14,7 @@ from django.db import DatabaseError, connection, connections
 from controlplane.environment import mask
 from controlplane.machine.home import read_line, write_private
 from controlplane.machine.trouble import Trouble
-from queries.services.installation import resume
+from queries.services.supervision.installation import resume
 
 
 def database_sentence() -> str:

@@ -16,12 +16,13 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from listeners import spool
-from listeners.spark import drops, listener, users
+from listeners.spark import bus_counters, listener
+from listeners.spark import user_listeners as users
+from listeners.spark.heartbeat import Pulse
 from listeners.spark.outbox import Outbox
-from listeners.spark.pulse import Pulse
 from listeners.spark.settings import TelemetrySettings
 from listeners.spark.sorter import Recalled, RunKnown, Said, Sorter
-from listeners.spark.users import ListenerRefused
+from listeners.spark.user_listeners import ListenerRefused
 from listeners.wire import Heartbeat, Kind
 
 __all__ = ["ListenerRefused", "Telemetry"]
@@ -65,7 +66,7 @@ class Telemetry:
         self._java: Any = None
         self._bus: Any = None  # ours, on the private queue
         self._pulse: Pulse | None = None
-        self._counters: dict[str, drops.BusCounters] = {}
+        self._counters: dict[str, bus_counters.BusCounters] = {}
         self.mode = "fallback"  # "private" once the queue of our own is seen to be there
 
     # --- life -----------------------------------------------------------------------------
@@ -73,7 +74,9 @@ class Telemetry:
         """Sit on a private queue of the bus, or fall back to every session; begin to send."""
         self._spark = spark
         self._java = listener.java_listener(spark, listener.BusListener(self._take_heard))
-        self._counters = {name: drops.BusCounters(spark, name) for name in ("streams", "ours")}
+        self._counters = {
+            name: bus_counters.BusCounters(spark, name) for name in ("streams", "ours")
+        }
         if not self._settings.force_fallback:
             capacity = self._settings.queue_capacity
             self._bus = listener.attach_private(spark, self._java, capacity=capacity)
@@ -164,7 +167,7 @@ class Telemetry:
 
     def heartbeat(self) -> None:
         """Send one heartbeat: Spark's counters, listeners' times, our own figures."""
-        used_mb, max_mb = drops.jvm_heap_mb(self._spark)
+        used_mb, max_mb = bus_counters.jvm_heap_mb(self._spark)
         missing, repaired = self._sorter.losses()
         beat = Heartbeat(
             mode=self.mode,
@@ -176,7 +179,7 @@ class Telemetry:
             outbox_dropped=self._outbox.dropped + self._overflow,
             missing_batches=missing,
             repaired=repaired,
-            python_rss_mb=drops.python_rss_mb(),
+            python_rss_mb=bus_counters.python_rss_mb(),
             jvm_heap_used_mb=used_mb,
             jvm_heap_max_mb=max_mb,
         )

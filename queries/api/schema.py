@@ -9,8 +9,8 @@ from drf_spectacular.utils import extend_schema, extend_schema_field, inline_ser
 from pydantic import TypeAdapter
 from rest_framework import serializers
 
+from queries.domain.definitions.spec import ApplicationSpec, PoolSpec, QuerySpec
 from queries.domain.masking import mask
-from queries.domain.spec import ApplicationSpec, PoolSpec, QuerySpec
 
 View = TypeVar("View", bound=Callable[..., Any])
 

@@ -2,19 +2,12 @@
 
 from django.urls import path, re_path
 
-from queries.api import advice_views as advice
-from queries.api import application_views as applications
-from queries.api import async_call_views as async_calls
-from queries.api import async_views as tracking
-from queries.api import checkpoint_views as checkpoints
-from queries.api import connector_views as connectors
-from queries.api import docs_views as docs
-from queries.api import history_views as history
-from queries.api import lag_views as lag
-from queries.api import operation_views as operations
-from queries.api import probe_views as probes
-from queries.api import query_views as queries
-from queries.api import token_views as tokens
+from queries.api import async_calls, docs, lag, probes, tokens
+from queries.api.checkpoints import checkpoint as checkpoints
+from queries.api.definitions import connectors
+from queries.api.supervision import applications, history, operations, queries
+from queries.api.triggers import advice
+from queries.api.triggers import async_progress as tracking
 
 app_name = "api"
 

@@ -30,7 +30,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from queries.brokers.options import Wanted
-from queries.domain.retention import RECORD_OVERHEAD_BYTES, Retention, read_retention
+from queries.domain.kafka.retention import RECORD_OVERHEAD_BYTES, Retention, read_retention
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from typing import Any, Literal
 from queries.checkpoints import source_logs
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.source_files import exists
-from queries.domain.checkpoint_log import Offsets, Unreadable
-from queries.domain.offset_ranges import Range, ranges, records
+from queries.domain.checkpoints.logs import Offsets, Unreadable
+from queries.domain.kafka.offset_ranges import Range, ranges, records
 
 #: "uncommitted": begun without a commit, though later batches have one (async progress).
 State = Literal["committed", "in flight", "uncommitted", "unreadable"]

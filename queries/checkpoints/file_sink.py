@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 from queries.checkpoints.snapshot import CannotCopy, sync_folder, sync_tree
 from queries.checkpoints.source_logs import numbered
-from queries.domain.locations import NotALocation, canonical, local_path
+from queries.domain.definitions.locations import NotALocation, canonical, local_path
 
 LOG = "_spark_metadata"
 ASIDE = "_headgate"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from queries.domain.checkpoint_log import Commit, Offsets, read_commit, read_offsets
-from queries.domain.lockfiles import local_path
+from queries.domain.checkpoints.lock_files import local_path
+from queries.domain.checkpoints.logs import Commit, Offsets, read_commit, read_offsets
 
 
 class NotLocal(Exception):

@@ -1,7 +1,7 @@
 """Which batch of a checkpoint says most when it is executed again."""
 
 from queries.checkpoints.logs import CheckpointLogs
-from queries.domain.checkpoint_log import Unreadable
+from queries.domain.checkpoints.logs import Unreadable
 
 #: Batches without rows (a watermark moved on) that are passed over at most.
 LOOKED_AT = 5

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from queries.checkpoints import source_logs, state_files
 from queries.checkpoints.logs import CheckpointLogs
-from queries.domain.checkpoint_log import Offsets, Unreadable
+from queries.domain.checkpoints.logs import Offsets, Unreadable
 from queries.domain.errors import NotAllowed
 
 #: A live query may purge what is being linked; the next look finds newer batches.

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 from queries.checkpoints.snapshot import CannotCopy
-from queries.domain.locations import local_path
+from queries.domain.definitions.locations import local_path
 
 #: More files than this are not listed in one look.
 AT_MOST = 200_000

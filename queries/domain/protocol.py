@@ -20,7 +20,7 @@ spool/              driver      the outbox's events (listeners.spark)
 driver.lock         driver      held by Python and JVM until both are gone; names Python
 last_seq            driver      the outbox's last sequence number, when it has left cleanly
 tmp/                driver      spark.local.dir and java.io.tmpdir, removed by the shim
-probe.json          launcher    of a probe, instead of an assignment (`queries.domain.probes`)
+probe.json          launcher    of a probe, instead of an assignment (`domain.probes`)
 result.json         driver      of a probe: what it has found so far, mode 0600
 ==================  ==========  ====================================================
 
@@ -102,7 +102,7 @@ class DriverSpec(_Form):
     secrets_dir: str = ""
     env_allowlist: tuple[str, ...] = ()  # names that "env:NAME" may resolve
     stop_timeout_s: float = 30  # for spark.stop() and the whole exit
-    probe: bool = False  # runs `queries.runtime.probe` on its probe.json; no epoch fences it
+    probe: bool = False  # runs `queries.runtime.probes.main` on its probe.json; no epoch fences it
     protocol: int = PROTOCOL
 
     @classmethod

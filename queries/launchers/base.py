@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Protocol
 
-from queries.domain.observation import Sighting
 from queries.domain.protocol import Assignment, DriverSpec
+from queries.domain.supervision.observation import Sighting
 
 
 class Launcher(Protocol):
@@ -59,7 +59,7 @@ class Launcher(Protocol):
         ...
 
     def launch_probe(self, spec: DriverSpec, task: str) -> None:
-        """Write spec and task (`queries.domain.probes`) to disk, then spawn the shim.
+        """Write spec and task (`queries.domain.probes.questions`) to disk, then spawn the shim.
 
         As `launch`, but a probe replaces nobody: the application's driver goes on beside it.
         """

@@ -5,7 +5,7 @@ from functools import cache
 from django.conf import settings
 
 from queries.launchers.base import Launcher
-from queries.launchers.local_process import LocalProcessLauncher
+from queries.launchers.process.launcher import LocalProcessLauncher
 
 
 @cache

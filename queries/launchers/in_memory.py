@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from queries.domain.observation import Liveness, Sighting
 from queries.domain.protocol import (
     Assignment,
     AssignmentEntry,
@@ -28,6 +27,7 @@ from queries.domain.protocol import (
     Status,
     Want,
 )
+from queries.domain.supervision.observation import Liveness, Sighting
 from queries.launchers.base import LaunchRefused
 from queries.launchers.in_memory_probes import InMemoryProbes
 

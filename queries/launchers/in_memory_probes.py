@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from queries.domain.observation import Liveness, Sighting
 from queries.domain.protocol import DriverSpec, ExitReport
+from queries.domain.supervision.observation import Liveness, Sighting
 from queries.launchers.base import LaunchRefused
 
 

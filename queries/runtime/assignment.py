@@ -17,8 +17,8 @@ from queries.domain.protocol import (
     Want,
 )
 from queries.files import read_file
-from queries.runtime.board import ENDED, Board, now
-from queries.runtime.watch import Run
+from queries.runtime.run import Run
+from queries.runtime.status_report import ENDED, Board, now
 
 logger = logging.getLogger(__name__)
 

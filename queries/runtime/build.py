@@ -14,8 +14,8 @@ from typing import Any, assert_never
 
 from pydantic import TypeAdapter
 
-from queries.domain.async_advice import PREFIX as CALLS
-from queries.domain.spec import (
+from queries.domain.async_calls import PREFIX as CALLS
+from queries.domain.definitions.spec import (
     AvailableNow,
     Continuous,
     Once,
@@ -29,9 +29,9 @@ from queries.domain.spec import (
     Table,
     Trigger,
 )
-from queries.references import ReferenceMissing, References
-from queries.runtime.capture import StepFailed
+from queries.runtime.error_capture import StepFailed
 from queries.runtime.sql import QueryOnly, require_query
+from queries.secret_references import ReferenceMissing, References
 
 CONFIGURATION = "HEADGATE_CONFIGURATION"
 USER_CODE = "HEADGATE_USER_CODE"

@@ -28,16 +28,16 @@ from queries.domain.protocol import (
     Want,
 )
 from queries.files import read_file, take_lock
-from queries.references import References
-from queries.runtime import build, gaps, session
+from queries.runtime import build, source_gaps, spark_session
 from queries.runtime.assignment import Assignments
-from queries.runtime.board import Board
-from queries.runtime.capture import from_python, refusal
+from queries.runtime.checkpoints.locks import Locks
+from queries.runtime.error_capture import from_python, refusal
 from queries.runtime.executors import Executors
-from queries.runtime.locks import Locks
-from queries.runtime.sessions import Sessions
-from queries.runtime.wake import Wake
-from queries.runtime.watch import Run, Surroundings
+from queries.runtime.query_sessions import Sessions
+from queries.runtime.run import Run, Surroundings
+from queries.runtime.status_report import Board
+from queries.runtime.wakeups import Wake
+from queries.secret_references import References
 
 logger = logging.getLogger("headgate.driver")
 
@@ -119,15 +119,17 @@ class Driver:
 
     def _start(self) -> tuple[Assignments, Sessions]:
         os.environ.update(self.references.resolve_all(self.spec.env))
-        self.gateway = session.launch_jvm(self.spec, self.directory, self.lock)
+        self.gateway = spark_session.launch_jvm(self.spec, self.directory, self.lock)
         self._tell_shim(f"jvm {self.gateway.proc.pid}")
         self.wake.watch(os.pidfd_open(self.gateway.proc.pid), "jvm")
-        started = session.start_spark(self.spec, self.directory, self.gateway, self.references)
+        started = spark_session.start_spark(
+            self.spec, self.directory, self.gateway, self.references
+        )
         self.wake.catch_signals()  # again: Spark has replaced one (trap 22)
         spark, jvm = started.spark, started.spark.sparkContext._jvm
-        session.close_in_forked_children(self.gateway, self.lock, self.shim)
+        spark_session.close_in_forked_children(self.gateway, self.lock, self.shim)
         build.refuse_starts_while_building(_data_stream_writer())
-        gaps.install(_data_stream_reader())
+        source_gaps.install(_data_stream_reader())
         self.telemetry.attach(spark)
         self.board.tell_state = self.telemetry.status_changed
         self.locks = Locks(

@@ -3,7 +3,7 @@
 from typing import Any
 
 from listeners import selectors as heard
-from queries.domain.async_advice import Advice, Operator, advise, operators
+from queries.domain.async_calls import Advice, Operator, advise, operators
 
 #: Progress events that are looked at: enough that the limiter has been on other numbers too.
 LOOKED_AT = 200

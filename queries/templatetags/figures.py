@@ -6,7 +6,7 @@ from typing import Any
 from django import template
 
 from queries.models.history import Transition
-from queries.views import wording
+from queries.views.console import wording
 
 register = template.Library()
 

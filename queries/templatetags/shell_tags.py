@@ -11,7 +11,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from queries.domain.states import Phase
-from queries.views.wording import TONES, VERDICT_WORDS, age_words, words
+from queries.views.console.wording import TONES, VERDICT_WORDS, age_words, words
 
 register = template.Library()
 

@@ -9,13 +9,13 @@ from django.template.loader import render_to_string
 from django.urls import path
 from django.views.decorators.http import require_GET
 
-from queries.domain.async_advice import FAILING, Advice, Bound, Operator
+from queries.domain.async_calls import FAILING, Advice, Bound, Operator
 from queries.models.definitions import Query
 from queries.roles import VIEW
 from queries.selectors.async_calls import async_operators
-from queries.views.fragments import Changes, Drawn, fragments
-from queries.views.guard import needs
-from queries.views.query import head
+from queries.views.console.fragments import Changes, Drawn, fragments
+from queries.views.console.guard import needs
+from queries.views.supervision.query_page import head
 
 
 @require_GET
@@ -24,7 +24,7 @@ def async_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show the async operators of a query, with figures and advice."""
     context = head(request, name, "query-async")
     context["operators"] = [_shown(*each) for each in async_operators(context["query"].pk)]
-    return render(request, "queries/async.html", context)
+    return render(request, "async_calls/async.html", context)
 
 
 @fragments("async", hears=("query",), own_key_only=("query",))
@@ -35,7 +35,7 @@ def draw_async(key: str, changes: Changes, now: datetime) -> Drawn:
     if found:
         shown = [_shown(*each) for each in found]
         context = {"query": query, "operators": shown, "now": now}
-        yield f"async-{key}", render_to_string("queries/_async.html", context)
+        yield f"async-{key}", render_to_string("async_calls/_async.html", context)
 
 
 #: What needs somebody is amber; what only says where the end is, is calm.

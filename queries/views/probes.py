@@ -18,11 +18,11 @@ from queries.domain.states import OperationOutcome, Verb
 from queries.launchers.configured import launcher
 from queries.models.history import Operation
 from queries.roles import DEFINE, OPERATE
-from queries.selectors import reads
-from queries.services.procedures import xray
-from queries.services.procedures.preflight import begin_preflight
-from queries.views.guard import needs
-from queries.views.operations import CANCEL_LEAVES, RESULTS
+from queries.selectors.supervision import reads
+from queries.services.probes import xray
+from queries.services.probes.preflight import begin_preflight
+from queries.views.console.guard import needs
+from queries.views.supervision.operations import CANCEL_LEAVES, RESULTS
 
 
 @require_POST

@@ -1,4 +1,4 @@
-// Ages tick in place: <time datetime data-age>. queries/views/wording.py::age_words agrees.
+// Ages tick in place: <time datetime data-age>. queries/views/console/wording.py::age_words agrees.
 (() => {
   "use strict";
   let skew = 0; // server's clock minus ours, in milliseconds; live.js tells

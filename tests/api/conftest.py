@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
-from queries.services.tokens import create_token
+from queries.services.console.tokens import create_token
 
 Caller = Callable[[User], APIClient]
 

@@ -5,7 +5,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from tests.scenarios.stage import Stage
-from tests.web.test_async_tab import tell
+from tests.web.test_async_calls import tell
 
 pytestmark = pytest.mark.django_db
 

@@ -19,7 +19,7 @@ from schemathesis.specs.openapi import checks as openapi_checks
 
 from queries.models.failures import Failure, FailureGroup
 from queries.models.history import Operation
-from queries.services.tokens import create_token
+from queries.services.console.tokens import create_token
 from tests.scenarios.stage import DIVIDE, Stage
 
 #: The answers' form, their media types, and no 5xx. Status codes need no check of their own:

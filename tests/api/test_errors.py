@@ -110,7 +110,7 @@ def test_a_fault_of_ours_is_a_problem_without_a_traceback(
     def broken(**_: Any) -> None:
         raise RuntimeError("password=hunter2")
 
-    monkeypatch.setattr("queries.api.query_views.query_lines", broken)
+    monkeypatch.setattr("queries.api.supervision.queries.query_lines", broken)
     body = problem(as_viewer.get("/api/v1/queries/"), 500)
     assert "hunter2" not in str(body)
     assert "Traceback" not in str(body)

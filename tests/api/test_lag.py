@@ -10,8 +10,8 @@ from rest_framework.test import APIClient
 from queries.domain.states import LossKind
 from queries.models.checkpoints import Loss
 from queries.models.definitions import Query
-from queries.services import lag
-from queries.services.procedures import go_on as procedure
+from queries.services.kafka import go_on_after_loss as procedure
+from queries.services.kafka import lag
 from tests.conftest_brokers import Brokers, MakeQuery, brokers, make, said
 
 __all__ = ["brokers", "make"]

@@ -8,7 +8,7 @@ from rest_framework.test import APIClient
 
 from queries.models.definitions import Query
 from queries.models.history import Operation
-from queries.services import catalog
+from queries.services.definitions import catalog
 from tests.api.conftest import SPEC
 
 

@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from tests.browser.conftest import Complaints, Open
 from tests.scenarios.stage import Stage
-from tests.web.test_async_tab import tell
+from tests.web.test_async_calls import tell
 
 pytestmark = pytest.mark.browser
 

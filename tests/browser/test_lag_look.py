@@ -10,13 +10,13 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
+from queries.domain.kafka.retention import Retention
 from queries.domain.protocol import RunError
-from queries.domain.retention import Retention
 from queries.domain.states import LossKind
 from queries.models.checkpoints import Loss, SourceLag
 from queries.models.failures import Failure
-from queries.services import lag
-from queries.services.procedures import go_on as procedure
+from queries.services.kafka import go_on_after_loss as procedure
+from queries.services.kafka import lag
 from tests.browser.conftest import Complaints, Open, Site, too_wide
 from tests.conftest_brokers import Brokers, MakeQuery, brokers, make, said
 from tests.scenarios.stage import Stage

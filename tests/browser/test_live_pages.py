@@ -11,7 +11,7 @@ from listeners.models import Progress
 from queries.domain.states import Phase
 from queries.models.definitions import Query
 from queries.models.failures import FailureGroup
-from queries.services import resolution
+from queries.services.failures import resolution
 from tests.browser.conftest import Complaints, Open, Site
 from tests.scenarios.stage import DIVIDE, NO_SUCH_SOURCE, Stage
 from tests.web.batches import batches

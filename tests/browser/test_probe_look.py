@@ -10,9 +10,9 @@ from django.utils import timezone
 from playwright.sync_api import expect
 
 from queries.domain.states import OperationOutcome, Verb
-from queries.services import catalog
+from queries.services.definitions import catalog
 from tests.browser.conftest import Complaints, Open, Site
-from tests.web.test_probe_pages import JUDGED, SPEC, STATE, _ended
+from tests.web.test_probes import JUDGED, SPEC, STATE, _ended
 
 pytestmark = pytest.mark.browser
 
@@ -63,7 +63,7 @@ def test_results_bar_nobody_in_either_theme(
     rows = [{"partition": n, "rows": 900 + n * 137, "bytes": n * 9000 + 99} for n in range(4)]
     seen = _ended(ticks, Verb.XRAY, result={**numbers, "partitions": rows, "batch": 41})
     monkeypatch.setattr(
-        "queries.services.procedures.probing.result_text",
+        "queries.services.probes.probe_steps.result_text",
         lambda uuid, *, launcher: json.dumps({"state": STATE}),
     )
     shown = {

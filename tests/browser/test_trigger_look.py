@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from tests.browser.conftest import Complaints, Open
 from tests.scenarios.stage import Stage
-from tests.web.test_trigger_page import kafka, lag, measured
+from tests.web.triggers.test_trigger_page import kafka, lag, measured
 
 pytestmark = pytest.mark.browser
 

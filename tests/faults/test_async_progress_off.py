@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from queries.checkpoints.logs import CheckpointLogs
-from queries.domain.kept_offsets import missing_batch
+from queries.domain.checkpoints.logged_offsets import missing_batch
 from tests import pieces
 from tests.conftest_kafka import KafkaBroker
 from tests.faults.system import System

@@ -14,10 +14,10 @@ import pytest
 import redis
 
 from listeners.wire import FIELD, Event, Kind
-from queries.domain.observation import Liveness
 from queries.domain.protocol import EXIT, IDENT, Current, ExitReport, Ident, RunState, Want
-from queries.launchers import processes
-from queries.launchers.local_process import LocalProcessLauncher
+from queries.domain.supervision.observation import Liveness
+from queries.launchers.process import identities
+from queries.launchers.process.launcher import LocalProcessLauncher
 from tests.pieces import redis_server
 from tests.spark.driver_under_test import DriverUnderTest, rate_query, wait_for
 
@@ -104,14 +104,14 @@ def test_a_killed_python_takes_its_jvm_and_its_children_with_it(
     driver = _running(drivers, home, redis_url, spec=forks)
     ident = _ident(driver)
     assert ident.jvm_pid is not None
-    below = processes.descendants(ident.shim_pid)
+    below = identities.descendants(ident.shim_pid)
     assert len(below) >= 4  # Python, JVM, the forked child, the sleep
-    known = [(pid, processes.start_time(pid)) for pid in below]
+    known = [(pid, identities.start_time(pid)) for pid in below]
     driver.kill_python()
     report = _report(driver)
     assert report.python == "SIGKILL"
     assert report.jvm in ("0", "SIGKILL")  # it left when its standard input ended, or was helped
-    assert not [pid for pid, started in known if processes.is_alive(pid, started)]
+    assert not [pid for pid, started in known if identities.is_alive(pid, started)]
     assert not (driver.directory / "tmp").exists()
     assert driver.launcher.holder(f"file://{home}/checkpoints/q1") is None
     notice = wait_for(lambda: _notices(redis_url, driver.epoch), "the shim's notice")
@@ -248,7 +248,7 @@ def test_a_driver_of_another_boot_is_gone(home: Path) -> None:
     launcher = LocalProcessLauncher(home / "drivers", home / "code")
     directory = launcher.directory("rebooted", 1)
     directory.mkdir(parents=True)
-    own = processes.start_time(os.getpid())
+    own = identities.start_time(os.getpid())
     assert own is not None
     ident = Ident("another-boot", os.getpid(), own, os.getpid(), own, "2026-01-01T00:00:00+00:00")
     (directory / IDENT).write_text(ident.dumps())

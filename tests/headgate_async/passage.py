@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headgate_async.calls import Rules
 from headgate_async.mapping import HOLD
-from headgate_async.plan import Plan
+from headgate_async.operator import Plan
 from headgate_async.task import run
 
 BATCH = 10_000  # rows of an Arrow batch, Spark's default

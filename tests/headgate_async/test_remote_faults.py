@@ -11,11 +11,11 @@ import pytest
 from headgate_async.calls import Rules
 from headgate_async.counts import NAMES
 from headgate_async.errors import CallTimedOut
-from headgate_async.kept import registry
-from headgate_async.observed import COUNTS, KEPT
-from headgate_async.pace import Backoff
-from headgate_async.plan import Plan, is_blocking, matcher, takes_client
+from headgate_async.metrics import COUNTS, KEPT
+from headgate_async.operator import Plan, is_blocking, matcher, takes_client
+from headgate_async.pacing import Backoff
 from headgate_async.task import run
+from headgate_async.worker_state import registry
 from tests.headgate_async.remote import Remote, RemoteFailed, connect, connect_blocking, remote
 
 SCHEMA = pa.schema([("number", pa.int64()), ("answer", pa.string())])

@@ -14,7 +14,7 @@ from headgate_async.calls import Outcome, Rules
 from headgate_async.counts import Counts
 from headgate_async.errors import AsyncMapError, CallStuck, CallTimedOut
 from headgate_async.limiter import Fixed
-from headgate_async.pace import Backoff, Pace
+from headgate_async.pacing import Backoff, Pace
 from headgate_async.scheduler import Scheduler
 from tests.headgate_async.virtual_time import run
 

@@ -12,7 +12,7 @@ import pytest
 
 from examples.flights import async_definitions, topics
 from examples.flights.definitions import CODE
-from queries.domain.async_advice import named
+from queries.domain.async_calls import named
 from queries.domain.protocol import RunState, Want
 from tests import pieces
 from tests.conftest_kafka import KafkaBroker

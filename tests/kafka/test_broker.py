@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from controlplane.machine import kafka
 from controlplane.machine.trouble import Trouble
-from queries.launchers import processes
+from queries.launchers.process import identities
 from tests import pieces
 from tests.conftest_kafka import KafkaBroker
 
@@ -96,7 +96,7 @@ def test_it_outlives_the_process_that_started_it(tmp_path: Path) -> None:
         assert started.start(pieces.java().home) is False  # it runs already
     finally:
         assert started.stop()
-    assert not processes.is_alive(process.pid, process.start_time)
+    assert not identities.is_alive(process.pid, process.start_time)
     assert started.stop() is False
 
 

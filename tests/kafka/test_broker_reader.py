@@ -8,7 +8,7 @@ import pytest
 
 from queries.brokers.options import Wanted, client_options
 from queries.brokers.reader import At, BrokerLook, BrokerReader, Ends, Unreachable
-from queries.domain.retention import RECORD_OVERHEAD_BYTES, Retention
+from queries.domain.kafka.retention import RECORD_OVERHEAD_BYTES, Retention
 from tests.conftest_kafka import KafkaBroker
 
 pytestmark = pytest.mark.kafka

@@ -14,8 +14,8 @@ from pytest_django.fixtures import Settings
 
 from queries.domain.errors import Invalid
 from queries.models.definitions import Query
-from queries.services import catalog
-from queries.services.lag import look_at_sources
+from queries.services.definitions import catalog
+from queries.services.kafka.lag import look_at_sources
 from tests.conftest_kafka import KafkaBroker
 from tests.spark.driver_under_test import wait_for
 

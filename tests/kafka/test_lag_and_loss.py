@@ -12,13 +12,13 @@ from django.utils import timezone
 
 from queries.brokers.reader import LOOK_S
 from queries.domain.errors import Conflict
-from queries.domain.failures import Category
+from queries.domain.failures.diagnosis import Category
 from queries.domain.states import LossKind, OperationOutcome
 from queries.models.checkpoints import Loss, SourceLag
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
-from queries.selectors.lag import lag_of
-from queries.services.procedures.go_on import go_on
+from queries.selectors.kafka.lag import lag_of
+from queries.services.kafka.go_on_after_loss import go_on
 from tests import pieces
 from tests.conftest_kafka import KafkaBroker
 from tests.conftest_redis import MakeIngester, make_ingester, nudged, redis_client, valkey

@@ -11,13 +11,13 @@ from django.utils import timezone
 
 from queries.domain.protocol import RunState
 from queries.domain.states import DriverKind, OperationOutcome
-from queries.launchers.local_process import LocalProcessLauncher
+from queries.launchers.process.launcher import LocalProcessLauncher
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver
 from queries.models.history import Operation
+from queries.services.probes.preflight import begin_preflight
 from queries.services.procedures.engine import advance
-from queries.services.procedures.known import PROCEDURES
-from queries.services.procedures.preflight import begin_preflight
+from queries.services.procedures.registry import PROCEDURES
 from tests import pieces
 from tests.conftest_kafka import KafkaBroker
 from tests.scenarios.stage import Stage

@@ -16,11 +16,11 @@ from queries.domain.protocol import RunState
 from queries.domain.states import OperationOutcome
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
-from queries.services.procedures import reset, rewind
+from queries.services.checkpoints import reset, rewind
+from queries.services.checkpoints.preview import preview_reset
+from queries.services.checkpoints.source_starts import Wish
 from queries.services.procedures.engine import advance, due_operations
-from queries.services.procedures.known import PROCEDURES
-from queries.services.procedures.preview import preview_reset
-from queries.services.procedures.starts import Wish
+from queries.services.procedures.registry import PROCEDURES
 from tests import pieces
 from tests.conftest_kafka import KafkaBroker
 from tests.scenarios.stage import Stage

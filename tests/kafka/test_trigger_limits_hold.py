@@ -12,7 +12,7 @@ import pytest
 from queries.domain.protocol import RunState, Want
 from tests import pieces
 from tests.conftest_kafka import KafkaBroker
-from tests.domain.test_trigger_limits import TEXTS
+from tests.domain.triggers.test_limits import TEXTS
 from tests.spark.driver_under_test import DriverUnderTest
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]

@@ -12,17 +12,17 @@ from django.utils import timezone
 
 from listeners.ingest import Ingester
 from queries.domain.states import OperationOutcome, StopMode
-from queries.launchers.local_process import LocalProcessLauncher
+from queries.launchers.process.launcher import LocalProcessLauncher
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation
-from queries.services import application_operations, operations
-from queries.services.lag import look_at_sources
-from queries.services.ledger import keep_ledger
+from queries.services.kafka.lag import look_at_sources
+from queries.services.kafka.loss_ledger import keep_ledger
 from queries.services.procedures.engine import advance, due_operations
-from queries.services.procedures.known import PROCEDURES
-from queries.services.reconcile import due_applications, reconcile
+from queries.services.procedures.registry import PROCEDURES
+from queries.services.supervision import application_operations, operations
+from queries.services.supervision.reconcile import due_applications, reconcile
 
 T = TypeVar("T")
 

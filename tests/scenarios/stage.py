@@ -10,8 +10,8 @@ from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation, Transition
-from queries.services import operations
-from queries.services.reconcile import due_applications, reconcile
+from queries.services.supervision import operations
+from queries.services.supervision.reconcile import due_applications, reconcile
 
 START = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)  # three in the morning
 

@@ -8,7 +8,8 @@ from queries.models.definitions import Checkpoint
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure, FailureGroup
 from queries.models.history import Operation, Transition
-from queries.services import operations, resolution
+from queries.services.failures import resolution
+from queries.services.supervision import operations
 from tests.scenarios.stage import BROKEN_PIPE, DIVIDE, NO_SUCH_SOURCE, Stage
 
 

@@ -13,11 +13,12 @@ from queries.domain.states import OperationOutcome, StopMode
 from queries.models.checkpoints import Loss
 from queries.models.drivers import Run
 from queries.models.history import Operation
-from queries.services import lag, operations
-from queries.services.procedures import go_on as procedure
+from queries.services.kafka import go_on_after_loss as procedure
+from queries.services.kafka import lag
+from queries.services.kafka.go_on_after_loss import go_on
 from queries.services.procedures.engine import advance
-from queries.services.procedures.go_on import go_on
-from queries.services.procedures.known import PROCEDURES
+from queries.services.procedures.registry import PROCEDURES
+from queries.services.supervision import operations
 from tests.conftest_brokers import Brokers, MakeQuery, brokers, commit, make, said
 from tests.scenarios.stage import Stage
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from queries.domain.decide import decide
 from queries.domain.states import OperationOutcome, Phase, StopMode
+from queries.domain.supervision.decide import decide
 from queries.models.applications import Application
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation
 from queries.models.installation import Installation
-from queries.services import application_operations, operations, reconcile
+from queries.services.supervision import application_operations, operations, reconcile
 from tests.scenarios.stage import DIVIDE, NO_SUCH_SOURCE, Stage
 
 

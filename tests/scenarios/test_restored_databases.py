@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from queries.domain.lockfiles import owner_file
+from queries.domain.checkpoints.lock_files import owner_file
 from queries.domain.states import Phase
 from queries.models.definitions import Checkpoint
 from queries.models.installation import Installation

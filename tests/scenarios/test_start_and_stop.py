@@ -3,7 +3,7 @@
 from queries.domain.states import Desired, OperationOutcome, Phase, RunOutcome, StopMode
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation
-from queries.services import application_operations, installation
+from queries.services.supervision import application_operations, installation
 from tests.scenarios.stage import Stage
 
 

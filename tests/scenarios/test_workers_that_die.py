@@ -2,11 +2,11 @@
 
 import pytest
 
-from queries.domain.observation import Liveness, Sighting
 from queries.domain.states import Phase
+from queries.domain.supervision.observation import Liveness, Sighting
 from queries.launchers.in_memory import Crash
 from queries.models.drivers import Driver, Run
-from queries.services.reconcile import reconcile
+from queries.services.supervision.reconcile import reconcile
 from tests.scenarios.stage import Stage
 
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from queries.domain.observation import Liveness, Sighting
 from queries.domain.protocol import (
     Assignment,
     AssignmentEntry,
@@ -19,7 +18,8 @@ from queries.domain.protocol import (
     Status,
     Want,
 )
-from queries.launchers.local_process import LocalProcessLauncher
+from queries.domain.supervision.observation import Liveness, Sighting
+from queries.launchers.process.launcher import LocalProcessLauncher
 
 T = TypeVar("T")
 

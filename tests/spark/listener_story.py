@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from listeners.spark.drops import BusCounters
+from listeners.spark.bus_counters import BusCounters
 from listeners.spark.repair import recent_executed
 from listeners.spark.telemetry import Telemetry
 

@@ -19,9 +19,10 @@ from typing import Any
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.replayable import batch_to_replay
 from queries.checkpoints.snapshot import snapshot
-from queries.domain.probes import PreflightTask, ProbeResult, XrayTask
-from queries.references import References
-from queries.runtime import build, probe_preflight, probe_state
+from queries.domain.probes.questions import PreflightTask, ProbeResult, XrayTask
+from queries.runtime import build
+from queries.runtime.probes import preflight, state
+from queries.secret_references import References
 from tests.spark.driver_under_test import write_rows
 
 ROWS = 40  # a file
@@ -105,7 +106,7 @@ def main(home: Path) -> None:
     for name, task in asked["x_rays"].items():
         try:
             place = f"file://{home}/checkpoints/{task.pop('base')}"
-            results[name] = probe_state.read(spark, XrayTask(place, 60, 10, **task))
+            results[name] = state.read(spark, XrayTask(place, 60, 10, **task))
         except Exception:
             results[name] = {"raised": traceback.format_exc()}
     after = {name: hashes(home / name) for name in real}
@@ -158,7 +159,7 @@ def _preflight(
         **copies,
     )
     teller = Teller(ProbeResult("Starting Spark"))
-    probe_preflight.run(spark, task, references, teller, code_roots=roots)
+    preflight.run(spark, task, references, teller, code_roots=roots)
     found: dict[str, Any] = json.loads(teller.found.dumps())
     return found
 

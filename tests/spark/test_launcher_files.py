@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from queries.domain.observation import Liveness
 from queries.domain.protocol import ASSIGNMENT, CURRENT, SPEC, Assignment, Current
+from queries.domain.supervision.observation import Liveness
 from queries.files import is_locked, lock_holder, replace_file, take_lock
-from queries.launchers import code, environment
 from queries.launchers.base import LaunchRefused
-from queries.launchers.local_process import LocalProcessLauncher
+from queries.launchers.process import code_copies, environment
+from queries.launchers.process.launcher import LocalProcessLauncher
 from tests.spark.driver_under_test import DriverUnderTest
 
 
@@ -70,7 +70,7 @@ def test_too_much_code_and_missing_roots_are_refused_with_a_way_out(
     root = tmp_path / "root"
     root.mkdir()
     (root / "big.bin").write_bytes(b"0" * 2000)
-    monkeypatch.setattr(code, "LIMIT_BYTES", 1000)
+    monkeypatch.setattr(code_copies, "LIMIT_BYTES", 1000)
     with pytest.raises(LaunchRefused, match="Move data out"):
         launcher.freeze_code((str(root),))
     with pytest.raises(LaunchRefused, match="no folder"):

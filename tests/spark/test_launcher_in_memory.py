@@ -2,8 +2,8 @@
 
 import pytest
 
-from queries.domain.observation import Liveness
 from queries.domain.protocol import Assignment, AssignmentEntry, DriverSpec, RunState, Want
+from queries.domain.supervision.observation import Liveness
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.launchers.in_memory import Crash, InMemoryLauncher
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from queries.domain.plan_comparison import Difference
-from queries.domain.preflight import Asked, judge
-from queries.domain.probes import ProbeResult
+from queries.domain.probes.plan_comparison import Difference
+from queries.domain.probes.preflight import Asked, judge
+from queries.domain.probes.questions import ProbeResult
 
 pytestmark = pytest.mark.spark
 

@@ -12,20 +12,20 @@ import pytest
 from django.conf import settings
 from django.utils import timezone
 
-from queries.domain.observation import Liveness
 from queries.domain.states import DriverKind, DriverState, OperationOutcome
-from queries.launchers.local_process import LocalProcessLauncher
+from queries.domain.supervision.observation import Liveness
+from queries.launchers.process.launcher import LocalProcessLauncher
 from queries.models.definitions import Query
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation
 from queries.models.installation import Installation
-from queries.selectors.preflights import passed_preflight
-from queries.services import catalog
-from queries.services.procedures import probing
+from queries.selectors.probes import passed_preflight
+from queries.services.definitions import catalog
+from queries.services.probes import probe_steps
+from queries.services.probes.preflight import begin_preflight
+from queries.services.probes.xray import begin_xray, forget_old_results, rows_of
 from queries.services.procedures.engine import advance, cancel
-from queries.services.procedures.known import PROCEDURES
-from queries.services.procedures.preflight import begin_preflight
-from queries.services.procedures.xray import begin_xray, forget_old_results, rows_of
+from queries.services.procedures.registry import PROCEDURES
 from tests.spark.probe_table import hashes
 from tests.spark.test_probe_answers import SUMS, _spec
 
@@ -121,7 +121,7 @@ class Ground:
         raise AssertionError(f"{operation.verb} is at {operation.steps} {self.log(operation)}")
 
     def log(self, operation: Operation) -> str:
-        driver = probing.probe_of(operation.uuid)
+        driver = probe_steps.probe_of(operation.uuid)
         name = operation.application.name
         return self.launcher.probe_log_tail(name, driver.epoch) if driver else ""
 
@@ -210,6 +210,6 @@ def test_an_x_ray_keeps_numbers_for_all_and_rows_for_an_hour(ground: Ground) -> 
     later = ended + timedelta(minutes=61)
     assert rows_of(operation, launcher=ground.launcher, now=later) is None
     forget_old_results(launcher=ground.launcher, now=later)
-    assert probing.result_text(operation.uuid, launcher=ground.launcher) == ""
+    assert probe_steps.result_text(operation.uuid, launcher=ground.launcher) == ""
     assert ground.hashes() == before
     assert ground.left() == []

@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
-from controlplane.system import system_health
+from controlplane.system_health import system_health
 
 #: Names that a health check may ask for, and the part of the system's health that answers.
 PARTS = ("worker", "beat", "ingester")

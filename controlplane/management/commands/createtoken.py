@@ -6,7 +6,7 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from queries.domain.errors import Invalid
-from queries.services.tokens import DEFAULT_DAYS, create_token
+from queries.services.console.tokens import DEFAULT_DAYS, create_token
 
 
 class Command(BaseCommand):

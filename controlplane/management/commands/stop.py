@@ -10,7 +10,7 @@ from django.db import DatabaseError
 
 from controlplane.machine import claims, drivers, kafka, preparation
 from controlplane.machine.cluster import Cluster
-from queries.services.installation import request_shutdown
+from queries.services.supervision.installation import request_shutdown
 
 #: Beyond a graceful stop of the queries: for Spark itself and the driver's exit. Seconds.
 LEAVE_S = 40

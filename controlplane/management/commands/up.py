@@ -27,7 +27,7 @@ from controlplane.machine import (
 )
 from controlplane.machine.home import read_line
 from controlplane.machine.trouble import Trouble
-from queries.launchers import processes
+from queries.launchers.process import identities
 
 READY_LIMIT_S = 120
 LOOK_EVERY_S = 0.3
@@ -180,7 +180,7 @@ class _Run:
         if process is None:  # there is none, or it is stopped and may come back
             limit_ms = BROKER_LOOK_MS if self.broker is not None else None
             return bool(poll.poll(limit_ms))
-        with processes.handle(process.pid, process.start_time) as broker:
+        with identities.handle(process.pid, process.start_time) as broker:
             if broker is None:
                 return False
             poll.register(broker, select.POLLIN)

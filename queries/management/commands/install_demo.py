@@ -11,7 +11,8 @@ from examples.flights import async_definitions, definitions, feeder, kafka_defin
 from queries.domain.errors import HeadgateError
 from queries.models.applications import Application
 from queries.models.definitions import Query
-from queries.services import catalog, operations
+from queries.services.definitions import catalog
+from queries.services.supervision import operations
 
 ACTOR = "demo"
 

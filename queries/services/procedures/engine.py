@@ -24,7 +24,7 @@ from queries.domain.states import PLAIN_VERBS, OperationOutcome, StepState, Verb
 from queries.launchers.base import Launcher
 from queries.models.definitions import Query
 from queries.models.history import Operation
-from queries.services.operations import UNDISTURBED, locked
+from queries.services.supervision.operations import UNDISTURBED, locked
 
 logger = logging.getLogger(__name__)
 

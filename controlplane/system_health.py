@@ -1,0 +1,312 @@
+"""The system's own health, said honestly: each part by name, with a sentence and since when.
+
+Probes and every page ask for it, so it is computed at most every `FRESH_FOR_S` and each of
+its looks has a limit: a Redis that hangs must not hang the page that says so.
+"""
+
+import shutil
+import threading
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+import redis
+from django.conf import settings
+from django.db import DatabaseError, connection
+from django.db.models import Max
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from controlplane import signs_of_life
+from controlplane.environment import mask
+from controlplane.signs_of_life import Sign
+
+FRESH_FOR_S = 1.5
+LOOK_LIMIT_S = 1.0  # for each answer of Redis
+#: A sign of life older than this means that the process does not work. Beat sends a sweep
+#: every 2 s, a worker says so every 2 s; seven of them may be late or lost.
+SILENT_AFTER_S = 15
+#: Drivers send a heartbeat every few seconds; older data is worth a word on the page.
+DATA_LATE_AFTER_S = 30
+
+#: What `/readyz` waits for.
+READY_PARTS = ("database", "redis", "worker", "beat", "ingester")
+
+
+class State(StrEnum):
+    """What can be said of a part."""
+
+    OK = "ok"
+    PROBLEM = "problem"
+    UNKNOWN = "unknown"  # it cannot be asked, because another part is down
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of the system."""
+
+    name: str
+    state: State
+    sentence: str
+    since: datetime | None  # since when there is a problem, as far as it is known
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether the part works."""
+        return self.state == State.OK
+
+
+@dataclass(frozen=True, slots=True)
+class SystemHealth:
+    """All parts as they were at `at`."""
+
+    at: datetime
+    parts: tuple[Part, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether every part works."""
+        return all(part.ok for part in self.parts)
+
+    @property
+    def ready(self) -> bool:
+        """Tell whether the parts work without which nothing can be started or seen."""
+        return all(part.ok for part in self.parts if part.name in READY_PARTS)
+
+    @property
+    def problems(self) -> tuple[Part, ...]:
+        """Return the parts that have a problem of their own, worst first as listed."""
+        return tuple(part for part in self.parts if part.state == State.PROBLEM)
+
+
+def system_health(now: datetime) -> SystemHealth:
+    """Return the health of every part, at most `FRESH_FOR_S` old.
+
+    While one thread looks, others get the last answer instead of a queue.
+    """
+    return _watch.read(now)
+
+
+def forget() -> None:
+    """Drop what was remembered; the next call looks anew."""
+    _watch.forget()
+
+
+class _Watch:
+    """Remember the last answer, and since when each part has had its problem."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last: SystemHealth | None = None
+        self._looked_at = 0.0  # monotonic
+        self._since: dict[str, datetime] = {}
+
+    def read(self, now: datetime) -> SystemHealth:
+        last = self._last
+        if last is not None and time.monotonic() - self._looked_at < FRESH_FOR_S:
+            return last
+        if last is not None and not self._lock.acquire(blocking=False):
+            return last
+        if last is None:
+            self._lock.acquire()
+        try:
+            self._last = self._remember(SystemHealth(now, look(now)))
+            self._looked_at = time.monotonic()
+            return self._last
+        finally:
+            self._lock.release()
+
+    def forget(self) -> None:
+        with self._lock:
+            self._last = None
+            self._since.clear()
+
+    def _remember(self, health: SystemHealth) -> SystemHealth:
+        parts = []
+        for part in health.parts:
+            if part.ok:
+                self._since.pop(part.name, None)
+                parts.append(part)
+                continue
+            since = self._since.setdefault(part.name, part.since or health.at)
+            parts.append(Part(part.name, part.state, part.sentence, since))
+        return SystemHealth(health.at, tuple(parts))
+
+
+_watch = _Watch()
+
+
+def look(now: datetime) -> tuple[Part, ...]:
+    """Look at every part now."""
+    database = _database()
+    return (
+        database,
+        *_redis_and_processes(now),
+        _disk(),
+        _data(now) if database.ok else _unknown("data", "the database does not answer"),
+    )
+
+
+def _ok(name: str, sentence: str) -> Part:
+    return Part(name, State.OK, sentence, None)
+
+
+def _problem(name: str, sentence: str, since: datetime | None = None) -> Part:
+    return Part(name, State.PROBLEM, sentence, since)
+
+
+def _unknown(name: str, why: str) -> Part:
+    return Part(name, State.UNKNOWN, f"Not known: {why}.", None)
+
+
+def _database() -> Part:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+            cursor.fetchone()
+    except DatabaseError as error:
+        return _problem("database", f"The database does not answer: {_first_line(error)}")
+    return _ok("database", f"{connection.display_name} answers.")
+
+
+def _redis_and_processes(now: datetime) -> tuple[Part, ...]:
+    client = redis.Redis.from_url(
+        settings.REDIS_URL,
+        socket_timeout=LOOK_LIMIT_S,
+        socket_connect_timeout=LOOK_LIMIT_S,
+        retry=Retry(NoBackoff(), 0),
+    )
+    try:
+        with client:
+            info: Any = client.info()
+            signs = signs_of_life.heard(client)
+            consumers = _consumers(client)
+    except redis.RedisError as error:
+        why = "Redis does not answer"
+        return (
+            _problem("redis", f"{why}: {_first_line(error)}"),
+            *(_unknown(name, why) for name in ("worker", "beat", "ingester")),
+        )
+    return (
+        redis_part(info),
+        worker_part(signs, now),
+        beat_part(signs, now),
+        ingester_part(signs, consumers, now),
+    )
+
+
+def redis_part(info: dict[str, Any]) -> Part:
+    """Judge a Redis by its own INFO: it must evict nothing and keep what it is given."""
+    version = info.get("valkey_version") or info.get("redis_version", "?")
+    policy = str(info.get("maxmemory_policy", "noeviction"))
+    if policy.startswith("allkeys"):
+        return _problem(
+            "redis",
+            f"Its maxmemory-policy is {policy}, which can throw events away. "
+            "Set maxmemory-policy to noeviction.",
+        )
+    if info.get("aof_last_write_status", "ok") != "ok":
+        return _problem("redis", "It cannot write its append-only file. Is its disk full?")
+    return _ok("redis", f"Redis {version} answers.")
+
+
+def worker_part(signs: dict[str, Sign], now: datetime) -> Part:
+    """Judge the workers: one must be there, and sweeps must get done."""
+    worker, sweep = signs.get(signs_of_life.WORKER), signs.get(signs_of_life.SWEEP)
+    if worker is None:
+        return _problem("worker", "No worker has given a sign of life.")
+    if _silent(worker, now):
+        return _problem("worker", f"No worker since {_clock(worker.at)}.", worker.at)
+    beat = signs.get(signs_of_life.BEAT)
+    if beat is None or _silent(beat, now):
+        return _ok("worker", "A worker is there; no beat gives it sweeps.")
+    if sweep is None:
+        return _problem("worker", "A worker is there, but it has finished no sweep yet.")
+    if _silent(sweep, now):
+        return _problem("worker", f"No sweep has been finished since {_clock(sweep.at)}.", sweep.at)
+    return _ok("worker", f"Sweeps get done on {sweep.host}.")
+
+
+def beat_part(signs: dict[str, Sign], now: datetime) -> Part:
+    """Judge beat by the last sweep that it put into the queue."""
+    beat = signs.get(signs_of_life.BEAT)
+    if beat is None:
+        return _problem("beat", "Beat has given no sign of life.")
+    if _silent(beat, now):
+        return _problem("beat", f"Beat has sent no sweep since {_clock(beat.at)}.", beat.at)
+    return _ok("beat", "Beat sends sweeps.")
+
+
+def ingester_part(signs: dict[str, Sign], consumers: list[datetime], now: datetime) -> Part:
+    """Judge the ingester by its last read of the event stream, or by its own sign of life."""
+    seen = [sign.at for name, sign in signs.items() if name == signs_of_life.INGESTER] + consumers
+    if not seen:
+        return _problem("ingester", "No ingester reads the events.")
+    newest = max(seen)
+    if (now - newest).total_seconds() > SILENT_AFTER_S:
+        return _problem("ingester", f"No ingester has read since {_clock(newest)}.", newest)
+    return _ok("ingester", "Events are read.")
+
+
+def _consumers(client: redis.Redis) -> list[datetime]:
+    """Return when each consumer of the event stream last asked for entries."""
+    reads = []
+    at = datetime.now(UTC)
+    try:
+        groups: Any = client.xinfo_groups(settings.EVENT_STREAM)
+        for group in groups:
+            consumers: Any = client.xinfo_consumers(settings.EVENT_STREAM, group["name"])
+            reads += [at - timedelta(milliseconds=int(entry["idle"])) for entry in consumers]
+    except redis.ResponseError:  # no such stream: nobody has ever read it
+        return []
+    return reads
+
+
+def _disk() -> Part:
+    try:
+        free_mb = shutil.disk_usage(settings.HEADGATE_HOME).free // 1_000_000
+    except OSError as error:
+        return _problem("disk", f"The data folder cannot be read: {error.strerror}.")
+    if free_mb < settings.DISK_WARNING_MB:
+        return _problem("disk", f"{free_mb:,} MB are free where the data lies. Make room.")
+    return _ok("disk", f"{free_mb:,} MB are free where the data lies.")
+
+
+def _data(now: datetime) -> Part:
+    from listeners.models import Heartbeat
+    from queries.domain.states import DriverKind, DriverState
+    from queries.models.drivers import Driver
+
+    late = now - timedelta(seconds=DATA_LATE_AFTER_S)
+    try:
+        live = Driver.objects.filter(  # probes report to nobody
+            kind=DriverKind.SERVICE, state=DriverState.LIVE, state_since__lt=late
+        )
+        ids = list(live.values_list("pk", flat=True))
+        heartbeats = Heartbeat.objects.filter(driver__in=ids)
+        newest: datetime | None = heartbeats.aggregate(at=Max("received_at"))["at"] if ids else None
+    except DatabaseError as error:
+        return _problem("data", f"The data's age cannot be read: {_first_line(error)}")
+    if not ids:
+        return _ok("data", "No driver has been live for long; nothing is awaited.")
+    if newest is None:
+        return _problem("data", "Drivers are live, but none of them has reported.")
+    age = int((now - newest).total_seconds())
+    if newest < late:
+        return _problem("data", f"The newest report of a driver is {age} s old.", newest)
+    return _ok("data", f"The newest report of a driver is {max(age, 0)} s old.")
+
+
+def _silent(sign: Sign, now: datetime) -> bool:
+    return (now - sign.at).total_seconds() > SILENT_AFTER_S
+
+
+def _clock(at: datetime) -> str:
+    return f"{at:%H:%M:%S} UTC"
+
+
+def _first_line(error: Exception) -> str:
+    lines = mask(str(error)).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,71 @@
+"""Scheduler pools: Spark's own file of them, and what is worth knowing before using them."""
+
+from collections.abc import Mapping, Sequence
+from xml.sax.saxutils import escape, quoteattr
+
+from queries.domain.definitions.spec import PoolSpec
+
+
+def fairscheduler_xml(pools: Sequence[PoolSpec]) -> str:
+    """Return the text for `spark.scheduler.allocation.file`, pools in order of their names."""
+    entries = "".join(
+        f"  <pool name={quoteattr(pool.name)}>\n"
+        f"    <schedulingMode>{escape(pool.mode)}</schedulingMode>\n"
+        f"    <weight>{pool.weight}</weight>\n"
+        f"    <minShare>{pool.min_share}</minShare>\n"
+        "  </pool>\n"
+        for pool in sorted(pools, key=lambda pool: pool.name)
+    )
+    return f'<?xml version="1.0"?>\n<allocations>\n{entries}</allocations>\n'
+
+
+def advice(
+    pools: Sequence[PoolSpec],
+    *,
+    cores: int | None,
+    queries: Mapping[str, Sequence[str]],
+    scheduler_mode: str,
+) -> list[str]:
+    """Return sentences about an application's pools that are worth acting on.
+
+    `cores` is None where the master does not say; `queries` maps a pool's name to the
+    queries in it. Spark breaks ties between pools by name, so with more busy pools than
+    cores the one that comes last by name starves, and `minShare` is what saves a light one.
+    """
+    if scheduler_mode != "FAIR":
+        return ["The scheduler mode is FIFO, so pools have no effect."] if pools else []
+    busy = sorted(pool.name for pool in pools if queries.get(pool.name))
+    sentences = []
+    unprotected = [pool for pool in pools if pool.name in busy and pool.min_share == 0]
+    if cores is not None and len(busy) > cores and unprotected:
+        last = max(pool.name for pool in unprotected)
+        sentences.append(
+            f"{len(busy)} pools share {_count(cores, 'core')}. Spark breaks ties by name, so "
+            f"{last} comes last and can starve: give it a minimum share of 1, or put heavy "
+            "queries into one pool."
+        )
+    reserved = sum(pool.min_share for pool in pools if pool.name in busy)
+    if cores is not None and reserved > cores:
+        sentences.append(
+            f"The minimum shares add up to {reserved}, more than the {_count(cores, 'core')} "
+            "there are: none of them can be relied on."
+        )
+    sentences += [
+        f"Pool {pool.name} is FIFO and holds {len(held)} queries: the first one's tasks go "
+        "before all others'."
+        for pool in sorted(pools, key=lambda pool: pool.name)
+        if pool.mode == "FIFO" and len(held := queries.get(pool.name, ())) > 1
+    ]
+    return sentences
+
+
+def cores_of(master: str) -> int | None:
+    """Return the cores that a master's text gives a driver, or None where it does not say."""
+    inside = master.removeprefix("local").strip("[]").split(",")[0].strip()
+    if not master.startswith("local"):
+        return None
+    return int(inside) if inside.isdigit() else (1 if not inside else None)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,185 @@
+"""What can be said for certain of a SQL text before Spark sees it.
+
+sqlglot reads most of Spark's SQL, not all of it: what it cannot read is left to Spark, which
+has its own message. Only findings that Spark would surely share are refused here.
+"""
+
+import re
+from collections.abc import Iterator
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from queries.domain.definitions.spec import SqlQuery
+from queries.domain.errors import Problem
+
+_MODE_FIELD = "sink.output_mode"
+_WINDOW = re.compile(r"\bwindow\s*\(", re.IGNORECASE)
+
+
+def sql_problems(spec: SqlQuery) -> list[Problem]:
+    """Return what is certainly wrong with a query's text and its sink's output mode."""
+    if not spec.sql.strip():
+        return [Problem("sql", "", "is empty.", "Write a SELECT over the sources.")]
+    statements = _statements(spec.sql)
+    if statements is None:
+        return []
+    if len(statements) > 1:
+        return [Problem("sql", spec.sql[:200], "holds several statements.", "Write one SELECT.")]
+    if not statements or isinstance(statements[0], exp.Command):
+        return []  # sqlglot takes what it cannot read for a command: Spark is to judge
+    statement = statements[0]
+    if not isinstance(statement, exp.Query):
+        return [
+            Problem(
+                "sql",
+                spec.sql[:200],
+                f"is a {statement.key.upper()}, not a query.",
+                "Write a SELECT; the sink writes its rows.",
+            )
+        ]
+    text = Text(spec, statement)
+    return text.unknown_names() or text.output_mode_problems()
+
+
+def read(spec: SqlQuery) -> "Text | None":
+    """Return a query's text as it can be read; None where only Spark can judge it."""
+    statements = _statements(spec.sql) or []
+    if len(statements) != 1 or not isinstance(statements[0], exp.Query):
+        return None
+    return Text(spec, statements[0])
+
+
+def _statements(text: str) -> list[exp.Expression] | None:
+    """Return a text's statements; None where they cannot be read.
+
+    After GROUP BY sqlglot takes Spark's `window(…)` for the beginning of a WINDOW clause, so a
+    text that it cannot read is read once more with the function under another name.
+    """
+    for tried in (text, _WINDOW.sub("window_of(", text)):
+        try:
+            return [each for each in sqlglot.parse(tried, dialect="spark") if each]
+        except SqlglotError:
+            continue
+    return None
+
+
+class Text:
+    """A parsed text beside the names it may use."""
+
+    def __init__(self, spec: SqlQuery, statement: exp.Query) -> None:
+        self.spec = spec
+        self.statement = statement
+        self.streams = {source.name.lower() for source in spec.sources}
+        self.statics = {table.name.lower() for table in spec.tables}
+        self.ctes = {cte.alias_or_name.lower(): cte.this for cte in statement.find_all(exp.CTE)}
+        self.opaque = statement.find(exp.Anonymous) is not None  # may be an aggregate, or not
+
+    def unknown_names(self) -> list[Problem]:
+        """Return the tables that no source, table or WITH gives."""
+        if any("catalog" in key or "hive" in key for key in self.spec.conf):
+            return []
+        known = self.streams | self.statics | set(self.ctes)
+        used = {
+            table.name.lower(): table.name
+            for table in self.statement.find_all(exp.Table)
+            if table.name and not table.db and isinstance(table.this, exp.Identifier)
+        }
+        problems = [
+            Problem(
+                "sql",
+                name,
+                f"reads {name}, which is neither a source nor a table of this query.",
+                f"It has {', '.join(sorted(self.streams | self.statics)) or 'none'}.",
+            )
+            for lower, name in used.items()
+            if lower not in known
+        ]
+        if not problems and used and not self.streams & set(used):
+            problems.append(
+                Problem("sql", "", "reads no streaming source.", "Select from one of the sources.")
+            )
+        return problems
+
+    def output_mode_problems(self) -> list[Problem]:
+        """Return how the sink's output mode contradicts the text."""
+        sink = self.spec.sink
+        if sink is None:
+            return []
+        aggregates = any(self.streaming_aggregates())
+        mode = sink.output_mode
+        watermarked = "watermark" in self.spec.sql.lower() or any(
+            source.watermark for source in self.spec.sources
+        )
+        if mode == "append" and aggregates and not watermarked:
+            return [
+                Problem(
+                    _MODE_FIELD,
+                    mode,
+                    "cannot be used for an aggregation without a watermark: "
+                    "no group would ever be final.",
+                    "Give a source a watermark and group by it, or use update or complete.",
+                )
+            ]
+        if mode == "complete" and not self._any_aggregate() and not self.opaque:
+            return [
+                Problem(
+                    _MODE_FIELD,
+                    mode,
+                    "needs an aggregation, and the text has none.",
+                    "Use append.",
+                )
+            ]
+        if isinstance(self.statement, exp.Select) and self._sorts() and mode != "complete":
+            return [
+                Problem(
+                    "sql",
+                    "ORDER BY",
+                    f"a stream in {mode} mode cannot be sorted.",
+                    "Remove ORDER BY, or aggregate and use output mode complete.",
+                )
+            ]
+        return []
+
+    def _sorts(self) -> bool:
+        return self.statement.args.get("order") is not None
+
+    def _any_aggregate(self) -> bool:
+        return any(
+            _aggregates(select) or select.args.get("distinct")
+            for select in self.statement.find_all(exp.Select)
+        )
+
+    def streaming_aggregates(self) -> Iterator[exp.Select]:
+        """Yield the SELECTs that aggregate over rows of a stream."""
+        for select in self.statement.find_all(exp.Select):
+            if _aggregates(select) and self.streams_reach(select):
+                yield select
+
+    def streams_reach(self, query: exp.Expression, seen: frozenset[str] = frozenset()) -> bool:
+        """Return whether rows of a stream reach `query` through its FROM and JOINs."""
+        if isinstance(query, exp.SetOperation):
+            return self.streams_reach(query.left, seen) or self.streams_reach(query.right, seen)
+        if isinstance(query, exp.Subquery):
+            return self.streams_reach(query.this, seen)
+        if isinstance(query, exp.Table):
+            name = query.name.lower()
+            if name in self.ctes and name not in seen:
+                return self.streams_reach(self.ctes[name], seen | {name})
+            return not query.db and name in self.streams
+        source = query.args.get("from_") or query.args.get("from")
+        inputs = [source.this] if source is not None else []
+        inputs += [join.this for join in query.args.get("joins") or []]
+        return any(self.streams_reach(each, seen) for each in inputs)
+
+
+def _aggregates(select: exp.Select) -> bool:
+    """Return whether this SELECT itself, not one inside it, groups or aggregates."""
+    if select.args.get("group") is not None:
+        return True
+    return any(
+        isinstance(node, exp.AggFunc) and not node.find_ancestor(exp.Window)
+        for projection in select.expressions
+        for node in projection.walk(prune=lambda inner: isinstance(inner, exp.Query))
+    )

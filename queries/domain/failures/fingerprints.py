@@ -1,0 +1,51 @@
+"""Which failures are the same: a name made of what does not change from one time to the next."""
+
+import hashlib
+import re
+
+from queries.domain.failures import error_text
+
+
+def fingerprint(*, error_class: str, type_name: str, root_cause: str, message: str) -> str:
+    """Return a 32-digit name that failures with one cause share, whatever their numbers.
+
+    It is made of the condition, the type and the top frame of one's own; where no frame of
+    one's own is shown, of the root cause with ids, paths, times, hex and numbers taken out.
+    """
+    message = error_text.without_plan(message)
+    frame = error_text.top_frame(message) or error_text.top_frame(root_cause)
+    place = frame or normalised(error_text.innermost_line(root_cause or message))
+    name = error_text.condition(error_class, root_cause, message)
+    return _digest(name, error_text.short_type(type_name), place)
+
+
+def fingerprint_exit(*, python: str, jvm: str, oom: bool) -> str:
+    """Return the name that deaths of drivers with the same ending share."""
+    return _digest("DRIVER_EXIT", "oom" if oom else f"{python}/{jvm}", "")
+
+
+_VARYING = (
+    (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE), "<id>"),
+    (re.compile(r"\b[a-z][a-z0-9+.-]*:/+[^\s'\",;)\]}]+", re.IGNORECASE), "<path>"),
+    (re.compile(r"(?<![\w<>])(?:~|\.{1,2})?/[^\s'\",;)\]}]+"), "<path>"),
+    (re.compile(r"\b\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?"), "<n>"),
+    (re.compile(r"\b0x[0-9a-f]+\b", re.IGNORECASE), "<hex>"),
+    (
+        re.compile(
+            r"(?<=@)[0-9a-f]+(?![\w<])|\b(?=\w*\d)(?=\w*[a-f])[0-9a-f]{8,}\b", re.IGNORECASE
+        ),
+        "<hex>",
+    ),
+    (re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?"), "<n>"),
+)
+
+
+def normalised(text: str) -> str:
+    """Return the text without what differs from one time to the next, at most 300 characters."""
+    for pattern, name in _VARYING:
+        text = pattern.sub(name, text)
+    return re.sub(r"<n>([,.: ]+<n>)+", "<n>", " ".join(text.split()))[:300].strip()
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]

@@ -1,0 +1,296 @@
+"""What is known of Spark's failures: condition or message -> category, meaning, way out.
+
+The table follows what was read in Spark 4.3.0 and seen to happen on it. Several failures
+carry no condition at all, hence the second table on the text. Order matters: the first rule
+that matches wins, so the narrower one stands above.
+"""
+
+from dataclasses import dataclass
+
+from queries.domain.failures.categories import GENERAL, Advice, Category
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """An advice for what `pattern` (a regular expression) matches."""
+
+    pattern: str
+    advice: Advice
+
+
+ASYNC_PROGRESS_GAP = Advice(
+    Category.INCOMPATIBLE,
+    "The offset log has a gap, as async progress tracking leaves it, or an offset was removed.",
+    "If async progress tracking was just switched off: its safe way off brings the query back "
+    "(on this page, or POST to the query's async-off/). It starts with it on and "
+    "asyncProgressTrackingCheckpointIntervalMs=0, lets two batches commit, then switches it "
+    "off. Otherwise start from a backup of the checkpoint or on a new one.",
+)
+
+
+def _rule(pattern: str, category: Category, meaning: str = "", way_out: str = "") -> Rule:
+    general = GENERAL[category]
+    return Rule(pattern, Advice(category, meaning or general.meaning, way_out or general.way_out))
+
+
+#: On Spark's condition, matched from its start.
+CONDITION_RULES: tuple[Rule, ...] = (
+    _rule(
+        r"KAFKA_DATA_SOURCE_NOT_ENABLED|DATA_SOURCE_NOT_FOUND",
+        Category.CONFIGURATION,
+        "The driver has no data source of this format.",
+        "Add the connector to the application, or correct the format.",
+    ),
+    _rule(
+        r"STREAMING_OUTPUT_MODE|UNSUPPORTED_STREAMING_OPERATOR_WITHOUT_WATERMARK",
+        Category.CONFIGURATION,
+        "The sink's output mode does not go with the query's aggregation.",
+        "Append needs a watermark on the event time that is grouped by; update and complete do "
+        "not. File sinks know append only.",
+    ),
+    _rule(
+        r"STREAMING_REAL_TIME_MODE|INVALID_STREAMING_REAL_TIME_MODE",
+        Category.CONFIGURATION,
+        "Real-time mode has limits that this query does not keep.",
+        "Real-time mode wants a Kafka source, output mode update, an interval of 5 s or more, a "
+        "Kafka, console or memory sink, and no Python in the rows' way. Else use a "
+        "processing-time trigger.",
+    ),
+    _rule(r"STREAMING_QUERY_EVOLUTION_ERROR|HEADGATE_CONFIGURATION", Category.CONFIGURATION),
+    _rule(
+        r"STATE_STORE_INVALID_CONFIG_AFTER_RESTART|STATE_STORE_INVALID_VARIABLE_TYPE_CHANGE"
+        r"|STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA"
+        r"|STATE_STORE_(KEY|VALUE|COLUMN_FAMILY)_SCHEMA_(NOT_COMPATIBLE|INCOMPATIBLE)"
+        r"|STATE_STORE_INVALID_VALUE_SCHEMA_EVOLUTION|STATE_STORE_\w+_SCHEMA_NOT_COMPATIBLE"
+        r"|STATE_STORE_(KEY|VALUE)_ROW_FORMAT_VALIDATION_FAILURE"
+        r"|CANNOT_LOAD_STATE_STORE\.(KEY|VALUE)_ROW_FORMAT_VALIDATION_FAILURE"
+        r"|STREAM_STREAM_JOIN_INCOMPATIBLE_STATE_STORE_CONFIGS",
+        Category.INCOMPATIBLE,
+        "The state in the checkpoint was made by another form of this query: keys, aggregates, "
+        "operators or their types have changed.",
+    ),
+    _rule(
+        r"STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY",
+        Category.DAMAGED,
+        "The checkpoint has no state for a stateful operator of this query: its files are gone, "
+        "or the query became stateful after the checkpoint was made.",
+        "Go back to the earlier revision, bring the files back, or start on a new checkpoint.",
+    ),
+    _rule(
+        r"STREAMING_CHECKPOINT_MISSING_METADATA_FILE",
+        Category.DAMAGED,
+        "The checkpoint holds offsets but its metadata file is gone.",
+    ),
+    _rule(
+        r"STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY",
+        Category.DAMAGED,
+        "The state folder holds files of another query or of an earlier life of this one.",
+    ),
+    _rule(r"CANNOT_LOAD_STATE_STORE\.\w*OUT_OF_MEMORY", Category.CAPACITY),
+    _rule(
+        r"CANNOT_LOAD_STATE_STORE\.(\w*MISSING\w*|\w*NOT_EXISTS|CANNOT_READ_STREAMING_STATE_FILE"
+        r"|CANNOT_FIND_BASE_SNAPSHOT_CHECKPOINT|INVALID_CHECKPOINT_LINEAGE"
+        r"|SNAPSHOT_PARTITION_ID_NOT_FOUND)",
+        Category.DAMAGED,
+    ),
+    _rule(
+        r"CANNOT_LOAD_STATE_STORE\.(CANNOT_READ_\w+_SIZE|UNEXPECTED_FILE_SIZE)"
+        r"|CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED"
+        r"|STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED"
+        r"|STATE_STORE_UNEXPECTED_EMPTY_FILE_IN_ROCKSDB_ZIP",
+        Category.CORRUPTION,
+    ),
+    _rule(
+        r"CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT|UNABLE_TO_ACQUIRE_MEMORY|\w+_OUT_OF_MEMORY",
+        Category.CAPACITY,
+    ),
+    _rule(
+        r"STREAMING_CHECKPOINT_LOG_WRITE_FAILURE|FAILED_RENAME_TEMP_FILE"
+        r"|CANNOT_LOAD_STATE_STORE\.UNRELEASED_THREAD_ERROR"
+        r"|CANNOT_LOAD_STATE_STORE|CANNOT_WRITE_STATE_STORE|STREAMING_ASYNC_OPERATION_FAILED",
+        Category.STORAGE,
+    ),
+    _rule(
+        r"CONCURRENT_STREAM_LOG_UPDATE|CONCURRENT_QUERY|_LEGACY_ERROR_TEMP_2207",
+        Category.OWNERSHIP,
+    ),
+    _rule(
+        r"MALFORMED_LOG_FILE|BATCH_METADATA_NOT_FOUND|INVALID_LOG_VERSION",
+        Category.DAMAGED,
+        "A log of the checkpoint, or of the file sink beside its data, has a hole or cannot be "
+        "read.",
+    ),
+    _rule(
+        r"FAILED_READ_FILE",
+        Category.DATA,
+        "A file of the source cannot be read: it is damaged, of another format, or gone.",
+        "Mend or remove the file named in the root cause, or set the source's option "
+        "ignoreCorruptFiles or ignoreMissingFiles to true; then restart the query.",
+    ),
+    _rule(
+        r"DIVIDE_BY_ZERO|INTERVAL_DIVIDED_BY_ZERO|REMAINDER_BY_ZERO",
+        Category.DATA,
+        "A row of the batch divides by zero, and Spark's ANSI mode makes that an error.",
+        "Use try_divide(a, b), or a / nullif(b, 0), or filter such rows out; then restart the "
+        "query: the same batch is read again.",
+    ),
+    _rule(
+        r"CAST_INVALID_INPUT|CAST_OVERFLOW|CONVERSION_INVALID_INPUT|CANNOT_PARSE_",
+        Category.DATA,
+        "A value of the batch does not fit the type that the query casts it to.",
+        "Use try_cast or try_to_timestamp, or filter such rows out; then restart the query.",
+    ),
+    _rule(
+        r"ARITHMETIC_OVERFLOW|BINARY_ARITHMETIC_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE"
+        r"|DATETIME_OVERFLOW",
+        Category.DATA,
+        "A result is too large for its type.",
+        "Cast to a wider type (bigint, decimal, double) or use try_add, try_multiply…; then "
+        "restart the query.",
+    ),
+    _rule(
+        r"MALFORMED_RECORD_IN_PARSING|MALFORMED_CSV_RECORD|INVALID_ARRAY_INDEX"
+        r"|NOT_NULL_ASSERT_VIOLATION|USER_RAISED_EXCEPTION|\w*_USER_RAISED_EXCEPTION"
+        r"|DUPLICATED_MAP_KEY|MAP_KEY_DOES_NOT_EXIST|CHECK_CONSTRAINT_VIOLATION",
+        Category.DATA,
+    ),
+    _rule(r"STREAMING_PYTHON_RUNNER_INITIALIZATION_(TIMEOUT|COMM)", Category.PROCESS),
+    _rule(
+        r"STREAMING_SHUFFLE_WRITER_CONNECTION_TIMEOUT|INTERNAL_ERROR_NETWORK", Category.CONNECTION
+    ),
+)
+
+#: On the type, for what our own driver refuses to start (`queries.runtime`).
+TYPE_RULES: tuple[Rule, ...] = (
+    _rule(
+        r"NotAWriter|StartsItself|QueryOnly|CallsNeedBatches",
+        Category.CONFIGURATION,
+        "The definition gives no stream that Headgate could start.",
+        "Do what the root cause says, then start the query.",
+    ),
+    _rule(
+        r"ReferenceMissing",
+        Category.CONFIGURATION,
+        "A secret that the definition names is not there on the driver's host.",
+        "Put it there (the environment or the secrets folder), then start the query.",
+    ),
+)
+
+#: On the whole text, for what carries no condition. Matched anywhere, case ignored.
+MESSAGE_RULES: tuple[Rule, ...] = (
+    _rule(
+        r"SaslAuthenticationException|SslAuthenticationException|SSLHandshakeException"
+        r"|Could not find a 'KafkaClient' entry in the JAAS",
+        Category.CONFIGURATION,
+        "The Kafka broker did not let the query in: user, password, mechanism or certificate "
+        "are not what it expects.",
+        "Correct the secret that the options name (kafka.sasl.jaas.config: user and password; "
+        "kafka.ssl.…), kafka.sasl.mechanism or kafka.security.protocol; then start the query.",
+    ),
+    _rule(
+        r"(Topic|Group|Cluster|TransactionalId)AuthorizationException",
+        Category.CONFIGURATION,
+        "The Kafka broker knows the user, who may not do this.",
+        "Have the user granted what the root cause names (READ and DESCRIBE of the source's "
+        "topics and of groups that begin with groupIdPrefix; WRITE of the sink's topic); then "
+        "start the query.",
+    ),
+    _rule(
+        r"some data may have been lost|OffsetOutOfRange|KafkaIllegalStateException"
+        r"|Cannot fetch records? in (interval|offset)",
+        Category.SOURCE_LOST,
+    ),
+    Rule(r"batch -?\d+ (doesn't exist|not found in offset log)", ASYNC_PROGRESS_GAP),
+    _rule(
+        r"There are \[\d+\] sources in the checkpoint",
+        Category.INCOMPATIBLE,
+        "The number of sources has changed since the checkpoint was made.",
+    ),
+    _rule(
+        r"Incomplete log file|Malformed log file|Failed to read log file",
+        Category.DAMAGED,
+        "A log file of the checkpoint is not whole.",
+    ),
+    _rule(
+        r"NullPointerException[\s\S]*WatermarkTracker|WatermarkTracker[\s\S]*NullPointerException",
+        Category.INCOMPATIBLE,
+        "The checkpoint was made by continuous processing, whose offsets carry no watermark; "
+        "micro-batches cannot go on from it.",
+        "Go back to the continuous trigger, or start on a new checkpoint.",
+    ),
+    _rule(
+        r"Multiple streaming queries are concurrently using"
+        r"|terminated because another run of this query was started"
+        r"|another instance of the same streaming query",
+        Category.OWNERSHIP,
+    ),
+    _rule(
+        r"does not support async progress tracking"
+        r"|Async progress tracking cannot be used with",
+        Category.CONFIGURATION,
+        "Async progress tracking goes with stateless queries, a processing-time trigger and a "
+        "Kafka, console, memory, noop or foreach sink only.",
+        "Remove asyncProgressTrackingEnabled from the sink's options, or change what it does "
+        "not go with.",
+    ),
+    _rule(
+        r"No offset matched from request of topic-partition",
+        Category.CONFIGURATION,
+        "startingTimestamp lies after the last record of a partition.",
+        "Set startingOffsetsByTimestampStrategy=latest, or an earlier time.",
+    ),
+    _rule(
+        r"UnknownTopicOrPartition|not present in metadata after",
+        Category.CONNECTION,
+        "The broker knows no such topic, now.",
+        "The query retries. Create the topic, or correct its name in the definition.",
+    ),
+    _rule(
+        r"Failed to find data source|Unable to find (Kafka )?data source",
+        Category.CONFIGURATION,
+        "The driver has no data source of this format.",
+        "Add the connector to the application, or correct the format.",
+    ),
+    _rule(
+        r"OutOfMemoryError|GC overhead limit exceeded|Java heap space",
+        Category.MEMORY,
+    ),
+    _rule(
+        r"No space left on device|Disk quota exceeded",
+        Category.STORAGE,
+        "A disk is full.",
+        "The query retries. Free space where the driver writes.",
+    ),
+    _rule(
+        r"Too many open files|unable to create (new )?native thread",
+        Category.CAPACITY,
+        "The host's limit of open files or threads is reached.",
+        "The query retries. Raise the limit of the account that runs drivers.",
+    ),
+    _rule(
+        r"Py4JNetworkError|Answer from Java side is empty|Error while sending or receiving"
+        r"|SparkContext (was|has been|is already) (shut ?down|stopped)"
+        r"|Cannot call methods on a stopped SparkContext",
+        Category.PROCESS,
+        "The JVM of the driver went away while the query ran.",
+    ),
+    _rule(
+        r"Python worker (exited unexpectedly|failed to connect back)|Executor heartbeat timed out"
+        r"|ExecutorLostFailure",
+        Category.PROCESS,
+        "A worker process of the driver died.",
+        "The query retries. If it goes on, its function may need more memory than there is.",
+    ),
+    _rule(
+        r"Permission denied|AccessControlException|AccessDeniedException",
+        Category.STORAGE,
+        "The drivers' account may not read or write a file.",
+        "The query retries. Give the account access to the path in the root cause.",
+    ),
+    _rule(
+        r"Path does not exist|FileNotFoundException|No such file or directory",
+        Category.STORAGE,
+        "A file or folder is not there (any more).",
+        "The query retries. Create it, or correct the path in the definition.",
+    ),
+)

@@ -1,0 +1,280 @@
+"""Options of Kafka sources and sinks, by name and value, as Spark 4.3 takes them.
+
+Spark tells of most mistakes only when the stream starts, of some never: an unknown option is
+passed over in silence. Names are compared without their case, as Spark does.
+"""
+
+import difflib
+import re
+from collections.abc import Mapping
+
+from queries.domain.errors import Problem
+from queries.domain.kafka import option_values
+from queries.domain.kafka.client_options import CONSUMER, PRODUCER
+from queries.domain.kafka.offsets import (
+    assign_problem,
+    by_timestamp_problem,
+    coverage_problem,
+    offsets_problem,
+)
+from queries.domain.kafka.option_values import Check
+from queries.domain.masking import MASK, is_secret_name
+
+SERVERS = "kafka.bootstrap.servers"
+PROTOCOL = "kafka.security.protocol"
+STRATEGIES = ("subscribe", "subscribePattern", "assign")
+#: Where a stream begins; Spark heeds the first of these that is given.
+STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_SERVER = re.compile(r"(?:\w+://)?\[?[0-9A-Za-z\-%._:]+\]?:\d{1,5}")
+_CLOSE = 0.8  # how alike two names are that somebody may have confused
+
+#: What Spark says no to, with the reason; it sets these itself.
+_REFUSED_BY_SOURCES = {
+    "kafka.auto.offset.reset": "Set startingOffsets: Spark keeps the offsets, not Kafka.",
+    "kafka.key.deserializer": "Keys come as bytes: CAST(key AS STRING) in the query.",
+    "kafka.value.deserializer": "Values come as bytes: CAST(value AS STRING) in the query.",
+    "kafka.enable.auto.commit": "Spark keeps the offsets in the checkpoint, and commits none.",
+    "kafka.interceptor.classes": "Spark reads whole records, and an interceptor may break them.",
+}
+_REFUSED_BY_SINKS = {
+    "kafka.key.serializer": "Keys go out as bytes or text, as the column key has them.",
+    "kafka.value.serializer": "Values go out as bytes or text, as the column value has them.",
+}
+
+
+def source_option_problems(field: str, options: Mapping[str, str]) -> list[Problem]:
+    """Return what is wrong with a source's options; `field` is the path of the options."""
+    given = _Given(field, options)
+    problems = given.twice + _servers(given) + _strategy(given)
+    for name, written, value in given.all():
+        problems += _named(
+            given, name, written, value, _SOURCE_CHECKS, CONSUMER, _REFUSED_BY_SOURCES
+        )
+    return problems + _starts(given) + _limits(given) + _protocol(given)
+
+
+def sink_option_problems(field: str, options: Mapping[str, str]) -> list[Problem]:
+    """Return what is wrong with a sink's options; `field` is the path of the options."""
+    given = _Given(field, options)
+    problems = given.twice + _servers(given)
+    for name, written, value in given.all():
+        problems += _named(given, name, written, value, _SINK_CHECKS, PRODUCER, _REFUSED_BY_SINKS)
+    return problems + _protocol(given)
+
+
+def group_problems(sources: Mapping[str, Mapping[str, str]]) -> list[Problem]:
+    """Return a problem where two sources, by path of their options, name one consumer group.
+
+    Kafka would share the partitions out between them, and each would read only some.
+    """
+    seen: dict[str, str] = {}
+    problems = []
+    for field, options in sources.items():
+        group = _Given(field, options).value("kafka.group.id")
+        if group and (first := seen.setdefault(group, field)) != field:
+            problems.append(
+                Problem(
+                    f"{field}.kafka.group.id",
+                    group[:200],
+                    f"is also the group of {first.removesuffix('.options')}: Kafka would share "
+                    "the partitions out between them.",
+                    "Leave it out, or give each source a group of its own.",
+                )
+            )
+    return problems
+
+
+class _Given:
+    """Options by name in lower case, with the names as they were written."""
+
+    def __init__(self, field: str, options: Mapping[str, str]) -> None:
+        self.field = field
+        self.twice: list[Problem] = []
+        self._found: dict[str, tuple[str, str]] = {}
+        for written, value in options.items():
+            first = self._found.setdefault(written.lower(), (written, value))
+            if first[0] != written:
+                self.twice.append(
+                    self.problem(
+                        written, value, f"is given twice, also as {first[0]}.", "Keep one of them."
+                    )
+                )
+
+    def all(self) -> list[tuple[str, str, str]]:
+        """Return (name in lower case, name as written, value)."""
+        return [(name, written, value) for name, (written, value) in self._found.items()]
+
+    def value(self, name: str) -> str:
+        """Return an option's value, "" where it is not given."""
+        return self._found.get(name.lower(), ("", ""))[1]
+
+    def has(self, name: str) -> bool:
+        """Tell whether an option is given."""
+        return name.lower() in self._found
+
+    def problem(self, name: str, value: str, message: str, way_out: str) -> Problem:
+        """Return a problem of an option; a secret's value is masked."""
+        shown = MASK if is_secret_name(name) else value[:200]
+        return Problem(f"{self.field}.{name}", shown, message, way_out)
+
+
+def _named(
+    given: _Given,
+    name: str,
+    written: str,
+    value: str,
+    checks: Mapping[str, Check | None],
+    client: frozenset[str],
+    refused: Mapping[str, str],
+) -> list[Problem]:
+    """Return what is wrong with one option by its name, or with its value."""
+    if name in refused:
+        return [given.problem(written, value, "is refused by Spark.", refused[name])]
+    if name in checks:
+        check = checks[name]
+        found = check(f"{given.field}.{written}", value) if check else None
+        return [found] if found else []
+    if name.startswith("kafka."):
+        return _unknown_to_kafka(given, name, written, value, client)
+    if name in client:
+        way_out = f"Spark hands on what begins with kafka. only: write kafka.{name}."
+        return [given.problem(written, value, "is passed over by Spark.", way_out)]
+    if name in _SOURCE_CHECKS:
+        way_out = "It belongs to a source. Remove it."
+        return [given.problem(written, value, "is no option of a Kafka sink.", way_out)]
+    if name in ("checkpointlocation", "queryname", *_ELSEWHERE):
+        return []  # said by the options' general rules, or by the trigger's
+    near = difflib.get_close_matches(name, sorted(checks), n=1, cutoff=_CLOSE - 0.2)
+    way_out = f"Did you mean {_SPELLED[near[0]]}?" if near else "Remove it."
+    message = "is no option of Kafka's that Spark knows, and would be passed over."
+    return [given.problem(written, value, message, way_out)]
+
+
+def _unknown_to_kafka(
+    given: _Given, name: str, written: str, value: str, client: frozenset[str]
+) -> list[Problem]:
+    known = name.removeprefix("kafka.")
+    near = difflib.get_close_matches(known, sorted(client), n=1, cutoff=_CLOSE)
+    if known in client or not near:
+        return []  # a plug-in may have names of its own
+    message = "is not known to Kafka's client, which would pass it over."
+    return [given.problem(written, value, message, f"Did you mean kafka.{near[0]}?")]
+
+
+def _servers(given: _Given) -> list[Problem]:
+    value = given.value(SERVERS)
+    way_out = 'Set it to "host:9092", several with commas.'
+    if not value:
+        return [given.problem(SERVERS, "", "is missing.", way_out)]
+    wrong = [one for one in value.split(",") if not _SERVER.fullmatch(one.strip())]
+    if not wrong:
+        return []
+    return [given.problem(SERVERS, wrong[0], "is no address of a broker.", way_out)]
+
+
+def _strategy(given: _Given) -> list[Problem]:
+    ways = [name for name in STRATEGIES if given.has(name)]
+    if len(ways) == 1:
+        return []
+    message = "is said in several ways." if ways else "is missing."
+    way_out = f"Give exactly one of {STRATEGIES[0]}, {STRATEGIES[1]} and {STRATEGIES[2]}."
+    return [given.problem("subscribe", ", ".join(ways), message, way_out)]
+
+
+def _starts(given: _Given) -> list[Problem]:
+    """Name what a stronger option overrules, and offsets of topics that are not read."""
+    ways = [name for name in STARTS if given.has(name)]
+    problems = [
+        given.problem(
+            name, given.value(name), f"has no effect beside {ways[0]}.", "Keep one of them."
+        )
+        for name in ways[1:]
+    ]
+    topics = {one.strip() for one in given.value("subscribe").split(",") if one.strip()}
+    for name in ("startingOffsets", "startingOffsetsByTimestamp"):
+        found = coverage_problem(
+            f"{given.field}.{name}",
+            given.value(name),
+            topics=topics,
+            assign=given.value("assign"),
+        )
+        problems += [found] if found else []
+    strategy = "startingOffsetsByTimestampStrategy"
+    if given.has(strategy) and ways[:1] not in ([STARTS[0]], [STARTS[1]]):
+        way_out = f"It goes with {STARTS[0]} or {STARTS[1]}."
+        problems.append(given.problem(strategy, given.value(strategy), "has no effect.", way_out))
+    return problems
+
+
+def _limits(given: _Given) -> list[Problem]:
+    least, most = given.value("minOffsetsPerTrigger"), given.value("maxOffsetsPerTrigger")
+    problems = []
+    if least.isdecimal() and most.isdecimal() and int(least) > int(most):
+        problems.append(
+            given.problem(
+                "minOffsetsPerTrigger",
+                least,
+                f"is more than maxOffsetsPerTrigger ({most}).",
+                "Give it that value or less.",
+            )
+        )
+    if given.has("maxTriggerDelay") and not given.has("minOffsetsPerTrigger"):
+        way_out = "Set minOffsetsPerTrigger too, or remove it."
+        delay = given.value("maxTriggerDelay")
+        problems.append(given.problem("maxTriggerDelay", delay, "has no effect.", way_out))
+    return problems
+
+
+def _protocol(given: _Given) -> list[Problem]:
+    """Name a user or a key that is never asked for: the protocol is another."""
+    protocol = given.value(PROTOCOL).upper() or _PROTOCOLS[0]
+    if protocol not in _PROTOCOLS:
+        way_out = f"Use one of {', '.join(_PROTOCOLS)}."
+        return [given.problem(PROTOCOL, given.value(PROTOCOL), "is no such protocol.", way_out)]
+    for prefix, way_out in (("sasl", "SASL_SSL (or SASL_PLAINTEXT)"), ("ssl", "SSL or SASL_SSL")):
+        said = [written for name, written, _ in given.all() if name.startswith(f"kafka.{prefix}.")]
+        if said and prefix.upper() not in protocol.split("_"):
+            message = f"is {protocol}, beside which {said[0]} has no effect."
+            return [given.problem(PROTOCOL, given.value(PROTOCOL), message, f"Use {way_out}.")]
+    return []
+
+
+_SPELLED_CHECKS: dict[str, Check | None] = {
+    SERVERS: None,  # said by `_servers`
+    PROTOCOL: None,  # said by `_protocol`
+    "subscribe": option_values.topics,
+    "subscribePattern": option_values.pattern,
+    "assign": assign_problem,
+    "startingOffsets": offsets_problem,
+    "startingOffsetsByTimestamp": by_timestamp_problem,
+    "startingTimestamp": option_values.whole(0),
+    "startingOffsetsByTimestampStrategy": option_values.time_strategy,
+    "endingOffsets": option_values.never,
+    "endingOffsetsByTimestamp": option_values.never,
+    "endingTimestamp": option_values.never,
+    "failOnDataLoss": option_values.flag,
+    "includeHeaders": option_values.flag,
+    "maxOffsetsPerTrigger": option_values.whole(1),
+    "minOffsetsPerTrigger": option_values.whole(1),
+    "maxTriggerDelay": option_values.duration,
+    "minPartitions": option_values.whole(1),
+    "maxRecordsPerPartition": option_values.whole(1),
+    "groupIdPrefix": option_values.topic,
+    "kafkaConsumer.pollTimeoutMs": option_values.whole(1),
+    "fetchOffset.numRetries": option_values.whole(0),
+    "fetchOffset.retryIntervalMs": option_values.whole(0),
+}
+_SPELLED_SINK_CHECKS: dict[str, Check | None] = {
+    SERVERS: None,
+    PROTOCOL: None,
+    "topic": option_values.topic,
+    "includeHeaders": option_values.flag,
+    "asyncProgressTrackingEnabled": None,  # said by the trigger's rules
+    "asyncProgressTrackingCheckpointIntervalMs": None,
+}
+#: For testing Spark itself; the trigger's rules say what becomes of it.
+_ELSEWHERE = ("_asyncprogresstrackingoverridesinksupportcheck",)
+_SOURCE_CHECKS = {name.lower(): check for name, check in _SPELLED_CHECKS.items()}
+_SINK_CHECKS = {name.lower(): check for name, check in _SPELLED_SINK_CHECKS.items()}
+_SPELLED = {name.lower(): name for name in (*_SPELLED_CHECKS, *_SPELLED_SINK_CHECKS)}

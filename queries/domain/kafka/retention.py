@@ -1,0 +1,175 @@
+"""Tell when a topic deletes the first record that a query has not read yet.
+
+A broker deletes whole segments, by the age of their newest record (`retention.ms`) and by the
+partition's size (`retention.bytes`). The moment told here is the earliest at which that may
+happen; a segment that holds younger records keeps the old ones a while longer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from queries.domain.kafka.lag import PartitionLook, gone, unread
+
+#: What a record takes in a log beside its key and value, at most: a batch of its own (61 bytes
+#: of head) and its own fields. Source: Kafka's record batch format, version 2.
+RECORD_OVERHEAD_BYTES = 70
+#: A running query is at risk only once its oldest record has used up this share of its time.
+RUNNING_SHARE = 0.5
+
+
+class Cause(StrEnum):
+    """Which of a topic's limits deletes a record."""
+
+    AGE = "age"  # retention.ms
+    SIZE = "size"  # retention.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long a topic keeps its records."""
+
+    ms: int | None = None  # None: no limit
+    bytes: int | None = None  # of a partition; None: no limit
+    deletes: bool = True  # cleanup.policy has "delete"
+    compacts: bool = False  # cleanup.policy has "compact": offsets are not records then
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """When the first unread record of a partition may be deleted, and why."""
+
+    at: datetime
+    cause: Cause
+    used: float  # share of its time, or of the partition's size, that is used up: 0.0 to 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """What a query will lose and when, in a sentence; `at` in the past: it is lost already."""
+
+    at: datetime
+    sentence: str
+
+
+def read_retention(config: dict[str, str]) -> Retention:
+    """Return what a topic's configuration says; -1 and what cannot be read mean no limit."""
+    policy = {word.strip() for word in config.get("cleanup.policy", "delete").split(",")}
+    return Retention(
+        ms=_limit(config.get("retention.ms")),
+        bytes=_limit(config.get("retention.bytes")),
+        deletes="delete" in policy,
+        compacts="compact" in policy,
+    )
+
+
+def clock(
+    look: PartitionLook, retention: Retention, *, record_bytes: float | None, now: datetime
+) -> Clock | None:
+    """Return when the first unread record may go; None where nothing is unread or nothing goes."""
+    if not retention.deletes or not unread(look):
+        return None
+    clocks = [_by_age(look, retention, now), _by_size(look, retention, record_bytes, now)]
+    return min((one for one in clocks if one is not None), key=lambda one: one.at, default=None)
+
+
+def risk(
+    parts: Sequence[tuple[PartitionLook, Clock | None]],
+    *,
+    running: bool,
+    within: timedelta,
+    now: datetime,
+) -> Risk | None:
+    """Return what stands to be lost; None where nothing does within the time given.
+
+    Lost already counts before everything. A query that runs is not at risk for being a few
+    seconds behind: its oldest record must have used up half of its time.
+    """
+    lost = [look for look, _ in parts if gone(look.committed, look.earliest)]
+    if lost:
+        return _lost(lost, now)
+    due = [
+        (look, one)
+        for look, one in parts
+        if one is not None and one.at - now <= within and not (running and one.used < RUNNING_SHARE)
+    ]
+    if not due:
+        return None
+    look, first = min(due, key=lambda each: each[1].at)
+    where = f"{look.topic}-{look.partition}"
+    others = f" and {len(due) - 1} more" if len(due) > 1 else ""
+    why = "their age (retention.ms)" if first.cause is Cause.AGE else "size (retention.bytes)"
+    unless = "unless it gets faster" if running else "unless it runs"
+    left = first.at - now
+    when = f"in {span(left)}" if left >= timedelta(minutes=1) else "any moment now"
+    return Risk(
+        first.at,
+        f"Loses data {when} {unless}: {where}{others} will have unread records deleted for {why}.",
+    )
+
+
+def span(length: timedelta) -> str:
+    """Return a time left in at most two units: "45 min", "3 h 10 min", "2 d 4 h"."""
+    minutes = max(0, int(length.total_seconds() // 60))
+    hours, minutes = divmod(minutes, 60)
+    if not hours:
+        return f"{minutes} min"
+    days, rest = divmod(hours, 24)
+    if days:
+        return f"{days} d {rest} h" if rest else f"{days} d"
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
+
+def _lost(lost: Sequence[PartitionLook], now: datetime) -> Risk:
+    count = sum(gone(look.committed, look.earliest) for look in lost)
+    where = ", ".join(f"{look.topic}-{look.partition}" for look in lost[:3])
+    more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
+    return Risk(
+        now,
+        f"Has lost data: {count:,} offsets of {where}{more} were deleted before they were read.",
+    )
+
+
+def _by_age(look: PartitionLook, retention: Retention, now: datetime) -> Clock | None:
+    if retention.ms is None or look.record_at is None:
+        return None
+    age_ms = (now - look.record_at).total_seconds() * 1000
+    at = _later(look.record_at, retention.ms)
+    if at is None:
+        return None
+    used = age_ms / retention.ms if retention.ms else 1.0
+    return Clock(at, Cause.AGE, min(1.0, max(0.0, used)))
+
+
+def _by_size(
+    look: PartitionLook, retention: Retention, record_bytes: float | None, now: datetime
+) -> Clock | None:
+    """Return when what comes after the first unread record alone fills the partition's limit."""
+    waiting = unread(look)
+    if retention.bytes is None or not record_bytes or waiting is None:
+        return None
+    room = retention.bytes / record_bytes - waiting  # in records
+    used = min(1.0, waiting * record_bytes / retention.bytes) if retention.bytes else 1.0
+    if room <= 0:
+        return Clock(now, Cause.SIZE, 1.0)
+    if not look.arrival_rate:
+        return None
+    at = _later(now, room / look.arrival_rate * 1000)
+    return Clock(at, Cause.SIZE, used) if at is not None else None
+
+
+def _later(moment: datetime, ms: float) -> datetime | None:
+    """Return a moment to come; None where it lies beyond what a calendar holds."""
+    try:
+        return moment + timedelta(milliseconds=ms)
+    except OverflowError:
+        return None
+
+
+def _limit(text: str | None) -> int | None:
+    try:
+        value = int(text or "")
+    except ValueError:
+        return None
+    return value if value >= 0 else None

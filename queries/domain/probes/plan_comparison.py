@@ -1,0 +1,110 @@
+"""What changed between two forms of a query that Spark will not object to.
+
+Spark compares the types of state, not its meaning: a sum that became a maximum, a window twice
+as long, a key swapped for another of the same type go on from the old state as if nothing had
+happened, and the results are wrong until the last group of before is gone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from queries.domain.probes.plan_shapes import Shape, Shapes
+
+SILENT = "Spark will not object; the state already written was computed the old way."
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that state hangs on, before and now."""
+
+    what: str  # "grouping key"
+    old: str  # "" where there was none
+    new: str  # "" where it is gone
+
+    def sentence(self) -> str:
+        """Return the difference as one line of text."""
+        if not self.old:
+            return f"{self.what} added: {self.new}"
+        if not self.new:
+            return f"{self.what} removed: {self.old}"
+        return f"{self.what}: {self.old} → {self.new}"
+
+
+def compare(old: Shapes, new: Shapes) -> tuple[Difference, ...]:
+    """Return how two forms of a query differ in what their state hangs on.
+
+    A query without state on either side differs in nothing that a checkpoint holds.
+    """
+    if not old.operators and not new.operators:
+        return ()
+    found: list[Difference] = []
+    if old.output_mode != new.output_mode:
+        found.append(Difference("output mode", old.output_mode, new.output_mode))
+    before, after = [each.kind for each in old.operators], [each.kind for each in new.operators]
+    if before != after:
+        found.append(Difference("stateful operators", _listed(before), _listed(after)))
+        return tuple(found)
+    for one, other in zip(old.operators, new.operators, strict=True):
+        found += _operator(one, other)
+    return tuple(dict.fromkeys(found))
+
+
+def in_words(
+    by_spark: tuple[Difference, ...], by_text: tuple[Difference, ...]
+) -> tuple[Difference, ...]:
+    """Return what Spark's plans differ in, in the author's wording where it says the same.
+
+    Where both found as many differences of one kind, they are the same ones.
+    """
+
+    def of(found: tuple[Difference, ...], what: str) -> list[Difference]:
+        return [each for each in found if each.what == what]
+
+    chosen: list[Difference] = []
+    for what in dict.fromkeys(each.what for each in by_spark):
+        mine, theirs = of(by_spark, what), of(by_text, what)
+        chosen += theirs if len(mine) == len(theirs) else mine
+    return tuple(chosen)
+
+
+def pinned(wanted: Mapping[str, str], held: Mapping[str, str]) -> tuple[Difference, ...]:
+    """Return the configuration that a checkpoint pins and the definition asks otherwise.
+
+    `held` is the newest offset log's; Spark takes it and says so in a line of its log only.
+    """
+    return tuple(
+        Difference(key, held[key], value)
+        for key, value in sorted(wanted.items())
+        if key in held and held[key] != value
+    )
+
+
+def _operator(old: Shape, new: Shape) -> list[Difference]:
+    return [
+        *_by_place("grouping key", old.keys, new.keys),
+        *_by_place("window", old.windows, new.windows),
+        *_by_place("aggregate", old.aggregates, new.aggregates),
+        *_as_sets("watermark", old.watermarks, new.watermarks),
+        *_as_sets("filter", old.filters, new.filters),
+        *_by_place("join", old.joins, new.joins),
+        *_by_place("operator", old.other, new.other),
+    ]
+
+
+def _by_place(what: str, old: tuple[str, ...], new: tuple[str, ...]) -> list[Difference]:
+    """Compare what Spark knows by its place: state has no names for it."""
+    if len(old) == len(new):
+        return [Difference(what, a, b) for a, b in zip(old, new, strict=True) if a != b]
+    return _as_sets(what, old, new)
+
+
+def _as_sets(what: str, old: tuple[str, ...], new: tuple[str, ...]) -> list[Difference]:
+    gone = [each for each in old if each not in new]
+    come = [each for each in new if each not in old]
+    if len(gone) == len(come):
+        return [Difference(what, a, b) for a, b in zip(gone, come, strict=True)]
+    return [Difference(what, a, "") for a in gone] + [Difference(what, "", b) for b in come]
+
+
+def _listed(words: list[str]) -> str:
+    return ", ".join(words)

@@ -1,0 +1,82 @@
+"""What a query's state hangs on, read off its SQL text, in the words of its author.
+
+Beside the analyzed plan (`plan_shapes`) it gives a difference the author's own wording, and it
+stands in where the old plan cannot be had any more: its source may be gone.
+"""
+
+from sqlglot import exp
+
+from queries.domain.definitions.spec import SqlQuery
+from queries.domain.definitions.sql_text import Text, read
+from queries.domain.probes.plan_shapes import Shape, Shapes
+
+
+def of_text(spec: SqlQuery) -> Shapes | None:
+    """Return the shapes of a text; None where it cannot be read without Spark."""
+    text = read(spec)
+    if text is None:
+        return None
+    mode = spec.sink.output_mode if spec.sink else ""
+    watermarks = tuple(
+        f"{source.watermark.column}, {source.watermark.delay}"
+        for source in spec.sources
+        if source.watermark
+    )
+    found = [_shape(text, select, watermarks) for select in text.streaming_aggregates()]
+    return Shapes(tuple(found), mode)
+
+
+def _shape(text: Text, select: exp.Select, watermarks: tuple[str, ...]) -> Shape:
+    keys = [_key(select, each) for each in _grouped(select)]
+    where = select.args.get("where")
+    aggregates = dict.fromkeys(
+        _sql(node)
+        for node in select.walk(prune=lambda inner: inner is not select and _inner(inner))
+        if isinstance(node, exp.AggFunc) and not node.find_ancestor(exp.Window)
+    )
+    return Shape(
+        kind="aggregation",
+        keys=tuple(_sql(key) for key in keys if not _is_window(key)),
+        aggregates=tuple(aggregates),
+        windows=tuple(_sql(key) for key in keys if _is_window(key)),
+        watermarks=watermarks,
+        filters=tuple(sorted(_sql(each) for each in _conjuncts(where.this))) if where else (),
+        joins=tuple(_sql(join) for join in select.args.get("joins") or ()),
+    )
+
+
+def _grouped(select: exp.Select) -> list[exp.Expression]:
+    group = select.args.get("group")
+    return list(group.expressions) if group is not None else []
+
+
+def _key(select: exp.Select, key: exp.Expression) -> exp.Expression:
+    """Return what a grouping key stands for: a place in the list, an alias, or itself."""
+    if isinstance(key, exp.Literal) and key.is_int and int(key.this) <= len(select.expressions):
+        return _unaliased(select.expressions[int(key.this) - 1])
+    if isinstance(key, exp.Column) and not key.table:
+        named = {
+            each.alias: each.this for each in select.expressions if isinstance(each, exp.Alias)
+        }
+        return named.get(key.name, key)
+    return key
+
+
+def _unaliased(expression: exp.Expression) -> exp.Expression:
+    return expression.this if isinstance(expression, exp.Alias) else expression
+
+
+def _is_window(key: exp.Expression) -> bool:
+    return _sql(key).lower().startswith(("window(", "session_window("))
+
+
+def _inner(node: exp.Expression) -> bool:
+    return isinstance(node, exp.Query)
+
+
+def _conjuncts(condition: exp.Expression) -> list[exp.Expression]:
+    return list(condition.flatten()) if isinstance(condition, exp.And) else [condition]
+
+
+def _sql(node: exp.Expression) -> str:
+    return str(node.sql(dialect="spark"))

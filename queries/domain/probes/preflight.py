@@ -1,0 +1,242 @@
+"""What a preflight's findings mean: passed, accepted in silence, or refused, and what to do.
+
+It also says what was not tried. The rows went nowhere and the copy is not the original, so a
+pass is a statement about state, source and plan, never about everything.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from queries.domain.definitions.spec import PythonQuery, QuerySpec, SqlQuery
+from queries.domain.failures.diagnosis import classify
+from queries.domain.probes.plan_comparison import Difference, compare, in_words
+from queries.domain.probes.plan_shapes import of_plan
+from queries.domain.probes.plan_texts import of_text
+from queries.domain.probes.questions import Attempt, AttemptEnd, PlanSeen, ProbeResult, Tried
+from queries.domain.triggers.cores import outgrown
+
+_SPEC: TypeAdapter[Any] = TypeAdapter(QuerySpec)
+
+
+class Verdict(StrEnum):
+    """What comes of a preflight."""
+
+    PASSED = "passed"
+    DIFFERS = "differs"  # Spark takes it; the state of before means something else
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was tried, against what."""
+
+    spec: dict[str, Any]
+    old_spec: dict[str, Any] | None = None  # what ran last on the checkpoint
+    old_missing: str = ""  # why the two cannot be compared, where it is known beforehand
+    copy_missing: str = ""  # why the checkpoint was not tried
+    pinned: tuple[Difference, ...] = ()
+    attempt_limit_s: float = 0
+    cores: int | None = None  # of the application; None: its master does not tell
+
+
+_LABELS = {
+    Attempt.REPLAY: "The newest batch of the checkpoint, executed again",
+    Attempt.FRESH: "What is new at the source",
+    Attempt.SINK: "The same batch into a throw-away folder",
+    Attempt.TRIGGER: "Its own trigger",
+}
+_QUIET_SINKS = frozenset({"noop", "console", "memory", ""})
+_KAFKA_TYPES = frozenset({"string", "binary"})
+
+
+def digest(spec: Mapping[str, Any]) -> str:
+    """Return a name for what a definition says; its description says nothing to Spark."""
+    try:
+        said = _SPEC.validate_python(spec).model_dump(mode="json", by_alias=True)
+    except ValidationError:  # an old form, which means what it says
+        said = dict(spec)
+    said.pop("description", None)
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def judge(asked: Asked, result: ProbeResult) -> dict[str, Any]:
+    """Return what a person or CI is told, in JSON form; `verdict` sums it up."""
+    tries = [_told(each, asked) for each in result.tried]
+    if result.error is not None:
+        tries.append(_failure("build", _build_label(result), result.error))
+    if (problem := _kafka_problem(asked, result)) is not None:
+        tries.append(problem)
+    if (problem := _cores_problem(asked, result)) is not None:
+        tries.append(problem)
+    failed = any(each["end"] in (AttemptEnd.FAILED, AttemptEnd.LATE) for each in tries)
+    differences, missing = _differences(asked, result)
+    named = bool(differences or asked.pinned)
+    verdict = Verdict.FAILED if failed else Verdict.DIFFERS if named else Verdict.PASSED
+    return {
+        "verdict": verdict,
+        "tries": tries,
+        "differences": [asdict(each) for each in differences],
+        "pinned": [asdict(each) for each in asked.pinned],
+        "not_tried": _not_tried(asked, result, missing),
+        "took_ms": result.took_ms,
+    }
+
+
+def sentence(judged: Mapping[str, Any]) -> str:
+    """Return the first thing that failed as a line of text, "" where nothing did."""
+    bad = (AttemptEnd.FAILED, AttemptEnd.LATE)
+    first = next((each for each in judged["tries"] if each["end"] in bad), None)
+    return f"{first['label']}: {first['title']}" if first else ""
+
+
+# --- the tries ------------------------------------------------------------------------
+
+
+def _told(tried: Tried, asked: Asked) -> dict[str, Any]:
+    label = _LABELS[tried.attempt]
+    if tried.end is AttemptEnd.FAILED:
+        told = _failure(tried.attempt, label, tried.error or {})
+    else:
+        told = {"attempt": tried.attempt, "label": label, "end": tried.end}
+    if tried.end is AttemptEnd.LATE:
+        told |= {
+            "title": f"Not done within {asked.attempt_limit_s:.0f} s.",
+            "meaning": "Spark gave no reason: a source that does not answer looks like this, "
+            "and a batch or a state that is large.",
+            "way_out": "See whether the source answers; then try it again.",
+        }
+    return {**told, "batch": tried.batch, "rows": tried.rows, "ms": tried.ms}
+
+
+def _failure(attempt: str, label: str, error: Mapping[str, Any]) -> dict[str, Any]:
+    fields = ("error_class", "type_name", "root_cause", "message")
+    texts = {name: str(error.get(name, "")) for name in fields}
+    found = classify(**texts)
+    return {
+        "attempt": attempt,
+        "label": label,
+        "end": AttemptEnd.FAILED,
+        "title": found.title,
+        "category": found.category,
+        "meaning": found.meaning,
+        "way_out": found.way_out,
+        "error_class": texts["error_class"],
+        "root_cause": texts["root_cause"],
+    }
+
+
+def _build_label(result: ProbeResult) -> str:
+    return result.at if result.plan is None else f"While it was at it: {result.at.lower()}"
+
+
+def _kafka_problem(asked: Asked, result: ProbeResult) -> dict[str, Any] | None:
+    """Return what Spark's Kafka sink would refuse of the columns; no row was sent to it."""
+    if result.sink != "kafka" or result.plan is None or result.plan.nodes is None:
+        return None
+    columns = dict(result.plan.columns)
+    options = {name.lower() for name in (asked.spec.get("sink") or {}).get("options", {})}
+    said = ""
+    if columns.get("value") not in _KAFKA_TYPES:
+        held = columns.get("value")
+        said = f"column value is {held}" if held else "there is no column value"
+    elif columns.get("key", "string") not in _KAFKA_TYPES:
+        said = f"column key is {columns['key']}"
+    elif asked.spec.get("kind") == "sql" and "topic" not in options and "topic" not in columns:
+        said = "neither an option nor a column names the topic"
+    if not said:
+        return None
+    return {
+        "attempt": "columns",
+        "label": "The columns for Kafka",
+        "end": AttemptEnd.FAILED,
+        "title": f"The Kafka sink would refuse the rows: {said}.",
+        "meaning": "It takes a column value, and key where there is one, as string or binary.",
+        "way_out": "Write to_json(struct(*)) AS value, or cast the column.",
+        "batch": None,
+        "rows": None,
+        "ms": 0,
+    }
+
+
+def _cores_problem(asked: Asked, result: ProbeResult) -> dict[str, Any] | None:
+    """Return what Spark would not say: too few cores for the partitions that were read."""
+    kind = (asked.spec.get("trigger") or {}).get("kind", "")
+    said = outgrown(kind=kind, cores=asked.cores, partitions=result.partitions)
+    if not said:
+        return None
+    return {
+        "attempt": "cores",
+        "label": "The cores for its trigger",
+        "end": AttemptEnd.FAILED,
+        "title": said,
+        "meaning": "Such a query holds its cores for good, and Spark starts it without them.",
+        "way_out": "Give the application the cores, or use a processing-time trigger.",
+        "batch": None,
+        "rows": None,
+        "ms": 0,
+    }
+
+
+# --- the plans ------------------------------------------------------------------------
+
+
+def _differences(asked: Asked, result: ProbeResult) -> tuple[tuple[Difference, ...], str]:
+    """Return what differs, and why it cannot be told (wholly) where it cannot."""
+    if asked.old_spec is None or result.plan is None:
+        return (), asked.old_missing
+    by_text = _by_text(asked)
+    old = result.old_plan or PlanSeen(missing="the probe did not come to it")
+    if old.nodes is None or result.plan.nodes is None:
+        if by_text is not None:
+            return by_text, ""
+        return (), f"what ran before: {old.missing}"
+    by_spark = compare(
+        of_plan(old.nodes, old.output_mode),
+        of_plan(result.plan.nodes, result.plan.output_mode),
+    )
+    return in_words(by_spark, by_text or ()), ""
+
+
+def _by_text(asked: Asked) -> tuple[Difference, ...] | None:
+    """Compare the texts, where both are SQL that can be read."""
+    old, new = (_SPEC.validate_python(spec) for spec in (asked.old_spec, asked.spec))
+    if not isinstance(old, SqlQuery) or not isinstance(new, SqlQuery):
+        return None
+    before, after = of_text(old), of_text(new)
+    return compare(before, after) if before is not None and after is not None else None
+
+
+# --- what was not tried ---------------------------------------------------------------
+
+
+def _not_tried(asked: Asked, result: ProbeResult, missing: str) -> list[str]:
+    spec = _SPEC.validate_python(asked.spec)
+    ends = {each.attempt: each.end for each in result.tried}
+    found = [asked.copy_missing] if asked.copy_missing else []
+    if missing:
+        found.append(f"the comparison with {missing}")
+    if ends.get(Attempt.FRESH) is AttemptEnd.NOTHING:
+        found.append("new rows: the source had none while it was tried")
+    if result.sink == "foreachBatch":
+        found.append("the code of foreachBatch: no batch was given to it")
+    elif result.sink == "foreach":
+        found.append("the code of foreach: no row was given to it")
+    elif result.sink == "kafka":
+        found.append("writing to Kafka: its topic and permissions; the rows went nowhere")
+    elif result.sink not in _QUIET_SINKS and Attempt.SINK not in ends:
+        found.append(f"writing to {result.sink}: the rows went nowhere")
+    if Attempt.TRIGGER in ends:
+        kind = spec.trigger.kind.replace("_", "-")
+        found.append(f"running as {kind}: the rows were read in micro-batches, on few cores")
+    if isinstance(spec, PythonQuery):
+        found.append(
+            "what Python functions compute: a change inside of them changes results, "
+            "and neither plan nor types of state show it"
+        )
+    return found

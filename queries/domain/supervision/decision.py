@@ -1,0 +1,88 @@
+"""What `decide` returns: data that `services/reconcile.py` carries out, nothing that acts."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from queries.domain.failures.diagnosis import Classified
+from queries.domain.protocol import ExitReport, RunError, Want
+from queries.domain.states import DriverState, Hold, Phase, Reason, RunOutcome
+
+
+class DriverAction(StrEnum):
+    """What is to be done to the application's driver process."""
+
+    NOTHING = "NOTHING"
+    LAUNCH = "LAUNCH"  # a new row, then the launcher
+    SPAWN = "SPAWN"  # the row is there, its process is not: complete the launch
+    TERMINATE = "TERMINATE"
+    KILL = "KILL"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A failure to be recorded, classified."""
+
+    classified: Classified
+    fingerprint: str
+    error: RunError | None
+    batch: int | None = None
+    offsets: dict[str, Any] = field(default_factory=dict)
+    last_progress: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """How an open run ended."""
+
+    run: int
+    outcome: RunOutcome
+    fault: Fault | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryDecision:
+    """Where a query stands now, and what becomes of its run."""
+
+    query: int
+    phase: Phase
+    reason: Reason
+    detail: str  # the sentence beside the reason
+    failures: int
+    next_attempt_at: datetime | None
+    hold: Hold
+    seen_generation: int
+    reached_generation: int
+    ended: RunEnd | None = None
+    completed: bool = False  # desired := STOPPED, unless the generation has moved on
+    open_run: Reason | None = None  # why a run is to be opened, None where none is
+    want: Want = Want.RUN  # of the run that stays open
+    deadline: datetime | None = None  # after which a DRAIN becomes a STOP
+
+
+@dataclass(frozen=True, slots=True)
+class DriverDecision:
+    """What becomes of the driver."""
+
+    action: DriverAction = DriverAction.NOTHING
+    state: DriverState | None = None  # None: there is no row to change
+    end_wanted: str = ""
+    exit: ExitReport | None = None  # it has ended, so
+    fault: Fault | None = None  # None: the end was wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One application's next step, whole."""
+
+    driver: DriverDecision
+    queries: tuple[QueryDecision, ...]
+    failures: int
+    next_attempt_at: datetime | None
+    hold: Hold
+    hold_reason: str
+    seen_generation: int
+    reached_generation: int
+    wake_at: datetime | None  # look again then at the latest; None: only a nudge matters
+    again: bool  # something ended: decide once more at once

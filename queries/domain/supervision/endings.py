@@ -1,0 +1,126 @@
+"""What an end means: a run's or a driver's, sorted into stopped, completed or failed."""
+
+from queries.domain.failures.diagnosis import (
+    Category,
+    Classified,
+    classify,
+    classify_exit,
+    fingerprint,
+)
+from queries.domain.protocol import ExitReport, RunError, RunState, RunStatus, Want
+from queries.domain.states import Policy, Reason, RunOutcome
+from queries.domain.supervision.decision import Fault, RunEnd
+from queries.domain.supervision.observation import DriverSeen, QuerySeen, RunSeen
+
+#: Ends of a driver that somebody asked for: no failure.
+ASKED_ENDS = frozenset(
+    {Reason.NOT_WANTED, Reason.REPLACED, Reason.SHUTDOWN, Reason.FAILURE_SCOPE, Reason.FENCED}
+)
+
+#: What a shim reports that found a later epoch in its place: it never started a driver.
+FENCED = "FENCED"
+
+UNASKED = Classified(
+    category=Category.UNKNOWN,
+    policy=Policy.RETRY,
+    title="Ended without being asked",
+    meaning="Spark ended the query cleanly although its trigger does not end by itself.",
+    way_out="Look for a stop() in the application's own code; the query is started again.",
+)
+
+
+def exit_of(driver: DriverSeen, *, at: str) -> ExitReport:
+    """Return the driver's exit report, or UNKNOWN where its shim left none (invariant I3)."""
+    report = driver.sighting.exit
+    if report is not None:
+        return report
+    return ExitReport(python="UNKNOWN", jvm="UNKNOWN", core=False, oom=False, at=at)
+
+
+def driver_fault(driver: DriverSeen, report: ExitReport) -> Fault | None:
+    """Return why the driver's end is a failure, or None where its end was wanted."""
+    if driver.end_wanted in ASKED_ENDS:
+        return None
+    status = driver.sighting.status
+    error = status.error if status else None
+    if error is not None:
+        return _fault(error)
+    if driver.end_wanted == Reason.START_TIMED_OUT:
+        text = "The driver's Spark session was not up in time."
+        return _fault(
+            RunError(error_class="", type_name="StartTimedOut", root_cause=text, message=text)
+        )
+    classified = classify_exit(python=report.python, jvm=report.jvm, oom=report.oom)
+    print_ = fingerprint(
+        error_class="", type_name="driver-exit", root_cause=classified.title, message=""
+    )
+    return Fault(classified=classified, fingerprint=print_, error=None)
+
+
+def run_end(
+    query: QuerySeen, run: RunSeen, *, driver_ended: bool, driver_asked: bool
+) -> RunEnd | None:
+    """Return how the run ended, or None while it has not."""
+    status = run.status
+    state = status.state if status else RunState.ABSENT
+    if state is RunState.FAILED and status is not None and not _died_with_jvm(status, driver_ended):
+        return RunEnd(run.id, RunOutcome.FAILED, _run_fault(status))
+    if state is RunState.REFUSED and status is not None:
+        return RunEnd(run.id, RunOutcome.REFUSED, _run_fault(status))
+    if state is RunState.ENDED and status is not None:
+        if status.asked_for is not Want.RUN:
+            return RunEnd(run.id, RunOutcome.STOPPED)
+        if run.ends_by_itself:
+            return RunEnd(run.id, RunOutcome.COMPLETED)
+        print_ = fingerprint(
+            error_class="", type_name="unasked", root_cause=UNASKED.title, message=""
+        )
+        fault = Fault(UNASKED, print_, None, status.last_batch, {}, status.last_progress)
+        return RunEnd(run.id, RunOutcome.FAILED, fault)
+    if driver_ended:
+        replaced = query.generation > run.generation
+        stopped = driver_asked or replaced or run.stop_asked_at is not None
+        return RunEnd(run.id, RunOutcome.STOPPED if stopped else RunOutcome.DRIVER_ENDED)
+    return None
+
+
+def _died_with_jvm(status: RunStatus, driver_ended: bool) -> bool:
+    # A JVM that is killed shows in its Python as a broken py4j connection of every query:
+    # that is the driver's death, not the queries' failure.
+    error = status.error
+    return driver_ended and error is not None and error.type_name.startswith("py4j.")
+
+
+def _run_fault(status: RunStatus) -> Fault:
+    error = status.error or RunError(
+        error_class="", type_name="", root_cause="The driver gave no reason.", message=""
+    )
+    return _fault(
+        error,
+        batch=status.failed_batch,
+        offsets=status.failed_offsets,
+        last_progress=status.last_progress,
+    )
+
+
+def _fault(
+    error: RunError,
+    *,
+    batch: int | None = None,
+    offsets: dict[str, object] | None = None,
+    last_progress: dict[str, object] | None = None,
+) -> Fault:
+    classified = classify(
+        error_class=error.error_class,
+        type_name=error.type_name,
+        root_cause=error.root_cause,
+        message=error.message,
+        refused=error.refused,
+    )
+    print_ = fingerprint(
+        error_class=error.error_class,
+        type_name=error.type_name,
+        root_cause=error.root_cause,
+        message=error.message,
+    )
+    return Fault(classified, print_, error, batch, dict(offsets or {}), last_progress)

@@ -1,0 +1,145 @@
+"""A frozen snapshot of everything known of one application now: all that `decide` looks at.
+
+Observers fill it (`selectors/observation.py` from the rows, the launcher from processes and
+files); they never act. `decide` reads it and nothing else.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from queries.domain.definitions.spec import RestartPolicy
+from queries.domain.protocol import ExitReport, Ident, RunStatus, Status
+from queries.domain.states import Desired, DriverState, Hold, Phase, Reason, StopMode
+
+
+class Liveness(StrEnum):
+    """What can be proven of a driver now; "unknown" is not "dead" (invariant I3)."""
+
+    ABSENT = "ABSENT"  # no shim ever took it
+    SPAWNING = "SPAWNING"  # a shim holds the lock, no identity written yet
+    ALIVE = "ALIVE"
+    EXITED = "EXITED"  # exit.json is there
+    ORPHANED = "ORPHANED"  # its Python is gone, its JVM lives or holds a checkpoint's lock
+    GONE = "GONE"  # no shim, no process, no lock, no exit.json: exit UNKNOWN
+    ELSEWHERE = "ELSEWHERE"  # belongs to another host: cannot be seen from here
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """All that can be seen of a driver from its host, read in a few milliseconds."""
+
+    liveness: Liveness
+    ident: Ident | None = None
+    status: Status | None = None
+    exit: ExitReport | None = None
+    assignment_generation: int = 0  # of the file on disk
+    orphan_pid: int | None = None  # the JVM that outlived its Python
+
+
+@dataclass(frozen=True, slots=True)
+class RunSeen:
+    """An open run: its row, and what its driver says of it."""
+
+    id: int
+    driver: int
+    generation: int  # the query's, when the run was made
+    created_at: datetime
+    ends_by_itself: bool  # its trigger is once or availableNow
+    proven_at: datetime | None = None
+    committed: bool = False
+    stop_asked_at: datetime | None = None
+    status: RunStatus | None = None  # None: its driver has not seen it yet
+    trigger: str = ""  # its kind
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySeen:
+    """One living query: what is wanted, and where its ladder of restarts stands."""
+
+    id: int
+    name: str
+    desired: Desired
+    generation: int
+    seen_generation: int
+    reached_generation: int
+    phase: Phase
+    phase_reason: str
+    phase_detail: str
+    stop_mode: StopMode = StopMode.GRACEFUL
+    stop_deadline: datetime | None = None
+    failures: int = 0
+    next_attempt_at: datetime | None = None
+    hold: Hold = Hold.NONE
+    run: RunSeen | None = None
+    source_unreachable_since: datetime | None = None  # None: reachable, or not known
+    stalled: bool = False  # its health is STALLED (looked at only where the policy acts on it)
+    #: (fingerprint, batch) of the newest failures since the counters were cleared, newest first
+    recent_failures: tuple[tuple[str, int | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DriverSeen:
+    """The application's open driver: its row and a sighting."""
+
+    id: int
+    epoch: int
+    state: DriverState
+    generation: int  # the application's, when the driver was made
+    created_at: datetime
+    sighting: Sighting
+    end_wanted: str = ""
+    end_wanted_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """What the host has left for one more driver."""
+
+    starting: int  # drivers STARTING on the host
+    limit: int
+    memory_used_mb: int
+    memory_budget_mb: int
+    memory_needed_mb: int
+
+    @property
+    def free(self) -> Reason:
+        """Return NONE where a driver may start, else what it waits for."""
+        if self.starting >= self.limit:
+            return Reason.WAITS_SLOT
+        # A driver larger than the whole budget starts alone rather than never.
+        over = self.memory_used_mb + self.memory_needed_mb > self.memory_budget_mb
+        if over and self.memory_used_mb > 0:
+            return Reason.WAITS_MEMORY
+        return Reason.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The deadlines that settings give."""
+
+    start_s: float = 180  # from spawn to Started
+    stop_s: float = 60  # a graceful stop becomes immediate
+    leave_s: float = 30  # beyond that, the driver is killed
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One application, whole."""
+
+    application: int
+    name: str
+    generation: int
+    seen_generation: int
+    reached_generation: int
+    policy: RestartPolicy
+    failure_scope: str
+    queries: tuple[QuerySeen, ...]
+    driver: DriverSeen | None
+    slots: Slots
+    limits: Limits = Limits()
+    failures: int = 0
+    next_attempt_at: datetime | None = None
+    hold: Hold = Hold.NONE
+    hold_reason: str = ""
+    paused: bool = False  # the installation is stopping: drivers end, desired states are kept

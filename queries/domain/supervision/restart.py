@@ -1,0 +1,56 @@
+"""The ladder of restarts: how long to wait after the n-th failure, and when n is forgotten.
+
+The constants' reasons stand in `docs/decisions/0005-constants-of-supervision.md`; each
+application may change them by its `RestartPolicy`.
+"""
+
+import zlib
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from queries.domain.definitions.spec import RestartPolicy
+
+JITTER = 0.2  # of the delay, to both sides: many that died together do not return together
+
+
+def delay(policy: RestartPolicy, n: int, *, key: str) -> timedelta:
+    """Return how long to wait after the `n`-th failure in a row (n from 1).
+
+    The first restart is immediate; then `base × 2^(n-2)`, at most `max`, ± 20 %. `key` names
+    who waits: the jitter is a function of it and of n, so that deciding twice decides alike.
+    """
+    if n <= 1:
+        return timedelta(0)
+    # 2**62 is beyond every limit that a policy may set, and keeps the power finite.
+    seconds = min(policy.max_delay_s, policy.base_delay_s * 2.0 ** min(n - 2, 62))
+    share = zlib.crc32(f"{key}:{n}".encode()) / 0xFFFFFFFF  # 0…1
+    return timedelta(seconds=seconds * (1 - JITTER + 2 * JITTER * share))
+
+
+def healthy(policy: RestartPolicy, *, proven_at: datetime | None, now: datetime) -> bool:
+    """Return whether a run has been proven for long enough that earlier failures are forgotten."""
+    return proven_at is not None and now - proven_at >= timedelta(seconds=policy.healthy_after_s)
+
+
+def poisoned(
+    policy: RestartPolicy,
+    *,
+    fingerprint: str,
+    batch: int | None,
+    recent: Sequence[tuple[str, int | None]],
+) -> bool:
+    """Return whether this failure is the last straw: the same error at the same batch again.
+
+    `recent` holds the earlier failures since the counters were cleared, newest first. A batch
+    that commits moves the batch id on, so equal ids mean that nothing was committed between.
+    Failures whose batch is not known (within `start()`, before any batch) are not the same
+    batch: nothing says that the data are at fault, so they are retried like any other.
+    """
+    if batch is None:
+        return False
+    streak = 1
+    for earlier in recent:
+        if earlier != (fingerprint, batch):
+            break
+        streak += 1
+    return streak >= policy.poison_limit

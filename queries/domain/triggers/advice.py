@@ -1,0 +1,295 @@
+"""Advice on a query's trigger, from its own measured batches: what another would cost and bring.
+
+`interval_model` says how latency and throughput follow from the cost of a batch. Nothing is
+changed by advice, and what it suggests is never what would be refused when saved.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from queries.domain.definitions.parsing import as_json
+from queries.domain.definitions.spec import ProcessingTime, PythonQuery, RealTime, SqlQuery
+from queries.domain.definitions.sql_operators import Operator, operators
+from queries.domain.triggers.batch_cost import Cost, Sample, Untold, cost_of
+from queries.domain.triggers.cores import Ground
+from queries.domain.triggers.interval_model import (
+    Expected,
+    expected,
+    interval_text,
+    intervals,
+    words,
+)
+from queries.domain.triggers.kinds import interval_ms
+from queries.domain.triggers.limits import (
+    Limit,
+    doubts,
+    has_async_progress,
+    limits,
+    refusals,
+    with_async_progress,
+)
+from queries.domain.validation.query_rules import parse_query
+
+#: Intervals that are suggested, in ms: those that people write.
+ROUND_MS = (
+    *(100, 200, 500),
+    *(1_000, 2_000, 5_000, 10_000, 15_000, 30_000),
+    *(60_000, 120_000, 300_000, 600_000, 900_000, 1_800_000),
+)
+#: A suggested interval keeps the driver busy for half of it at most, at the worst line of the
+#: band: rows may come twice as fast before batches take longer than it.
+BUSY_AT_MOST = 0.5
+#: Checkpointing must be this much of a trigger before async progress is worth its price.
+TAX_WORTH = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSeen:
+    """One executed batch of the query, as its progress tells it."""
+
+    at: datetime  # the trigger's start
+    rows: int
+    trigger_ms: float  # triggerExecution
+    logs_ms: float  # walCommit + commitOffsets: the checkpoint's part
+    first: bool = False  # of its run: it plans and compiles, and is no measure
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """One thing that would change it, with what it brings and costs."""
+
+    key: str  # "interval", "async_progress", "real_time"
+    title: str
+    brings: str
+    costs: str
+    spec: dict[str, Any]  # the whole definition in its JSON form, the change made
+    doubts: tuple[str, ...] = ()  # what only a preflight can tell
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """All that can be said of a query's trigger."""
+
+    limits: tuple[Limit, ...]
+    batches: int  # that were looked at
+    untold: str = ""  # why the batches do not tell a cost
+    cost: Cost | None = None
+    rate: float | None = None  # rows a second that it has read
+    tax: float | None = None  # share of checkpointing in its triggers
+    logs_ms: float | None = None  # the same per batch, on average
+    now: Expected | None = None  # at its interval
+    curve: tuple[Expected, ...] = ()  # by interval, ascending
+    overload: str = ""  # said where no interval keeps up
+    suggestions: tuple[Suggestion, ...] = ()
+
+
+def advise(spec: SqlQuery | PythonQuery, ground: Ground, batches: Sequence[BatchSeen]) -> Advice:
+    """Return the advice for a query from its executed batches, oldest first, of one revision."""
+    told = tuple(limits(spec, ground))
+    if not isinstance(spec.trigger, ProcessingTime):
+        return Advice(told, len(batches), untold=_NOT_MEASURED[spec.trigger.kind])
+    measured = [batch for batch in batches if not batch.first and batch.rows > 0]
+    total = sum(batch.trigger_ms for batch in measured)
+    tax = sum(batch.logs_ms for batch in measured) / total if total else None
+    logs_ms = sum(batch.logs_ms for batch in measured) / len(measured) if measured else None
+    rate = rate_of(batches)
+    cost = cost_of([Sample(batch.rows, batch.trigger_ms) for batch in measured])
+    if isinstance(cost, Untold) or rate is None:
+        reason = cost.reason if isinstance(cost, Untold) else _NO_RATE
+        return Advice(told, len(measured), reason, rate=rate, tax=tax, logs_ms=logs_ms)
+    interval = float(interval_ms(spec.trigger.interval) or 0)
+    now = expected(cost, rate, interval)
+    return Advice(
+        limits=told,
+        batches=len(measured),
+        cost=cost,
+        rate=rate,
+        tax=tax,
+        logs_ms=logs_ms,
+        now=now,
+        curve=tuple(expected(cost, rate, each) for each in intervals(interval)),
+        overload=_overload(cost, rate, now),
+        suggestions=tuple(_suggestions(spec, ground, cost, rate, now, tax or 0.0, logs_ms or 0.0)),
+    )
+
+
+_NOT_MEASURED = {
+    "once": "A query that ends by itself has no interval to choose.",
+    "available_now": "A query that ends by itself has no interval to choose.",
+    "continuous": "Continuous processing has no batches: its epochs say nothing of their cost.",
+    "real_time": "A real-time batch lasts as long as it is told to: its length is no cost.",
+}
+_NO_RATE = "The batches lie too close together to tell how many rows come in a second."
+
+
+def rate_of(batches: Sequence[BatchSeen]) -> float | None:
+    """Return the rows a second that the newest run has read; None where it cannot be told.
+
+    The rows of each batch arrived before it began, so those of the first are left out.
+    """
+    firsts = [place for place, batch in enumerate(batches) if batch.first]
+    run = batches[firsts[-1] :] if firsts else batches
+    if len(run) < 2:
+        return None
+    seconds = (run[-1].at - run[0].at).total_seconds()
+    rows = sum(batch.rows for batch in run[1:])
+    return rows / seconds if seconds > 0 and rows else None
+
+
+def _worst_busy(cost: Cost, rate: float, interval: float) -> float:
+    """Return the greatest share of an interval that its batch may take."""
+    return cost.band(rate * interval / 1000)[1] / interval
+
+
+def _overload(cost: Cost, rate: float, now: Expected) -> str:
+    if now.period_ms is None:
+        return (
+            f"No interval keeps up: {rate:.3g} rows/s come in, and its rows alone would take more "
+            "than all the time there is. More cores, or less work a row, would."
+        )
+    if now.interval_ms and now.period_ms > now.interval_ms:
+        return (
+            f"Its batches take longer than the interval: {words(now.period_ms)} instead of "
+            f"{words(now.interval_ms)}."
+        )
+    return ""
+
+
+# --- suggestions ----------------------------------------------------------------------
+
+
+def _suggestions(
+    spec: SqlQuery | PythonQuery,
+    ground: Ground,
+    cost: Cost,
+    rate: float,
+    now: Expected,
+    tax: float,
+    logs_ms: float,
+) -> list[Suggestion]:
+    found = [
+        _interval(spec, cost, rate, now),
+        _async_progress(spec, now, tax, logs_ms),
+        _real_time(spec, ground, now),
+    ]
+    known = {(each.field, each.message) for each in refusals(spec, ground)}
+    return [one for one in found if one is not None and not _refused(one, ground, known)]
+
+
+def _refused(one: Suggestion, ground: Ground, known: set[tuple[str, str]]) -> bool:
+    problems = refusals(parse_query(one.spec), ground)
+    return any((each.field, each.message) not in known for each in problems)
+
+
+def _interval(
+    spec: SqlQuery | PythonQuery, cost: Cost, rate: float, now: Expected
+) -> Suggestion | None:
+    """Suggest the shortest round interval that leaves room, where it is another and better."""
+    fit = next((each for each in ROUND_MS if _worst_busy(cost, rate, each) <= BUSY_AT_MOST), None)
+    if fit is None or fit == now.interval_ms or now.latency_ms is None or now.busy is None:
+        return None
+    then = expected(cost, rate, fit)
+    # Batches that fill half of the interval at worst keep up by every line of the band.
+    assert then.latency_ms is not None
+    assert then.busy is not None
+    assert then.high_ms is not None
+    shorter = fit < now.interval_ms
+    if shorter and (now.low_ms is None or then.high_ms >= now.low_ms):
+        return None  # within the error: nothing that can be promised
+    if not shorter and now.busy <= BUSY_AT_MOST:
+        return None  # it has room already
+    text = interval_text(fit)
+    change = {"trigger": ProcessingTime(interval=text)}
+    latency = f"from {words(now.latency_ms)} to {words(then.latency_ms)}"
+    busy = f"from {now.busy:.0%} to {then.busy:.0%} of the time"
+    hourly = f"{_hourly(now)} batches an hour become {_hourly(then)}"
+    if shorter:
+        return Suggestion(
+            "interval",
+            f"A shorter interval: {text}",
+            f"A row is through in {words(then.latency_ms)} on average instead of "
+            f"{words(now.latency_ms)} ({_band(then)}).",
+            f"{hourly}, each with its fixed {words(cost.line.fixed_ms)}: the query is busy {busy}.",
+            as_json(spec.model_copy(update=change)),
+        )
+    return Suggestion(
+        "interval",
+        f"A longer interval: {text}",
+        f"{hourly}: the query is busy {busy}, and rows may come twice as fast before it falls "
+        "behind.",
+        f"A row waits longer: {latency} on average ({_band(then)}).",
+        as_json(spec.model_copy(update=change)),
+    )
+
+
+def _async_progress(
+    spec: SqlQuery | PythonQuery, now: Expected, tax: float, logs_ms: float
+) -> Suggestion | None:
+    if has_async_progress(spec) or spec.sink is None or tax < TAX_WORTH:
+        return None
+    less = ""
+    if now.latency_ms is not None and now.latency_ms > logs_ms:
+        less = f"; a row's {words(now.latency_ms)} become about {words(now.latency_ms - logs_ms)}"
+    return Suggestion(
+        "async_progress",
+        "Async progress tracking",
+        f"Batches do not wait for the checkpoint's logs any more: {words(logs_ms)} less each, "
+        f"{tax:.0%} of their time{less}.",
+        "At least once: a crash replays up to a second of batches as one. It must be turned off "
+        "the safe way.",
+        as_json(with_async_progress(spec)),
+        tuple(
+            ["Whether the function keeps state only Spark can tell."]
+            if isinstance(spec, PythonQuery)
+            else []
+        ),
+    )
+
+
+def _real_time(spec: SqlQuery | PythonQuery, ground: Ground, now: Expected) -> Suggestion | None:
+    changed = real_time_of(spec)
+    if changed is None or now.latency_ms is None:
+        return None
+    unsure = tuple(doubts(changed, ground))
+    return Suggestion(
+        "real_time",
+        "Real time",
+        f"Rows go through while a batch lasts: milliseconds instead of {words(now.latency_ms)}. "
+        "How many, its batches cannot tell.",
+        "A core per source partition for good, and a batch's records again after a restart. "
+        "Batches of 5 seconds, update mode, and no limits of the source's.",
+        as_json(changed),
+        unsure,
+    )
+
+
+def real_time_of(spec: SqlQuery | PythonQuery) -> SqlQuery | PythonQuery | None:
+    """Return a definition changed to real-time mode; None where only its author can do that.
+
+    One that keeps state needs a new checkpoint for it, and may mean something else in update
+    mode; one with async progress tracking must be rid of that the safe way first.
+    """
+    if isinstance(spec, PythonQuery) or spec.sink is None or spec.sink.output_mode == "complete":
+        return None
+    keeps_state = operators(spec).found & {Operator.AGGREGATION, Operator.DISTINCT}
+    if keeps_state or has_async_progress(spec):
+        return None
+    gone = {"maxoffsetspertrigger", "minoffsetspertrigger"}
+    sources = tuple(
+        source.model_copy(
+            update={"options": {k: v for k, v in source.options.items() if k.lower() not in gone}}
+        )
+        for source in spec.sources
+    )
+    sink = spec.sink.model_copy(update={"output_mode": "update"})
+    return spec.model_copy(update={"sources": sources, "sink": sink, "trigger": RealTime()})
+
+
+def _hourly(one: Expected) -> str:
+    return f"{3_600_000 / one.period_ms:,.0f}" if one.period_ms else "countless"
+
+
+def _band(one: Expected) -> str:
+    return f"{words(one.low_ms or 0)} to {words(one.high_ms or 0)} by its error band"

@@ -1,0 +1,243 @@
+"""Async progress tracking: what a definition says of it, and when it may be used.
+
+With it on, Spark writes down the offsets of a batch in a thread of its own and not of every
+batch: at most one each checkpoint interval. Triggers get shorter, the offset log gets gaps,
+and a start goes on from the last offsets that were kept, doing all later batches again as one.
+With it off, Spark wants the offsets of the batch before the newest, and dies without them.
+Source: Spark 4.3's AsyncProgressTrackingMicroBatchExecution, and runs of it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlglot import exp
+
+from queries.domain.definitions.spec import (
+    AvailableNow,
+    Continuous,
+    Once,
+    PythonQuery,
+    RealTime,
+    SqlQuery,
+)
+from queries.domain.definitions.sql_operators import Operator, operators
+from queries.domain.definitions.sql_text import Text, read
+from queries.domain.errors import Problem
+
+ENABLED = "asyncProgressTrackingEnabled"
+INTERVAL = "asyncProgressTrackingCheckpointIntervalMs"
+#: How often offsets are kept where the definition does not say; real-time mode has 0.
+DEFAULT_INTERVAL_MS = 1000
+#: Java's longest: Spark reads the interval as a Long.
+_LONGEST_MS = 2**63 - 1
+#: Sinks that Spark lets through.
+SINKS = frozenset({"kafka", "console", "memory", "noop"})
+EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+
+_FIELD = f"sink.options.{ENABLED}"
+
+
+# --- what a definition says of it ---------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Tracking:
+    """Async progress tracking as a definition asks for it."""
+
+    interval_ms: int  # offsets are kept at most this often; 0: those of every batch
+
+
+def tracking(spec: Mapping[str, Any]) -> Tracking | None:
+    """Return what a definition's JSON form asks for; None where it is off."""
+    options = _options(spec)
+    if options.get(ENABLED.lower(), "").lower() != "true":
+        return None
+    real_time = (spec.get("trigger") or {}).get("kind") == "real_time"
+    text = options.get(INTERVAL.lower(), "0" if real_time else str(DEFAULT_INTERVAL_MS))
+    return Tracking(int(text) if text.isdecimal() else DEFAULT_INTERVAL_MS)
+
+
+def switched(spec: Mapping[str, Any], interval_ms: int | None) -> dict[str, Any]:
+    """Return a definition's JSON form with it on at this interval, or off (None)."""
+    sink = dict(spec.get("sink") or {})
+    ours = {ENABLED.lower(), INTERVAL.lower()}
+    options = {k: v for k, v in (sink.get("options") or {}).items() if k.lower() not in ours}
+    if interval_ms is not None:
+        options |= {ENABLED: "true", INTERVAL: str(interval_ms)}
+    return {**spec, "sink": {**sink, "options": options}}
+
+
+def _options(spec: Mapping[str, Any]) -> dict[str, str]:
+    sink = spec.get("sink") or {}
+    return {key.lower(): str(value) for key, value in (sink.get("options") or {}).items()}
+
+
+# --- allowed or refused -------------------------------------------------------------------
+
+
+def async_problems(spec: SqlQuery | PythonQuery) -> list[Problem]:
+    """Return why Spark would refuse, or silently ignore, async progress tracking here."""
+    if spec.sink is None:
+        return []
+    options = {key.lower(): value for key, value in spec.sink.options.items()}
+    problems = _values(options)
+    if not _asked(spec):
+        return problems
+    return [
+        *problems,
+        *_sink(spec.sink.format),
+        *_trigger(spec, options.get(INTERVAL.lower(), "0")),
+        *_state(spec),
+        *evolution_problems(spec, {}),
+    ]
+
+
+def _values(options: Mapping[str, str]) -> list[Problem]:
+    problems = []
+    enabled = options.get(ENABLED.lower(), "false")
+    if enabled.lower() not in ("true", "false"):
+        problems.append(
+            Problem(_FIELD, enabled[:200], "is neither true nor false.", 'Write "true" or "false".')
+        )
+    every = options.get(INTERVAL.lower(), "0")
+    if not (every.isascii() and every.isdecimal()) or int(every) > _LONGEST_MS:
+        problems.append(
+            Problem(
+                f"sink.options.{INTERVAL}",
+                every[:200],
+                "is not a number of milliseconds.",
+                f'Write a whole number: "{DEFAULT_INTERVAL_MS}", or "0" to keep the offsets of '
+                "every batch.",
+            )
+        )
+    return problems
+
+
+def _sink(name: str) -> list[Problem]:
+    if name in SINKS:
+        return []
+    return [
+        _refused(
+            f"does not go with a {name} sink: rows of a batch that is done again could not be "
+            "told from new ones.",
+            f"Remove it, or write to {_either(SINKS)}.",
+        )
+    ]
+
+
+def _trigger(spec: SqlQuery | PythonQuery, every: str) -> list[Problem]:
+    trigger = spec.trigger
+    if isinstance(trigger, Once | AvailableNow):
+        return [
+            _refused(
+                f"does not go with the {trigger.kind} trigger: the query ends before its "
+                "offsets would be kept.",
+                "Remove it, or use a processing-time trigger.",
+            )
+        ]
+    if isinstance(trigger, Continuous):
+        return [
+            _refused(
+                "is ignored by Spark, without a word, under a continuous trigger, which keeps "
+                "its offsets in the background anyway.",
+                "Remove it.",
+            )
+        ]
+    if isinstance(trigger, RealTime) and every != "0":
+        return [
+            Problem(
+                f"sink.options.{INTERVAL}",
+                every[:200],
+                "must be 0 in real-time mode, whose own interval says how often offsets are kept.",
+                'Set it to "0", or remove it.',
+            )
+        ]
+    return []
+
+
+def _state(spec: SqlQuery | PythonQuery) -> list[Problem]:
+    because = stateful_because(spec) if isinstance(spec, SqlQuery) else ""
+    if not because:
+        return []
+    return [
+        _refused(
+            f"does not go with a stateful query, and this one {because}. Spark would refuse it "
+            "at its first batch.",
+            "Remove it: state must be kept with each batch.",
+        )
+    ]
+
+
+def evolution_problems(
+    spec: SqlQuery | PythonQuery, application_conf: Mapping[str, str]
+) -> list[Problem]:
+    """Return why it does not go with source evolution, which the application may turn on too."""
+    conf = {**application_conf, **spec.conf}
+    if conf.get(EVOLUTION, "false").lower() != "true" or not _asked(spec):
+        return []
+    return [_refused(f"does not go with source evolution ({EVOLUTION}).", "Remove one of the two.")]
+
+
+def _asked(spec: SqlQuery | PythonQuery) -> bool:
+    options = spec.sink.options if spec.sink else {}
+    return any(k.lower() == ENABLED.lower() and v.lower() == "true" for k, v in options.items())
+
+
+def stateful_because(spec: SqlQuery) -> str:
+    """Return why a text is stateful for certain ("aggregates"); "" where it may not be."""
+    text = read(spec)
+    if text is None:
+        return ""
+    if any(text.streaming_aggregates()):
+        return str(Operator.AGGREGATION)
+    if Operator.STREAM_JOIN in operators(spec).found:
+        return str(Operator.STREAM_JOIN)
+    if any(text.streams_reach(query) for query in _distinct(text)):
+        return str(Operator.DISTINCT)
+    if any(text.streams_reach(query) for query in _limited(text)):
+        return str(Operator.LIMIT)
+    return ""
+
+
+def _distinct(text: Text) -> list[exp.Expression]:
+    queries = text.statement.find_all(exp.Select, exp.SetOperation)
+    return [query for query in queries if query.args.get("distinct")]
+
+
+def _limited(text: Text) -> list[exp.Expression]:
+    queries = text.statement.find_all(exp.Select, exp.SetOperation)
+    return [query for query in queries if query.args.get("limit")]
+
+
+def known_after_a_preflight(spec: SqlQuery | PythonQuery) -> str:
+    """Return what of async progress tracking only Spark's plan will tell; "" for nothing."""
+    if isinstance(spec, PythonQuery) and spec.sink is None:
+        return (
+            "Whether the function keeps state, and whether its own sink goes with async progress "
+            "tracking, is known after a preflight."
+        )
+    if not _asked(spec):
+        return ""
+    if isinstance(spec, PythonQuery):
+        return (
+            "Whether the function builds a stateful query is known after a preflight: Spark "
+            "refuses async progress tracking for those at the first batch."
+        )
+    asked = operators(spec)
+    if stateful_because(spec) or (asked.readable and not asked.unknown):
+        return ""
+    what = f"{', '.join(asked.unknown)} aggregates" if asked.readable else "the text is stateful"
+    return (
+        f"Whether {what} is known after a preflight: Spark refuses async progress tracking for "
+        "stateful queries at the first batch."
+    )
+
+
+def _refused(message: str, way_out: str) -> Problem:
+    return Problem(_FIELD, "true", message, way_out)
+
+
+def _either(names: frozenset[str]) -> str:
+    *others, last = sorted(names)
+    return f"{', '.join(others)} or {last}"

@@ -1,0 +1,186 @@
+"""Cores: continuous and real-time queries hold one per source partition for as long as they run.
+
+Spark does not count them when it starts such a query. A continuous one that gets too few writes
+no epoch, raises no error and says nothing; a real-time one reads the partitions beyond them only
+when a batch of the others has ended, and says nothing either, or fails where it keeps state. So
+they are counted here, as far as they are known.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, Source, SqlQuery
+from queries.domain.definitions.sql_operators import Operator, operators
+from queries.domain.errors import Problem
+
+#: Triggers whose tasks never end.
+HOLDING = frozenset({"continuous", "real_time"})
+
+#: What needs a shuffle: in real time its tasks run beside those of the sources, all at once
+#: (Spark: CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT where they cannot).
+SHUFFLING = frozenset({Operator.AGGREGATION, Operator.DISTINCT, Operator.SHUFFLE})
+#: Spark's own number, where neither query nor application sets one.
+SHUFFLE_PARTITIONS = 200
+_SHUFFLE_KEY = "spark.sql.shuffle.partitions"
+
+_WITHOUT = {
+    "continuous": "Spark would start it, do nothing and say nothing.",
+    "real_time": "the rest would wait while whole batches pass, and Spark would not say so.",
+}
+_LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a trigger meets where its query runs."""
+
+    cores: int | None = None  # of the application; None: its master does not tell
+    master: str = ""
+    #: Partitions of each source by its name, where somebody has looked.
+    partitions: Mapping[str, int] = field(default_factory=dict)
+    #: Cores that other queries of the application hold for good, by their names.
+    beside: Mapping[str, int] = field(default_factory=dict)
+    shuffle_partitions: int = SHUFFLE_PARTITIONS
+
+
+def ground_of(
+    spec: SqlQuery | PythonQuery,
+    application: ApplicationSpec,
+    *,
+    host_cores: int | None,
+    partitions: Mapping[str, int],
+    beside: Mapping[str, int],
+) -> Ground:
+    """Return what a query's trigger meets in an application; see `Ground`."""
+    told = spec.conf.get(_SHUFFLE_KEY) or application.conf.get(_SHUFFLE_KEY, "")
+    return Ground(
+        cores=cores_of(application, host_cores=host_cores),
+        master=application.master,
+        partitions=partitions,
+        beside=beside,
+        shuffle_partitions=int(told) if told.isdigit() else SHUFFLE_PARTITIONS,
+    )
+
+
+def cores_of(application: ApplicationSpec, *, host_cores: int | None) -> int | None:
+    """Return how many tasks an application can run at once; None where that is not known."""
+    found = _LOCAL.fullmatch(application.master)
+    if found is None:
+        told = application.conf.get("spark.cores.max", "")
+        return int(told) if told.isdigit() else None
+    if found[1] == "*":
+        return host_cores
+    return int(found[1] or 1)
+
+
+def partitions_of(source: Source, looked_up: Mapping[str, int]) -> int | None:
+    """Return how many partitions a source has: as its options say, else as was looked up."""
+    options = {key.lower(): value for key, value in source.options.items()}
+    if source.format == "rate" and options.get("numpartitions", "").isdigit():
+        return int(options["numpartitions"])
+    if source.format == "kafka" and options.get("assign"):
+        return _assigned(options["assign"])
+    return looked_up.get(source.name)
+
+
+def held(spec: SqlQuery | PythonQuery, ground: Ground) -> int:
+    """Return how many cores a query holds for good, as far as that is known; 0 for none."""
+    return sum(count or 0 for _, count in _sources(spec, ground)) + _shuffle(spec, ground)
+
+
+def core_problems(spec: SqlQuery | PythonQuery, ground: Ground) -> list[Problem]:
+    """Return a problem where a query certainly gets fewer cores than it needs."""
+    need, beside = held(spec, ground), sum(ground.beside.values())
+    if not need or ground.cores is None or need + beside <= ground.cores:
+        return []
+    others = [f"{name} holds {cores}" for name, cores in sorted(ground.beside.items()) if cores]
+    return [
+        Problem(
+            "trigger.kind",
+            spec.trigger.kind,
+            f"needs a core per source partition for as long as it runs: {_counted(spec, ground)}. "
+            f"The application has {_cores(ground.cores)}{_where(ground)}"
+            f"{', of which ' + ' and '.join(others) if others else ''}; "
+            f"{_WITHOUT[spec.trigger.kind]}",
+            f"Give the application local[{need + beside}] or more, or use a processing-time "
+            "trigger.",
+        )
+    ]
+
+
+def core_doubts(spec: SqlQuery | PythonQuery, ground: Ground) -> list[str]:
+    """Return what cannot be told about the cores of a query, in sentences."""
+    if spec.trigger.kind not in HOLDING:
+        return []
+    rule = "It needs a core per source partition for as long as it runs"
+    if isinstance(spec, PythonQuery):
+        return [f"{rule}; how many partitions its function reads is not known here."]
+    unknown = [name for name, count in _sources(spec, ground) if count is None]
+    doubts = []
+    if unknown:
+        has = f"; the application has {_cores(ground.cores)}" if ground.cores else ""
+        doubts.append(f"{rule}; the partitions of {', '.join(unknown)} are not known{has}.")
+    elif ground.cores is None:
+        doubts.append(f"{rule}: {held(spec, ground)}. How many the cluster gives is not known.")
+    return doubts
+
+
+def outgrown(
+    *, kind: str, cores: int | None, partitions: Mapping[str, int], beside: int = 0
+) -> str:
+    """Return the sentence for a query whose sources have outgrown its cores, "" while not.
+
+    `partitions` maps what is read (a topic) to how many partitions it has now.
+    """
+    need = sum(partitions.values())
+    if kind not in HOLDING or cores is None or need + beside <= cores:
+        return ""
+    counted = " and ".join(f"{name} has {count}" for name, count in sorted(partitions.items()))
+    more = f", other queries of the application hold {beside}" if beside else ""
+    return (
+        f"It needs a core per source partition: {counted}{more}, and the application has "
+        f"{_cores(cores)}. The partitions beyond them are not read, and Spark does not say so. "
+        f"Give the application local[{need + beside}] or more, and restart it."
+    )
+
+
+def _sources(spec: SqlQuery | PythonQuery, ground: Ground) -> list[tuple[str, int | None]]:
+    if spec.trigger.kind not in HOLDING or isinstance(spec, PythonQuery):
+        return []
+    return [(source.name, partitions_of(source, ground.partitions)) for source in spec.sources]
+
+
+def _shuffle(spec: SqlQuery | PythonQuery, ground: Ground) -> int:
+    if spec.trigger.kind != "real_time" or isinstance(spec, PythonQuery):
+        return 0
+    return ground.shuffle_partitions if operators(spec).found & SHUFFLING else 0
+
+
+def _counted(spec: SqlQuery | PythonQuery, ground: Ground) -> str:
+    parts = [f"{count} for source {name}" for name, count in _sources(spec, ground) if count]
+    shuffle = _shuffle(spec, ground)
+    if shuffle:
+        parts.append(f"{shuffle} for the shuffle ({_SHUFFLE_KEY})")
+    return " and ".join(parts)
+
+
+def _assigned(text: str) -> int | None:
+    """Return how many partitions `{"topic": [0, 1]}` names; None where it is no such JSON."""
+    try:
+        found: Any = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or not all(isinstance(each, list) for each in found.values()):
+        return None
+    return sum(len(each) for each in found.values())
+
+
+def _cores(count: int) -> str:
+    return "1 core" if count == 1 else f"{count} cores"
+
+
+def _where(ground: Ground) -> str:
+    return f" ({ground.master})" if ground.master else ""

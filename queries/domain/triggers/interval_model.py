@@ -1,0 +1,91 @@
+"""What an interval would bring, by the cost of a batch: expected latency and throughput.
+
+The model is plain, and the page says it. A batch of n rows costs `fixed + per row × n`
+(`batch_cost`). At interval T and r rows a second a batch comes every P = T, or, where it takes
+longer than T, as soon as the one before ends: P = fixed / (1 - per row × r). It reads n = r × P.
+A row waits P / 2 on average until the next batch begins, and then for that batch: expected
+latency = P / 2 + cost(n). Up to (T - fixed) / per row rows fit an interval: that is its greatest
+throughput.
+"""
+
+from dataclasses import dataclass
+
+from queries.domain.triggers.batch_cost import Cost, Line
+
+_CURVE_FROM_MS, _CURVE_TO_MS, _CURVE_POINTS = 50.0, 60_000.0, 48
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the model says of one interval."""
+
+    interval_ms: float
+    period_ms: float | None  # between batches; None: rows pile up, whatever the period
+    latency_ms: float | None  # average, from a row's arrival to the end of its batch
+    low_ms: float | None  # the same at the edges of the band; None: without limit
+    high_ms: float | None
+    busy: float | None  # share of the time in batches, by the estimate
+    throughput: float | None  # rows a second that fit the interval; None: not bounded here
+
+
+def expected(cost: Cost, rate: float, interval: float) -> Expected:
+    """Return what the model says of an interval (ms) at a rate (rows a second)."""
+    period, latency = _latency(cost.line, rate, interval)
+    around = [_latency(line, rate, interval)[1] for line in (cost.line, *cost.edges)]
+    known = [each for each in around if each is not None]
+    busy = None
+    if period is not None:  # 0: batches without a cost follow each other without an end
+        busy = cost.line.at(rate * period / 1000) / period if period else 1.0
+    return Expected(
+        interval_ms=interval,
+        period_ms=period,
+        latency_ms=latency,
+        low_ms=min(known, default=None),
+        high_ms=max(known) if len(known) == len(around) else None,
+        busy=busy,
+        throughput=_throughput(cost.line, interval),
+    )
+
+
+def intervals(interval: float) -> list[float]:
+    """Return the intervals (ms) that the curve is drawn at, the query's own among them."""
+    last = max(_CURVE_TO_MS, 4 * interval)
+    step = (last / _CURVE_FROM_MS) ** (1 / (_CURVE_POINTS - 1))
+    found = {round(_CURVE_FROM_MS * step**place, 3) for place in range(_CURVE_POINTS)}
+    return sorted(found | ({interval} if interval >= _CURVE_FROM_MS else set()))
+
+
+def words(milliseconds: float) -> str:
+    """Return a length of time as people write it."""
+    if milliseconds < 1:
+        return f"{milliseconds:.2g} ms"
+    if milliseconds < 1000:
+        return f"{milliseconds:.3g} ms"
+    seconds = milliseconds / 1000
+    return f"{seconds:.3g} s" if seconds < 120 else f"{seconds / 60:.3g} min"
+
+
+def interval_text(milliseconds: int) -> str:
+    """Return an interval as Spark reads it."""
+    for size, unit in ((60_000, "minute"), (1000, "second"), (1, "millisecond")):
+        count, rest = divmod(milliseconds, size)
+        if count and not rest:
+            return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
+    return "0 seconds"
+
+
+def _latency(line: Line, rate: float, interval: float) -> tuple[float | None, float | None]:
+    """Return (period, expected latency) in ms; None twice where rows pile up."""
+    load = line.per_row_ms * rate / 1000  # of the time, for the rows alone
+    if load >= 1:
+        return None, None
+    period = max(interval, line.fixed_ms / (1 - load))
+    return period, period / 2 + line.at(rate * period / 1000)
+
+
+def _throughput(line: Line, interval: float) -> float | None:
+    if line.per_row_ms == 0:
+        return None if interval > line.fixed_ms else 0.0
+    if interval == 0:
+        return 1000 / line.per_row_ms
+    return max(0.0, (interval - line.fixed_ms) / line.per_row_ms / interval * 1000)

@@ -1,0 +1,191 @@
+"""Triggers: how long an interval is, and which trigger goes with which source and sink.
+
+The limits are Spark 4.3's, checked when a definition is saved, because Spark itself tells
+most of them only after a driver has been started for the query.
+"""
+
+import re
+
+from queries.domain.definitions.spec import (
+    Continuous,
+    ProcessingTime,
+    PythonQuery,
+    RealTime,
+    SqlQuery,
+)
+from queries.domain.definitions.sql_operators import Operator, Operators, operators
+from queries.domain.errors import Problem
+from queries.domain.triggers.async_progress import async_problems
+from queries.domain.triggers.cores import Ground, core_problems
+
+#: Real-time mode's shortest batch (Spark: INVALID_STREAMING_REAL_TIME_MODE_TRIGGER_INTERVAL).
+REAL_TIME_MIN_MS = 5000
+_SHORTEST_MS = {"processing_time": 0, "continuous": 1, "real_time": REAL_TIME_MIN_MS}
+CONTINUOUS_SOURCES = frozenset({"kafka", "rate"})
+CONTINUOUS_SINKS = frozenset({"kafka", "console", "memory", "noop"})
+REAL_TIME_SOURCES = frozenset({"kafka"})
+REAL_TIME_SINKS = frozenset({"kafka", "console", "memory"})
+#: What real-time mode cannot carry out, tried with Spark 4.3 on a broker: its allowlist has no
+#: operator for it. Continuous processing has none for any of `Operator`.
+REAL_TIME_REFUSES = frozenset(
+    {Operator.STREAM_JOIN, Operator.LIMIT, Operator.SORT, Operator.WINDOW, Operator.SAMPLE}
+)
+
+_UNITS_MS = {
+    "microsecond": 0.001,
+    "millisecond": 1,
+    "second": 1000,
+    "minute": 60_000,
+    "hour": 3_600_000,
+    "day": 86_400_000,
+    "week": 7 * 86_400_000,
+}
+_PART = re.compile(r"([+-]?\d+(?:\.\d+)?)\s+([a-z]+)", re.IGNORECASE)
+_INTERVAL = re.compile(rf"\s*(?:interval\s+)?(?:{_PART.pattern}\s*)+", re.IGNORECASE)
+
+
+def interval_ms(text: str) -> int | None:
+    """Return a Spark interval ("10 seconds", "1 minute 30 seconds") in ms, or None.
+
+    As Spark does, it refuses months and years, which have no fixed length, fractions of
+    anything but seconds, and negative lengths.
+    """
+    if not _INTERVAL.fullmatch(text):
+        return None
+    total = 0.0
+    for number, unit in _PART.findall(re.sub(r"(?i)^\s*interval\s", "", text)):
+        name = unit.lower().removesuffix("s")
+        if name not in _UNITS_MS or ("." in number and name != "second"):
+            return None  # Spark allows a fraction of seconds only
+        total += float(number) * _UNITS_MS[name]
+    return int(total) if total >= 0 else None
+
+
+def interval_problem(field: str, text: str, *, at_least_ms: int = 0) -> Problem | None:
+    """Return what is wrong with an interval, or None."""
+    length = interval_ms(text)
+    if length is None:
+        return Problem(
+            field, text, "is not an interval.", 'Write a number and a unit: "10 seconds".'
+        )
+    if length < at_least_ms:
+        least = f"{at_least_ms / 1000:g} seconds" if at_least_ms >= 1000 else f"{at_least_ms} ms"
+        return Problem(field, text, f"is shorter than {least}.", f"Give {least} or more.")
+    return None
+
+
+def trigger_problems(spec: SqlQuery | PythonQuery, ground: Ground | None = None) -> list[Problem]:
+    """Return what is wrong with a query's trigger and what does not go with it.
+
+    `ground` is where it runs; None where nothing is known of that.
+    """
+    trigger = spec.trigger
+    problems: list[Problem] = []
+    if isinstance(trigger, ProcessingTime | Continuous | RealTime):
+        least = _SHORTEST_MS[trigger.kind]
+        found = interval_problem("trigger.interval", trigger.interval, at_least_ms=least)
+        problems += [found] if found else []
+    if isinstance(trigger, Continuous):
+        problems += _continuous(spec)
+    elif isinstance(trigger, RealTime):
+        problems += _real_time(spec)
+    problems += core_problems(spec, ground or Ground())
+    return problems + async_problems(spec)
+
+
+def _limits(
+    spec: SqlQuery | PythonQuery,
+    what: str,
+    sources: frozenset[str],
+    sinks: frozenset[str],
+) -> list[Problem]:
+    problems = []
+    if isinstance(spec, SqlQuery):
+        for index, source in enumerate(spec.sources):
+            if source.format not in sources:
+                problems.append(
+                    Problem(
+                        f"sources.{index}.format",
+                        source.format,
+                        f"cannot be read by a {what} trigger.",
+                        f"Use {_either(sources)}, or a processing-time trigger.",
+                    )
+                )
+    if spec.sink and spec.sink.format not in sinks:
+        problems.append(
+            Problem(
+                "sink.format",
+                spec.sink.format,
+                f"cannot be written by a {what} trigger.",
+                f"Use {_either(sinks)}, or a processing-time trigger.",
+            )
+        )
+    return problems
+
+
+def _continuous(spec: SqlQuery | PythonQuery) -> list[Problem]:
+    problems = _limits(spec, "continuous", CONTINUOUS_SOURCES, CONTINUOUS_SINKS)
+    if spec.sink and spec.sink.output_mode == "complete":
+        problems.append(
+            Problem(
+                "sink.output_mode",
+                "complete",
+                "needs an aggregation, which continuous processing does not have.",
+                "Use append or update.",
+            )
+        )
+    if isinstance(spec, SqlQuery):
+        problems += _operators(
+            operators(spec).found, "knows selections and projections only", spec.trigger.kind
+        )
+    return problems
+
+
+def _operators(found: frozenset[Operator], why: str, kind: str) -> list[Problem]:
+    return [
+        Problem(
+            "trigger.kind", kind, f"{why}; the text {operator}.", "Use a processing-time trigger."
+        )
+        for operator in sorted(found)
+    ]
+
+
+def _real_time(spec: SqlQuery | PythonQuery) -> list[Problem]:
+    problems = _limits(spec, "real-time", REAL_TIME_SOURCES, REAL_TIME_SINKS)
+    if spec.sink and spec.sink.output_mode != "update":
+        problems.append(
+            Problem(
+                "sink.output_mode",
+                spec.sink.output_mode,
+                "does not go with real-time mode.",
+                "Real-time mode knows update only.",
+            )
+        )
+    if isinstance(spec, SqlQuery):
+        problems += [
+            Problem(
+                f"sources.{index}.options.{key}",
+                value,
+                "does not go with real-time mode.",
+                "Remove it.",
+            )
+            for index, source in enumerate(spec.sources)
+            for key, value in source.options.items()
+            if key.lower() in ("maxoffsetspertrigger", "minoffsetspertrigger")
+        ]
+        problems += _operators(
+            _refused_in_real_time(operators(spec)), "cannot do this in real time", "real_time"
+        )
+    return problems
+
+
+def _refused_in_real_time(asked: Operators) -> frozenset[Operator]:
+    refused = asked.found & REAL_TIME_REFUSES
+    if {Operator.UNION, Operator.TWICE} <= asked.found:
+        refused |= {Operator.TWICE}
+    return refused
+
+
+def _either(names: frozenset[str]) -> str:
+    ordered = sorted(names)
+    return ordered[0] if len(ordered) == 1 else f"{', '.join(ordered[:-1])} or {ordered[-1]}"

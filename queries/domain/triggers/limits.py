@@ -1,0 +1,223 @@
+"""What each of the seven ways to be triggered would say to a query: yes, no, or "try it".
+
+The same rules that refuse a definition when it is saved, asked of every trigger in turn, so
+that a person chooses with open eyes. What only Spark's plan can tell is known after a
+preflight; nothing is promised before.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from queries.domain.definitions import sql_text
+from queries.domain.definitions.spec import (
+    AvailableNow,
+    Continuous,
+    Once,
+    ProcessingTime,
+    PythonQuery,
+    RealTime,
+    SqlQuery,
+    Trigger,
+)
+from queries.domain.definitions.sql_operators import Operator, operators
+from queries.domain.errors import Problem
+from queries.domain.triggers import kinds
+from queries.domain.triggers.async_progress import known_after_a_preflight
+from queries.domain.triggers.cores import HOLDING, Ground, core_doubts
+
+ASYNC_PROGRESS = "async_progress"
+_ASYNC_OPTION = "asyncProgressTrackingEnabled"
+
+
+class Standing(StrEnum):
+    """Whether a trigger goes with a query, as far as can be known without Spark."""
+
+    ALLOWED = "allowed"
+    REFUSED = "refused"
+    PREFLIGHT = "known after a preflight"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What one way to be triggered would say to a query."""
+
+    key: str  # a trigger's kind, "as_fast_as_possible" or "async_progress"
+    name: str
+    costs: str  # what choosing it means, in a sentence
+    standing: Standing
+    reasons: tuple[str, ...]  # why it is refused, or what a preflight has to tell
+    chosen: bool  # the definition has it
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    key: str
+    name: str
+    costs: str
+    trigger: Trigger | None  # None: the definition's own, with async progress tracking
+
+
+_WAYS = (
+    _Way(
+        "processing_time",
+        "Processing time",
+        "A batch every interval. A row waits half an interval on average, and for the batch.",
+        ProcessingTime(interval="1 second"),
+    ),
+    _Way(
+        "as_fast_as_possible",
+        "As fast as possible",
+        "The next batch begins when one ends: the least wait, and the driver is never at rest.",
+        ProcessingTime(interval="0 seconds"),
+    ),
+    _Way(
+        "available_now",
+        "Available now",
+        "Reads all there is in batches that keep the source's limits, then ends.",
+        AvailableNow(),
+    ),
+    _Way(
+        "once",
+        "Once",
+        "Reads all there is in a single batch, whatever the source's limits say, then ends. "
+        "Spark has deprecated it: available now does the same in batches.",
+        Once(),
+    ),
+    _Way(
+        ASYNC_PROGRESS,
+        "Async progress",
+        "Batches do not wait for their logs. A crash replays up to an interval of batches: "
+        "at least once.",
+        None,
+    ),
+    _Way(
+        "continuous",
+        "Continuous",
+        "Tasks that never end, milliseconds. A core per source partition for good; at least "
+        "once; experimental in Spark, which reports no progress of it.",
+        Continuous(interval="1 second"),
+    ),
+    _Way(
+        "real_time",
+        "Real time",
+        "Rows go through while the batch lasts, milliseconds. A core per source partition for "
+        "good; update mode; a restart replays the batch in flight.",
+        RealTime(interval="5 seconds"),
+    ),
+)
+
+
+def limits(spec: SqlQuery | PythonQuery, ground: Ground) -> list[Limit]:
+    """Return what each way to be triggered would say to a query, in order of latency."""
+    return [_limit(spec, way, ground) for way in _WAYS]
+
+
+def refusals(spec: SqlQuery | PythonQuery, ground: Ground) -> list[Problem]:
+    """Return what is certainly wrong with a query's trigger, text and options together."""
+    problems = kinds.trigger_problems(spec, ground)
+    return problems + (sql_text.sql_problems(spec) if isinstance(spec, SqlQuery) else [])
+
+
+def doubts(spec: SqlQuery | PythonQuery, ground: Ground) -> list[str]:
+    """Return what only Spark can tell of a query under its trigger, in sentences."""
+    found = core_doubts(spec, ground)
+    if spec.trigger.kind not in HOLDING:
+        return found
+    if isinstance(spec, PythonQuery):
+        return [*found, "Its plan is made by a Python function, which only Spark can read."]
+    asked = operators(spec)
+    if not asked.readable:
+        found.append("Its text can be read by Spark only.")
+    if asked.unknown:
+        found.append(f"What {', '.join(asked.unknown)} does is not known here.")
+    if spec.trigger.kind == "real_time":
+        found += _real_time_doubts(asked.found)
+    return found
+
+
+def with_async_progress(spec: SqlQuery | PythonQuery) -> SqlQuery | PythonQuery:
+    """Return a definition with async progress tracking turned on; itself where it has no sink."""
+    if spec.sink is None:
+        return spec
+    kept = {k: v for k, v in spec.sink.options.items() if k.lower() != _ASYNC_OPTION.lower()}
+    sink = spec.sink.model_copy(update={"options": {**kept, _ASYNC_OPTION: "true"}})
+    return spec.model_copy(update={"sink": sink})
+
+
+def has_async_progress(spec: SqlQuery | PythonQuery) -> bool:
+    """Return whether a definition turns async progress tracking on."""
+    options = spec.sink.options if spec.sink else {}
+    return any(
+        key.lower() == _ASYNC_OPTION.lower() and value.lower() == "true"
+        for key, value in options.items()
+    )
+
+
+def _limit(spec: SqlQuery | PythonQuery, way: _Way, ground: Ground) -> Limit:
+    tried = _tried(spec, way)
+    known = {(each.field, each.message) for each in _of_the_rest(spec)}
+    reasons = [
+        f"{_about(each)} {each.message}".strip()
+        for each in refusals(tried, ground)
+        if (each.field, each.message) not in known
+    ]
+    standing, chosen = Standing.REFUSED, _chosen(spec) == way.key
+    if not reasons:
+        reasons = doubts(tried, ground)
+        if way.key == ASYNC_PROGRESS and (unknown := known_after_a_preflight(tried)):
+            reasons.append(unknown)
+        standing = Standing.PREFLIGHT if reasons else Standing.ALLOWED
+    return Limit(way.key, way.name, way.costs, standing, tuple(dict.fromkeys(reasons)), chosen)
+
+
+def _tried(spec: SqlQuery | PythonQuery, way: _Way) -> SqlQuery | PythonQuery:
+    if way.trigger is None:  # of batches: the definition's own trigger where it has them
+        batches = spec.trigger if spec.trigger.kind not in HOLDING else ProcessingTime()
+        return with_async_progress(spec.model_copy(update={"trigger": batches}))
+    if way.trigger.kind == spec.trigger.kind and _chosen(spec, asynchronous=False) == way.key:
+        return spec
+    return spec.model_copy(update={"trigger": way.trigger})
+
+
+def _of_the_rest(spec: SqlQuery | PythonQuery) -> list[Problem]:
+    """Return what is wrong with a definition whichever way it is triggered."""
+    return sql_text.sql_problems(spec) if isinstance(spec, SqlQuery) else []
+
+
+def _chosen(spec: SqlQuery | PythonQuery, *, asynchronous: bool = True) -> str:
+    if asynchronous and has_async_progress(spec):
+        return ASYNC_PROGRESS
+    trigger = spec.trigger
+    if isinstance(trigger, ProcessingTime) and kinds.interval_ms(trigger.interval) == 0:
+        return "as_fast_as_possible"
+    return trigger.kind
+
+
+def _about(problem: Problem) -> str:
+    """Return what a problem is about, as the beginning of a sentence."""
+    if problem.field.startswith("trigger"):
+        return "It"
+    if problem.field.startswith("sink.options.async"):
+        return "It"
+    if problem.field == "sink.output_mode":
+        return f"Output mode {problem.value}"
+    if problem.field == "sink.format":
+        return f"A {problem.value} sink"
+    if problem.field.endswith(".format"):
+        return f"A {problem.value} source"
+    return f"{problem.field.rpartition('.')[2]} = {problem.value}"
+
+
+def _real_time_doubts(asked: frozenset[Operator]) -> list[str]:
+    found = []
+    if asked & {Operator.STATIC_JOIN, Operator.MEMBERSHIP}:
+        found.append("A joined table must be small enough for Spark to send it to every task.")
+    keeps_state = asked & {Operator.AGGREGATION, Operator.DISTINCT}
+    if keeps_state and Operator.UNION in asked:
+        found.append("State before a union is refused; whether it comes before, the plan tells.")
+    if keeps_state:
+        found.append(
+            "It keeps state: a checkpoint that another trigger began (format v1) is refused; it "
+            "needs a new one."
+        )
+    return found

@@ -1,0 +1,141 @@
+"""What an application's definition may say, field by field."""
+
+import re
+
+from queries.domain.definitions import configuration
+from queries.domain.definitions.parsing import as_json, mask_problems, once
+from queries.domain.definitions.spec import ApplicationSpec
+from queries.domain.errors import Problem
+from queries.domain.validation import formats
+from queries.domain.validation.surroundings import Root, Surroundings
+
+#: The packages that share a driver's import path with users' code: ours, Spark's and py4j.
+RESERVED_MODULES = frozenset(
+    {
+        "queries",
+        "listeners",
+        "controlplane",
+        "headgate_async",
+        "examples",
+        "tests",
+        "benchmarks",
+        "manage",
+        "pyspark",
+        "py4j",
+    }
+)
+#: Spark refuses less: 1.5 × the 300 MB it reserves (INVALID_DRIVER_MEMORY).
+MEMORY_MIN_MB = 512
+
+#: "package.module:name", as functions and listeners are named.
+MEMBER = re.compile(r"((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*):([A-Za-z_]\w*)")
+
+_MASTER = re.compile(
+    r"local(\[(\d+|\*)(,\s*\d+)?\])?|spark://[\w.-]+:\d+(,[\w.-]+:\d+)*"
+    r"|yarn|k8s://(https?://)?[\w.-]+(:\d+)?"
+)
+_MEMORY = re.compile(r"(\d+)([mg])", re.IGNORECASE)
+
+
+def application_problems(spec: ApplicationSpec, *, surroundings: Surroundings) -> list[Problem]:
+    """Return everything that is wrong with an application."""
+    problems = _resources(spec)
+    problems += configuration.application_conf_problems(spec.conf)
+    problems += configuration.reference_problems("conf", spec.conf, allowed=surroundings.secret_env)
+    problems += configuration.environment_problems(spec.env, allowed=surroundings.secret_env)
+    for index, root in enumerate(surroundings.roots):
+        problems += _root(f"python_path.{index}", root, surroundings.code_roots)
+    problems += _connectors(spec, surroundings.connectors)
+    problems += _listeners(spec)
+    if spec.policy.max_delay_s < spec.policy.base_delay_s:
+        problems.append(
+            Problem(
+                "policy.max_delay_s",
+                str(spec.policy.max_delay_s),
+                "is less than base_delay_s.",
+                "Give the longest delay a value of base_delay_s or more.",
+            )
+        )
+    return once(problems + mask_problems(as_json(spec)))
+
+
+def _resources(spec: ApplicationSpec) -> list[Problem]:
+    problems = []
+    if not _MASTER.fullmatch(spec.master):
+        problems.append(
+            Problem(
+                "master",
+                spec.master[:200],
+                "is not a master that Headgate launches on.",
+                "Use local[N], spark://host:port, yarn or k8s://https://host:port.",
+            )
+        )
+    memory = _MEMORY.fullmatch(spec.memory)
+    if not memory:
+        problems.append(
+            Problem("memory", spec.memory[:200], "is not an amount.", 'Write "1g" or "1536m".')
+        )
+    elif int(memory[1]) * (1024 if memory[2].lower() == "g" else 1) < MEMORY_MIN_MB:
+        problems.append(
+            Problem("memory", spec.memory, "is too little for Spark.", "Give 512m or more.")
+        )
+    return problems
+
+
+def _root(field: str, root: Root, allowed: tuple[str, ...]) -> list[Problem]:
+    if not root.path.startswith("/"):
+        return [Problem(field, root.path[:200], "is not absolute.", "Begin it with /.")]
+    if not root.allowed:
+        return [
+            Problem(
+                field,
+                root.path,
+                "lies outside of the folders that may hold code.",
+                f"Put it under {' or '.join(allowed) or 'what HEADGATE_CODE_ROOTS names'}.",
+            )
+        ]
+    if not root.exists:
+        return [Problem(field, root.path, "is not a folder.", "Create it, or correct the path.")]
+    return [
+        Problem(
+            field,
+            root.path,
+            f"holds a module named {name}, which the driver imports from elsewhere.",
+            f"Rename {name}, or choose a folder below.",
+        )
+        for name in sorted(root.modules & RESERVED_MODULES)
+    ]
+
+
+def _connectors(spec: ApplicationSpec, installed: frozenset[str]) -> list[Problem]:
+    return [
+        Problem(
+            f"connectors.{index}",
+            name[:200],
+            "is no connector that stands ready on this host.",
+            formats.connector_way_out(name)
+            + (f" There are {', '.join(sorted(installed))}." if installed else ""),
+        )
+        for index, name in enumerate(spec.connectors)
+        if name not in installed
+    ]
+
+
+def _listeners(spec: ApplicationSpec) -> list[Problem]:
+    problems = []
+    for index, name in enumerate(spec.listeners):
+        if not MEMBER.fullmatch(name):
+            way_out = 'Write "module:Class".'
+            problems.append(
+                Problem(f"listeners.{index}", name[:200], "does not name a class.", way_out)
+            )
+        elif not spec.python_path:
+            problems.append(
+                Problem(
+                    f"listeners.{index}",
+                    name,
+                    "cannot be found: the application has no Python path.",
+                    "Set python_path to the folder that holds the module.",
+                )
+            )
+    return problems

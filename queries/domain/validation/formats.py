@@ -1,0 +1,268 @@
+"""Sources, tables and sinks: which formats there are and what each cannot do without."""
+
+import re
+from collections.abc import Mapping
+
+from queries.domain.definitions import ddl
+from queries.domain.definitions.configuration import option_problems
+from queries.domain.definitions.locations import path_problem
+from queries.domain.definitions.spec import Sink, Source, SqlQuery, Table
+from queries.domain.errors import Problem
+from queries.domain.kafka.options import (
+    group_problems,
+    sink_option_problems,
+    source_option_problems,
+)
+from queries.domain.triggers.kinds import interval_problem
+
+FILES = frozenset({"json", "csv", "parquet", "orc", "text", "avro"})
+SOURCES = FILES | {"rate", "rate-micro-batch", "socket", "kafka"}
+TABLES = FILES
+SINKS = FILES | {"kafka", "console", "memory", "noop"}
+#: Formats that Spark's own package lacks -> the connector that brings them.
+CONNECTORS = {"kafka": "kafka", "avro": "avro"}
+#: Connectors that a command gets.
+CONNECTOR_COMMANDS = {"kafka": "make kafka"}
+
+_VIEW_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+#: Formats whose schema is fixed: giving another one is refused by Spark.
+_OWN_SCHEMA = frozenset({"rate", "rate-micro-batch", "socket", "kafka", "text"})
+_NUMBERS = re.compile(
+    r"(max(Files|Bytes)PerTrigger|rowsPer(Second|Batch)|numPartitions|port|numRows)",
+    re.IGNORECASE,
+)
+
+
+def source_problems(spec: SqlQuery, *, connectors: tuple[str, ...]) -> list[Problem]:
+    """Return what is wrong with a query's sources and tables."""
+    problems = [] if spec.sources else [_no_sources()]
+    seen: dict[str, str] = {}
+    for index, source in enumerate(spec.sources):
+        field = f"sources.{index}"
+        problems += _name(field, source.name, seen)
+        problems += _input(field, source, SOURCES, connectors)
+        problems += _watermark(field, source)
+    for index, table in enumerate(spec.tables):
+        field = f"tables.{index}"
+        problems += _name(field, table.name, seen)
+        problems += _input(field, table, TABLES, connectors)
+    return problems + group_problems(
+        {
+            f"sources.{index}.options": source.options
+            for index, source in enumerate(spec.sources)
+            if source.format == "kafka"
+        }
+    )
+
+
+def sink_problems(
+    sink: Sink | None, *, required: bool, connectors: tuple[str, ...]
+) -> list[Problem]:
+    """Return what is wrong with a sink; a python function may bring its own."""
+    if sink is None:
+        missing = Problem("sink", "", "is missing.", "Say where the rows go: parquet, kafka, noop…")
+        return [missing] if required else []
+    problems = _format("sink", sink.format, SINKS, connectors)
+    problems += option_problems("sink.options", sink.options)
+    if sink.format != "kafka":
+        problems += _whole_numbers("sink.options", sink.options)
+    if sink.format in FILES:
+        problems += _path("sink", sink.options)
+        if sink.output_mode != "append":
+            problems.append(
+                Problem(
+                    "sink.output_mode",
+                    sink.output_mode,
+                    f"cannot be written to {sink.format} files.",
+                    "File sinks know append only.",
+                )
+            )
+    elif sink.partition_by:
+        problems.append(
+            Problem(
+                "sink.partition_by",
+                ", ".join(sink.partition_by),
+                f"means nothing to a {sink.format} sink.",
+                "Remove it; only file sinks write partitions.",
+            )
+        )
+    if sink.format == "kafka":
+        problems += sink_option_problems("sink.options", sink.options)
+    return problems
+
+
+def own_output_problems(spec: SqlQuery) -> list[Problem]:
+    """Return a problem where a query reads the folder it writes."""
+    output = spec.sink.options.get("path", "").rstrip("/") if spec.sink else ""
+    if not output:
+        return []
+    return [
+        Problem(
+            "sink.options.path",
+            output,
+            f"lies in what source {source.name} reads: the query would read its own rows.",
+            "Write to another folder.",
+        )
+        for source in spec.sources
+        if (read := source.options.get("path", "").rstrip("/"))
+        and f"{output}/".startswith(f"{read}/")
+    ]
+
+
+def connector_way_out(name: str) -> str:
+    """Return the sentence that says how a connector is put into place."""
+    if command := CONNECTOR_COMMANDS.get(name):
+        return f"Get it with `{command}`."
+    return f"Put its jars into a folder {name[:80]} in HEADGATE_CONNECTORS, or correct the name."
+
+
+def _no_sources() -> Problem:
+    return Problem("sources", "", "are missing.", "A query needs at least one streaming source.")
+
+
+def _name(field: str, name: str, seen: dict[str, str]) -> list[Problem]:
+    if not _VIEW_NAME.fullmatch(name):
+        return [
+            Problem(
+                f"{field}.name",
+                name,
+                "cannot be used as a table's name.",
+                "Use letters, digits and _, not beginning with a digit.",
+            )
+        ]
+    first = seen.setdefault(name.lower(), field)
+    if first == field:
+        return []
+    return [Problem(f"{field}.name", name, f"is also the name of {first}.", "Rename one.")]
+
+
+def _input(
+    field: str, one: Source | Table, formats: frozenset[str], connectors: tuple[str, ...]
+) -> list[Problem]:
+    problems = _format(field, one.format, formats, connectors)
+    problems += option_problems(f"{field}.options", one.options)
+    if one.format in FILES:
+        problems += _path(field, one.options)
+    if one.format == "kafka":
+        problems += source_option_problems(f"{field}.options", one.options)
+    else:
+        problems += _whole_numbers(f"{field}.options", one.options)
+    if one.format == "socket":
+        problems += _need(field, one.options, "host", '"127.0.0.1"')
+        problems += _need(field, one.options, "port", '"9999"')
+    return problems + _schema(field, one)
+
+
+def _schema(field: str, one: Source | Table) -> list[Problem]:
+    own = one.format in _OWN_SCHEMA
+    if own and one.ddl_schema:
+        return [
+            Problem(
+                f"{field}.schema",
+                one.ddl_schema[:200],
+                f"cannot be given: {one.format} has a schema of its own.",
+                "Leave it empty.",
+            )
+        ]
+    if not one.ddl_schema:
+        if own or one.format not in FILES or isinstance(one, Table):
+            return []
+        return [
+            Problem(
+                f"{field}.schema",
+                "",
+                "is missing: a stream of files does not guess its columns.",
+                'Write them as DDL: "id BIGINT, name STRING".',
+            )
+        ]
+    try:
+        ddl.columns(one.ddl_schema)
+    except ddl.NotASchema as error:
+        return [
+            Problem(
+                f"{field}.schema",
+                one.ddl_schema[:200],
+                str(error),
+                'Write columns as "id BIGINT, name STRING".',
+            )
+        ]
+    return []
+
+
+def _watermark(field: str, source: Source) -> list[Problem]:
+    if source.watermark is None:
+        return []
+    found = interval_problem(f"{field}.watermark.delay", source.watermark.delay)
+    problems = [found] if found else []
+    try:
+        known = ddl.columns(source.ddl_schema) if source.ddl_schema else {}
+    except ddl.NotASchema:
+        return problems
+    column = source.watermark.column
+    kinds = {name.lower(): kind for name, kind in known.items()}
+    if known and "." not in column and column.lower() not in kinds:
+        problems.append(
+            Problem(
+                f"{field}.watermark.column",
+                column,
+                "is not a column of the source's schema.",
+                f"It has {', '.join(known)}.",
+            )
+        )
+    elif kinds.get(column.lower(), "timestamp") not in ("timestamp", "timestamp_ltz", "struct"):
+        problems.append(
+            Problem(
+                f"{field}.watermark.column",
+                column,
+                f"is of type {kinds[column.lower()]}; event time must be a timestamp.",
+                "Give the column the type TIMESTAMP in the schema.",
+            )
+        )
+    return problems
+
+
+def _format(
+    field: str, name: str, allowed: frozenset[str], connectors: tuple[str, ...]
+) -> list[Problem]:
+    if name not in allowed:
+        return [
+            Problem(
+                f"{field}.format",
+                name,
+                "is not a format that can be used here.",
+                f"There are {', '.join(sorted(allowed))}.",
+            )
+        ]
+    connector = CONNECTORS.get(name)
+    if connector and connector not in connectors:
+        return [
+            Problem(
+                f"{field}.format",
+                name,
+                f"needs the connector {connector}, which the application does not have.",
+                f'Add "{connector}" to the application\'s connectors.',
+            )
+        ]
+    return []
+
+
+def _path(field: str, options: Mapping[str, str]) -> list[Problem]:
+    path = next((value for key, value in options.items() if key.lower() == "path"), "")
+    if not path:
+        return _need(field, options, "path", "an absolute path")
+    found = path_problem(f"{field}.options.path", path)
+    return [found] if found else []
+
+
+def _need(field: str, options: Mapping[str, str], key: str, example: str) -> list[Problem]:
+    if any(name.lower() == key.lower() and value for name, value in options.items()):
+        return []
+    return [Problem(f"{field}.options.{key}", "", "is missing.", f"Set it to {example}.")]
+
+
+def _whole_numbers(field: str, options: Mapping[str, str]) -> list[Problem]:
+    return [
+        Problem(f"{field}.{key}", value, "is not a whole number.", "Write digits only.")
+        for key, value in options.items()
+        if _NUMBERS.fullmatch(key) and not re.fullmatch(r"\d+[bkmgt]?", value.lower())
+    ]

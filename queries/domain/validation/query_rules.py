@@ -1,0 +1,186 @@
+"""Say what is wrong with a definition before anything starts: field, value, way out.
+
+Everything here is pure. What must be looked up (names taken, checkpoints held, modules on
+disk) is handed in by the catalog, so that one set of rules serves page, API and first run.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from queries.domain.definitions import configuration, sql_text
+from queries.domain.definitions.parsing import as_json, mask_problems, once, shape_problems
+from queries.domain.definitions.spec import (
+    ApplicationSpec,
+    PoolSpec,
+    PythonQuery,
+    QuerySpec,
+    SqlQuery,
+)
+from queries.domain.errors import Invalid, Problem
+from queries.domain.triggers import async_progress, kinds
+from queries.domain.triggers.cores import Ground, ground_of
+from queries.domain.validation import formats
+from queries.domain.validation.application_rules import MEMBER, application_problems
+from queries.domain.validation.surroundings import Surroundings
+
+__all__ = [
+    "application_problems",
+    "as_json",
+    "ground",
+    "name_problems",
+    "parse_application",
+    "parse_pool",
+    "parse_query",
+    "query_problems",
+]
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_QUERY: TypeAdapter[SqlQuery | PythonQuery] = TypeAdapter(QuerySpec)
+_POOL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9 ._-]{0,79}")
+
+
+def parse_query(raw: Mapping[str, Any]) -> SqlQuery | PythonQuery:
+    """Return a query's definition; raise `Invalid` where its shape is wrong."""
+    try:
+        return _QUERY.validate_python(raw)
+    except ValidationError as error:
+        raise Invalid(shape_problems(error)) from error
+
+
+def parse_application(raw: Mapping[str, Any]) -> ApplicationSpec:
+    """Return an application's definition; raise `Invalid` where its shape is wrong."""
+    try:
+        return ApplicationSpec.model_validate(raw)
+    except ValidationError as error:
+        raise Invalid(shape_problems(error)) from error
+
+
+def parse_pool(raw: Mapping[str, Any]) -> PoolSpec:
+    """Return a pool's definition; raise `Invalid` where it is wrong."""
+    try:
+        pool = PoolSpec.model_validate(raw)
+    except ValidationError as error:
+        raise Invalid(shape_problems(error)) from error
+    if not _POOL_NAME.fullmatch(pool.name):
+        way_out = "Use 1 to 80 letters, digits, spaces and . _ -"
+        raise Invalid([Problem("name", pool.name, "is no name for a pool.", way_out)])
+    if pool.name == "default":
+        way_out = "Queries without a pool are in it."
+        raise Invalid([Problem("name", pool.name, "is Spark's own pool.", way_out)])
+    return pool
+
+
+def name_problems(name: str, *, taken: bool = False, what: str = "query") -> list[Problem]:
+    """Return what is wrong with the name of a query or an application."""
+    if not NAME.fullmatch(name):
+        return [
+            Problem(
+                "name",
+                name[:200],
+                "is not a name that can be used.",
+                "Use 1 to 63 lower-case letters, digits and . _ -, first a letter or digit.",
+            )
+        ]
+    if taken:
+        return [Problem("name", name, f"is the name of another {what}.", "Choose another.")]
+    return []
+
+
+def query_problems(
+    spec: SqlQuery | PythonQuery,
+    *,
+    application: ApplicationSpec,
+    pools: Iterable[str],
+    surroundings: Surroundings,
+) -> list[Problem]:
+    """Return everything that is wrong with a query in its application."""
+    problems = _pool(spec.pool, application, sorted(pools))
+    problems += configuration.query_conf_problems(spec.conf)
+    problems += formats.sink_problems(
+        spec.sink, required=isinstance(spec, SqlQuery), connectors=application.connectors
+    )
+    problems += kinds.trigger_problems(spec, ground(spec, application, surroundings))
+    problems += async_progress.evolution_problems(spec, application.conf)
+    if isinstance(spec, SqlQuery):
+        problems += formats.source_problems(spec, connectors=application.connectors)
+        problems += formats.own_output_problems(spec)
+        problems += sql_text.sql_problems(spec)
+    else:
+        problems += _function(spec, application)
+        problems += configuration.secret_problems("params", spec.params)
+    return once(problems + _references(spec, surroundings) + mask_problems(as_json(spec)))
+
+
+def ground(
+    spec: SqlQuery | PythonQuery, application: ApplicationSpec, surroundings: Surroundings
+) -> Ground:
+    """Return what a query's trigger meets: cores, partitions, other queries that hold cores."""
+    return ground_of(
+        spec,
+        application,
+        host_cores=surroundings.host_cores,
+        partitions=surroundings.partitions,
+        beside=surroundings.beside,
+    )
+
+
+def _pool(name: str, application: ApplicationSpec, known: list[str]) -> list[Problem]:
+    if not name or name == "default":
+        return []
+    if name not in known:
+        way_out = f"The application has {', '.join(known)}." if known else "Make the pool first."
+        return [Problem("pool", name, "is not a pool of the application.", way_out)]
+    if application.scheduler_mode != "FAIR":
+        return [
+            Problem(
+                "pool",
+                name,
+                "does nothing while the application's scheduler mode is FIFO.",
+                "Set the scheduler mode to FAIR, or leave the pool empty.",
+            )
+        ]
+    return []
+
+
+def _function(spec: PythonQuery, application: ApplicationSpec) -> list[Problem]:
+    problems = []
+    if not MEMBER.fullmatch(spec.function):
+        problems.append(
+            Problem(
+                "function",
+                spec.function[:200],
+                "does not name a function.",
+                'Write "module:function", such as "flights_by_hour:build".',
+            )
+        )
+    if not application.python_path:
+        problems.append(
+            Problem(
+                "function",
+                spec.function[:200],
+                "cannot be found: the application has no Python path.",
+                "Set the application's python_path to the folder that holds the module.",
+            )
+        )
+    return problems
+
+
+def _references(spec: SqlQuery | PythonQuery, surroundings: Surroundings) -> list[Problem]:
+    places: list[tuple[str, Mapping[str, object]]] = [("conf", spec.conf)]
+    if spec.sink:
+        places.append(("sink.options", spec.sink.options))
+    if isinstance(spec, SqlQuery):
+        places += [(f"sources.{i}.options", one.options) for i, one in enumerate(spec.sources)]
+        places += [(f"tables.{i}.options", one.options) for i, one in enumerate(spec.tables)]
+    else:
+        places.append(("params", spec.params))
+    return [
+        problem
+        for field, values in places
+        for problem in configuration.reference_problems(
+            field, values, allowed=surroundings.secret_env
+        )
+    ]

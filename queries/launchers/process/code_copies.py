@@ -1,0 +1,87 @@
+"""Code as drivers run it: a copy named by its content, that no later edit can change."""
+
+import contextlib
+import shutil
+import tempfile
+from pathlib import Path
+
+from queries.code_roots import LIMIT_BYTES, File, digest_of, files_of
+from queries.launchers.base import LaunchRefused
+
+
+def freeze(roots: tuple[str, ...], code_dir: Path) -> tuple[tuple[str, ...], str]:
+    """Copy code roots to `code_dir/<sha256>/<n>` and return the copies and the SHA-256.
+
+    The same content gives the same copy. Raises `LaunchRefused` where a root cannot be read
+    or all together hold more than 50 MB.
+    """
+    if not roots:
+        return (), ""
+    try:
+        files = list(files_of(roots))
+    except NotADirectoryError as error:
+        raise LaunchRefused(
+            f"The code root {error} is no folder. Create it or change python_path."
+        ) from error
+    _check_size(files)
+    digest = _digest(files)
+    if not (code_dir / digest).is_dir():
+        digest = _copy(files, len(roots), code_dir)
+    return tuple(str(code_dir / digest / str(index)) for index in range(len(roots))), digest
+
+
+def frozen(count: int, sha256: str, code_dir: Path) -> tuple[str, ...] | None:
+    """Return the copies of `count` roots under this SHA-256; None where they are gone."""
+    if not count:
+        return ()
+    copies = [code_dir / sha256 / str(index) for index in range(count)]
+    whole = bool(sha256) and all(copy.is_dir() for copy in copies)
+    return tuple(map(str, copies)) if whole else None
+
+
+def _check_size(files: list[File]) -> None:
+    total = 0
+    for _, root, name in files:
+        with contextlib.suppress(FileNotFoundError):  # an editor or a checkout at work
+            total += (Path(root) / name).stat().st_size
+    if total > LIMIT_BYTES:
+        roots = ", ".join(sorted({root for _, root, _ in files}))
+        raise LaunchRefused(
+            f"The code roots {roots} hold {total / 1e6:.0f} MB; drivers run from copies of at "
+            "most 50 MB. Move data out of them, or name a smaller folder in python_path."
+        )
+
+
+def _digest(files: list[File]) -> str:
+    try:
+        return digest_of(files)
+    except OSError as error:
+        raise LaunchRefused(f"A code file cannot be read: {error}") from error
+
+
+def _copy(files: list[File], count: int, code_dir: Path) -> str:
+    """Copy beside, then rename: a copy is whole or not there. Return its SHA-256.
+
+    It is named by what was copied, which an edit in between can make differ from `files`.
+    """
+    code_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=code_dir))
+    try:
+        for index in range(count):
+            (draft / str(index)).mkdir()
+        for index, root, name in files:
+            copy = draft / str(index) / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(Path(root) / name, copy)
+        digest = _digest([(index, str(draft / str(index)), name) for index, _, name in files])
+        try:
+            draft.rename(code_dir / digest)
+        except OSError:
+            # Where another worker was first, its copy has the same name, hence the same content.
+            if not (code_dir / digest).is_dir():
+                raise
+        return digest
+    except OSError as error:
+        raise LaunchRefused(f"The code cannot be copied to {code_dir}: {error}") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)

@@ -1,0 +1,298 @@
+"""Drivers as processes of this host, one directory each: the launcher of production.
+
+`DRIVERS_DIR/<application>/<epoch>/` holds a driver's files; what this module knows it knows
+from there and from the kernel, so that any worker can go on where another died.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from queries.domain.checkpoints.lock_files import lock_file
+from queries.domain.probes.questions import RESULT, TASK
+from queries.domain.protocol import (
+    ASSIGNMENT,
+    CURRENT,
+    DRIVER_LOCK,
+    DRIVER_LOG,
+    EXIT,
+    IDENT,
+    POOLS,
+    SHIM_LOCK,
+    SPEC,
+    Assignment,
+    Current,
+    DriverSpec,
+    Ident,
+)
+from queries.domain.supervision.observation import Sighting
+from queries.files import is_locked, lock_holder, read_file, read_tail, replace_file
+from queries.launchers.base import LaunchRefused
+from queries.launchers.process import code_copies as code
+from queries.launchers.process import environment, identities, sighting
+
+SHIM_TAKES_S = 20  # for the shim to lock its directory; it needs about 0.2 s
+ASSIGN_LOCK_S = 5  # another writer holds it for milliseconds
+KILL_WAIT_S = 5
+LOG_TAIL_BYTES = 256 * 1024
+PROBES = "probes"  # folder of an application's probes, beside its drivers' directories
+
+
+class LocalProcessLauncher:
+    """Launch, see and signal drivers on this host (`Launcher`)."""
+
+    def __init__(self, drivers_dir: Path, code_dir: Path) -> None:
+        self._drivers = drivers_dir
+        self._code = code_dir
+
+    def directory(self, application: str, epoch: int) -> Path:
+        """Return the directory of a driver, made or not."""
+        if application in ("", ".", "..") or "/" in application:
+            raise ValueError(f"application: {application!r} cannot name a folder")
+        return self._drivers / application / str(epoch)
+
+    def highest_epoch(self, application: str) -> int:
+        """Return the highest epoch of the application's folders and of its `current.json`."""
+        folder = self.directory(application, 0).parent
+        text = read_file(folder / CURRENT)
+        current = Current.loads(text).epoch if text is not None else 0
+        folders = [*folder.glob("*"), *(folder / PROBES).glob("*")]
+        return max([current, *(int(p.name) for p in folders if p.name.isdigit())])
+
+    def launch(self, spec: DriverSpec, assignment: Assignment, pools_xml: str) -> None:
+        """Write the intent, spawn the shim, and return once it holds its directory.
+
+        1. The directory, its spec, pools and assignment are on disk (the intent).
+        2. `current.json` names this epoch, unless a later one stands there.
+        3. The shim is spawned; a second one for the same directory leaves by itself.
+        """
+        directory = self.directory(spec.application, spec.epoch)
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if (directory / IDENT).exists() or (directory / EXIT).exists():
+                return
+            if is_locked(directory / SHIM_LOCK) or is_locked(directory / DRIVER_LOCK):
+                return
+            replace_file(directory / SPEC, spec.dumps())
+            replace_file(directory / POOLS, pools_xml)
+            self._write_assignment(directory, assignment)
+            self._make_current(directory, spec.epoch)
+            self._spawn(directory, spec)
+        except OSError as error:
+            raise LaunchRefused(
+                f"The driver's directory {directory} cannot be used: {error}. "
+                "Make room or mend the permissions of the drivers' folder."
+            ) from error
+
+    def assign(self, application: str, assignment: Assignment) -> None:
+        """Replace the assignment unless a higher generation is there, and nudge the driver."""
+        directory = self.directory(application, assignment.epoch)
+        if directory.is_dir() and self._write_assignment(directory, assignment):
+            ident = self._ident(directory)
+            if ident is not None:
+                identities.send(ident.pid, ident.start_time, signal.SIGUSR1)
+
+    def sight(self, application: str, epoch: int, *, locations: tuple[str, ...] = ()) -> Sighting:
+        """Return what can be seen of a driver; `locations` are the checkpoints it may hold."""
+        return sighting.look(self.directory(application, epoch), locations)
+
+    def terminate(self, application: str, epoch: int) -> None:
+        """Ask the driver's Python, and only it, to leave (SIGTERM)."""
+        ident = self._ident(self.directory(application, epoch))
+        if ident is not None:
+            identities.send(ident.pid, ident.start_time, signal.SIGTERM)
+
+    def kill(self, application: str, epoch: int) -> None:
+        """SIGKILL the driver's Python and JVM, an orphaned JVM included; wait for their ends."""
+        self._kill(self.directory(application, epoch))
+
+    def _kill(self, directory: Path) -> None:
+        ident = self._ident(directory)
+        if ident is not None:
+            identities.kill_and_wait(ident.pid, ident.start_time, KILL_WAIT_S)
+            if ident.jvm_pid is not None:
+                identities.kill_and_wait(ident.jvm_pid, ident.jvm_start_time, KILL_WAIT_S)
+        # What ident.json does not know yet: the driver's lock says whether there is anybody.
+        if is_locked(directory / DRIVER_LOCK):
+            for pid, started in sighting.processes_of(directory):
+                identities.kill_and_wait(pid, started, KILL_WAIT_S)
+
+    # --- probes -----------------------------------------------------------------------
+
+    def probe_directory(self, application: str, epoch: int) -> Path:
+        """Return the directory of a probe, made or not."""
+        return self.directory(application, epoch).parent / PROBES / str(epoch)
+
+    def launch_probe(self, spec: DriverSpec, task: str) -> None:
+        """Write the intent (spec, task), spawn the shim, return once it holds the directory."""
+        directory = self.probe_directory(spec.application, spec.epoch)
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if (directory / IDENT).exists() or (directory / EXIT).exists():
+                return
+            if is_locked(directory / SHIM_LOCK) or is_locked(directory / DRIVER_LOCK):
+                return
+            replace_file(directory / TASK, task)
+            replace_file(directory / SPEC, spec.dumps())
+            self._spawn(directory, spec)
+        except OSError as error:
+            raise LaunchRefused(
+                f"The probe's directory {directory} cannot be used: {error}. "
+                "Make room or mend the permissions of the drivers' folder."
+            ) from error
+
+    def sight_probe(self, application: str, epoch: int) -> Sighting:
+        """Return what can be seen of a probe's processes."""
+        return sighting.look(self.probe_directory(application, epoch), ())
+
+    def probe_result(self, application: str, epoch: int) -> str:
+        """Return the text of what a probe has found so far, "" for nothing yet."""
+        return read_file(self.probe_directory(application, epoch) / RESULT) or ""
+
+    def end_probe(self, application: str, epoch: int, *, grace_s: float = 0) -> None:
+        """Wait at most `grace_s` for a probe to leave, then SIGKILL its Python and JVM.
+
+        Returns once its shim has reported, or a few seconds after the kill.
+        """
+        directory = self.probe_directory(application, epoch)
+        ident = self._ident(directory)
+        if ident is not None and grace_s > 0:
+            identities.wait_end(ident.shim_pid, ident.shim_start_time, grace_s)
+        if not (directory / EXIT).exists():
+            self._kill(directory)
+            if ident is not None:
+                identities.wait_end(ident.shim_pid, ident.shim_start_time, KILL_WAIT_S)
+
+    def probe_log_tail(self, application: str, epoch: int, *, lines: int = 200) -> str:
+        """Return the end of a probe's log, at most 256 KiB; "" where there is none."""
+        path = self.probe_directory(application, epoch) / DRIVER_LOG
+        return "\n".join(read_tail(path, LOG_TAIL_BYTES).splitlines()[-lines:])
+
+    def forget_result(self, application: str, epoch: int) -> None:
+        """Remove what a probe has found."""
+        (self.probe_directory(application, epoch) / RESULT).unlink(missing_ok=True)
+
+    # --- what is left behind ----------------------------------------------------------
+
+    def holder(self, location: str) -> int | None:
+        """Return the pid that holds a checkpoint's lock on this host, or None."""
+        path = lock_file(location)
+        return None if path is None else lock_holder(Path(path))
+
+    def freeze_code(self, roots: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+        """Return the content-addressed copies of code roots and their common SHA-256."""
+        return code.freeze(roots, self._code)
+
+    def frozen_code(self, count: int, sha256: str) -> tuple[str, ...] | None:
+        """Return the `count` copies that were made under this SHA-256; None: not there any more."""
+        return code.frozen(count, sha256, self._code)
+
+    def log_tail(self, application: str, epoch: int, *, lines: int = 200) -> str:
+        """Return the end of the driver's log, at most 256 KiB; "" where there is none."""
+        text = read_tail(self.directory(application, epoch) / DRIVER_LOG, LOG_TAIL_BYTES)
+        return "\n".join(text.splitlines()[-lines:])
+
+    def prune(self, application: str, *, keep: int) -> None:
+        """Remove directories of ended drivers and probes beyond the newest `keep` of each."""
+        folder = self.directory(application, 0).parent
+        for each in (folder, folder / PROBES):
+            self._prune(each, keep)
+
+    def _prune(self, folder: Path, keep: int) -> None:
+        epochs = sorted((int(p.name) for p in folder.glob("*") if p.name.isdigit()), reverse=True)
+        for epoch in epochs[max(1, keep) :]:
+            directory = folder / str(epoch)
+            if is_locked(directory / SHIM_LOCK) or is_locked(directory / DRIVER_LOCK):
+                continue
+            shutil.rmtree(directory, ignore_errors=True)
+
+    # --- inside -----------------------------------------------------------------------
+
+    def _spawn(self, directory: Path, spec: DriverSpec) -> None:
+        env = environment.passed(os.environ, spec.env_allowlist)
+        if not _finds_java(env):
+            raise LaunchRefused(
+                "No Java was found: JAVA_HOME holds no bin/java and PATH has none. "
+                "Install a Java of version 17 or later, or set JAVA_HOME."
+            )
+        log = os.open(directory / "shim.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode=0o600)
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "queries.launchers.process.shim", str(directory)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=directory,
+                env={**env, "PYTHONPATH": str(environment.REPOSITORY)},
+                start_new_session=True,
+            )
+        finally:
+            os.close(log)
+        # The first process ends as soon as the shim proper, its child, holds the lock.
+        try:
+            code = process.wait(SHIM_TAKES_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise LaunchRefused(
+                f"The shim did not take {directory} within {SHIM_TAKES_S} s; the host is "
+                "overloaded. The launch will be tried again.",
+                passing=True,
+            ) from None
+        if code != 0:
+            said = read_tail(directory / "shim.log", 2000).strip().rpartition("\n")[2]
+            raise LaunchRefused(f"The shim of {directory} ended with code {code}: {said}")
+
+    def _write_assignment(self, directory: Path, assignment: Assignment) -> bool:
+        """Write it unless a higher generation is there; tell whether it was written."""
+        with _exclusive(directory / ".assign.lock"):
+            text = read_file(directory / ASSIGNMENT)
+            if text is not None and Assignment.loads(text).generation > assignment.generation:
+                return False
+            replace_file(directory / ASSIGNMENT, assignment.dumps())
+            return True
+
+    def _make_current(self, directory: Path, epoch: int) -> None:
+        path = directory.parent / CURRENT
+        with _exclusive(directory.parent / ".current.lock"):
+            text = read_file(path)
+            if text is None or Current.loads(text).epoch <= epoch:
+                replace_file(path, Current(epoch, str(directory)).dumps())
+
+    def _ident(self, directory: Path) -> Ident | None:
+        text = read_file(directory / IDENT)
+        ident = Ident.loads(text) if text is not None else None
+        return ident if ident is not None and ident.boot_id == identities.boot_id() else None
+
+
+def _finds_java(env: dict[str, str]) -> bool:
+    home = env.get("JAVA_HOME")
+    if home:
+        return os.access(Path(home) / "bin" / "java", os.X_OK)
+    return shutil.which("java", path=env.get("PATH")) is not None
+
+
+@contextmanager
+def _exclusive(path: Path) -> Iterator[None]:
+    """Hold a lock among writers; raise TimeoutError rather than wait without a limit."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + ASSIGN_LOCK_S
+    try:
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{path} is held by another writer for {ASSIGN_LOCK_S} s")
+            time.sleep(0.01)  # the kernel offers no bounded wait for a lock
+        yield
+    finally:
+        os.close(descriptor)

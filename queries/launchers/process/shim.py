@@ -1,0 +1,322 @@
+"""The process between a worker and a driver: starts one driver, and says how it ended.
+
+`python -m queries.launchers.process.shim DIRECTORY`. A worker may come and go; the shim stays
+for as long as its driver lives, waits for the ends of Python and JVM on pidfds, reaps what they
+leave behind and writes `exit.json`. It reads and writes files only, never the database. Should the
+shim itself be killed, the driver streams on: nothing of the driver's hangs on it.
+"""
+
+import contextlib
+import ctypes
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from queries.domain.protocol import (
+    CURRENT,
+    DRIVER_LOG,
+    EXIT,
+    IDENT,
+    LAST_SEQ,
+    SHIM_LOCK,
+    SPEC,
+    TMP,
+    Current,
+    DriverSpec,
+    ExitReport,
+    Ident,
+)
+from queries.files import read_file, read_tail, replace_file, take_lock
+from queries.launchers.process import environment, exits, identities
+
+JVM_OUTLIVES_S = 5  # a JVM may outlive its Python by this long (trap 23)
+PYTHON_OUTLIVES_S = 10  # beyond the driver's own stop_timeout_s, after its JVM's death
+REAP_S = 20  # for SIGKILLed processes to go
+LOG_TAIL_BYTES = 16_384
+UNKNOWN = "UNKNOWN"
+FENCED = "FENCED"  # never started: current.json names another epoch
+_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+_JVM_OOM_EXIT = "3"  # of -XX:+ExitOnOutOfMemoryError
+
+
+def main(arguments: list[str]) -> int:
+    """Take the directory's lock, leave the launcher's process tree, supervise one driver."""
+    directory = Path(arguments[0])
+    lock = take_lock(directory / SHIM_LOCK)
+    if lock is None:
+        return 0  # another shim has it
+    # The lock belongs to the open file: the child keeps it when this process ends, so whoever
+    # waits for this process finds the lock held.
+    if os.fork():
+        os._exit(0)
+    spec = DriverSpec.loads((directory / SPEC).read_text())
+    if (directory / EXIT).exists() or (directory / IDENT).exists():
+        return 0  # a shim before us has started the driver, or seen it end
+    current = read_file(directory.parent / CURRENT)
+    fenced = current is None or Current.loads(current).epoch != spec.epoch
+    if fenced and not spec.probe:  # a probe holds no checkpoint and no place: nothing fences it
+        report = ExitReport(FENCED, FENCED, core=False, oom=False, at=_now(), last_seq=0)
+        replace_file(directory / EXIT, report.dumps())
+        return 0
+    Shim(directory, spec).run()
+    return 0
+
+
+@dataclass(slots=True)
+class Shim:
+    """One driver's shim, from spawn to report."""
+
+    directory: Path
+    spec: DriverSpec
+    spawned_at: str = ""
+    python_pid: int = 0
+    python_start: int | None = None
+    jvm_pid: int | None = None
+    jvm_start: int | None = None
+    exits: dict[int, int] = field(default_factory=dict)  # pid -> wait status
+    jvm_said: str = ""  # the JVM's exit, as the driver's Python saw it
+    _buffer: bytes = b""
+    _oom_kills: int = 0
+
+    def run(self) -> None:
+        """Start the driver, wait for both ends, clean up, report."""
+        self._become_subreaper()
+        self._oom_kills = exits.cgroup_oom_kills()
+        wake = self._catch_sigterm()
+        told = self._start()
+        self._write_ident()
+        exits.prepare_notice(self.spec)
+        self._wait(told, wake)
+        self._end_jvm()
+        self._end_descendants()
+        self._read(told)
+        shutil.rmtree(self.directory / TMP, ignore_errors=True)
+        report = self._report()
+        replace_file(self.directory / EXIT, report.dumps())
+        exits.notify(self.spec, report)
+
+    # --- start ------------------------------------------------------------------------
+
+    def _become_subreaper(self) -> None:
+        """Inherit the driver's orphans: they are reaped here, not by init."""
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER)")
+
+    def _catch_sigterm(self) -> int:
+        read, write = os.pipe()
+        os.set_blocking(write, False)
+        signal.set_wakeup_fd(write)
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        # Inherited by the driver: a nudge that comes before its handler stands must not kill it.
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        return read
+
+    def _start(self) -> int:
+        """Spawn the driver; return the pipe on which it names its JVM."""
+        tmp = self.directory / TMP
+        tmp.mkdir(mode=0o700, exist_ok=True)
+        log = os.open(
+            self.directory / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode=0o600
+        )
+        read, write = os.pipe()
+        env = environment.for_driver(
+            os.environ,
+            allowlist=self.spec.env_allowlist,
+            code_roots=self.spec.code_roots,
+            tmp=tmp,
+        )
+        self.spawned_at = _now()
+        program = "queries.runtime.probes.main" if self.spec.probe else "queries.runtime.main"
+        process = subprocess.Popen(
+            # -P: the working directory is no place to import from.
+            [sys.executable, "-P", "-m", program, str(self.directory)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=self.directory,
+            env={**env, "HEADGATE_SHIM_FD": str(write)},
+            pass_fds=(write,),
+            start_new_session=True,
+        )
+        os.close(log)
+        os.close(write)
+        os.set_blocking(read, False)
+        self.python_pid = process.pid
+        self.python_start = identities.start_time(process.pid)
+        process.returncode = 0  # reaped by `_reap`, which keeps the whole wait status
+        return read
+
+    def _write_ident(self) -> None:
+        ident = Ident(
+            boot_id=identities.boot_id(),
+            pid=self.python_pid,
+            start_time=self.python_start or 0,
+            shim_pid=os.getpid(),
+            shim_start_time=identities.start_time(os.getpid()) or 0,
+            spawned_at=self.spawned_at,
+            jvm_pid=self.jvm_pid,
+            jvm_start_time=self.jvm_start,
+        )
+        replace_file(self.directory / IDENT, ident.dumps())
+
+    # --- wait -------------------------------------------------------------------------
+
+    def _wait(self, told: int, wake: int) -> None:
+        """Sleep until the driver's Python has ended; nothing is looked at without an event."""
+        python = os.pidfd_open(self.python_pid)
+        poll = select.poll()
+        for descriptor in (python, told, wake):
+            poll.register(descriptor, select.POLLIN)
+        jvm: int | None = None
+        deadline: float | None = None  # after it, a Python that outlives its JVM is killed
+        while True:
+            left = None if deadline is None else max(0, deadline - time.monotonic()) * 1000
+            ready = {descriptor for descriptor, _ in poll.poll(left)}
+            if not ready and deadline is not None:
+                identities.send(self.python_pid, self.python_start, signal.SIGKILL)
+                deadline = None
+            if wake in ready:  # a SIGTERM of our own: hand it on, and bound the leave
+                os.read(wake, 64)
+                identities.send(self.python_pid, self.python_start, signal.SIGTERM)
+                deadline = deadline or self._leave_deadline()
+            if told in ready:
+                known = self.jvm_pid
+                if not self._read(told):
+                    poll.unregister(told)
+                if self.jvm_pid != known and (jvm := self._watch_jvm()) is not None:
+                    poll.register(jvm, select.POLLIN)
+            if jvm is not None and jvm in ready:
+                poll.unregister(jvm)
+                jvm = None
+                deadline = deadline or self._leave_deadline()
+            if python in ready:
+                self._reap(self.python_pid)
+                os.close(python)
+                return
+
+    def _leave_deadline(self) -> float:
+        return time.monotonic() + self.spec.stop_timeout_s + PYTHON_OUTLIVES_S
+
+    def _read(self, told: int) -> bool:
+        """Take what the driver says of its JVM; False once it can say no more."""
+        while True:
+            try:
+                data = os.read(told, 4096)
+            except BlockingIOError:
+                return True
+            if not data:
+                return False
+            *lines, self._buffer = (self._buffer + data).split(b"\n")
+            for line in lines:
+                word, _, value = line.decode().partition(" ")
+                if word == "jvm":
+                    self.jvm_pid = int(value)
+                elif word == "jvm-exit":
+                    self.jvm_said = exits.exit_name(int(value))
+
+    def _watch_jvm(self) -> int | None:
+        assert self.jvm_pid is not None
+        self.jvm_start = identities.start_time(self.jvm_pid)
+        self._write_ident()
+        try:
+            return os.pidfd_open(self.jvm_pid)
+        except ProcessLookupError:
+            return None
+
+    # --- clean up ---------------------------------------------------------------------
+
+    def _end_jvm(self) -> None:
+        """Give the JVM, ours by now, its 5 s; then SIGKILL it."""
+        if self.jvm_pid is None:  # Python died before it could name it
+            mine = identities.descendants(os.getpid())
+            self.jvm_pid = next((pid for pid in mine if identities.is_spark(pid)), None)
+        if self.jvm_pid is None or not self._is_mine(self.jvm_pid):
+            return
+        self._wait_for(self.jvm_pid, JVM_OUTLIVES_S)
+        if self.jvm_pid not in self.exits:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.jvm_pid, signal.SIGKILL)  # our child: its pid cannot be used again
+            self._wait_for(self.jvm_pid, REAP_S)
+
+    def _end_descendants(self) -> None:
+        """SIGKILL and reap whatever else the driver left: Python workers, users' children."""
+        deadline = time.monotonic() + REAP_S
+        while time.monotonic() < deadline:
+            self._reap_all()
+            left = identities.descendants(os.getpid())
+            if not left:
+                return
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            self._wait_for(left[0], deadline - time.monotonic())
+
+    def _is_mine(self, pid: int) -> bool:
+        return pid in identities.descendants(os.getpid())
+
+    def _wait_for(self, pid: int, timeout_s: float) -> None:
+        """Wait for a child's end on its pidfd, then reap it."""
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        if poll.poll(max(0, timeout_s) * 1000):
+            self._reap(pid)
+        os.close(descriptor)
+
+    def _reap(self, pid: int) -> None:
+        with contextlib.suppress(ChildProcessError):
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                self.exits[pid] = status
+
+    def _reap_all(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if not pid:
+                    return
+                self.exits[pid] = status
+
+    # --- report -----------------------------------------------------------------------
+
+    def _report(self) -> ExitReport:
+        python = self._exit_of(self.python_pid)
+        jvm = self.jvm_said or (self._exit_of(self.jvm_pid) if self.jvm_pid else UNKNOWN)
+        tail = read_tail(self.directory / DRIVER_LOG, LOG_TAIL_BYTES)
+        out_of_memory = jvm == _JVM_OOM_EXIT and "OutOfMemoryError" in tail
+        killed = "SIGKILL" in (python, jvm) and exits.cgroup_oom_kills() > self._oom_kills
+        last_seq = read_file(self.directory / LAST_SEQ)
+        return ExitReport(
+            python=python,
+            jvm=jvm,
+            core=any(os.WCOREDUMP(status) for status in self.exits.values()),
+            oom=out_of_memory or killed,
+            at=_now(),
+            last_seq=int(last_seq) if last_seq else None,
+            log_tail=tail,
+        )
+
+    def _exit_of(self, pid: int) -> str:
+        status = self.exits.get(pid)
+        return UNKNOWN if status is None else exits.exit_name(os.waitstatus_to_exitcode(status))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,236 @@
+"""One live JVM per checkpoint: a lock held by the JVM itself, and a file that names its owner.
+
+The lock must live exactly as long as the process that executes batches, so the JVM takes it
+(a POSIX record lock), not this Python. Such a lock vanishes silently when *any* channel on
+its file is closed in the same JVM, or when the garbage collector takes the channel; hence one
+registry per driver, keyed by the file itself, asked before anything is opened, and every
+handle pinned in the JVM. Whether a lock is still there is asked of the kernel, never of Java.
+"""
+
+import json
+import logging
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from queries.domain.checkpoints.lock_files import lock_file, owner_file
+from queries.files import lock_holder, read_file, replace_file
+from queries.runtime.error_capture import refusal
+
+logger = logging.getLogger(__name__)
+
+_PIN = "headgate.locks"  # key in System.getProperties(), which the collector never takes
+
+Key = tuple[int, int]  # (st_dev, st_ino) of the lock file
+
+
+class Refused(Exception):
+    """The checkpoint cannot be had; `why` is held, fenced or foreign."""
+
+    def __init__(self, why: str, message: str, holder_pid: int | None = None) -> None:
+        super().__init__(message)
+        self.error = refusal(why, message, holder_pid)
+
+
+@dataclass(slots=True)
+class Held:
+    """A checkpoint that a run of this driver may write to."""
+
+    location: str
+    run: int
+    warning: str = ""  # why it is not locked, "" where it is
+    key: Key | None = None
+    path: PurePosixPath | None = None
+    handles: tuple[Any, ...] = ()  # Java's file, channel and lock
+
+
+class Locks:
+    """The checkpoints that this driver holds."""
+
+    def __init__(
+        self, jvm: Any, jvm_pid: int, *, installation: str, driver: int, host: str
+    ) -> None:
+        self._jvm = jvm
+        self._jvm_pid = jvm_pid
+        self._owner = {"installation": installation, "driver": driver, "host": host}
+        self._guard = threading.Lock()
+        self._held: dict[Key, Held] = {}
+        self._pins = jvm.java.util.concurrent.ConcurrentHashMap()
+        jvm.java.lang.System.getProperties().put(_PIN, self._pins)
+
+    def take(self, location: str, *, run: int, epoch: int, takeover: bool = False) -> Held:
+        """Lock a checkpoint and write its owner file; raise `Refused` where that must not be."""
+        path = lock_file(location)
+        if path is None:
+            warning = f"not locked: {location} is on no local file system"
+            held = Held(location, run, warning)
+        else:
+            held = self._lock(location, path, run)
+        try:
+            self._own(location, epoch, takeover)
+        except BaseException:
+            self.release(held)
+            raise
+        return held
+
+    def release(self, held: Held) -> None:
+        """Give a checkpoint back; only once nothing of the run writes to it any more."""
+        if held.key is None:
+            return
+        with self._guard:
+            if self._held.get(held.key) is not held:
+                return
+            try:
+                # Closing the file closes its channel, which releases the lock.
+                held.handles[0].close()
+                self._pins.remove(_pin(held.key))
+            finally:
+                del self._held[held.key]
+
+    def lost(self) -> list[tuple[Held, int | None]]:
+        """Return the locks that the kernel no longer shows as ours, with who has them now.
+
+        A lock that nobody has taken is taken again on the same channel first (never by opening
+        the file), and is returned only where that fails.
+        """
+        lost = []
+        with self._guard:
+            for held in self._held.values():
+                assert held.path is not None
+                holder = lock_holder(Path(held.path))
+                if holder == self._jvm_pid:
+                    continue
+                if holder is None and self._take_again(held):
+                    logger.warning("the lock of %s had vanished and was taken again", held.location)
+                    continue
+                lost.append((held, lock_holder(Path(held.path))))
+        return lost
+
+    # --- the lock ---------------------------------------------------------------------
+
+    def _lock(self, location: str, path: PurePosixPath, run: int) -> Held:
+        file = Path(path)
+        file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        # Made here, so that the key is known before the JVM opens anything.
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+        found = file.stat()
+        key = (found.st_dev, found.st_ino)
+        with self._guard:
+            if key in self._held:
+                other = self._held[key].run
+                raise Refused(
+                    "held",
+                    f"The checkpoint {location} is held by run {other} of this very driver "
+                    f"(JVM pid {self._jvm_pid}).",
+                    self._jvm_pid,
+                )
+            self._refuse_held(location, lock_holder(file))
+            handles = self._open(location, file)
+            held = Held(location, run, key=key, path=path, handles=handles)
+            self._held[key] = held
+            return held
+
+    def _open(self, location: str, file: Path) -> tuple[Any, ...]:
+        opened = self._jvm.java.io.RandomAccessFile(str(file), "rw")
+        channel = opened.getChannel()
+        lock = channel.tryLock()
+        if lock is None:  # another process was faster; no lock of ours can be lost by closing
+            opened.close()
+            self._refuse_held(location, lock_holder(file))
+            raise Refused("held", f"The checkpoint {location} is held by another process.")
+        handles = (opened, channel, lock)
+        found = file.stat()
+        pinned = self._jvm.java.util.ArrayList()
+        for handle in handles:
+            pinned.add(handle)
+        self._pins.put(_pin((found.st_dev, found.st_ino)), pinned)
+        return handles
+
+    def _take_again(self, held: Held) -> bool:
+        _, channel, lock = held.handles
+        try:
+            lock.release()  # Java still believes in it
+            again = channel.tryLock()
+        except Exception as error:  # a channel that was closed cannot be locked again
+            logger.warning("the lock of %s cannot be taken again: %s", held.location, error)
+            return False
+        if again is None:
+            return False
+        assert held.key is not None
+        held.handles = (held.handles[0], channel, again)
+        self._pins.get(_pin(held.key)).add(again)
+        return True
+
+    def _refuse_held(self, location: str, holder: int | None) -> None:
+        if holder is not None:
+            raise Refused(
+                "held", f"The checkpoint {location} is held by the process {holder}.", holder
+            )
+
+    # --- the owner --------------------------------------------------------------------
+
+    def _own(self, location: str, epoch: int, takeover: bool) -> None:
+        path = owner_file(location)
+        text = self._read(path)
+        if text is not None:
+            self._compare(location, path, text, epoch, takeover)
+        self._write(path, json.dumps({**self._owner, "epoch": epoch}, sort_keys=True))
+
+    def _compare(self, location: str, path: str, text: str, epoch: int, takeover: bool) -> None:
+        try:
+            owner = json.loads(text)
+            installation, seen = str(owner["installation"]), int(owner["epoch"])
+        except (ValueError, KeyError, TypeError) as error:
+            if takeover:
+                return
+            raise Refused(
+                "foreign", f"The owner file {path} of {location} cannot be read: {error}."
+            ) from error
+        if installation != self._owner["installation"] and not takeover:
+            raise Refused(
+                "foreign",
+                f"The checkpoint {location} belongs to another installation ({installation}, "
+                f"last on host {owner.get('host', '?')}).",
+            )
+        if installation == self._owner["installation"] and seen > epoch:
+            raise Refused(
+                "fenced",
+                f"A later start (epoch {seen}) has taken the checkpoint {location}; this one is "
+                f"epoch {epoch}.",
+            )
+
+    def _read(self, path: str) -> str | None:
+        if path.startswith("/"):
+            return read_file(Path(path))
+        system, place = self._remote(path)
+        if not system.exists(place):
+            return None
+        stream = system.open(place)
+        try:
+            return bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
+
+    def _write(self, path: str, text: str) -> None:
+        if path.startswith("/"):
+            replace_file(Path(path), text)
+            return
+        system, place = self._remote(path)
+        stream = system.create(place, True)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+
+    def _remote(self, path: str) -> tuple[Any, Any]:
+        from pyspark import SparkContext
+
+        context = SparkContext._active_spark_context
+        place = self._jvm.org.apache.hadoop.fs.Path(path)
+        return place.getFileSystem(context._jsc.hadoopConfiguration()), place
+
+
+def _pin(key: Key) -> str:
+    return f"{key[0]}:{key[1]}"

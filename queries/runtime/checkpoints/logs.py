@@ -1,0 +1,109 @@
+"""What a checkpoint's own logs say: which batches were begun, which are committed.
+
+The bus may drop events; `offsets/` and `commits/` cannot lie about what was executed. The
+continuous mode shows its life nowhere else.
+"""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from queries.domain.checkpoints.lock_files import local_path
+from queries.domain.checkpoints.logs import Unreadable, read_offsets
+
+
+class Checkpoint:
+    """The logs of one checkpoint, wherever it lies."""
+
+    def __init__(self, location: str, spark: Any) -> None:
+        path = local_path(location)
+        self._path = Path(path) if path is not None else None
+        self._location = location.rstrip("/")
+        self._spark = spark
+
+    @property
+    def local(self) -> bool:
+        """Whether looking costs microseconds."""
+        return self._path is not None
+
+    def last_commit(self) -> int | None:
+        """Return the newest committed batch, None where there is none."""
+        return self._last("commits")
+
+    def committed_after(self, batch: int | None) -> list[int]:
+        """Return the committed batches beyond one (None: all that the log holds), oldest first."""
+        found = sorted(int(name) for name in self._names("commits") if name.isdigit())
+        return [each for each in found if batch is None or each > batch]
+
+    def written_at(self, name: str) -> datetime | None:
+        """Return when a file such as `commits/7` was written, by its own time; None: not there."""
+        if self._path is not None:
+            try:
+                return datetime.fromtimestamp((self._path / name).stat().st_mtime, UTC)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        system, place = self._remote(name)
+        if not system.exists(place):
+            return None
+        changed_ms = system.getFileStatus(place).getModificationTime()
+        return datetime.fromtimestamp(changed_ms / 1000, UTC)
+
+    def in_flight(self) -> int | None:
+        """Return the batch that was begun and has not committed, None where there is none."""
+        begun, committed = self._last("offsets"), self._last("commits")
+        if begun is None or (committed is not None and begun <= committed):
+            return None
+        return begun
+
+    def offsets(self, batch: int) -> dict[str, Any]:
+        """Return {source: {"start": …, "end": …}} of a batch, as its log and the one before say.
+
+        Sources are named by their place, "0", "1"…, unless the log names them itself.
+        """
+        before = self._offsets(batch - 1) if batch > 0 else {}
+        return {
+            source: {"start": before.get(source), "end": end}
+            for source, end in self._offsets(batch).items()
+        }
+
+    def _offsets(self, batch: int) -> dict[str, Any]:
+        try:
+            return read_offsets(batch, self._read(f"offsets/{batch}")).sources
+        except Unreadable:  # purged, or cut by a crash: there is nothing to say of it
+            return {}
+
+    def _last(self, folder: str) -> int | None:
+        batches = [int(name) for name in self._names(folder) if name.isdigit()]
+        return max(batches, default=None)
+
+    def _names(self, folder: str) -> list[str]:
+        if self._path is not None:
+            try:
+                return os.listdir(self._path / folder)
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+        system, place = self._remote(folder)
+        if not system.exists(place):
+            return []
+        return [str(status.getPath().getName()) for status in system.listStatus(place)]
+
+    def _read(self, name: str) -> str:
+        if self._path is not None:
+            try:
+                return (self._path / name).read_text()
+            except FileNotFoundError:
+                return ""
+        system, place = self._remote(name)
+        if not system.exists(place):
+            return ""
+        stream = system.open(place)
+        try:
+            return bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
+
+    def _remote(self, name: str) -> tuple[Any, Any]:
+        jvm = self._spark.sparkContext._jvm
+        place = jvm.org.apache.hadoop.fs.Path(f"{self._location}/{name}")
+        return place.getFileSystem(self._spark._jsc.hadoopConfiguration()), place

@@ -1,0 +1,59 @@
+"""The epochs of a continuous query, read off its checkpoint and told as progress."""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from queries.domain.triggers.continuous_epochs import Epoch, Named, progress_of
+from queries.runtime.checkpoints.logs import Checkpoint
+
+#: Between looks at a checkpoint that does not lie on this host: each costs round trips.
+REMOTE_LOOK_S = 1.0
+#: Epochs that are told at one look; what a slow look has missed is told by the next ones.
+AT_MOST = 50
+
+
+class Epochs:
+    """What one run of a continuous query has committed so far."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        of: Named,
+        *,
+        before: int | None,
+        tell: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._of = of
+        self._tell = tell
+        self._looked = 0.0  # monotonic
+        self._began = datetime.now(UTC)  # of the epoch that is under way
+        self.last = before  # the newest that was told, or committed before the run
+
+    def look(self) -> list[dict[str, Any]]:
+        """Tell of the epochs that have committed since the last look; return their progress."""
+        if not self._checkpoint.local:
+            if time.monotonic() - self._looked < REMOTE_LOOK_S:
+                return []
+            self._looked = time.monotonic()
+        found = []
+        for number in self._checkpoint.committed_after(self.last)[:AT_MOST]:
+            progress = self._progress(number)
+            self._tell(progress)
+            found.append(progress)
+        return found
+
+    def _progress(self, number: int) -> dict[str, Any]:
+        committed = self._checkpoint.written_at(f"commits/{number}") or datetime.now(UTC)
+        offsets = self._checkpoint.offsets(number)
+        epoch = Epoch(
+            number=number,
+            began=min(self._began, committed),
+            committed=committed,
+            start={place: each["start"] for place, each in offsets.items()},
+            end={place: each["end"] for place, each in offsets.items()},
+        )
+        self.last, self._began = number, committed
+        return progress_of(epoch, self._of)

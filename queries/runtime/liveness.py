@@ -1,0 +1,97 @@
+"""The signs of life of a running query: commits, idle triggers, its newest batch.
+
+A commit is read from the checkpoint where that is cheap, else from the query's own progress;
+an idle trigger is told by progress that executed nothing (trap 14). A continuous query has no
+progress: its epochs stand for it.
+"""
+
+import json
+import time
+from typing import Any
+
+from queries.runtime.checkpoints.logs import Checkpoint
+from queries.runtime.continuous_epochs import Epochs
+from queries.runtime.status_report import now
+
+PROGRESS_S = 1.0  # between looks at the query's progress, one round trip each
+UNPROVEN_S = 0.4  # the same while nothing has shown yet that source and plan work
+
+
+class Life:
+    """What one run has shown so far."""
+
+    def __init__(
+        self,
+        jquery: Any,
+        checkpoint: Checkpoint,
+        before: int | None,
+        epochs: Epochs | None = None,  # of a continuous query
+    ) -> None:
+        self._jquery = jquery
+        self._epochs = epochs
+        self._checkpoint = checkpoint
+        self._before = before  # the checkpoint's newest commit when the run began
+        self._committed = False
+        self._idle = False
+        self._looked = 0.0  # monotonic, of the last look at the progress
+        self._progress: dict[str, Any] | None = None  # of the newest executed batch
+        self.last_batch: int | None = None  # the last that committed in this run
+
+    def look(self) -> dict[str, Any]:
+        """Return the changes of the run's status since the last look."""
+        changes: dict[str, Any] = {}
+        told = self._epochs.look() if self._epochs else []
+        if told:
+            self._progress = changes["last_progress"] = told[-1]
+        batch = self._commit()
+        if batch is not None and batch != self.last_batch:
+            self.last_batch = changes["last_batch"] = batch
+            if not self._committed:
+                self._committed = True
+                changes["first_commit_at"] = now()
+        proven = self._committed or self._idle
+        if time.monotonic() - self._looked >= (PROGRESS_S if proven else UNPROVEN_S):
+            changes.update(self._look_at_progress())
+        return changes
+
+    def at_failure(self) -> dict[str, Any]:
+        """Return the batch that was in flight, its offsets and the last progress before it."""
+        batch = self._checkpoint.in_flight()
+        found: dict[str, Any] = {"failed_batch": batch}
+        if batch is not None:
+            found["failed_offsets"] = self._checkpoint.offsets(batch)
+        self._look_at_progress()
+        if self._progress is not None:
+            found["last_progress"] = self._progress
+        return found
+
+    def _commit(self) -> int | None:
+        if self._epochs is not None:
+            batch = self._epochs.last
+            return None if batch == self._before else batch
+        if not self._checkpoint.local:
+            return self.last_batch  # moved by `_look_at_progress`
+        batch = self._checkpoint.last_commit()
+        return None if batch is None or batch == self._before else batch
+
+    def _look_at_progress(self) -> dict[str, Any]:
+        self._looked = time.monotonic()
+        found = self._jquery.lastProgress()
+        if found is None:
+            return {}
+        progress = json.loads(found.json())
+        if "addBatch" not in progress.get("durationMs", {}):
+            if self._idle or self._committed:
+                return {}
+            self._idle = True
+            return {"first_idle_at": now()}
+        if progress == self._progress:
+            return {}
+        self._progress = progress
+        changes: dict[str, Any] = {"last_progress": progress}
+        if not self._checkpoint.local:
+            self.last_batch = changes["last_batch"] = progress["batchId"]
+            if not self._committed:
+                self._committed = True
+                changes["first_commit_at"] = now()
+        return changes

@@ -1,0 +1,162 @@
+"""A probe: `python -m queries.runtime.probes.main DIRECTORY`, a short-lived Spark for one question.
+
+It is started, watched and reported by the same shim as a driver, reads `probe.json`, and says
+in `result.json` what it has found after every step. It holds no checkpoint of anybody's and
+reports to nobody else: no listener, no events. When its time is over it ends itself, whatever
+Spark is doing.
+"""
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from queries.domain.probes.questions import RESULT, TASK, PreflightTask, ProbeResult, read_task
+from queries.domain.protocol import DRIVER_LOCK, LAST_SEQ, SPEC, DriverSpec
+from queries.files import replace_file, take_lock
+from queries.runtime import build, spark_session
+from queries.runtime.error_capture import from_python
+from queries.runtime.probes import preflight
+from queries.runtime.probes import state as probe_state
+from queries.secret_references import References
+
+logger = logging.getLogger("headgate.probe")
+
+FAILED = 70
+LATE = 75  # its time was over
+SECOND = 73  # another process is this probe
+JVM_LEAVES_S = 3
+
+
+def main(arguments: list[str]) -> int:
+    """Answer the task of a directory; return the exit code."""
+    directory = Path(arguments[0])
+    logging.basicConfig(
+        level=logging.INFO,
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    lock = take_lock(directory / DRIVER_LOCK)
+    if lock is None:
+        logger.error("another process is the probe of %s", directory)
+        return SECOND
+    os.ftruncate(lock, 0)
+    os.write(lock, json.dumps({"pid": os.getpid(), "start_time": _own_start_time()}).encode())
+    replace_file(directory / LAST_SEQ, "0")  # it sends no events, so none is ever missed
+    return Probe(directory, lock).run()
+
+
+class Probe:
+    """One probe from start to leave."""
+
+    def __init__(self, directory: Path, lock: int) -> None:
+        self.directory = directory
+        self.lock = lock
+        self.spec = DriverSpec.loads((directory / SPEC).read_text())
+        self.task = read_task((directory / TASK).read_text())
+        self.references = References(
+            env_allowlist=self.spec.env_allowlist, secrets_dir=self.spec.secrets_dir
+        )
+        self.found = ProbeResult(at="Starting Spark")
+        self.gateway: Any = None
+        self.shim = int(os.environ.pop("HEADGATE_SHIM_FD", "-1"))
+        if self.shim >= 0:
+            os.set_inheritable(self.shim, False)
+
+    def run(self) -> int:
+        """Start Spark, answer, end Spark; every step is said as it is taken."""
+        watch = threading.Timer(self.task.limit_s, self._give_up)
+        watch.daemon = True
+        watch.start()
+        code = 0
+        try:
+            with self.step("Starting Spark"):
+                spark = self._start()
+            if isinstance(self.task, PreflightTask):
+                preflight.run(
+                    spark, self.task, self.references, self, code_roots=self.spec.code_roots
+                )
+            else:
+                with self.step("Reading the state"):
+                    state = probe_state.read(spark, self.task)
+                self.say(state=state)
+        except Exception as error:
+            told = from_python(error, self.references.mask)
+            logger.error("the probe failed: %s", told.root_cause)
+            self.say(error=asdict(told))
+            code = FAILED
+        self.say(done=True)
+        self._leave(code)
+        return code
+
+    def say(self, **changes: Any) -> None:
+        """Replace what is on disk with what is known now."""
+        self.found = replace(self.found, **changes)
+        replace_file(self.directory / RESULT, self.found.dumps(), durable=False)
+
+    @contextmanager
+    def step(self, phrase: str) -> Iterator[None]:
+        """Say what the probe is at, and afterwards how long it took."""
+        self.say(at=phrase)
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            ms = int((time.monotonic() - began) * 1000)
+            self.say(took_ms={**self.found.took_ms, phrase: ms})
+
+    def _start(self) -> Any:
+        os.environ.update(self.references.resolve_all(self.spec.env))
+        self.gateway = spark_session.launch_jvm(self.spec, self.directory, self.lock)
+        self._tell_shim(f"jvm {self.gateway.proc.pid}")
+        started = spark_session.start_spark(
+            self.spec, self.directory, self.gateway, self.references
+        )
+        spark_session.close_in_forked_children(self.gateway, self.lock, self.shim)
+        from pyspark.sql.streaming import DataStreamWriter
+
+        build.refuse_starts_while_building(DataStreamWriter)
+        return started.spark
+
+    def _give_up(self) -> None:
+        """End everything: the time is over, and a call into Spark may hang."""
+        text = f"Not done within {self.task.limit_s:.0f} s, at: {self.found.at}."
+        logger.error(text)
+        error = {"error_class": "", "type_name": "ProbeLate", "root_cause": text, "message": text}
+        self.say(error=error, done=True)
+        self._leave(LATE)
+
+    def _leave(self, code: int) -> None:
+        """End the JVM, by force where it does not leave at once, and go."""
+        if self.gateway is not None:
+            process = self.gateway.proc
+            process.stdin.close()  # the JVM leaves by itself when its standard input ends
+            try:
+                ended = process.wait(JVM_LEAVES_S)
+            except Exception:  # it holds nothing worth a clean stop
+                process.kill()
+                ended = process.wait(JVM_LEAVES_S)
+            self._tell_shim(f"jvm-exit {ended}")
+        logging.shutdown()
+        os._exit(code)
+
+    def _tell_shim(self, line: str) -> None:
+        if self.shim >= 0:
+            os.write(self.shim, f"{line}\n".encode())
+
+
+def _own_start_time() -> int:
+    text = Path("/proc/self/stat").read_text()
+    return int(text.rpartition(")")[2].split()[19])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,347 @@
+"""Try a definition against copies of its query's checkpoint, without touching anything real.
+
+The source is the real one. The newest batch of the copy is executed again, then a little of
+what the source has beyond it, both into nothing (`noop`); where the sink writes files, the
+same batch goes once more into a folder that is thrown away. What Spark says of each is kept.
+"""
+
+import contextlib
+import importlib
+import json
+import sys
+import time
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Protocol
+
+from queries.domain.probes.questions import Attempt, AttemptEnd, PlanSeen, PreflightTask, Tried
+from queries.runtime import build
+from queries.runtime.error_capture import from_java, from_python
+from queries.runtime.probes.io import (
+    FILE_FORMATS,
+    bound_readers,
+    note_writers,
+    tracks_asynchronously,
+    written_to,
+)
+from queries.runtime.probes.plans import nodes_of
+from queries.secret_references import References
+
+TICK_S = 0.05
+NOTHING_S = 2.0  # a source that has answered and waits for data this long has nothing new
+TRIGGER_S = 3.0  # Spark refuses a trigger at start() or in the first batch
+COMPACT_EVERY = 10  # spark.sql.streaming.fileSink.log.compactInterval
+#: Sinks that Spark tracks asynchronously (seen: what `start()` of 4.3 lets through).
+ASYNC_SINKS = frozenset({"noop", "console", "memory", "kafka", "foreach"})
+_INSUFFICIENT = "INSUFFICIENT_SLOT"  # of the probe's few cores, not of the application's
+
+
+class Teller(Protocol):
+    """Where a probe says what it is at and what it has found."""
+
+    found: Any
+
+    def say(self, **changes: Any) -> None:
+        """Replace what is known."""
+        ...
+
+    def step(self, phrase: str) -> Any:
+        """Say what is being done, and how long it took."""
+        ...
+
+
+def run(
+    spark: Any,
+    task: PreflightTask,
+    references: References,
+    teller: Teller,
+    *,
+    code_roots: tuple[str, ...] = (),
+) -> None:
+    """Answer a preflight's task; raises only where the definition cannot be built at all.
+
+    `code_roots` are those that the new definition's code is imported from.
+    """
+    from pyspark.sql.streaming import DataStreamReader, DataStreamWriter
+
+    bound_readers(DataStreamReader)
+    note_writers(DataStreamWriter)
+    Path(task.scratch).mkdir(mode=0o700, parents=True, exist_ok=True)
+    with teller.step("Reading the definition"):
+        tries = Tries(spark, task, references)
+        teller.say(plan=tries.plan(), sink=tries.sink)
+    for attempt, phrase in _PHRASES.items():
+        if not tries.wanted(attempt):
+            continue
+        with teller.step(phrase):
+            tried = tries.take(attempt)
+        teller.say(tried=(*teller.found.tried, tried), partitions=tries.partitions)
+    if task.old_spec is not None:
+        with teller.step("Comparing the plans"):
+            teller.say(old_plan=old_plan(spark, task, references, code_roots))
+
+
+_PHRASES = {
+    Attempt.REPLAY: "Executing the newest batch again",
+    Attempt.FRESH: "Reading what is new at the source",
+    Attempt.SINK: "Writing into a throw-away folder",
+    Attempt.TRIGGER: "Starting with its own trigger",
+}
+
+
+class AsyncRefused(Exception):
+    """What Spark says at the start of the real query; the probe's own sink and trigger differ."""
+
+
+class Tries:
+    """The starts of one definition."""
+
+    def __init__(self, spark: Any, task: PreflightTask, references: References) -> None:
+        self.spark, self.task, self.references = spark, task, references
+        self.session = _session(spark, task.spec, references)
+        self.frame, self.writer = build.rows(self.session, task.spec, references=references)
+        spec_sink = task.spec.get("sink") or {}
+        self.sink = str(spec_sink.get("format", "")).lower()
+        self.mode = str(spec_sink.get("output_mode", "append"))
+        options = {str(k).lower(): str(v).lower() for k, v in spec_sink.get("options", {}).items()}
+        self.tracks = options.get("asyncprogresstrackingenabled") == "true"
+        if self.writer is not None:
+            self.sink, self.mode = written_to(self.writer)
+            self.tracks = tracks_asynchronously(self.writer)
+        self.failed = False
+        self.partitions: dict[str, int] = {}  # of the topics that a fresh batch has seen
+
+    def plan(self) -> PlanSeen:
+        """Return the definition as Spark understands it."""
+        return _plan(self.frame, self.mode)
+
+    def wanted(self, attempt: Attempt) -> bool:
+        """Tell whether there is anything to try."""
+        match attempt:
+            case Attempt.REPLAY:
+                return bool(self.task.copy)
+            case Attempt.FRESH:
+                return True
+            case Attempt.SINK:
+                return self.sink in FILE_FORMATS
+            case Attempt.TRIGGER:
+                return self._trigger["kind"] in ("continuous", "real_time")
+
+    def take(self, attempt: Attempt) -> Tried:
+        """Start the definition in one way and see what comes of it."""
+        if self.failed:
+            return Tried(attempt, AttemptEnd.SKIPPED)
+        began = time.monotonic()
+        try:
+            end, batch, rows, error = self._start(attempt)
+        except Exception as raised:
+            told = asdict(from_python(raised, self.references.mask))
+            end, batch, rows, error = AttemptEnd.FAILED, None, None, told
+        self.failed = end is AttemptEnd.FAILED
+        ms = int((time.monotonic() - began) * 1000)
+        return Tried(attempt, end, batch, rows, ms, error)
+
+    # --- one start --------------------------------------------------------------------
+
+    def _start(self, attempt: Attempt) -> tuple[AttemptEnd, int | None, int | None, Any]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # "once" is what is meant here
+            query = self._writer(attempt).start()
+        limit_s = TRIGGER_S if attempt is Attempt.TRIGGER else self.task.attempt_limit_s
+        try:
+            return self._watch(query._jsq, attempt, time.monotonic() + limit_s)
+        finally:
+            self.partitions |= _partitions(query._jsq)
+            _stop(query._jsq)
+
+    def _writer(self, attempt: Attempt) -> Any:
+        task, scratch = self.task, Path(self.task.scratch)
+        once: dict[str, Any] = {"once": True}
+        fresh: dict[str, Any] = {"processingTime": "0 seconds"}
+        match attempt:
+            case Attempt.REPLAY:
+                return self._noop(task.copy, once)
+            case Attempt.FRESH:
+                writer = self._noop(task.copy or str(scratch / "fresh"), fresh)
+                return self._tracking(writer) if self.tracks else writer
+            case Attempt.SINK:
+                target = scratch / "output"
+                if task.sink_copy and task.batch is not None:
+                    seed_file_log(target / "_spark_metadata", task.batch)
+                writer = self._to_files(str(target))
+                place = task.sink_copy or str(scratch / "sink")
+                trigger = once if task.sink_copy else fresh
+                return writer.option("checkpointLocation", place).trigger(**trigger)
+            case Attempt.TRIGGER:
+                kind = {"continuous": "continuous", "real_time": "realTime"}[self._trigger["kind"]]
+                writer = self.frame.writeStream.format("memory").queryName("probe_trigger")
+                writer = writer.outputMode(self.mode).option(
+                    "checkpointLocation", str(scratch / "trigger")
+                )
+                return writer.trigger(**{kind: self._trigger.get("interval", "5 seconds")})
+
+    def _noop(self, checkpoint: str, trigger: dict[str, Any]) -> Any:
+        writer = self.frame.writeStream.format("noop").outputMode(self.mode)
+        return writer.option("checkpointLocation", checkpoint).trigger(**trigger)
+
+    def _tracking(self, writer: Any) -> Any:
+        """Have progress tracked as the definition's own sink would, where it could at all."""
+        if self._trigger["kind"] in ("once", "available_now"):
+            raise AsyncRefused(
+                "Async progress tracking cannot be used with Once / AvailableNow trigger"
+            )
+        if self.sink not in ASYNC_SINKS:
+            raise AsyncRefused(f"Sink {self.sink} does not support async progress tracking")
+        return writer.option("asyncProgressTrackingEnabled", "true")
+
+    def _to_files(self, target: str) -> Any:
+        if self.writer is not None:
+            return self.writer.option("path", target)
+        sink = self.task.spec["sink"]
+        options = {k: v for k, v in sink.get("options", {}).items() if k.lower() != "path"}
+        writer = self.frame.writeStream.format(sink["format"]).outputMode(self.mode)
+        writer = writer.options(**self.references.resolve_all(options)).option("path", target)
+        columns = sink.get("partition_by") or ()
+        return writer.partitionBy(*columns) if columns else writer
+
+    def _watch(
+        self, jquery: Any, attempt: Attempt, deadline: float
+    ) -> tuple[AttemptEnd, int | None, int | None, Any]:
+        """Return how it ends: by itself, after a batch with rows, idle, or late."""
+        idle_since: float | None = None
+        while time.monotonic() < deadline:
+            active = bool(jquery.isActive())  # read first: what follows is then its last word
+            batch, rows = _newest_batch(jquery)
+            failure = jquery.exception()
+            if failure.isDefined():
+                told = from_java(failure.get(), self.references.mask)
+                if attempt is Attempt.TRIGGER and _INSUFFICIENT in told.error_class:
+                    return AttemptEnd.PASSED, None, None, None
+                return AttemptEnd.FAILED, batch, rows, asdict(told)
+            if not active:
+                return AttemptEnd.PASSED, batch, rows, None
+            ends_alone = attempt is Attempt.REPLAY or bool(self.task.sink_copy)
+            if attempt is Attempt.FRESH or (attempt is Attempt.SINK and not ends_alone):
+                if rows:
+                    return AttemptEnd.PASSED, batch, rows, None
+                idle_since = _idle_since(jquery.status(), idle_since)
+                if idle_since is not None and time.monotonic() - idle_since > NOTHING_S:
+                    return AttemptEnd.NOTHING, batch, rows, None
+            time.sleep(TICK_S)  # Spark has no event that a private probe could wait for
+        if attempt is Attempt.TRIGGER:  # nothing was refused, which is all that is asked
+            return AttemptEnd.PASSED, None, None, None
+        return AttemptEnd.LATE, batch, rows, None
+
+    @property
+    def _trigger(self) -> dict[str, Any]:
+        trigger: dict[str, Any] = self.task.spec.get("trigger") or {"kind": "processing_time"}
+        return trigger
+
+
+# --- the plan that ran before ---------------------------------------------------------
+
+
+def old_plan(
+    spark: Any, task: PreflightTask, references: References, code_roots: tuple[str, ...]
+) -> PlanSeen:
+    """Return what ran last on the checkpoint as Spark understands it, or why it cannot be had.
+
+    Nothing of it is executed, so taking its modules instead of the new ones is safe here.
+    """
+    assert task.old_spec is not None
+    if task.old_spec.get("kind") == "python" and not task.same_code:
+        _exchange_code(code_roots, task.old_code_roots)
+    try:
+        session = _session(spark, task.old_spec, references)
+        frame, writer = build.rows(session, task.old_spec, references=references)
+    except Exception as error:
+        told = from_python(error, references.mask)
+        return PlanSeen(missing=f"it can no longer be read: {told.root_cause}")
+    spec_sink = task.old_spec.get("sink") or {}
+    mode = str(spec_sink.get("output_mode", "append"))
+    return _plan(frame, written_to(writer)[1] if writer is not None else mode)
+
+
+def _exchange_code(new: tuple[str, ...], old: tuple[str, ...]) -> None:
+    """Import from the old code from now on: the new is taken out of the import system."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None) or ""
+        if any(file.startswith(f"{root}/") for root in new):
+            del sys.modules[name]
+    sys.path[:] = [*old, *(path for path in sys.path if path not in new)]
+    importlib.invalidate_caches()
+
+
+# --- small things ---------------------------------------------------------------------
+
+
+def seed_file_log(log: Path, batch: int) -> None:
+    """Make a file sink's log that Spark will add `batch` to, as if all before were empty.
+
+    Every tenth entry compacts the ones before and wants them to be there.
+    """
+    log.mkdir(parents=True, exist_ok=True)
+    compact = batch // COMPACT_EVERY * COMPACT_EVERY - 1
+    for entry in range(max(0, compact), batch):
+        name = f"{entry}.compact" if entry == compact else str(entry)
+        (log / name).write_text("v1")
+
+
+def _session(spark: Any, spec: dict[str, Any], references: References) -> Any:
+    session = spark.newSession()
+    session.conf.set("spark.sql.debug.maxToStringFields", "1000")
+    for name, value in build.session_conf(spec, references).items():
+        session.conf.set(name, value)
+    java = session._jsparkSession
+    session._get_j_spark_session_class(session._jvm).setActiveSession(java)
+    return session
+
+
+def _plan(frame: Any, mode: str) -> PlanSeen:
+    columns = tuple((field.name, field.dataType.simpleString()) for field in frame.schema.fields)
+    return PlanSeen(nodes_of(frame), mode, columns)
+
+
+def _newest_batch(jquery: Any) -> tuple[int | None, int | None]:
+    """Return the newest executed batch and its rows; None for none yet."""
+    progress = jquery.lastProgress()
+    if progress is None:
+        return None, None
+    body = json.loads(progress.json())
+    if "addBatch" not in body.get("durationMs", {}):  # an idle trigger (trap 14)
+        return None, None
+    rows = sum(source.get("numInputRows", 0) for source in body.get("sources", ()))
+    return body["batchId"], rows
+
+
+def _partitions(jquery: Any) -> dict[str, int]:
+    """Return how many partitions each Kafka topic has, as the newest progress tells."""
+    with contextlib.suppress(Exception):  # a torn query tells nothing
+        progress = jquery.lastProgress()
+        sources = json.loads(progress.json()).get("sources", ()) if progress is not None else ()
+        ends = [each["endOffset"] for each in sources if isinstance(each.get("endOffset"), dict)]
+        return {
+            topic: len(offsets)
+            for end in ends
+            for topic, offsets in end.items()
+            if isinstance(offsets, dict)
+        }
+    return {}
+
+
+def _idle_since(status: Any, before: float | None) -> float | None:
+    """Return since when a source that has answered has had nothing new; None: it has not."""
+    if status.isDataAvailable():
+        return None
+    # Between two waits it asks its source again, and says so: that ends no idleness.
+    if before is None and str(status.message()).startswith("Waiting for data"):
+        return time.monotonic()
+    return before
+
+
+def _stop(jquery: Any) -> None:
+    try:
+        jquery.stop()
+    except Exception:  # a torn batch of a throw-away query is no finding
+        return

@@ -1,0 +1,139 @@
+"""Read the rows of a state store, bounded, with Spark's own readers of state.
+
+What is counted is counted whole; what is shown is a few rows, each cut. The rows leave this
+process in `result.json` only, which nobody but the drivers' account can read.
+"""
+
+import json
+from typing import Any
+
+from queries.domain.probes.questions import XrayTask
+
+LARGEST = 20  # groups, and values of each column of the key
+TEXT_LIMIT = 2_000  # characters of a row that are shown
+
+
+def read(spark: Any, task: XrayTask) -> dict[str, Any]:
+    """Return operators, rows per partition, largest groups, frequent values and a few rows."""
+    session = spark.newSession()
+    if task.state_format == 2:
+        session.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
+    operators = _operators(session, task)
+    names = [each["name"] for each in operators if each["id"] == task.operator]
+    if not names:
+        known = ", ".join(f"{each['id']} ({each['name']})" for each in operators) or "none"
+        raise ValueError(f"The checkpoint has no state operator {task.operator}; it has {known}.")
+    return {"operators": operators, "operator": task.operator, **_rows(session, task)}
+
+
+def _operators(session: Any, task: XrayTask) -> list[dict[str, Any]]:
+    rows = session.read.format("state-metadata").load(task.checkpoint).collect()
+    found: dict[tuple[int, str], dict[str, Any]] = {}
+    for row in rows:
+        held = row.asDict(recursive=True)
+        key = (int(held["operatorId"]), str(held["stateStoreName"]))
+        found[key] = {
+            "id": key[0],
+            "name": str(held["operatorName"]),
+            "store": key[1],
+            "partitions": int(held["numPartitions"]),
+            "oldest": int(held["minBatchId"]),
+            "newest": int(held["maxBatchId"]),
+        }
+    return [found[key] for key in sorted(found)]
+
+
+def _rows(session: Any, task: XrayTask) -> dict[str, Any]:
+    from pyspark.sql import functions as f
+
+    frame = _reader(session, task).load(task.checkpoint)
+    columns = [name for name in frame.columns if name not in ("partition_id", "change_type")]
+    key = "key" if "key" in columns else columns[0]
+    values = [name for name in columns if name != key]
+    whole = frame.select(
+        "partition_id",
+        f.to_json(f.col(key)).alias("_key"),
+        f.to_json(f.col("value") if values == ["value"] else f.struct(*values)).alias("_value"),
+        f.col(key).alias("_columns"),
+    )
+    if task.contains:
+        whole = whole.where(f.instr(f.lower(f.col("_key")), task.contains.lower()) > 0)
+    sized = whole.withColumn("_bytes", f.octet_length("_key") + f.octet_length("_value"))
+    per_partition = sized.groupBy("partition_id").agg(
+        f.count("*").alias("rows"), f.sum("_bytes").alias("bytes")
+    )
+    largest = (
+        sized.groupBy("_key")
+        .agg(f.count("*").alias("rows"), f.sum("_bytes").alias("bytes"))
+        .orderBy(f.desc("rows"), f.desc("bytes"), "_key")
+        .limit(LARGEST)
+    )
+    shown = sized.orderBy(f.desc("_bytes"), "_key") if task.contains else sized
+    partitions = [
+        {
+            "partition": int(row["partition_id"]),
+            "rows": int(row["rows"]),
+            "bytes": int(row["bytes"]),
+        }
+        for row in per_partition.collect()
+    ]
+    return {
+        "partitions": sorted(partitions, key=lambda each: each["partition"]),
+        "rows": sum(each["rows"] for each in partitions),
+        "bytes": sum(each["bytes"] for each in partitions),
+        "largest": [
+            {"key": _cut(row["_key"]), "rows": int(row["rows"]), "bytes": int(row["bytes"])}
+            for row in largest.collect()
+        ],
+        "frequent": _frequent(whole, frame.schema[key].dataType),
+        "sample": [
+            {
+                "partition": int(row["partition_id"]),
+                "key": _cut(row["_key"]),
+                "value": _cut(row["_value"]),
+            }
+            for row in shown.limit(task.rows).collect()
+        ],
+    }
+
+
+def _reader(session: Any, task: XrayTask) -> Any:
+    reader = session.read.format("statestore").option("operatorId", str(task.operator))
+    if task.batch is not None:
+        reader = reader.option("batchId", str(task.batch))
+    if task.side:
+        return reader.option("joinSide", task.side)
+    if task.variable:
+        return reader.option("stateVarName", task.variable)
+    return reader.option("storeName", task.store) if task.store != "default" else reader
+
+
+def _frequent(whole: Any, kind: Any) -> list[dict[str, Any]]:
+    """Return each column of the key with its number of values and the most frequent ones."""
+    from pyspark.sql import functions as f
+
+    found = []
+    for field in getattr(kind, "fields", ()):
+        column = f.to_json(f.struct(f.col("_columns").getField(field.name).alias("v")))
+        counted = whole.groupBy(column.alias("v")).agg(f.count("*").alias("rows"))
+        top = counted.orderBy(f.desc("rows"), "v").limit(5).collect()
+        values = whole.agg(f.approx_count_distinct(column).alias("n")).collect()[0]["n"]
+        found.append(
+            {
+                "column": field.name,
+                "values": int(values),  # about
+                "top": [{"value": _value(row["v"]), "rows": int(row["rows"])} for row in top],
+            }
+        )
+    return found
+
+
+def _value(text: str) -> str:
+    """Return the value within `{"v": …}`, a text as it stands."""
+    value = json.loads(text).get("v")
+    return _cut(value if isinstance(value, str) else json.dumps(value))
+
+
+def _cut(text: str | None) -> str:
+    text = text or ""
+    return text if len(text) <= TEXT_LIMIT else text[: TEXT_LIMIT - 1] + "…"

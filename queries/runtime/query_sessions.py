@@ -1,0 +1,84 @@
+"""One Spark session per query, kept over its restarts.
+
+Two queries must not see each other's views and configuration, and each session that streams
+leaves a bus on Spark's listener queue until it is taken off: so a session is made once a
+query, used again, and closed when the query has been away for a while.
+"""
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from listeners.spark.telemetry import ListenerRefused, Telemetry
+from queries.runtime.build import CONFIGURATION, session_conf, views
+from queries.runtime.error_capture import StepFailed
+from queries.secret_references import References
+
+KEEP_S = 600  # a query that comes back within this time finds its session
+
+
+@dataclass(slots=True)
+class _Kept:
+    session: Any
+    views: set[str] = field(default_factory=set)
+    conf: set[str] = field(default_factory=set)
+    used_at: float = field(default_factory=time.monotonic)
+
+
+class Sessions:
+    """The sessions of one driver, by query."""
+
+    def __init__(
+        self, spark: Any, telemetry: Telemetry, listeners: tuple[str, ...], references: References
+    ) -> None:
+        self._spark = spark
+        self._telemetry = telemetry
+        self._listeners = listeners
+        self._references = references
+        self._lock = threading.Lock()
+        self._kept: dict[int, _Kept] = {}
+
+    def open(self, query: int, spec: dict[str, Any]) -> Any:
+        """Return the query's session, with the definition's configuration and no other's views.
+
+        It is made the active session of the calling thread.
+        """
+        kept = self._get(query)
+        session = kept.session
+        for name in kept.views - views(spec):
+            session.catalog.dropTempView(name)
+        conf = session_conf(spec, self._references)
+        for name in kept.conf - conf.keys():
+            session.conf.unset(name)
+        for name, value in conf.items():
+            session.conf.set(name, value)
+        kept.views, kept.conf, kept.used_at = views(spec), set(conf), time.monotonic()
+        java = session._jsparkSession
+        session._get_j_spark_session_class(session._jvm).setActiveSession(java)
+        return session
+
+    def close_unused(self, hosted: set[int]) -> None:
+        """Close sessions of queries that are not hosted and have not been for a while."""
+        now = time.monotonic()
+        with self._lock:
+            for query in hosted & self._kept.keys():
+                self._kept[query].used_at = now
+            gone = [query for query, kept in self._kept.items() if now - kept.used_at > KEEP_S]
+            closed = [self._kept.pop(query) for query in gone]
+        for kept in closed:
+            self._telemetry.session_closed(kept.session)
+
+    def _get(self, query: int) -> _Kept:
+        with self._lock:
+            kept = self._kept.get(query)
+        if kept is None:
+            session = self._spark.newSession()
+            try:
+                self._telemetry.session_opened(session, self._listeners)
+            except ListenerRefused as error:
+                raise StepFailed("listeners", error, error_class=CONFIGURATION) from error
+            kept = _Kept(session)
+            with self._lock:
+                self._kept[query] = kept
+        return kept

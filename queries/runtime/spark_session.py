@@ -1,0 +1,215 @@
+"""Start Spark as a driver of ours: what the definition may say, and what it may not change.
+
+Only what the JVM needs to come up is put on its command line; all the rest, resolved secrets
+among it, is set in the JVM itself, where no list of processes shows it.
+"""
+
+import contextlib
+import os
+import shutil
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+from queries.domain.protocol import POOLS, SPARK_LOG, TMP, DriverSpec
+from queries.secret_references import References
+
+_LOG_CONFIG = "log4j2.xml"
+_LOOPBACK = "127.0.0.1"
+
+#: What an application's configuration may change.
+_DEFAULTS = {
+    "spark.sql.shuffle.partitions": "4",  # 200, Spark's own, costs 18 s a batch on two cores
+    "spark.sql.session.timeZone": "UTC",
+    # A driver that streams for months must not keep what its UI has shown for ever.
+    "spark.ui.retainedJobs": "200",
+    "spark.ui.retainedStages": "200",
+    "spark.ui.retainedTasks": "5000",
+    "spark.sql.ui.retainedExecutions": "100",
+    "spark.sql.streaming.ui.retainedProgressUpdates": "100",
+    "spark.sql.streaming.ui.retainedQueries": "20",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A running Spark and the process it runs in."""
+
+    spark: Any
+    gateway: Any
+    jvm_pid: int
+
+
+def launch_jvm(spec: DriverSpec, directory: Path, lock: int) -> Any:
+    """Start the JVM and return its gateway; the JVM inherits and so holds `lock`."""
+    from pyspark import SparkConf
+    from pyspark.java_gateway import launch_gateway
+
+    (directory / TMP).mkdir(mode=0o700, exist_ok=True)
+    (directory / _LOG_CONFIG).write_text(_log_config(directory / SPARK_LOG))
+    if _on_loopback(spec.master):
+        os.environ["SPARK_LOCAL_IP"] = _LOOPBACK
+    # Not spark.local.dir, of which Spark warns at every start.
+    os.environ["SPARK_LOCAL_DIRS"] = str(directory / TMP)
+    conf = SparkConf(loadDefaults=False)
+    conf.set("spark.master", spec.master)
+    conf.set("spark.submit.deployMode", "client")
+    conf.set("spark.driver.memory", spec.memory)
+    conf.set("spark.driver.extraJavaOptions", _java_options(directory, brief=spec.probe))
+    if spec.jars:
+        conf.set("spark.jars", ",".join(spec.jars))
+    return launch_gateway(conf, popen_kwargs={"pass_fds": (lock,)})
+
+
+def start_spark(spec: DriverSpec, directory: Path, gateway: Any, references: References) -> Started:
+    """Start Spark in the JVM with the definition's configuration, ours on top."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    conf = SparkConf(loadDefaults=False)
+    for name, value in {**_DEFAULTS, **references.resolve_all(spec.conf)}.items():
+        conf.set(name, value)
+    for name, value in _reserved(spec, directory, references).items():
+        conf.set(name, value)
+    context = SparkContext(conf=conf, gateway=gateway)
+    if not spec.master.startswith("local"):
+        _ship_code(context, spec.code_roots, directory / TMP)
+    return Started(SparkSession(context), gateway, gateway.proc.pid)
+
+
+def _on_loopback(master: str) -> bool:
+    """Whether nothing outside of this machine has to reach the driver."""
+    hosts = master.removeprefix("spark://").split(",")
+    return master.startswith("local") or all(
+        host.rpartition(":")[0] in ("127.0.0.1", "localhost") for host in hosts
+    )
+
+
+def _ship_code(context: Any, roots: tuple[str, ...], folder: Path) -> None:
+    """Have Spark bring the code roots to every executor: they see no folder of the driver's."""
+    for place, root in enumerate(roots):
+        archive = shutil.make_archive(str(folder / f"code-{place}"), "zip", root)
+        context.addPyFile(archive)
+
+
+def close_in_forked_children(gateway: Any, *descriptors: int) -> None:
+    """Keep forked children from holding an orphaned JVM alive (trap 23).
+
+    A child that inherits the JVM's standard input or the gateway's sockets keeps the JVM from
+    seeing that its driver has died.
+    """
+    ports = {gateway.gateway_parameters.port, gateway.java_parameters.port}
+
+    def close() -> None:
+        for descriptor in (gateway.proc.stdin.fileno(), *descriptors):
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+        callback = getattr(gateway, "_callback_server", None)
+        own = {callback.server_socket.getsockname()[1]} if callback is not None else set()
+        for descriptor in _sockets_of(ports | own):
+            os.close(descriptor)
+
+    os.register_at_fork(after_in_child=close)
+
+
+def _sockets_of(ports: set[int]) -> list[int]:
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        descriptor = int(name)
+        try:
+            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                continue
+            known = socket.socket(fileno=os.dup(descriptor))
+        except OSError:
+            continue
+        with known:
+            for ask in (known.getsockname, known.getpeername):
+                with contextlib.suppress(OSError):
+                    address = ask()
+                    if isinstance(address, tuple) and address[1] in ports:
+                        found.append(descriptor)
+                        break
+    return found
+
+
+def _reserved(spec: DriverSpec, directory: Path, references: References) -> dict[str, str]:
+    tmp = str(directory / TMP)
+    conf = {
+        "spark.app.name": spec.application,
+        "spark.master": spec.master,
+        "spark.scheduler.mode": spec.scheduler_mode,
+        "spark.sql.warehouse.dir": spec.conf.get("spark.sql.warehouse.dir", f"{tmp}/warehouse"),
+        "spark.ui.enabled": str(not spec.probe).lower(),
+        "spark.ui.port": "0",
+        "spark.ui.killEnabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # Five times Spark's own: a fast query's holes are still in memory when they are looked for.
+        "spark.sql.streaming.numRecentProgressUpdates": "500",
+        "spark.sql.streaming.stopTimeout": f"{int(spec.stop_timeout_s * 1000)}ms",
+        "spark.sql.streaming.stopActiveRunOnRestart": "false",  # one live run, or a refusal
+        "spark.submit.deployMode": "client",
+    }
+    pools = directory / POOLS
+    if spec.scheduler_mode == "FAIR" and pools.exists() and pools.read_text().strip():
+        conf["spark.scheduler.allocation.file"] = pools.as_uri()
+    if _on_loopback(spec.master):
+        conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = _LOOPBACK
+    secret = references.named_by(spec.conf)
+    if secret:  # Spark's UI masks what this matches, values of the JVM's properties included
+        names = "|".join(name.replace(".", "[.]") for name in secret)
+        conf["spark.redaction.regex"] = (
+            f"(?i)secret|password|passwd|token|credential|access[._-]?key|jaas|{names}"
+        )
+    return conf
+
+
+def _java_options(directory: Path, *, brief: bool) -> str:
+    options: tuple[str, ...] = (
+        f"-Dlog4j2.configurationFile={(directory / _LOG_CONFIG).as_uri()}",
+        f"-Djava.io.tmpdir={directory / TMP}",
+        f"-XX:ErrorFile={directory}/hs_err_%p.log",
+        "-XX:+ExitOnOutOfMemoryError",
+    )
+    if brief:  # a JVM that lives for seconds: its compiling and collecting cost more than they give
+        options += ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+    # Spark splits this text at blanks, except within quotes.
+    return " ".join(f'"{option}"' if " " in option else option for option in options)
+
+
+def _log_config(path: Path) -> str:
+    """Return log4j2's configuration: warnings to the driver's log, the story to spark.log."""
+    file, old = quoteattr(str(path)), quoteattr(f"{path}.%i.gz")
+    head = "%d{yy/MM/dd HH:mm:ss.SSS} %p %c{1}: %m%n"
+    whole = f'<PatternLayout pattern="{head}%ex"/>'
+    # What a failure's page shows is the end of this one: Spark tells each error three times.
+    short = f'<PatternLayout pattern="{head}%ex{{12}}"/>'
+    return f"""<Configuration status="ERROR">
+  <Appenders>
+    <RollingFile name="file" fileName={file} filePattern={old}>
+      {whole}
+      <Policies><SizeBasedTriggeringPolicy size="10 MB"/></Policies>
+      <DefaultRolloverStrategy max="5"/>
+    </RollingFile>
+    <Console name="console" target="SYSTEM_ERR">{short}</Console>
+  </Appenders>
+  <Loggers>
+    <Root level="WARN">
+      <AppenderRef ref="file"/>
+      <AppenderRef ref="console"/>
+    </Root>
+    <Logger name="org.apache.spark.SparkContext" level="INFO" additivity="false">
+      <AppenderRef ref="file"/>
+    </Logger>
+    <Logger name="org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor"
+            level="WARN" additivity="false">
+      <AppenderRef ref="file"/>
+    </Logger>
+    <Logger name="org.apache.spark.sql.execution.streaming" level="INFO" additivity="false">
+      <AppenderRef ref="file"/>
+      <AppenderRef ref="console" level="WARN"/>
+    </Logger>
+  </Loggers>
+</Configuration>
+"""

@@ -1,0 +1,148 @@
+"""Reads for the checkpoint of a query: its batches beside what its progress told, its state."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import QuerySet
+from django.template.defaultfilters import filesizeformat
+
+from listeners.models import Progress
+from queries.checkpoints import batches, operators
+from queries.checkpoints.batches import Batch
+from queries.checkpoints.logs import CheckpointLogs
+from queries.checkpoints.operators import Operator
+from queries.domain.checkpoints.state_growth import Growth, growth
+from queries.models.checkpoints import Snapshot
+from queries.models.definitions import Checkpoint, Query
+from queries.models.history import Operation
+from queries.selectors.supervision.observation import memory_mb
+
+#: How far back state is looked at, and at how many of its batches at most.
+STATE_SPAN = timedelta(hours=6)
+STATE_POINTS = 240
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorLine:
+    """A state operator: what its files say, and what the newest batch told."""
+
+    operator: Operator
+    rows: int | None
+    memory_bytes: int | None
+    updated: int | None  # rows in the newest batch
+    dropped_late: int | None  # rows behind the watermark in the newest batch
+    store: str  # the provider's own figure to look at, "" for none
+
+
+@dataclass(frozen=True, slots=True)
+class StateHistory:
+    """What all operators together held, batch by batch, and what that says."""
+
+    points: tuple[tuple[datetime, int, int], ...]  # (at, rows, bytes), oldest first
+    limit_bytes: int | None  # the driver's memory
+    growth: Growth
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """One key of configuration that the checkpoint pins."""
+
+    key: str
+    pinned: str
+    defined: str | None  # what the definition asks for; None where it says nothing
+    differs: bool  # both say something, and not the same: the checkpoint wins
+
+
+def rows_of(query: Query, found: Iterable[Batch]) -> dict[int, int]:
+    """Return the rows that each batch read, as the progress events told; newest run wins."""
+    numbers = [batch.number for batch in found]
+    told = Progress.objects.filter(query=query.pk, batch__in=numbers).order_by("epoch", "seq")
+    return dict(told.values_list("batch", "num_input_rows"))
+
+
+def operator_lines(query: Query, logs: CheckpointLogs) -> list[OperatorLine]:
+    """Return the state operators of a checkpoint, with the newest batch's figures of each."""
+    found = operators.operators(logs)
+    newest = Progress.objects.filter(query=query.pk).order_by("-epoch", "-seq").first()
+    told: list[dict[str, Any]] = (newest.body.get("stateOperators") or []) if newest else []
+    # Spark tells operators in the order of the plan, from the source upwards, as their ids are.
+    lines = []
+    for place, operator in enumerate(found):
+        one = told[place] if place < len(told) and len(told) == len(found) else {}
+        lines.append(
+            OperatorLine(
+                operator=operator,
+                rows=one.get("numRowsTotal"),
+                memory_bytes=one.get("memoryUsedBytes"),
+                updated=one.get("numRowsUpdated"),
+                dropped_late=one.get("numRowsDroppedByWatermark"),
+                store=_store(one.get("customMetrics") or {}),
+            )
+        )
+    return lines
+
+
+def state_history(query: Query, *, now: datetime) -> StateHistory:
+    """Return what state held over the last hours, thinned out, with its growth judged."""
+    rows = Progress.objects.filter(
+        query=query.pk, at__gte=now - STATE_SPAN, state_rows__isnull=False
+    ).order_by("at")
+    keys = list(rows.values_list("pk", flat=True))
+    step = max(1, len(keys) // STATE_POINTS)
+    chosen = keys[::-1][::step][::-1]  # the newest is among them
+    told = Progress.objects.filter(pk__in=chosen).order_by("at")
+    points = tuple((row.at, row.state_rows or 0, _memory(row.body)) for row in told)
+    limit = _limit(query)
+    judged = growth([(at.timestamp(), float(size)) for at, _, size in points], limit)
+    return StateHistory(points, limit, judged)
+
+
+def pinned_configuration(query: Query, logs: CheckpointLogs) -> list[Pinned]:
+    """Return what the checkpoint pins beside what the definitions ask for, differences first."""
+    application = query.application.revisions.order_by("-number")[0].spec.get("conf") or {}
+    own = query.revisions.order_by("-number")[0].spec.get("conf") or {}
+    asked = {**application, **own}
+    found = []
+    for key, value in sorted(batches.pinned(logs).items()):
+        defined = asked.get(key)
+        differs = defined is not None and str(defined) != str(value)
+        found.append(Pinned(key, str(value), defined, differs))
+    return sorted(found, key=lambda each: (not each.differs, each.defined is None, each.key))
+
+
+def snapshots_of(query: Query) -> QuerySet[Snapshot]:
+    """Return a query's snapshots whose files are there, newest first."""
+    return (
+        Snapshot.objects.filter(checkpoint__query=query, removed_at=None)
+        .select_related("checkpoint", "operation")
+        .order_by("-taken_at", "-pk")
+    )
+
+
+def earlier_checkpoints(query: Query) -> QuerySet[Checkpoint]:
+    """Return the checkpoints that the query held before the present one, newest first."""
+    return query.checkpoints.exclude(retired_at=None).order_by("-retired_at")
+
+
+def open_procedure(query: Query) -> Operation | None:
+    """Return the operation with steps that is at the query now; None for none."""
+    return query.operations.filter(outcome="").exclude(steps=[]).order_by("pk").first()
+
+
+def _memory(body: dict[str, Any]) -> int:
+    return sum(one.get("memoryUsedBytes", 0) for one in body.get("stateOperators") or [])
+
+
+def _limit(query: Query) -> int | None:
+    spec = query.application.revisions.order_by("-number")[0].spec
+    return int(memory_mb(spec["memory"]) * 1024 * 1024) if spec.get("memory") else None
+
+
+def _store(metrics: dict[str, Any]) -> str:
+    if "rocksdbSstFileSize" in metrics:
+        return f"SST files {filesizeformat(metrics['rocksdbSstFileSize'])}"
+    if "stateOnCurrentVersionSizeBytes" in metrics:
+        return f"newest version {filesizeformat(metrics['stateOnCurrentVersionSizeBytes'])}"
+    return ""

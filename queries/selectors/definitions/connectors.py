@@ -1,0 +1,104 @@
+"""Which connectors stand ready: folders of jars of the installation, and who names them.
+
+Definitions name connectors and never jars. A connector is put into place whole (`make kafka`
+does so), so a folder that holds jars is ready.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+
+from queries.domain.validation.formats import connector_way_out
+from queries.models.applications import Application
+from queries.selectors.supervision.drift import newest_application_revisions
+
+_JAR = re.compile(r"(?P<artifact>.+)-(?P<version>\d[\w.]*(?:-[A-Za-z][\w.]*)?)\.jar")
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """One file of a connector."""
+
+    file: str
+    artifact: str  # the file's name without its version
+    version: str  # "" where the name holds none
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """A connector that stands ready, or that an application names although it does not."""
+
+    name: str
+    folder: str
+    jars: tuple[Jar, ...]  # by name; none: it is not there
+    applications: tuple[str, ...]  # living ones that name it, by name
+
+    @property
+    def ready(self) -> bool:
+        """Tell whether drivers can be given it."""
+        return bool(self.jars)
+
+    @property
+    def bytes(self) -> int:
+        """Return the size of its jars."""
+        return sum(jar.bytes for jar in self.jars)
+
+    @property
+    def way_out(self) -> str:
+        """Return the sentence that says how it is put into place."""
+        return connector_way_out(self.name)
+
+
+def connectors() -> list[Connector]:
+    """Return the connectors that stand ready or are named by an application, by name."""
+    named = _named()
+    return [
+        Connector(
+            name=name,
+            folder=str(Path(settings.CONNECTORS_DIR) / name),
+            jars=tuple(_jar(path) for path in jars_of(name)),
+            applications=tuple(named.get(name, ())),
+        )
+        for name in sorted(ready_connectors() | set(named))
+    ]
+
+
+def ready_connectors() -> frozenset[str]:
+    """Return the names of the connectors that stand ready on this host."""
+    folder = Path(settings.CONNECTORS_DIR)
+    if not folder.is_dir():
+        return frozenset()
+    return frozenset(
+        each.name
+        for each in folder.iterdir()
+        if not each.name.startswith(".") and any(each.glob("*.jar"))
+    )
+
+
+def jars_of(name: str) -> list[Path]:
+    """Return a connector's jars by name; none where it does not stand ready."""
+    if name not in ready_connectors():
+        return []
+    return sorted((Path(settings.CONNECTORS_DIR) / name).glob("*.jar"))
+
+
+def _named() -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    living = Application.objects.filter(archived_at=None).order_by("name")
+    newest = newest_application_revisions(living.values_list("pk", flat=True))
+    for application in living:
+        revision = newest.get(application.pk)
+        for name in (revision.spec.get("connectors") or ()) if revision else ():
+            found.setdefault(str(name), []).append(application.name)
+    return found
+
+
+def _jar(path: Path) -> Jar:
+    read = _JAR.fullmatch(path.name)
+    size = path.stat().st_size
+    if read is None:
+        return Jar(path.name, path.name.removesuffix(".jar"), "", size)
+    return Jar(path.name, read["artifact"], read["version"], size)

@@ -1,0 +1,76 @@
+"""How often failures came: the bars beside a group in the list, and crash loops of queries."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from django.db.models import Q
+
+from queries.domain.failures.crash_loops import WINDOW, CrashLoop, crash_loop
+from queries.domain.states import Desired, GroupStatus
+from queries.models.definitions import Query
+from queries.models.failures import Failure, FailureGroup
+
+BUCKETS = 24
+BUCKET = timedelta(hours=1)
+
+
+def occurrences(group_ids: Iterable[int], *, now: datetime) -> dict[int, list[int]]:
+    """Return each group's failures an hour over the last 24, oldest first, in one query."""
+    ids = list(group_ids)
+    counts = {pk: [0] * BUCKETS for pk in ids}
+    since = now - BUCKETS * BUCKET
+    rows = Failure.objects.filter(group__in=ids, at__gt=since, at__lte=now)
+    for group, at in rows.values_list("group", "at"):
+        counts[group][min(int((at - since) / BUCKET), BUCKETS - 1)] += 1
+    return counts
+
+
+def group_counts() -> dict[str, int]:
+    """Return how many groups are open, back after they were resolved, and resolved."""
+    rows = FailureGroup.objects.all()
+    opened = rows.filter(status=GroupStatus.OPEN)
+    return {
+        "open": opened.count(),
+        "regressed": opened.filter(regressed_at__isnull=False).count(),
+        "resolved": rows.filter(status=GroupStatus.RESOLVED).count(),
+    }
+
+
+def newest_failure_of(group: FailureGroup) -> Failure | None:
+    """Return a group's newest failure, None where retention has taken them all."""
+    return group.failures.first()
+
+
+#: Failures that a crash loop is told of: of the last day, so many at most.
+_LOOKED_BACK = timedelta(days=1)
+_LOOKED_AT = 5_000
+
+
+def crash_loops(*, now: datetime, query_ids: Iterable[int] | None = None) -> dict[int, CrashLoop]:
+    """Return the open crash loops by query, of all living queries or of these.
+
+    The death of a driver counts for every query of its application. A query that nobody wants
+    to run has none. Where nothing has failed lately this is one database query.
+    """
+    lately = Failure.objects.filter(at__gt=now - WINDOW, at__lte=now)
+    suspects = set(lately.values_list("driver__application_id", flat=True))
+    if not suspects:
+        return {}
+    queries = Query.objects.filter(
+        application__in=suspects, archived_at=None, desired=Desired.RUNNING
+    )
+    if query_ids is not None:
+        queries = queries.filter(pk__in=list(query_ids))
+    homes = dict(queries.values_list("pk", "application_id"))
+    rows = (
+        Failure.objects.filter(at__gt=now - _LOOKED_BACK, at__lte=now)
+        .filter(Q(run__query__in=homes) | Q(run=None, driver__application__in=homes.values()))
+        .order_by("-at")
+        .values_list("run__query_id", "driver__application_id", "at")[:_LOOKED_AT]
+    )
+    times: dict[int, list[datetime]] = {pk: [] for pk in homes}
+    for query, application, at in rows:
+        for pk in [query] if query else [one for one, home in homes.items() if home == application]:
+            times[pk].append(at)
+    found = {pk: crash_loop(of, now=now) for pk, of in times.items()}
+    return {pk: loop for pk, loop in found.items() if loop is not None}

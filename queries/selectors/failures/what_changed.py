@@ -1,0 +1,168 @@
+"""What changed between a failure and the last run that was good: the first thing one asks."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Q
+
+from queries.domain.errors import Missing
+from queries.domain.masking import mask
+from queries.domain.states import RunOutcome
+from queries.models.drivers import Driver, Run
+from queries.models.failures import Failure
+from queries.models.history import Transition
+from queries.selectors.supervision.reads import failures
+
+#: Outcomes after which a run that has committed does not count as good.
+_BAD_OUTCOMES = (RunOutcome.FAILED, RunOutcome.REFUSED)
+#: Acts shown at most; the activity page has them all.
+_MOST_ACTS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that differs between the last good run and the failed one."""
+
+    what: str  # "revision", "application revision", "Spark version", "Java version", "code"…
+    before: str
+    after: str
+    spec_before: dict[str, Any] | None = None  # masked; of revisions only
+    spec_after: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FailureDetail:
+    """A failure, the last good run before it, and what differs between the two."""
+
+    failure: Failure
+    good: Run | None  # None: no run of this query has ever been good
+    good_is_itself: bool  # the failed run had committed batches, and no earlier one was good
+    changes: list[Change]
+    acts: list[Transition]  # of persons, between the good run's start and the failure, oldest first
+    previous: Failure | None  # of the same group
+    next: Failure | None
+
+
+def failure_with_changes(failure_id: int) -> FailureDetail:
+    """Return a failure with what changed since the last good run; raise `Missing` without it."""
+    failure = (
+        failures().select_related("driver__application_revision").filter(pk=failure_id).first()
+    )
+    if failure is None:
+        raise Missing(f"There is no failure {failure_id}.")
+    run = failure.run
+    good = _last_good_run(run) if run else None
+    itself = False
+    if run and good is None and run.first_commit_at is not None:
+        good, itself = run, True
+    good_driver = good.driver if good else _last_good_driver(failure.driver) if not run else None
+    changes = [] if itself or good_driver is None else _driver_changes(good_driver, failure.driver)
+    if run and good and not itself:
+        changes = _run_changes(good, run) + changes
+    siblings = failures().filter(group=failure.group_id)
+    return FailureDetail(
+        failure=failure,
+        good=good,
+        good_is_itself=itself,
+        changes=changes,
+        acts=_acts(failure, good, good_driver),
+        previous=siblings.filter(
+            Q(at__lt=failure.at) | Q(at=failure.at, pk__lt=failure.pk)
+        ).first(),
+        next=siblings.filter(Q(at__gt=failure.at) | Q(at=failure.at, pk__gt=failure.pk)).last(),
+    )
+
+
+def _last_good_run(run: Run) -> Run | None:
+    """Return the newest earlier run that committed; better one that did not fail afterwards."""
+    earlier = (
+        Run.objects.select_related("driver__application_revision", "revision", "checkpoint")
+        .filter(query=run.query_id, epoch__lt=run.epoch, first_commit_at__isnull=False)
+        .order_by("-epoch")
+    )
+    return earlier.exclude(outcome__in=_BAD_OUTCOMES).first() or earlier.first()
+
+
+def _last_good_driver(driver: Driver) -> Driver | None:
+    """Return the newest earlier driver of the application in which a run committed."""
+    return (
+        Driver.objects.select_related("application_revision")
+        .filter(
+            application=driver.application_id,
+            epoch__lt=driver.epoch,
+            runs__first_commit_at__isnull=False,
+        )
+        .order_by("-epoch")
+        .first()
+    )
+
+
+def _run_changes(good: Run, failed: Run) -> list[Change]:
+    found = []
+    if good.revision_id != failed.revision_id:
+        found.append(
+            Change(
+                "revision",
+                f"r{good.revision.number}",
+                f"r{failed.revision.number}",
+                mask(good.revision.spec),
+                mask(failed.revision.spec),
+            )
+        )
+    if good.checkpoint_id != failed.checkpoint_id:
+        found.append(Change("checkpoint", good.checkpoint.location, failed.checkpoint.location))
+    return found
+
+
+def _driver_changes(good: Driver, failed: Driver) -> list[Change]:
+    if good.pk == failed.pk:
+        return []
+    found = []
+    before, after = good.application_revision, failed.application_revision
+    if before.pk != after.pk:
+        found.append(
+            Change(
+                "application revision",
+                f"r{before.number}",
+                f"r{after.number}",
+                mask(before.spec),
+                mask(after.spec),
+            )
+        )
+    columns = (
+        ("code", good.code_sha256[:12], failed.code_sha256[:12]),
+        ("Spark version", good.spark_version, failed.spark_version),
+        ("Java version", good.java_version, failed.java_version),
+        ("host", good.host, failed.host),
+        ("pools", _pools(good), _pools(failed)),
+    )
+    # A driver that died before its session was up never said its versions: no change is known.
+    found += [
+        Change(what, was, now)
+        for what, was, now in columns
+        if was != now and (now or what == "code")
+    ]
+    return found
+
+
+def _pools(driver: Driver) -> str:
+    return ", ".join(
+        f"{pool['name']} (weight {pool.get('weight', 1)}, minShare {pool.get('min_share', 0)})"
+        for pool in sorted(driver.pools, key=lambda pool: str(pool["name"]))
+    )
+
+
+def _acts(failure: Failure, good: Run | None, good_driver: Driver | None) -> list[Transition]:
+    """Return what persons did to the query or its application since the good run began."""
+    run = failure.run
+    since = good.created_at if good else good_driver.created_at if good_driver else None
+    rows = (
+        Transition.objects.select_related("query", "application", "operation")
+        .filter(application=failure.driver.application_id, at__lte=failure.at)
+        .exclude(actor="")
+    )
+    if run is not None:
+        rows = rows.filter(Q(query=run.query_id) | Q(query__isnull=True))
+    if since is not None:
+        rows = rows.filter(at__gt=since)
+    return list(rows.order_by("-at", "-pk")[:_MOST_ACTS])[::-1]

@@ -1,0 +1,157 @@
+"""Which living queries read Kafka, with which options, and how far each has committed.
+
+The checkpoint's logs say it for every query, run or not; a running one's own progress may be
+fresher. What a Python function reads stands in its code alone, and so does the broker it lies
+on: of that, a running query's progress tells what there is to be told.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from listeners import selectors as heard
+from listeners.selectors import LatestLine
+from queries.brokers.options import Unusable, Wanted, broker_set, wanted
+from queries.checkpoints.logs import CheckpointLogs, NotLocal
+from queries.domain.checkpoints.logs import Unreadable
+from queries.domain.kafka.lag import further, kafka_offsets, merged
+from queries.domain.states import Phase, RunOutcome
+from queries.models.definitions import Checkpoint, Query
+from queries.models.drivers import Run
+from queries.selectors.supervision.query_lines import newest_revisions, newest_runs
+
+Offsets = dict[str, dict[int, int]]  # topic -> partition -> next offset to read
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSource:
+    """One Kafka source of a definition."""
+
+    name: str
+    wanted: Wanted
+    brokers: tuple[tuple[str, str], ...]  # its `kafka.*` options, references unresolved
+    fails_on_loss: bool
+    error: str = ""  # why it cannot be looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One living query that reads Kafka: its sources, and what it has committed."""
+
+    query: Query
+    run: Run | None  # the open one
+    sources: tuple[KafkaSource, ...]
+    committed: Offsets = field(default_factory=dict)
+
+    @property
+    def running(self) -> bool:
+        """Tell whether it works anything off now."""
+        return self.run is not None and self.query.phase == Phase.RUNNING
+
+
+def readings(query_ids: Iterable[int] | None = None) -> list[Reading]:
+    """Return the living queries that read Kafka, all of them or those of these ids."""
+    rows = Query.objects.filter(archived_at__isnull=True).select_related("application")
+    if query_ids is not None:
+        rows = rows.filter(pk__in=list(query_ids))
+    queries = {query.pk: query for query in rows}
+    runs = newest_runs(list(queries))
+    open_runs = {pk: run for pk, run in runs.items() if run.outcome == RunOutcome.OPEN}
+    specs = {pk: row.spec for pk, row in newest_revisions(list(queries)).items()}
+    specs |= {pk: run.revision.spec for pk, run in open_runs.items()}
+    sources = {pk: kafka_sources(spec) for pk, spec in specs.items()}
+    reading = [pk for pk, found in sources.items() if found]
+    latest = heard.latest(reading)
+    places = dict(
+        Checkpoint.objects.filter(query__in=reading, retired_at=None).values_list(
+            "query_id", "location"
+        )
+    )
+    return [
+        Reading(
+            query=queries[pk],
+            run=open_runs.get(pk),
+            sources=sources[pk],
+            committed=further(
+                committed_at(places.get(pk, "")), _told(latest.get(pk), open_runs.get(pk))
+            ),
+        )
+        for pk in reading
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a running query's own progress says of its Kafka partitions, and nothing else does."""
+
+    query: Query
+    committed: Offsets
+    latest: Offsets
+
+
+def told_by_progress(but: Iterable[int]) -> list[Told]:
+    """Return the running queries that read Kafka from their code, as their progress tells.
+
+    `but` are the queries whose sources stand in their definitions.
+    """
+    rows = Query.objects.filter(archived_at__isnull=True, phase=Phase.RUNNING)
+    queries = {query.pk: query for query in rows.exclude(pk__in=list(but))}
+    runs = newest_runs(list(queries))
+    found = []
+    for pk, line in heard.latest(list(queries)).items():
+        run = runs.get(pk)
+        if run is None or run.outcome != RunOutcome.OPEN:
+            continue
+        committed = _told(line, run)
+        sources = (line.progress or {}).get("sources") or ()
+        latest = merged(kafka_offsets(source.get("latestOffset")) for source in sources)
+        if committed and latest:
+            found.append(Told(queries[pk], committed, latest))
+    return found
+
+
+def kafka_sources(spec: Mapping[str, object]) -> tuple[KafkaSource, ...]:
+    """Return the Kafka sources of a definition's JSON form."""
+    found = []
+    sources = spec.get("sources")
+    for source in sources if isinstance(sources, list) else ():
+        if source.get("format") != "kafka":
+            continue
+        options: dict[str, str] = source.get("options") or {}
+        told = next((v for k, v in options.items() if k.lower() == "failondataloss"), "true")
+        try:
+            asked, error = wanted(options), ""
+        except Unusable as unusable:
+            asked, error = Wanted(), str(unusable)
+        found.append(
+            KafkaSource(
+                name=source.get("name", ""),
+                wanted=asked,
+                brokers=broker_set(options),
+                fails_on_loss=told.strip().lower() != "false",
+                error=error,
+            )
+        )
+    return tuple(found)
+
+
+def committed_at(location: str) -> Offsets:
+    """Return the offsets up to which a checkpoint's newest commit has read; {} for none."""
+    try:
+        logs = CheckpointLogs.at(location)
+        batch = logs.last_commit()
+        offsets = logs.offsets(batch) if batch is not None else None
+    except (NotLocal, Unreadable, OSError):
+        return {}
+    if offsets is None:
+        return {}
+    return merged(kafka_offsets(value) for value in offsets.sources.values())
+
+
+def _told(latest: LatestLine | None, run: Run | None) -> Offsets:
+    """Return the offsets that the open run's newest progress tells: it comes after the commit."""
+    if latest is None or run is None or latest.run != run.pk or latest.progress is None:
+        return {}
+    if latest.progress.get("runId") != run.spark_run_id:
+        return {}  # the newest batch is of a run before this one
+    sources = latest.progress.get("sources") or ()
+    return merged(kafka_offsets(source.get("endOffset")) for source in sources)

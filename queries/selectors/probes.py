@@ -1,0 +1,52 @@
+"""What is known to have run, or to have been tried, on a checkpoint."""
+
+from typing import Any
+
+from queries.domain.definitions.spec import ApplicationSpec
+from queries.domain.probes.preflight import digest
+from queries.domain.states import OperationOutcome, Verb
+from queries.models.definitions import Checkpoint, Query
+from queries.models.drivers import Run
+from queries.models.history import Operation
+
+
+def last_good_run(checkpoint: Checkpoint) -> Run | None:
+    """Return the newest run that committed on a checkpoint, or on what it was built from."""
+    held: Checkpoint | None = checkpoint
+    while held is not None:
+        runs = Run.objects.filter(checkpoint=held, first_commit_at__isnull=False)
+        wanted = runs.select_related("revision", "driver__application_revision")
+        found = wanted.order_by("-epoch").first()
+        if found is not None:
+            return found
+        held = held.built_from
+    return None
+
+
+def passed_preflight(query: Query, spec: dict[str, Any], checkpoint: Checkpoint) -> bool:
+    """Tell whether this definition has passed on this checkpoint."""
+    return Operation.objects.filter(
+        query=query,
+        verb=Verb.PREFLIGHT,
+        outcome=OperationOutcome.DONE,
+        arguments__digest=digest(spec),
+        result__checkpoint=checkpoint.pk,
+    ).exists()
+
+
+def is_unproven(query: Query) -> bool:
+    """Tell whether the newest revision must pass a preflight before it may start.
+
+    It must where the application asks for it, unless it is what last ran on this checkpoint.
+    """
+    newest = query.application.revisions.order_by("-number").first()
+    if newest is None or not ApplicationSpec.model_validate(newest.spec).require_preflight:
+        return False
+    revision = query.revisions.order_by("-number")[0]
+    checkpoint = query.checkpoints.filter(retired_at=None).first()
+    if checkpoint is None:
+        return False
+    run = last_good_run(checkpoint)
+    if run is not None and digest(run.revision.spec) == digest(revision.spec):
+        return False
+    return not passed_preflight(query, revision.spec, checkpoint)

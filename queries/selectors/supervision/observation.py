@@ -1,0 +1,238 @@
+"""Build the Observation that `decide` looks at: from the rows here, from a sighting beside them."""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+
+import psutil
+from django.conf import settings
+
+from queries.domain.definitions.spec import ENDING_TRIGGERS, ApplicationSpec
+from queries.domain.protocol import RunStatus
+from queries.domain.states import (
+    OPEN_DRIVER_STATES,
+    Desired,
+    DriverKind,
+    DriverState,
+    Hold,
+    Phase,
+    RunOutcome,
+    StopMode,
+    Verdict,
+)
+from queries.domain.supervision.observation import (
+    DriverSeen,
+    Limits,
+    Observation,
+    QuerySeen,
+    RunSeen,
+    Sighting,
+    Slots,
+)
+from queries.models.applications import Application, ApplicationRevision
+from queries.models.definitions import Checkpoint, Query
+from queries.models.drivers import Driver, Run
+from queries.models.failures import Failure
+from queries.models.installation import Installation
+from queries.selectors.supervision.query_lines import query_lines
+
+#: Spark's own units of memory in MB; a bare number is MB in `spark.driver.memory`.
+_UNITS_MB = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of one application, read together: what an observation is made of."""
+
+    application: Application
+    revision: ApplicationRevision
+    driver: Driver | None  # the open one
+    queries: tuple[Query, ...]
+    runs: dict[int, Run]  # query -> its open run
+    checkpoints: dict[int, Checkpoint]  # query -> its current one
+    paused: bool
+
+    @property
+    def locations(self) -> tuple[str, ...]:
+        """The checkpoints that the application's driver may hold."""
+        return tuple(checkpoint.location for checkpoint in self.checkpoints.values())
+
+
+def read_rows(application_id: int) -> Rows | None:
+    """Return the application's rows, or None where it is gone."""
+    application = (
+        Application.objects.select_related("target_revision").filter(pk=application_id).first()
+    )
+    if application is None:
+        return None
+    driver = (
+        application.drivers.filter(kind=DriverKind.SERVICE, state__in=sorted(OPEN_DRIVER_STATES))
+        .select_related("application_revision")
+        .first()
+    )
+    newest = application.target_revision or application.revisions.order_by("-number").first()
+    if newest is None:
+        return None
+    runs = Run.objects.filter(
+        query__application=application, outcome=RunOutcome.OPEN
+    ).select_related("revision", "checkpoint", "driver", "query")
+    by_query = {run.query_id: run for run in runs}
+    # An archived query that still has a run (it cannot, but rows are cheap) is not forgotten.
+    queries = application.queries.select_related("target_revision").order_by("pk")
+    kept = tuple(q for q in queries if q.archived_at is None or q.pk in by_query)
+    checkpoints = Checkpoint.objects.filter(query__in=kept, retired_at=None)
+    return Rows(
+        application=application,
+        revision=newest,
+        driver=driver,
+        queries=kept,
+        runs=by_query,
+        checkpoints={checkpoint.query_id: checkpoint for checkpoint in checkpoints},
+        paused=Installation.get().stopping_since is not None,
+    )
+
+
+def observation(rows: Rows, sighting: Sighting | None, *, now: datetime) -> Observation:
+    """Return what is known of the application; `sighting` is of its open driver, if any."""
+    application = rows.application
+    spec = ApplicationSpec.model_validate(rows.revision.spec)
+    statuses = _statuses(sighting)
+    stalled = _stalled(rows, now) if spec.policy.restart_on_stall else frozenset()
+    return Observation(
+        application=application.pk,
+        name=application.name,
+        generation=application.generation,
+        seen_generation=application.seen_generation,
+        reached_generation=application.reached_generation,
+        policy=spec.policy,
+        failure_scope=spec.failure_scope,
+        queries=tuple(_query(rows, query, statuses, stalled) for query in rows.queries),
+        driver=_driver(rows.driver, sighting),
+        slots=slots(spec, but=rows.driver),
+        limits=Limits(
+            start_s=settings.START_DEADLINE_S,
+            stop_s=settings.STOP_DEADLINE_S,
+        ),
+        failures=application.failures,
+        next_attempt_at=application.next_attempt_at,
+        hold=Hold(application.hold),
+        hold_reason=application.hold_reason,
+        paused=rows.paused,
+    )
+
+
+def slots(spec: ApplicationSpec, *, but: Driver | None = None) -> Slots:
+    """Return what this host has left for one more driver of that size."""
+    others = Driver.objects.filter(
+        host=settings.HEADGATE_HOST, state__in=sorted(OPEN_DRIVER_STATES)
+    ).select_related("application_revision")
+    if but is not None:
+        others = others.exclude(pk=but.pk)
+    drivers = list(others)
+    used = sum(memory_mb(driver.application_revision.spec["memory"]) for driver in drivers)
+    starting = sum(driver.state == DriverState.STARTING for driver in drivers)
+    return Slots(
+        starting=starting,
+        limit=settings.STARTS_AT_ONCE,
+        memory_used_mb=used,
+        memory_budget_mb=settings.DRIVER_MEMORY_BUDGET_MB or _host_budget_mb(),
+        memory_needed_mb=memory_mb(spec.memory),
+    )
+
+
+def memory_mb(text: str) -> int:
+    """Return the MB of a size as Spark writes it: "1g", "512m", "2048" (MB)."""
+    found = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", text.strip().lower())
+    if found is None:
+        return 0
+    return int(int(found[1]) * _UNITS_MB[found[2] or "m"])
+
+
+def _host_budget_mb() -> int:
+    return int(psutil.virtual_memory().total * 0.8 / 1024 / 1024)
+
+
+def _statuses(sighting: Sighting | None) -> dict[int, RunStatus]:
+    if sighting is None or sighting.status is None:
+        return {}
+    return {status.run: status for status in sighting.status.runs}
+
+
+def _stalled(rows: Rows, now: datetime) -> frozenset[int]:
+    """Return the queries whose health is STALLED."""
+    names = tuple(query.name for query in rows.queries if query.pk in rows.runs)
+    lines = query_lines(now=now, names=names) if names else []
+    return frozenset(
+        line.query.pk for line in lines if line.health and line.health.verdict is Verdict.STALLED
+    )
+
+
+def _query(
+    rows: Rows, query: Query, statuses: dict[int, RunStatus], stalled: frozenset[int]
+) -> QuerySeen:
+    run = rows.runs.get(query.pk)
+    return QuerySeen(
+        id=query.pk,
+        name=query.name,
+        desired=Desired(query.desired),
+        generation=query.generation,
+        seen_generation=query.seen_generation,
+        reached_generation=query.reached_generation,
+        phase=Phase(query.phase),
+        phase_reason=query.phase_reason,
+        phase_detail=query.phase_detail,
+        stop_mode=StopMode(query.stop_mode),
+        stop_deadline=query.stop_deadline,
+        failures=query.failures,
+        next_attempt_at=query.next_attempt_at,
+        hold=Hold(query.hold),
+        run=_run(run, statuses.get(run.pk)) if run else None,
+        source_unreachable_since=query.source_unreachable_since,
+        stalled=query.pk in stalled,
+        recent_failures=_recent(query),
+    )
+
+
+def _run(run: Run, status: RunStatus | None) -> RunSeen:
+    committed = run.first_commit_at or (status and _time(status.first_commit_at))
+    idle = status and _time(status.first_idle_at)
+    trigger = str(run.revision.spec.get("trigger", {}).get("kind", ""))
+    return RunSeen(
+        id=run.pk,
+        driver=run.driver_id,
+        generation=run.generation,
+        created_at=run.created_at,
+        ends_by_itself=trigger in ENDING_TRIGGERS,
+        trigger=trigger,
+        proven_at=run.proven_at or committed or idle or None,
+        committed=bool(committed),
+        stop_asked_at=run.stop_asked_at,
+        status=status,
+    )
+
+
+def _recent(query: Query) -> tuple[tuple[str, int | None], ...]:
+    if not query.failures:
+        return ()
+    rows = Failure.objects.filter(run__query=query).order_by("-at", "-pk")
+    newest = rows.values_list("group__fingerprint", "batch")[: min(query.failures, 100)]
+    return tuple((fingerprint, batch) for fingerprint, batch in newest)
+
+
+def _driver(driver: Driver | None, sighting: Sighting | None) -> DriverSeen | None:
+    if driver is None or sighting is None:
+        return None
+    return DriverSeen(
+        id=driver.pk,
+        epoch=driver.epoch,
+        state=DriverState(driver.state),
+        generation=driver.generation,
+        created_at=driver.created_at,
+        sighting=sighting,
+        end_wanted=driver.end_wanted,
+        end_wanted_at=driver.end_wanted_at,
+    )
+
+
+def _time(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None

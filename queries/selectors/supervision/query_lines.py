@@ -1,0 +1,288 @@
+"""The line of a query as list, header and REST body show it: one form for all three."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.utils.dateparse import parse_datetime
+
+from listeners import selectors as heard
+from listeners.selectors import BatchBar, DriverTelemetry, Dropped, LatestLine
+from queries.domain.errors import Missing
+from queries.domain.failures.crash_loops import CrashLoop
+from queries.domain.states import Desired, Hold, Phase, RunOutcome, Verdict
+from queries.domain.supervision.executors import Executors, executors
+from queries.domain.triggers.kinds import interval_ms
+from queries.models.applications import ApplicationRevision, SchedulerPool
+from queries.models.definitions import Checkpoint, Query, QueryRevision
+from queries.models.drivers import Driver, Run
+from queries.selectors.failures.occurrences import crash_loops
+from queries.selectors.kafka.lag import LagLine, lag_lines
+from queries.selectors.supervision.drift import drift, newest_application_revisions, pools_of
+from queries.selectors.supervision.health import BATCHES, health_of
+
+_NOTHING_LOST = Dropped(bus=0, outbox=0, missing_batches=0, repaired=0, since=None, until=None)
+
+
+@dataclass(frozen=True, slots=True)
+class HealthLine:
+    """The verdict of a running query with its evidence."""
+
+    verdict: Verdict
+    reason: str  # one sentence with numbers
+    since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressLine:
+    """The newest executed batch in numbers."""
+
+    batch_id: int
+    timestamp: datetime
+    num_input_rows: int
+    input_rows_per_second: float | None
+    processed_rows_per_second: float | None
+    batch_duration_ms: int
+    duration_ms: dict[str, int]
+    watermark: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLine:
+    """Everything a row of the list, the header of a page and a REST body need of a query."""
+
+    query: Query  # application, target_revision, latest checkpoint selected with it
+    phase: Phase
+    health: HealthLine | None  # None unless RUNNING
+    run: Run | None  # the open one, with its driver
+    driver: Driver | None
+    revision: int | None  # newest number
+    running_revision: int | None
+    in_sync: bool  # runs what its newest revision says
+    trigger: dict[str, Any]  # the running (else newest) revision's trigger
+    interval_ms: int | None  # of a processing-time trigger
+    pool: str
+    checkpoint: str
+    progress: ProgressLine | None
+    last_event_at: datetime | None
+    bars: list[BatchBar]
+    dropped: Dropped  # of the open run's driver, else of the last run's
+    converging: bool  # desired and actual differ, and not for want of a person
+    needs_application_restart: tuple[str, ...]  # why: "pools", "revision", "code"
+    newest: QueryRevision | None = None  # the newest revision itself, with its spec
+    executors: Executors = field(default_factory=Executors)  # of a driver on a cluster
+    last_run: Run | None = None  # the newest run, open or not
+    crash_loop: CrashLoop | None = None  # an incident that is open now
+    lag: LagLine | None = None  # None: it reads no Kafka, or nothing was seen yet
+
+
+def query_lines(
+    *,
+    now: datetime,
+    names: tuple[str, ...] = (),
+    application: str = "",
+    phases: tuple[str, ...] = (),
+    verdicts: tuple[str, ...] = (),
+    search: str = "",
+    pool: str = "",
+    bars: int = 40,
+    desired: str = "",
+    after: str = "",
+    limit: int | None = None,
+) -> list[QueryLine]:
+    """Return the lines of living queries by name, in a constant number of database queries.
+
+    An empty filter lets everything through. `after` leaves out names up to and including it;
+    `limit` is how many lines are wanted at most, None for all.
+    """
+    rows = Query.objects.filter(archived_at__isnull=True).order_by("name")
+    rows = rows.select_related("application", "target_revision")
+    if names:
+        rows = rows.filter(name__in=names)
+    if application:
+        rows = rows.filter(application__name=application)
+    if phases:
+        rows = rows.filter(phase__in=phases)
+    if desired:
+        rows = rows.filter(desired=desired)
+    if search:
+        rows = rows.filter(Q(name__icontains=search) | Q(application__name__icontains=search))
+    if after:
+        rows = rows.filter(name__gt=after)
+    if limit is not None and not pool and not verdicts:
+        rows = rows[:limit]  # the other two filters are known only once a line is there
+    lines = _assemble(rows, now=now, bars=bars)
+    if pool:
+        lines = [line for line in lines if line.pool == pool]
+    if verdicts:
+        lines = [line for line in lines if line.health and line.health.verdict in verdicts]
+    return lines[:limit]
+
+
+def query_line(name: str, *, now: datetime, bars: int = 40) -> QueryLine:
+    """Return one living query's line; raise `Missing` where there is none of that name."""
+    lines = query_lines(now=now, names=(name,), bars=bars)
+    if not lines:
+        raise Missing(
+            f"There is no query named {name}.", way_out="Look at the list of queries for its name."
+        )
+    return lines[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What was read for all lines at once, by query or application."""
+
+    newest: dict[int, QueryRevision]
+    runs: dict[int, Run]
+    checkpoints: dict[int, str]
+    latest: dict[int, LatestLine]
+    bars: dict[int, list[BatchBar]]
+    dropped: dict[int, Dropped]
+    application_revisions: dict[int, ApplicationRevision]
+    pools: dict[int, list[SchedulerPool]]
+    telemetry: dict[int, DriverTelemetry]
+    crash_loops: dict[int, CrashLoop]
+    lags: dict[int, LagLine]
+
+
+def _assemble(rows: QuerySet[Query], *, now: datetime, bars: int) -> list[QueryLine]:
+    queries = list(rows)
+    if not queries:
+        return []
+    ids = [query.pk for query in queries]
+    applications = {query.application_id for query in queries}
+    runs = newest_runs(ids)
+    facts = _Facts(
+        newest=newest_revisions(ids),
+        runs=runs,
+        checkpoints=dict(
+            Checkpoint.objects.filter(query__in=ids, retired_at__isnull=True).values_list(
+                "query_id", "location"
+            )
+        ),
+        latest=heard.latest(ids),
+        bars=heard.heartbeat_bars(ids, count=max(bars, BATCHES)),
+        dropped=heard.dropped(ids, drivers={pk: run.driver_id for pk, run in runs.items()}),
+        application_revisions=newest_application_revisions(applications),
+        pools=pools_of(applications),
+        telemetry=heard.telemetry({run.driver_id for run in runs.values()}),
+        crash_loops=crash_loops(now=now, query_ids=ids),
+        lags=lag_lines(ids, now=now),
+    )
+    return [_line(query, facts, bars=bars, now=now) for query in queries]
+
+
+def _line(query: Query, facts: _Facts, *, bars: int, now: datetime) -> QueryLine:
+    last_run = facts.runs.get(query.pk)
+    run = last_run if last_run and last_run.outcome == RunOutcome.OPEN else None
+    driver = run.driver if run else None
+    newest = facts.newest.get(query.pk)
+    spec = run.revision.spec if run else (newest.spec if newest else {})
+    trigger = spec.get("trigger") or {"kind": "processing_time", "interval": "0 seconds"}
+    latest = facts.latest.get(query.pk)
+    return QueryLine(
+        query=query,
+        phase=Phase(query.phase),
+        health=_health(query, facts, run=run, trigger=trigger, now=now),
+        run=run,
+        driver=driver,
+        revision=newest.number if newest else None,
+        running_revision=run.revision.number if run else None,
+        in_sync=run is None or newest is None or run.revision_id == newest.pk,
+        trigger=trigger,
+        interval_ms=interval_of(trigger),
+        pool=spec.get("pool", ""),
+        checkpoint=facts.checkpoints.get(query.pk, ""),
+        progress=progress_line(latest.progress) if latest and latest.progress else None,
+        last_event_at=latest.at if latest else None,
+        bars=facts.bars.get(query.pk, [])[-bars:] if bars else [],
+        dropped=facts.dropped.get(query.pk, _NOTHING_LOST),
+        converging=_converging(query),
+        needs_application_restart=drift(
+            driver,
+            newest=facts.application_revisions.get(query.application_id),
+            pools=facts.pools.get(query.application_id, []),
+        ),
+        newest=newest,
+        last_run=last_run,
+        crash_loop=facts.crash_loops.get(query.pk),
+        lag=facts.lags.get(query.pk),
+        executors=executors(driver.executors if driver else [], now=now),
+    )
+
+
+def _health(
+    query: Query, facts: _Facts, *, run: Run | None, trigger: dict[str, Any], now: datetime
+) -> HealthLine | None:
+    health = health_of(
+        query,
+        run,
+        trigger=trigger,
+        checkpoint=facts.checkpoints.get(query.pk, ""),
+        bars=facts.bars.get(query.pk, []),
+        latest=facts.latest.get(query.pk),
+        telemetry=facts.telemetry.get(run.driver_id) if run else None,
+        now=now,
+    )
+    return HealthLine(health.verdict, health.reason, health.since) if health else None
+
+
+def _converging(query: Query) -> bool:
+    phase = Phase(query.phase)
+    if query.desired == Desired.STOPPED:
+        return phase not in (Phase.STOPPED, Phase.COMPLETED)
+    if query.hold != Hold.NONE and query.generation == query.seen_generation:
+        return False  # it waits for a person, or for its next probe
+    return phase is not Phase.RUNNING
+
+
+def newest_revisions(query_ids: list[int]) -> dict[int, QueryRevision]:
+    """Return each query's newest revision, in one database query."""
+    newest = QueryRevision.objects.filter(query=OuterRef("query")).order_by("-number")
+    rows = QueryRevision.objects.filter(query__in=query_ids, pk=Subquery(newest.values("pk")[:1]))
+    return {row.query_id: row for row in rows}
+
+
+def newest_runs(query_ids: list[int]) -> dict[int, Run]:
+    """Return each query's newest run with driver and revision, in one database query.
+
+    At most one run of a query is open, and it is the newest: epochs only rise.
+    """
+    newest = Run.objects.filter(query=OuterRef("query")).order_by("-epoch")
+    rows = Run.objects.filter(query__in=query_ids, pk=Subquery(newest.values("pk")[:1]))
+    rows = rows.select_related("driver__application_revision", "revision")
+    return {row.query_id: row for row in rows}
+
+
+def interval_of(trigger: dict[str, Any]) -> int | None:
+    """Return a processing-time trigger's interval in milliseconds, None for other triggers."""
+    if trigger.get("kind") != "processing_time":
+        return None
+    return interval_ms(str(trigger.get("interval", "")))
+
+
+def progress_line(progress: dict[str, Any]) -> ProgressLine:
+    """Return Spark's progress JSON in the numbers that lists and REST bodies show."""
+    at = parse_datetime(str(progress.get("timestamp", "")))
+    if at is None:
+        raise ValueError(f"progress without a timestamp: batch {progress.get('batchId')}")
+    watermark = progress.get("eventTime", {}).get("watermark")
+    return ProgressLine(
+        batch_id=int(progress["batchId"]),
+        timestamp=at,
+        num_input_rows=int(progress.get("numInputRows", 0)),
+        input_rows_per_second=_rate(progress.get("inputRowsPerSecond")),
+        processed_rows_per_second=_rate(progress.get("processedRowsPerSecond")),
+        batch_duration_ms=int(progress.get("batchDuration", 0)),
+        duration_ms=dict(progress.get("durationMs", {})),
+        watermark=parse_datetime(watermark) if watermark else None,
+    )
+
+
+def _rate(value: Any) -> float | None:
+    """Return a finite rate; Spark writes NaN and infinities as text or leaves them out."""
+    if not isinstance(value, int | float):
+        return None
+    return float(value) if abs(value) != float("inf") and value == value else None

@@ -1,0 +1,134 @@
+"""What a query's own batches say of its trigger, and whether its sources outgrew its cores."""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from listeners import selectors as heard
+from queries.domain.definitions.spec import ApplicationSpec
+from queries.domain.kafka.lag import kafka_offsets
+from queries.domain.triggers.advice import Advice, BatchSeen, advise
+from queries.domain.triggers.cores import HOLDING, cores_of, outgrown
+from queries.domain.triggers.limits import doubts
+from queries.models.definitions import Query
+from queries.models.drivers import Run
+from queries.selectors.kafka.sources import kafka_sources
+from queries.selectors.supervision.query_lines import QueryLine
+from queries.selectors.triggers.cores import (
+    cores_beside,
+    ground_for,
+    newest_application_spec,
+    parsed_or_none,
+    partitions_by_topic,
+)
+
+#: Progress rows that are looked at: more than the fit takes, so that idle ones cost nothing.
+ROWS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class QueryAdvice:
+    """The advice for a query, and which revisions it speaks of."""
+
+    advice: Advice
+    revision: int  # the newest, which suggestions change
+    measured: int | None  # the one whose batches were measured; None: it has never run
+
+
+def query_advice(line: QueryLine) -> QueryAdvice | None:
+    """Return the advice for a query; None where its definition cannot be read any more."""
+    spec = parsed_or_none(line.newest.spec) if line.newest else None
+    if line.newest is None or spec is None:
+        return None
+    ground = ground_for(line.query, spec, line.newest.spec, host_cores=os.cpu_count())
+    run = line.last_run
+    batches = measured_batches(line.query.pk, run) if run else []
+    return QueryAdvice(
+        advise(spec, ground, batches), line.newest.number, run.revision.number if run else None
+    )
+
+
+def preflight_doubts(query: Query, raw: Mapping[str, Any]) -> list[str]:
+    """Return what only a preflight can tell of a definition that a query may get, in sentences."""
+    spec = parsed_or_none(raw)
+    if spec is None:
+        return []
+    return doubts(spec, ground_for(query, spec, raw, host_cores=os.cpu_count()))
+
+
+def measured_batches(query_id: int, run: Run) -> list[BatchSeen]:
+    """Return the newest executed batches of a run's revision, oldest first."""
+    rows = heard.progress_page(query_id, limit=ROWS)
+    known = Run.objects.filter(pk__in={row["run"] for row in rows}, revision=run.revision_id)
+    wanted = set(known.values_list("pk", flat=True))
+    told = [row for row in reversed(rows) if row["run"] in wanted]
+    told = [row for row in told if "derived" not in row["progress"]]
+    firsts = _firsts(told)
+    return [_batch(row, first=(row["run"], row["batch"]) in firsts) for row in told]
+
+
+def trigger_note(line: QueryLine) -> str:
+    """Return the sentence for a query whose sources have outgrown its cores, "" while not.
+
+    Partitions are those of the last look at the broker, or of its newest progress where that
+    has seen more.
+    """
+    kind = str(line.trigger.get("kind", ""))
+    if kind not in HOLDING or line.newest is None:
+        return ""
+    spec = line.run.revision.spec if line.run else line.newest.spec
+    sources = kafka_sources(spec)
+    topics = partitions_by_topic([line.query.pk]).get(line.query.pk, {})
+    for topic, count in _told(line).items():
+        topics[topic] = max(count, topics.get(topic, 0))
+    read = {
+        topic: count
+        for topic, count in topics.items()
+        if any(source.wanted.matches(topic) for source in sources)
+    }
+    return outgrown(
+        kind=kind,
+        cores=cores_of(_application(line), host_cores=os.cpu_count()),
+        partitions=read,
+        beside=sum(cores_beside(line.query.application, but=line.query.pk).values()),
+    )
+
+
+def _application(line: QueryLine) -> ApplicationSpec:
+    """Return what the query's driver runs with; without a driver, what it would."""
+    if line.driver is None:
+        return newest_application_spec(line.query.application)
+    return ApplicationSpec.model_validate(line.driver.application_revision.spec)
+
+
+def _told(line: QueryLine) -> dict[str, int]:
+    """Return the partitions by topic that the newest progress tells of."""
+    newest = heard.latest([line.query.pk]).get(line.query.pk)
+    if newest is None or newest.progress is None:
+        return {}
+    counts: dict[str, int] = {}
+    for source in newest.progress.get("sources", ()):
+        for topic, partitions in kafka_offsets(source.get("endOffset")).items():
+            counts[topic] = max(len(partitions), counts.get(topic, 0))
+    return counts
+
+
+def _firsts(rows: Iterable[dict[str, Any]]) -> set[tuple[int, int]]:
+    """Return (run, batch) of the first batch of each run among the rows."""
+    found: dict[int, int] = {}
+    for row in rows:
+        found[row["run"]] = min(row["batch"], found.get(row["run"], row["batch"]))
+    return set(found.items())
+
+
+def _batch(row: dict[str, Any], *, first: bool) -> BatchSeen:
+    progress = row["progress"]
+    spent = progress.get("durationMs") or {}
+    return BatchSeen(
+        at=row["at"],
+        rows=int(progress.get("numInputRows") or 0),
+        trigger_ms=float(spent.get("triggerExecution") or progress.get("batchDuration") or 0),
+        logs_ms=float(spent.get("walCommit") or 0) + float(spent.get("commitOffsets") or 0),
+        first=first,
+    )

@@ -1,0 +1,89 @@
+"""How many partitions sources have, and which queries hold cores for them: from rows alone."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
+from queries.domain.errors import Invalid
+from queries.domain.triggers.cores import HOLDING, Ground, ground_of, held
+from queries.domain.validation import query_rules
+from queries.models.applications import Application
+from queries.models.checkpoints import SourceLag
+from queries.models.definitions import Query
+from queries.selectors.kafka.sources import kafka_sources
+from queries.selectors.supervision.query_lines import newest_revisions
+
+Spec = SqlQuery | PythonQuery
+
+
+def known_partitions(query_id: int, spec: Mapping[str, Any]) -> dict[str, int]:
+    """Return the partitions of a query's Kafka sources as they were when last looked at.
+
+    By the source's name; a source that nobody has looked at yet is left out.
+    """
+    topics = partitions_by_topic([query_id]).get(query_id, {})
+    found = {}
+    for source in kafka_sources(spec):
+        counts = [count for topic, count in topics.items() if source.wanted.matches(topic)]
+        if counts:
+            found[source.name] = sum(counts)
+    return found
+
+
+def partitions_by_topic(query_ids: Iterable[int]) -> dict[int, dict[str, int]]:
+    """Return {query: {topic: partitions}} as they were when last looked at."""
+    found: dict[int, dict[str, int]] = {}
+    rows = SourceLag.objects.filter(query__in=list(query_ids), latest__isnull=False)
+    for query, topic in rows.values_list("query_id", "source"):
+        topics = found.setdefault(query, {})
+        topics[topic] = topics.get(topic, 0) + 1
+    return found
+
+
+def cores_beside(application: Application, *, but: int | None) -> dict[str, int]:
+    """Return the cores that an application's living queries hold for good, by their names.
+
+    `but` is left out: the query that is asked about.
+    """
+    queries = {
+        query.pk: query.name
+        for query in Query.objects.filter(application=application, archived_at=None)
+    }
+    queries.pop(but or 0, None)
+    spec = newest_application_spec(application)
+    found = {}
+    for pk, revision in newest_revisions(list(queries)).items():
+        if revision.spec.get("trigger", {}).get("kind") not in HOLDING:
+            continue
+        parsed = parsed_or_none(revision.spec)
+        if parsed is not None:
+            looked_up = known_partitions(pk, revision.spec)
+            ground = ground_of(parsed, spec, host_cores=None, partitions=looked_up, beside={})
+            found[queries[pk]] = held(parsed, ground)
+    return {name: cores for name, cores in found.items() if cores}
+
+
+def ground_for(
+    query: Query, spec: Spec, raw: Mapping[str, Any], *, host_cores: int | None
+) -> Ground:
+    """Return what a living query's trigger meets, as far as rows tell."""
+    return ground_of(
+        spec,
+        newest_application_spec(query.application),
+        host_cores=host_cores,
+        partitions=known_partitions(query.pk, raw),
+        beside=cores_beside(query.application, but=query.pk),
+    )
+
+
+def newest_application_spec(application: Application) -> ApplicationSpec:
+    """Return what an application's newest revision says."""
+    return ApplicationSpec.model_validate(application.revisions.order_by("-number")[0].spec)
+
+
+def parsed_or_none(raw: Mapping[str, Any]) -> Spec | None:
+    """Return a stored definition; None where today's form cannot read it any more."""
+    try:
+        return query_rules.parse_query(raw)
+    except Invalid:
+        return None

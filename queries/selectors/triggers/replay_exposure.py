@@ -1,0 +1,175 @@
+"""What a crash now would make a query with async progress tracking do again.
+
+Read from the checkpoint's own files (what a start would go on from) beside the batches that
+the driver has reported (what has been done since).
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from listeners.models import Progress
+from queries.checkpoints.logs import CheckpointLogs, NotLocal
+from queries.domain.checkpoints.logged_offsets import missing_batch, records_between, resumed_after
+from queries.domain.checkpoints.logs import Unreadable
+from queries.domain.states import RunOutcome
+from queries.domain.triggers.async_progress import tracking
+from queries.models.definitions import Checkpoint, Query
+from queries.models.drivers import Run
+
+#: Rows of progress that are read to add up what lies behind the last kept batch.
+ROWS_READ = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """What a crash now would replay, of a query with async progress tracking."""
+
+    interval_ms: int
+    kept: int | None  # batch that a start would go on after; None: from the beginning
+    kept_at: datetime | None  # when its commit was written
+    missing: int | None  # batch whose offsets Spark would miss with tracking off; None: none
+    newest: int | None  # newest executed batch
+    running: int | None  # batch at work now, as far as that can be told
+    batches: int  # executed, and to be done again
+    rows: int | None  # of those; None: not known
+    rows_from: str  # "offsets" | "progress" | ""
+    seconds: float | None  # of work since the last kept batch; None: not known
+    unreadable: str = ""  # why the checkpoint's files could not be read
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Offsets that Spark would ask for in vain once async progress tracking is off."""
+
+    missing: int
+    newest: int  # newest batch that the log holds
+    before: int | None  # the one before it in the log
+
+
+def exposure(query: Query, *, now: datetime) -> Exposure | None:
+    """Return what a crash now would replay; None where async progress tracking is off.
+
+    The running revision counts, else the newest; and the one that ran last, where the newest
+    has it off and the log has a gap: the way off is still to go.
+    """
+    run = Run.objects.filter(query=query).select_related("revision").order_by("-epoch").first()
+    live = run if run is not None and run.outcome == RunOutcome.OPEN else None
+    checkpoint = Checkpoint.objects.filter(query=query, retired_at=None).first()
+    revision = live.revision if live else query.revisions.order_by("-number").first()
+    if revision is None or checkpoint is None:
+        return None
+    asked = tracking(revision.spec)
+    if asked is None and run is not None and live is None and gap_of(checkpoint.location):
+        asked = tracking(run.revision.spec)
+    if asked is None:
+        return None
+    try:
+        logs = CheckpointLogs.at(checkpoint.location)
+        begun, committed = logs.begun(), logs.committed()
+    except (NotLocal, OSError) as error:
+        return _blind(asked.interval_ms, f"The checkpoint cannot be read from here: {error}")
+    kept = resumed_after(begun, committed)
+    rows = _behind(query, run, kept)
+    counted, counted_from = _rows(logs, kept, rows)
+    kept_at = _kept_at(logs, kept)
+    newest = rows[-1].batch if rows else (kept if run else None)
+    return Exposure(
+        interval_ms=asked.interval_ms,
+        kept=kept,
+        kept_at=kept_at,
+        missing=missing_batch(begun),
+        newest=newest,
+        running=_running(live, begun, newest),
+        batches=len(rows),
+        rows=counted,
+        rows_from=counted_from,
+        seconds=_seconds(rows, kept_at, now, live is not None),
+    )
+
+
+def gap_of(location: str) -> Gap | None:
+    """Return the gap at the end of a checkpoint's offset log; None where there is none.
+
+    None, too, for a checkpoint that cannot be read from here: only its driver can tell.
+    """
+    try:
+        begun = CheckpointLogs.at(location).begun()
+    except (NotLocal, OSError):
+        return None
+    missing = missing_batch(begun)
+    if missing is None:
+        return None
+    return Gap(missing=missing, newest=begun[-1], before=begun[-2] if len(begun) > 1 else None)
+
+
+def _blind(interval_ms: int, why: str) -> Exposure:
+    return Exposure(interval_ms, None, None, None, None, None, 0, None, "", None, why)
+
+
+def _behind(query: Query, run: Run | None, kept: int | None) -> list[Progress]:
+    """Return the reported batches of the newest run that lie behind the last kept one."""
+    if run is None:
+        return []
+    rows = Progress.objects.filter(run=run.pk)
+    if kept is not None:
+        rows = rows.filter(batch__gt=kept)
+    return list(rows.defer("body").order_by("-batch")[:ROWS_READ])[::-1]
+
+
+def _rows(logs: CheckpointLogs, kept: int | None, rows: list[Progress]) -> tuple[int | None, str]:
+    """Return how many rows a replay would read, and how they were counted."""
+    if not rows:
+        return 0, ""
+    try:
+        offsets = logs.offsets(kept) if kept is not None else None
+    except Unreadable:
+        offsets = None
+    if offsets is not None:
+        counts = [
+            records_between(start, end)
+            for start, end in zip(offsets.sources.values(), ends(rows[-1]), strict=False)
+        ]
+        if counts and None not in counts:
+            return sum(count or 0 for count in counts), "offsets"
+    return sum(row.num_input_rows for row in rows), "progress"
+
+
+def _kept_at(logs: CheckpointLogs, kept: int | None) -> datetime | None:
+    if kept is None:
+        return None
+    return logs.written_at("commits", kept) or logs.written_at("offsets", kept)
+
+
+def _running(live: Run | None, begun: list[int], newest: int | None) -> int | None:
+    """Return the batch at work: what the log names beyond the newest executed, else the next."""
+    if live is None or live.started_at is None:
+        return None
+    if begun and (newest is None or begun[-1] > newest):
+        return begun[-1]
+    return None if newest is None else newest + 1
+
+
+def _seconds(
+    rows: list[Progress], kept_at: datetime | None, now: datetime, live: bool
+) -> float | None:
+    if not rows:
+        return 0.0
+    since = kept_at or rows[0].at
+    until = now if live else ended(rows[-1])
+    return max(0.0, (until - since).total_seconds())
+
+
+def ends(row: Progress) -> list[Any]:
+    """Return the end offset of each source of a batch, in the definition's order."""
+    return [one.get("endOffset") for one in row.body.get("sources") or []]
+
+
+def starts(row: Progress) -> list[Any]:
+    """Return the start offset of each source of a batch, in the definition's order."""
+    return [one.get("startOffset") for one in row.body.get("sources") or []]
+
+
+def ended(row: Progress) -> datetime:
+    """Return when a batch ended."""
+    return row.at + timedelta(milliseconds=row.batch_duration_ms)

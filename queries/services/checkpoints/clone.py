@@ -1,0 +1,193 @@
+"""Clone: a new query that goes on from another's checkpoint, in a directory of its own.
+
+It gets an id of its own (Spark would stop the original otherwise), and a sink of its own, or
+the word of whoever asks that both are to write to the same. It is left stopped.
+"""
+
+import copy
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+
+from queries.checkpoints.file_sink import FORMATS, FileSink
+from queries.checkpoints.snapshot import remove, snapshot
+from queries.domain.errors import Invalid, Missing, NotAllowed, Problem
+from queries.domain.masking import unmask
+from queries.domain.states import Verb
+from queries.models.checkpoints import Snapshot
+from queries.models.definitions import Checkpoint, Query
+from queries.models.history import Operation
+from queries.services.checkpoints.snapshot import local_logs, place_of
+from queries.services.checkpoints.switching import current
+from queries.services.definitions import catalog, surroundings
+from queries.services.procedures.engine import DONE, Procedure, Step, Told, Turn, begin
+
+
+def request_clone(
+    *,
+    query: Query,
+    name: str,
+    actor: str,
+    now: datetime,
+    sink: dict[str, Any] | None = None,
+    same_sink: bool = False,
+    batch: int | None = None,
+    snapshot_id: int | None = None,
+    application: str = "",
+) -> Operation:
+    """Ask for a query `name` that goes on from `query`'s checkpoint after `batch` (newest).
+
+    `snapshot_id` names one of its snapshots to take instead of the living checkpoint. The
+    clone is defined as `query` is now, with `sink` in place of its own; without one
+    `same_sink` must say that both are to write to the same place, which a file sink never
+    bears. It gets an application of its own, like the original's, unless one is named.
+    Raises `Invalid` with every problem of the new definition.
+    """
+    origin = _origin(query, snapshot_id)
+    if local_logs(origin).last_commit() is None:
+        raise NotAllowed(
+            f"{query.name} has committed no batch yet.", way_out="Create a query of its own."
+        )
+    spec = _spec(query, sink, same_sink, own=not application)
+    host = None
+    if not application:
+        host = query.application.revisions.order_by("-number")[0].spec
+    location = _free_location(name)
+    catalog.check_query(
+        name=name,
+        spec=spec,
+        application=application,
+        application_spec=host,
+        checkpoint=location,
+    )
+    arguments = {
+        "name": name,
+        "spec": spec,
+        "application": application,
+        "application_spec": host,
+        "origin": origin,
+        "batch": batch,
+        "location": location,
+    }
+    return begin(PROCEDURE, query=query, arguments=arguments, actor=actor, now=now)
+
+
+def _origin(query: Query, snapshot_id: int | None) -> str:
+    if snapshot_id is None:
+        return current(query).location
+    row = Snapshot.objects.filter(pk=snapshot_id, checkpoint__query=query, removed_at=None).first()
+    if row is None:
+        raise Missing(f"{query.name} has no snapshot {snapshot_id}.")
+    return row.location
+
+
+def _spec(
+    query: Query, sink: dict[str, Any] | None, same_sink: bool, *, own: bool
+) -> dict[str, Any]:
+    spec: dict[str, Any] = copy.deepcopy(query.revisions.order_by("-number")[0].spec)
+    before = spec.get("sink")
+    if sink is None and not same_sink:
+        raise Invalid(
+            [
+                Problem(
+                    "sink",
+                    _said(before),
+                    "is the original's: both would write there.",
+                    "Give the clone a sink of its own, or confirm that it writes to the same.",
+                )
+            ]
+        )
+    if sink is not None:
+        spec["sink"] = unmask({"sink": sink}, before={"sink": before})["sink"]
+    after = spec.get("sink") or {}
+    if after.get("format") in FORMATS and _path(after) == _path(before or {}):
+        raise Invalid(
+            [
+                Problem(
+                    "sink.options.path",
+                    _path(after),
+                    f"is where {query.name} writes; two queries destroy each other's log there.",
+                    "Choose a folder of its own.",
+                )
+            ]
+        )
+    if own:
+        spec["pool"] = ""  # an application of its own has none
+    return spec
+
+
+def _said(sink: dict[str, Any] | None) -> str:
+    return f"{sink['format']} {_path(sink)}".strip() if sink else ""
+
+
+def _path(sink: dict[str, Any]) -> str:
+    options = {key.lower(): value for key, value in (sink.get("options") or {}).items()}
+    return str(options.get("path") or options.get("topic") or "")
+
+
+def _free_location(name: str) -> str:
+    """Return where the clone's checkpoint goes: where a new query's would."""
+    used = Checkpoint.objects.values_list("location", flat=True)
+    return surroundings.default_checkpoint(name, avoid=set(used))
+
+
+# --- the steps ----------------------------------------------------------------------------
+
+
+def _copy(turn: Turn) -> Told:
+    place = place_of(turn.arguments["location"])
+    if not place.exists():
+        copied = snapshot(turn.arguments["origin"], place, turn.arguments["batch"], new_id=True)
+        turn.result["batch"] = copied.batch
+    return DONE
+
+
+def _seed_sink(turn: Turn) -> Told:
+    """Let a new file sink's log begin where the clone begins."""
+    sink = turn.arguments["spec"].get("sink") or {}
+    if sink.get("format") in FORMATS:
+        found = FileSink.at(_path(sink))
+        batch = local_logs(turn.arguments["location"]).last_commit()
+        if found is not None and batch is not None:
+            found.seed(batch)
+    return DONE
+
+
+def _define(turn: Turn) -> Told:
+    given = turn.arguments
+    held = Checkpoint.objects.filter(location=given["location"], retired_at=None).first()
+    if held is None:
+        with transaction.atomic():
+            turn.insist()
+            clone = catalog.create_query(
+                name=given["name"],
+                spec=given["spec"],
+                application=given["application"],
+                application_spec=given["application_spec"],
+                checkpoint=given["location"],
+                actor=turn.operation.actor,
+                now=turn.now,
+            )
+    else:
+        clone = held.query
+    turn.result["clone"] = clone.name
+    return DONE
+
+
+def _undo(turn: Turn) -> None:
+    location = turn.arguments["location"]
+    if not Checkpoint.objects.filter(location=location, retired_at=None).exists():
+        remove(place_of(location))
+
+
+PROCEDURE = Procedure(
+    Verb.CLONE,
+    (
+        Step("Copy the checkpoint", _copy),
+        Step("Make the sink's log begin there", _seed_sink),
+        Step("Define the clone", _define, commits=True),
+    ),
+    limit=timedelta(minutes=15),
+    undo=_undo,
+)

@@ -1,0 +1,98 @@
+"""Reset: let a query's sources begin elsewhere, with a new checkpoint and without its state.
+
+The old directory stays as it is. A stateless query goes on with the number of its next batch,
+and a file sink keeps what it has. A stateful one begins at batch 0, where a file sink would
+skip every number that its log holds; so the sink's log and files are moved aside whole.
+"""
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from queries.checkpoints.new_checkpoint import fresh
+from queries.checkpoints.snapshot import CannotCopy
+from queries.domain.states import Reason, Verb
+from queries.models.definitions import Query
+from queries.models.history import Operation
+from queries.services.checkpoints.file_sinks import file_sink
+from queries.services.checkpoints.rewind import undo
+from queries.services.checkpoints.snapshot import local_logs, place_of
+from queries.services.checkpoints.source_starts import Wish, starts
+from queries.services.checkpoints.switching import beside, current, switch
+from queries.services.procedures import stop_and_start
+from queries.services.procedures.engine import DONE, Procedure, Step, Told, Turn, begin
+
+
+def request_reset(*, query: Query, wish: Wish, actor: str, now: datetime) -> Operation:
+    """Ask that the query's sources begin elsewhere.
+
+    Raises as `starts` does. Where exactly is settled once the query stands: "latest" is the
+    end at that moment, so that nothing is read twice.
+    """
+    checkpoint = current(query)
+    found = starts(query, local_logs(checkpoint.location), wish)
+    arguments = {
+        "checkpoint": checkpoint.pk,
+        "to": wish.to,
+        "at": wish.at.isoformat() if wish.at else None,
+        "offsets": {topic: dict(parts) for topic, parts in wish.offsets.items()},
+        "stateful": found.stateful,
+        "location": beside(checkpoint.location, "reset", now),
+    }
+    return begin(PROCEDURE, query=query, arguments=arguments, actor=actor, now=now)
+
+
+# --- the steps ----------------------------------------------------------------------------
+
+
+def _build(turn: Turn) -> Told:
+    old = turn.query.checkpoints.get(pk=turn.arguments["checkpoint"])
+    new = place_of(turn.arguments["location"])
+    if not new.exists():
+        logs = local_logs(old.location)
+        found = starts(turn.query, logs, _wish(turn))
+        now_ms = int(turn.now.timestamp() * 1000)
+        built = fresh(logs, new, found.starts, now_ms=now_ms)
+        turn.result["batch"] = built.batch
+    return DONE
+
+
+def _wish(turn: Turn) -> Wish:
+    at = turn.arguments["at"]
+    return Wish(
+        turn.arguments["to"],
+        datetime.fromisoformat(at) if at else None,
+        turn.arguments["offsets"],
+    )
+
+
+def _switch(turn: Turn) -> Told:
+    if not place_of(turn.arguments["location"]).exists():
+        raise CannotCopy("What was built is gone.", way_out="Ask for the reset again.")
+    detail = f"to {turn.arguments['at'] or turn.arguments['to']}"
+    return switch(turn, turn.arguments["location"], Reason.RESET, detail)
+
+
+def _move_sink_aside(turn: Turn) -> Told:
+    sink = file_sink(turn.query)
+    if sink is not None and turn.arguments["stateful"]:
+        sink.move_aside(str(turn.operation.uuid))
+        turn.result["sink"] = {"aside": str(_aside(sink.root, turn))}
+    return DONE
+
+
+def _aside(root: Path, turn: Turn) -> Path:
+    return root / "_headgate" / str(turn.operation.uuid)
+
+
+PROCEDURE = Procedure(
+    Verb.RESET,
+    (
+        Step("Stop the query", stop_and_start.stop),
+        Step("Build a checkpoint that begins there", _build),
+        Step("Point the query at it", _switch, commits=True),
+        Step("Move a stateful query's file output aside", _move_sink_aside),
+        Step("Start the query again", stop_and_start.start_again),
+    ),
+    limit=timedelta(minutes=15),
+    undo=undo,
+)

@@ -1,0 +1,101 @@
+"""Rewind: go back to the checkpoint as it was after an earlier batch, in a new directory.
+
+The old directory is never edited. The new one is built beside it while the query may still
+run, so that a batch out of reach costs no stop. A file sink's log is put back after the
+switch only, and step by step: until then everything is as it was.
+"""
+
+from datetime import datetime, timedelta
+
+from queries.checkpoints.snapshot import CannotCopy, remove, snapshot
+from queries.domain.errors import NotAllowed
+from queries.domain.states import Reason, Verb
+from queries.models.definitions import Query
+from queries.models.history import Operation
+from queries.services.checkpoints.file_sinks import file_sink
+from queries.services.checkpoints.snapshot import local_logs, place_of
+from queries.services.checkpoints.switching import beside, current, switch
+from queries.services.procedures import stop_and_start
+from queries.services.procedures.engine import DONE, Procedure, Step, Told, Turn, begin
+
+
+def request_rewind(*, query: Query, batch: int, actor: str, now: datetime) -> Operation:
+    """Ask that the query goes on from after `batch`, which is committed in its checkpoint.
+
+    Raises `NotAllowed` where that batch is not there, or the sink's log does not reach it.
+    """
+    checkpoint = current(query)
+    check(query, batch)
+    arguments = {
+        "checkpoint": checkpoint.pk,
+        "batch": batch,
+        "location": beside(checkpoint.location, f"r{batch}", now),
+    }
+    return begin(PROCEDURE, query=query, arguments=arguments, actor=actor, now=now)
+
+
+def check(query: Query, batch: int) -> None:
+    """Raise where a rewind to `batch` is certain to fail, before anything is touched."""
+    logs = local_logs(current(query).location)
+    committed = logs.committed()
+    if batch not in committed:
+        reach = f"batches {committed[0]} to {committed[-1]}" if committed else "no batch"
+        raise NotAllowed(
+            f"Batch {batch} is not in the checkpoint of {query.name}.",
+            way_out=f"It holds {reach}.",
+        )
+    sink = file_sink(query)
+    if sink is not None:
+        sink.beyond(batch)
+
+
+# --- the steps ----------------------------------------------------------------------------
+
+
+def _build(turn: Turn) -> Told:
+    old = turn.query.checkpoints.get(pk=turn.arguments["checkpoint"])
+    new = place_of(turn.arguments["location"])
+    if not new.exists():
+        snapshot(old.location, new, turn.arguments["batch"])
+    return DONE
+
+
+def _switch(turn: Turn) -> Told:
+    batch = turn.arguments["batch"]
+    if not place_of(turn.arguments["location"]).exists():
+        raise CannotCopy("What was built is gone.", way_out="Ask for the rewind again.")
+    return switch(turn, turn.arguments["location"], Reason.REWOUND, f"to batch {batch}")
+
+
+def _put_sink_back(turn: Turn) -> Told:
+    sink = file_sink(turn.query)
+    if sink is not None:
+        dropped = sink.put_back(turn.arguments["batch"], str(turn.operation.uuid))
+        turn.result["sink"] = {
+            "batches": len(dropped.batches),
+            "files": len(dropped.files),
+            "aside": str(sink.root / "_headgate" / str(turn.operation.uuid)),
+        }
+    return DONE
+
+
+def undo(turn: Turn) -> None:
+    """Remove what was built, unless a query holds it, and start again what was stopped."""
+    location = turn.arguments["location"]
+    if not turn.query.checkpoints.filter(location=location).exists():
+        remove(place_of(location))
+    stop_and_start.start_after_undo(turn)
+
+
+PROCEDURE = Procedure(
+    Verb.REWIND,
+    (
+        Step("Build the checkpoint of that batch beside", _build),
+        Step("Stop the query", stop_and_start.stop),
+        Step("Point the query at it", _switch, commits=True),
+        Step("Put the sink's log back", _put_sink_back),
+        Step("Start the query again", stop_and_start.start_again),
+    ),
+    limit=timedelta(minutes=15),
+    undo=undo,
+)

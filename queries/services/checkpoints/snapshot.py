@@ -1,0 +1,160 @@
+"""Snapshot: keep the checkpoint as it is after a batch, of a running query or a stopped one.
+
+Snapshots stand in a folder of their own beside the checkpoint, on its file system, so that
+links reach and no query's checkpoint lies around another's.
+"""
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from django.conf import settings
+from django.db import transaction
+
+from controlplane.nudge import changed
+from queries.checkpoints.logs import CheckpointLogs, NotLocal
+from queries.checkpoints.snapshot import remove, snapshot
+from queries.domain.checkpoints.lock_files import FOLDER, local_path
+from queries.domain.errors import NotAllowed
+from queries.domain.states import Verb
+from queries.models.checkpoints import Snapshot
+from queries.models.definitions import Query
+from queries.models.history import Operation
+from queries.services.checkpoints.switching import current
+from queries.services.procedures.engine import DONE, Procedure, Step, Told, Turn, begin
+
+
+def request_snapshot(
+    *,
+    query: Query,
+    actor: str,
+    now: datetime,
+    batch: int | None = None,
+    reason: str = "",
+    pinned: bool = False,
+) -> Operation:
+    """Ask for a snapshot of the checkpoint after `batch`; None is the newest committed one.
+
+    Raises `NotAllowed` where the checkpoint is not on this machine, or nothing is committed.
+    """
+    checkpoint = current(query)
+    if local_logs(checkpoint.location).last_commit() is None:
+        raise NotAllowed(
+            f"{query.name} has committed no batch yet.", way_out="Let it commit one first."
+        )
+    arguments = {
+        "checkpoint": checkpoint.pk,
+        "batch": batch,
+        "reason": reason[:200],
+        "pinned": pinned,
+    }
+    return begin(PROCEDURE, query=query, arguments=arguments, actor=actor, now=now)
+
+
+def pin(row: Snapshot, *, pinned: bool) -> None:
+    """Keep a snapshot from being pruned, or let it go with the others."""
+    Snapshot.objects.filter(pk=row.pk).update(pinned=pinned)
+    changed(f"query:{row.checkpoint.query_id}")
+
+
+def remove_snapshot(row: Snapshot, *, now: datetime) -> None:
+    """Remove a snapshot's files; the row stays as history. A pinned one is refused."""
+    with transaction.atomic():
+        found = Snapshot.objects.select_for_update().get(pk=row.pk)
+        if found.pinned:
+            raise NotAllowed("The snapshot is pinned.", way_out="Unpin it first.")
+        Snapshot.objects.filter(pk=row.pk, removed_at=None).update(removed_at=now)
+    remove(place_of(row.location))
+    changed(f"query:{row.checkpoint.query_id}")
+
+
+def prune(*, now: datetime) -> int:
+    """Remove snapshots beyond the newest `SNAPSHOTS_KEPT` of each query; return how many.
+
+    Pinned ones neither go nor count. Of those removed within a day, files that a dying
+    worker left are removed too.
+    """
+    gone = 0
+    for row in Snapshot.objects.filter(removed_at__gte=now - timedelta(days=1)):
+        remove(place_of(row.location))
+    rows = Snapshot.objects.filter(removed_at=None, pinned=False).select_related("checkpoint")
+    seen: dict[int, int] = {}
+    for row in rows.order_by("-taken_at", "-pk"):
+        query = row.checkpoint.query_id
+        seen[query] = seen.get(query, 0) + 1
+        if seen[query] > settings.SNAPSHOTS_KEPT:
+            remove_snapshot(row, now=now)
+            gone += 1
+    return gone
+
+
+def local_logs(location: str) -> CheckpointLogs:
+    """Return a checkpoint's logs; raise `NotAllowed` where they are on no local file system."""
+    try:
+        return CheckpointLogs.at(location)
+    except NotLocal as error:
+        raise NotAllowed(
+            str(error), way_out="Copy the folder with the tools of that storage."
+        ) from error
+
+
+def place_of(location: str) -> Path:
+    """Return the folder of a local location."""
+    path = local_path(location)
+    if path is None:
+        raise NotAllowed(f"{location} is not on this machine.")
+    return Path(path)
+
+
+# --- the steps ----------------------------------------------------------------------------
+
+
+def _destination(turn: Turn) -> Path:
+    checkpoint = turn.query.checkpoints.get(pk=turn.arguments["checkpoint"])
+    origin = place_of(checkpoint.location)
+    stamp = f"{turn.operation.created_at:%Y%m%dT%H%M%S}-{str(turn.operation.uuid)[:8]}"
+    return origin.parent / FOLDER / f"{origin.name}.snapshots" / stamp
+
+
+def _copy(turn: Turn) -> Told:
+    checkpoint = turn.query.checkpoints.get(pk=turn.arguments["checkpoint"])
+    destination = _destination(turn)
+    if "batch" not in turn.result:
+        if destination.exists():  # a worker died between the copy and its word: take it anew
+            remove(destination)
+        copied = snapshot(checkpoint.location, destination, turn.arguments["batch"])
+        turn.result.update(batch=copied.batch, bytes=copied.bytes, files=copied.files)
+    return DONE
+
+
+def _write_down(turn: Turn) -> Told:
+    destination = _destination(turn)
+    with transaction.atomic():
+        turn.insist()
+        Snapshot.objects.get_or_create(
+            location=f"file://{destination}",
+            defaults={
+                "checkpoint_id": turn.arguments["checkpoint"],
+                "batch": turn.result["batch"],
+                "bytes": turn.result["bytes"],
+                "taken_at": turn.now,
+                "pinned": turn.arguments["pinned"],
+                "reason": turn.arguments["reason"],
+                "operation": turn.operation,
+            },
+        )
+        changed(f"query:{turn.query.pk}")
+    return DONE
+
+
+def _undo(turn: Turn) -> None:
+    destination = _destination(turn)
+    if not Snapshot.objects.filter(location=f"file://{destination}").exists():
+        remove(destination)
+
+
+PROCEDURE = Procedure(
+    Verb.SNAPSHOT,
+    (Step("Copy the checkpoint", _copy), Step("Write it down", _write_down, commits=True)),
+    limit=timedelta(minutes=10),
+    undo=_undo,
+)

@@ -1,0 +1,218 @@
+"""Where each source of a query is to begin after a reset, and what that repeats or skips."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from django.conf import settings
+
+from queries.brokers.options import Unusable, client_options
+from queries.brokers.reader import At, BrokerReader, Ends, Unreachable
+from queries.checkpoints.logs import CheckpointLogs
+from queries.checkpoints.new_checkpoint import Start, is_stateful
+from queries.checkpoints.source_files import found_files
+from queries.domain.errors import Invalid, NotAllowed, Problem, Unavailable
+from queries.domain.kafka.offset_ranges import is_file, is_kafka
+from queries.models.definitions import Query
+from queries.secret_references import ReferenceMissing, References
+from queries.selectors.kafka.sources import KafkaSource, kafka_sources
+
+Target = Literal["earliest", "latest", "time", "offsets"]
+TARGETS: tuple[Target, ...] = ("earliest", "latest", "time", "offsets")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Where a reset is to go."""
+
+    to: Target
+    at: datetime | None = None  # for "time"
+    offsets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # topic: {partition: n}
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One partition, or one file source, before and after."""
+
+    source: str
+    what: str  # "flights-0", or what the files are
+    before: int | None
+    after: int | None
+    repeated: int | None = None  # records or files that are read again
+    skipped: int | None = None  # never read
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """The beginnings of all sources, and what they mean."""
+
+    starts: tuple[Start, ...]
+    moved: tuple[Moved, ...]
+    stateful: bool
+
+
+def starts(query: Query, logs: CheckpointLogs, wish: Wish) -> Starts:
+    """Return where every source begins; asks brokers, so it may raise `Unavailable`.
+
+    Raises `NotAllowed` where a source cannot begin there, `Invalid` for offsets out of range.
+    """
+    if wish.to == "time" and wish.at is None:
+        raise Invalid([Problem("at", "", "is missing.", "Say from which time on.")])
+    newest = max(logs.begun(), default=None)
+    offsets = logs.offsets(newest) if newest is not None else None
+    if offsets is None:
+        raise NotAllowed(f"{query.name} has begun no batch.", way_out="Simply start it.")
+    stateful = is_stateful(logs)
+    sources = query.revisions.order_by("-number")[0].spec.get("sources") or []
+    found: list[Start] = []
+    moved: list[Moved] = []
+    for place, (name, end) in enumerate(offsets.sources.items()):
+        spec = sources[place] if place < len(sources) else {}
+        if is_kafka(end) or spec.get("format") == "kafka":
+            start, rows = _kafka(name, end or {}, spec, wish)
+        elif is_file(end) or spec.get("format") in {"json", "csv", "parquet", "orc", "text"}:
+            start, rows = _files(name, spec, wish, stateful=stateful)
+        else:
+            start, rows = _other(name, spec, wish)
+        found.append(start)
+        moved += rows
+    return Starts(tuple(found), tuple(moved), stateful)
+
+
+# --- kafka --------------------------------------------------------------------------------
+
+
+def _kafka(
+    name: str, end: Mapping[str, Any], spec: Mapping[str, Any], wish: Wish
+) -> tuple[Start, list[Moved]]:
+    before = {(topic, int(p)): at for topic, parts in end.items() for p, at in parts.items()}
+    ask = wish.to != "offsets"
+    sources = kafka_sources({"sources": [spec]}) if spec.get("format") == "kafka" else ()
+    if not sources and ask:
+        raise NotAllowed(
+            f"Source {name} is read by the query's own code: its broker is not known here.",
+            way_out="Reset to offsets, and give one for each partition.",
+        )
+    known = _ends(sources[0], wish) if sources else {}
+    after = {at: one[1] for at, one in known.items()} if ask else _given(before, known, wish)
+    moved = [
+        _partition(name, at, before.get(at), after[at], known[at][0] if at in known else None)
+        for at in sorted(after)
+    ]
+    offset: dict[str, dict[str, int]] = {}
+    for (topic, partition), number in sorted(after.items()):
+        offset.setdefault(topic, {})[str(partition)] = number
+    return Start(name, offset), moved
+
+
+def _ends(source: KafkaSource, wish: Wish) -> dict[At, tuple[Ends, int]]:
+    """Return each partition's ends, and where it is to begin (for other wishes than offsets)."""
+    references = References(
+        env_allowlist=tuple(settings.SECRET_ENV_ALLOWLIST), secrets_dir=str(settings.SECRETS_DIR)
+    )
+    at_ms = int(wish.at.timestamp() * 1000) if wish.to == "time" and wish.at else None
+    try:
+        reader = BrokerReader(client_options(references.resolve_all(dict(source.brokers))))
+        try:
+            found = reader.at_time([source.wanted], at_ms)
+        finally:
+            reader.close()
+    except (Unreachable, Unusable, ReferenceMissing) as error:
+        raise Unavailable(
+            f"The broker of source {source.name} cannot be asked: {references.mask(str(error))}",
+            way_out="Try again when it answers, or reset to offsets.",
+        ) from error
+    if not found:
+        raise NotAllowed(f"Source {source.name} has no partition now.")
+    if wish.to == "earliest":
+        return {at: (ends, ends.earliest) for at, (ends, _) in found.items()}
+    if wish.to == "latest":
+        return {at: (ends, ends.latest) for at, (ends, _) in found.items()}
+    return found
+
+
+def _given(
+    before: Mapping[At, int], known: Mapping[At, tuple[Ends, int]], wish: Wish
+) -> dict[At, int]:
+    """Return the offsets that were asked for; those not named stay where they are."""
+    after = dict(before)
+    problems = []
+    for topic, parts in wish.offsets.items():
+        for number, offset in parts.items():
+            at = (topic, int(number))
+            field_name, ends = f"offsets.{topic}.{number}", known.get(at)
+            if at not in before and at not in known:
+                problems.append(Problem(field_name, str(offset), "is no partition of the query."))
+            elif ends is not None and not ends[0].earliest <= offset <= ends[0].latest:
+                reach = f"The broker has {ends[0].earliest} to {ends[0].latest}."
+                problems.append(Problem(field_name, str(offset), "is not on the broker.", reach))
+            after[at] = offset
+    if not wish.offsets:
+        problems.append(Problem("offsets", "", "is empty.", 'Write {"topic": {"0": 12}}.'))
+    if problems:
+        raise Invalid(problems)
+    return after
+
+
+def _partition(name: str, at: At, before: int | None, after: int, ends: Ends | None) -> Moved:
+    note = ""
+    if ends is not None and after < ends.earliest:
+        note = f"gone: the broker begins at {ends.earliest}"
+    start = before if before is not None else after
+    return Moved(
+        source=name,
+        what=f"{at[0]}-{at[1]}",
+        before=before,
+        after=after,
+        repeated=max(0, start - after),
+        skipped=max(0, after - start),
+        note=note,
+    )
+
+
+# --- files and the rest --------------------------------------------------------------------
+
+
+def _files(
+    name: str, spec: Mapping[str, Any], wish: Wish, *, stateful: bool
+) -> tuple[Start, list[Moved]]:
+    path = str((spec.get("options") or {}).get("path", ""))
+    if wish.to == "offsets":
+        raise NotAllowed(
+            f"Source {name} reads files, which have no offsets.",
+            way_out="Reset to earliest, latest or a time.",
+        )
+    if wish.to == "earliest":
+        count = len(found_files(path)) if path else None
+        return Start(name), [Moved(name, path or "files", None, None, count, 0, "every file")]
+    if stateful:
+        raise NotAllowed(
+            f"Source {name} reads files into state: it can begin with its first file only, for "
+            "Spark keeps no state without a batch that made it.",
+            way_out="Reset to earliest, or rewind to a batch.",
+        )
+    if not path:
+        raise NotAllowed(
+            f"Source {name} is read by the query's own code: its folder is not known here.",
+            way_out="Reset to earliest.",
+        )
+    files = found_files(path)
+    limit = int(wish.at.timestamp() * 1000) if wish.to == "time" and wish.at else None
+    passed = tuple(each for each in files if limit is None or each[1] < limit)
+    note = "files written from then on" if limit is not None else "files that come from now on"
+    return (
+        Start(name, passed=passed),
+        [Moved(name, path, None, None, len(files) - len(passed), len(passed), note)],
+    )
+
+
+def _other(name: str, spec: Mapping[str, Any], wish: Wish) -> tuple[Start, list[Moved]]:
+    what = str(spec.get("format", "source"))
+    if wish.to != "earliest":
+        raise NotAllowed(
+            f"Source {name} ({what}) knows no other beginning than its own.",
+            way_out="Reset to earliest.",
+        )
+    return Start(name), [Moved(name, what, None, None, None, 0, "as if it had never run")]

@@ -1,0 +1,252 @@
+"""Definitions: validated, stored as immutable revisions, never half-done."""
+
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from controlplane.nudge import changed
+from queries.domain.definitions.spec import ApplicationSpec
+from queries.domain.errors import Conflict, Invalid, NotAllowed, Problem, StaleRevision
+from queries.domain.masking import unmask
+from queries.domain.validation import query_rules
+from queries.models.applications import Application, ApplicationRevision, SchedulerPool
+from queries.models.definitions import Checkpoint, Query, QueryRevision
+from queries.models.installation import Installation
+from queries.services.definitions.drafts import QueryDraft, application_form, orphaned_queries
+from queries.services.definitions.revisions import (
+    add_application,
+    add_application_revision,
+    add_query_revision,
+    record,
+)
+from queries.services.kafka import partitions
+from queries.services.triggers.offset_gaps import gap_problems
+
+
+def create_application(
+    *, name: str, spec: dict[str, Any], actor: str, now: datetime, own: bool = False
+) -> Application:
+    """Create an application with revision 1. Raises `Invalid` with every problem found."""
+    with transaction.atomic():
+        _one_at_a_time()
+        taken = Application.objects.filter(name=name, archived_at=None).exists()
+        problems = query_rules.name_problems(name, taken=taken, what="application")
+        form, found = application_form(spec)
+        _refuse(problems + found)
+        return add_application(name=name, spec=form, actor=actor, now=now, own=own)
+
+
+def revise_application(
+    *,
+    application: Application,
+    spec: dict[str, Any],
+    expected_revision: int | None,
+    actor: str,
+    now: datetime,
+) -> ApplicationRevision:
+    """Add a revision. Raises `StaleRevision` where `expected_revision` is not the newest.
+
+    The living driver keeps what it was launched with; the next launch takes the newest.
+    A spec equal to the newest adds nothing and returns that one.
+    """
+    with transaction.atomic():
+        _one_at_a_time()
+        _refuse_archived(Application.objects.get(pk=application.pk))
+        newest = application.revisions.order_by("-number")[0]
+        _refuse_stale(newest.number, expected_revision)
+        form = _revised_application(application, unmask(spec, before=newest.spec))
+        if query_rules.as_json(form) == newest.spec:
+            return newest
+        revision = add_application_revision(application, newest.number + 1, form, actor, now)
+        changed(f"application:{application.pk}")
+        return revision
+
+
+def check_application(*, application: Application, spec: dict[str, Any]) -> None:
+    """Validate a new form of an application without writing; raises `Invalid`."""
+    newest = application.revisions.order_by("-number")[0]
+    _revised_application(application, unmask(spec, before=newest.spec))
+
+
+def save_pool(
+    *, application: Application, spec: dict[str, Any], actor: str, now: datetime
+) -> SchedulerPool:
+    """Create or change a pool by name. Takes effect with the application's next driver."""
+    pool = query_rules.parse_pool(spec)
+    with transaction.atomic():
+        _refuse_archived(application)
+        before = application.pools.filter(name=pool.name).first()
+        row, _ = SchedulerPool.objects.update_or_create(
+            application=application,
+            name=pool.name,
+            defaults={"weight": pool.weight, "min_share": pool.min_share, "mode": pool.mode},
+        )
+        after = _pool_text(row)
+        if before is None or _pool_text(before) != after:
+            record(application, None, _pool_text(before), after, actor, now, f"pool {row.name}")
+            changed(f"application:{application.pk}")
+    return row
+
+
+def delete_pool(*, pool: SchedulerPool, actor: str, now: datetime) -> None:
+    """Delete a pool; raises `Conflict` naming the queries that use it."""
+    with transaction.atomic():
+        _one_at_a_time()
+        users = [
+            query.name
+            for query in pool.application.queries.filter(archived_at=None)
+            if pool.name in _pools_of(query)
+        ]
+        if users:
+            raise Conflict(
+                f"Pool {pool.name} is used by {', '.join(users)}.",
+                way_out="Move them to another pool first.",
+            )
+        record(pool.application, None, _pool_text(pool), "", actor, now, f"pool {pool.name}")
+        changed(f"application:{pool.application_id}")
+        pool.delete()
+
+
+def create_query(
+    *,
+    name: str,
+    spec: dict[str, Any],
+    actor: str,
+    now: datetime,
+    application: str = "",
+    application_spec: dict[str, Any] | None = None,
+    checkpoint: str = "",
+) -> Query:
+    """Create a query with revision 1, its checkpoint row and, unless one is named, an
+    application of its own (with `application_spec` or the defaults), in one transaction.
+
+    An empty `checkpoint` is `file://CHECKPOINTS_DIR/NAME`, with a number after it where an
+    archived query has left files there. Raises `Invalid` with every problem found (name
+    taken, checkpoint held or nested, naming the holder, …).
+    """
+    seen = partitions.look(spec)
+    with transaction.atomic():
+        _one_at_a_time()
+        draft = QueryDraft(name, spec, application, application_spec, checkpoint, partitions=seen)
+        _refuse(draft.problems)
+        host = draft.host or add_application(
+            name=_free_application_name(name),
+            spec=draft.application_form,
+            actor=actor,
+            now=now,
+            own=True,
+        )
+        query = Query.objects.create(name=name, application=host, created_at=now, phase_since=now)
+        Checkpoint.objects.create(query=query, location=draft.location, created_at=now)
+        add_query_revision(query, 1, draft.form, actor, now)
+        changed("queries", f"application:{host.pk}")
+        return query
+
+
+def revise_query(
+    *,
+    query: Query,
+    spec: dict[str, Any],
+    expected_revision: int | None,
+    actor: str,
+    now: datetime,
+    gap_accepted: bool = False,
+) -> QueryRevision:
+    """Add a revision; it runs from the next start or restart on. See `revise_application`.
+
+    Switching async progress tracking off while the offset log has a gap is `Invalid`, unless
+    `gap_accepted`: its safe way off puts a definition back that way.
+    """
+    before = query.revisions.order_by("-number")[0]
+    seen = partitions.look(unmask(spec, before=before.spec), query)
+    with transaction.atomic():
+        _one_at_a_time()
+        _refuse_archived(Query.objects.get(pk=query.pk))
+        newest = query.revisions.order_by("-number")[0]
+        _refuse_stale(newest.number, expected_revision)
+        spec = unmask(spec, before=newest.spec)
+        draft = QueryDraft(query.name, spec, query=query, partitions=seen)
+        _refuse(draft.problems + ([] if gap_accepted else gap_problems(query, newest, draft.form)))
+        if draft.form is None or query_rules.as_json(draft.form) == newest.spec:
+            return newest
+        revision = add_query_revision(query, newest.number + 1, draft.form, actor, now)
+        changed(f"query:{query.pk}")
+        return revision
+
+
+def check_query(
+    *,
+    name: str,
+    spec: dict[str, Any],
+    application: str = "",
+    application_spec: dict[str, Any] | None = None,
+    checkpoint: str = "",
+    query: Query | None = None,
+) -> None:
+    """Validate without writing; raises `Invalid`. `query` is the one being edited, if any."""
+    newest = query.revisions.order_by("-number")[0] if query else None
+    spec = unmask(spec, before=newest.spec) if newest else spec
+    seen = partitions.look(spec, query)
+    draft = QueryDraft(
+        name, spec, application, application_spec, checkpoint, query=query, partitions=seen
+    )
+    gaps = gap_problems(query, newest, draft.form) if query and newest else []
+    _refuse(draft.problems + gaps)
+
+
+def _one_at_a_time() -> None:
+    """Let one definition be written at a time, so that no two take overlapping checkpoints.
+
+    SQLite's IMMEDIATE transactions wait for each other already; on PostgreSQL the lock on
+    the installation's row makes them.
+    """
+    Installation.get()
+    Installation.objects.select_for_update().get(pk=1)
+
+
+def _refuse(problems: list[Problem]) -> None:
+    if problems:
+        raise Invalid(problems)
+
+
+def _refuse_stale(newest: int, expected: int | None) -> None:
+    if expected is not None and expected != newest:
+        raise StaleRevision(
+            f"You changed revision {expected}, but revision {newest} is the newest.",
+            way_out="Load it, and make your change again.",
+        )
+
+
+def _refuse_archived(row: Application | Query) -> None:
+    if row.archived_at is not None:
+        raise NotAllowed(f"{row} has been deleted.", way_out="Create it anew.")
+
+
+def _revised_application(application: Application, raw: dict[str, Any]) -> ApplicationSpec:
+    form, problems = application_form(raw)
+    if form is not None:
+        problems = problems + orphaned_queries(application, form)
+    _refuse(problems)
+    return form or ApplicationSpec()
+
+
+def _free_application_name(name: str) -> str:
+    """Return the query's name, with a number after it where a living application has it."""
+    living = Application.objects.filter(name__startswith=name, archived_at=None)
+    taken = set(living.values_list("name", flat=True))
+    number = 2
+    free = name
+    while free in taken:
+        free, number = f"{name}-{number}", number + 1
+    return free
+
+
+def _pools_of(query: Query) -> set[str]:
+    """Return the pools that the query's newest and its pinned revision name."""
+    revisions = [query.revisions.order_by("-number").first(), query.target_revision]
+    return {str(revision.spec.get("pool", "")) for revision in revisions if revision}
+
+
+def _pool_text(pool: SchedulerPool | None) -> str:
+    return f"weight {pool.weight}, min {pool.min_share}, {pool.mode}" if pool else ""

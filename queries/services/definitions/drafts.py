@@ -1,0 +1,178 @@
+"""Definitions as somebody wants them, beside all that is wrong with them.
+
+Here the pure rules meet what only the database and this host know: names that are taken,
+checkpoints that are held, pools, connectors and modules.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from queries.domain.definitions.locations import NotALocation, checkpoint_problem
+from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
+from queries.domain.errors import Invalid, Problem
+from queries.domain.validation import query_rules
+from queries.models.applications import Application
+from queries.models.definitions import Checkpoint, Query
+from queries.selectors.triggers.cores import cores_beside, known_partitions
+from queries.services.definitions import surroundings
+
+
+class QueryDraft:
+    """A query as somebody wants it, beside all that is wrong with it.
+
+    `form`, `application_form` and `location` can be relied on where `problems` is empty.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: dict[str, Any],
+        application: str = "",
+        application_spec: dict[str, Any] | None = None,
+        checkpoint: str = "",
+        query: Query | None = None,
+        partitions: Mapping[str, int] | None = None,  # of its sources, as `partitions.look` saw
+    ) -> None:
+        self._partitions = partitions or {}
+        self._id = query.pk if query else None
+        self.problems: list[Problem] = []
+        self.form: SqlQuery | PythonQuery | None = None
+        self.host = query.application if query else self._named(application)
+        self.application_form = self._application(application_spec)
+        self.location = ""
+        if query is None:
+            taken = Query.objects.filter(name=name, archived_at=None).exists()
+            misnamed = query_rules.name_problems(name, taken=taken)
+            self.problems += misnamed
+            if checkpoint or not misnamed:
+                self._place(name, checkpoint)
+        self._query(spec)
+
+    def _named(self, name: str) -> Application | None:
+        if not name:
+            return None
+        host = Application.objects.filter(name=name, archived_at=None).first()
+        if host is None:
+            way_out = "Make the application first, or leave the field empty for one of its own."
+            self.problems.append(Problem("application", name, "is no application.", way_out))
+        elif host.own and host.queries.filter(archived_at=None).exists():
+            holder = host.queries.filter(archived_at=None)[0].name
+            self.problems.append(
+                Problem(
+                    "application",
+                    name,
+                    f"was made for query {holder} alone.",
+                    "Make an application for queries that share a driver.",
+                )
+            )
+        return host
+
+    def _application(self, raw: dict[str, Any] | None) -> ApplicationSpec:
+        if self.host is not None:
+            if raw is not None:
+                self.problems.append(
+                    Problem(
+                        "application_spec",
+                        "",
+                        "is for an application of the query's own.",
+                        f"Change application {self.host.name} itself, or name none.",
+                    )
+                )
+            newest = self.host.revisions.order_by("-number")[0]
+            return ApplicationSpec.model_validate(newest.spec)
+        form, problems = application_form(raw or {})
+        self.problems += [
+            Problem(f"application_spec.{each.field}", each.value, each.message, each.way_out)
+            for each in problems
+        ]
+        return form or ApplicationSpec()
+
+    def _place(self, name: str, checkpoint: str) -> None:
+        used = Checkpoint.objects.select_related("query")
+        held = {row.location: row.query.name for row in used.filter(retired_at=None)}
+        if not checkpoint:
+            retired = set(used.exclude(retired_at=None).values_list("location", flat=True))
+            self.location = surroundings.default_checkpoint(name, avoid=retired - set(held))
+        else:
+            try:
+                self.location = surroundings.canonical_checkpoint(checkpoint)
+            except NotALocation as error:
+                way_out = "Write an absolute path, or a URI such as s3a://bucket/folder."
+                self.problems.append(Problem("checkpoint", checkpoint[:200], str(error), way_out))
+                return
+        found = checkpoint_problem(self.location, held)
+        if found:
+            self.problems.append(found)
+
+    def _query(self, raw: dict[str, Any]) -> None:
+        try:
+            self.form = query_rules.parse_query(raw)
+        except Invalid as error:
+            self.problems += error.problems
+            return
+        pools = self.host.pools.values_list("name", flat=True) if self.host else []
+        self.problems += query_rules.query_problems(
+            self.form,
+            application=self.application_form,
+            pools=list(pools),
+            surroundings=replace(
+                surroundings.look(self.application_form),
+                partitions=self._partitions,
+                beside=cores_beside(self.host, but=self._id) if self.host else {},
+            ),
+        )
+        if isinstance(self.form, PythonQuery):
+            self.problems += surroundings.function_problems(self.form, self.application_form)
+
+
+def application_form(raw: dict[str, Any]) -> tuple[ApplicationSpec | None, list[Problem]]:
+    """Return an application's definition (None where its shape is wrong) and its problems."""
+    try:
+        form = query_rules.parse_application(raw)
+    except Invalid as error:
+        return None, list(error.problems)
+    seen = surroundings.look(form)
+    problems = query_rules.application_problems(form, surroundings=seen)
+    return form, problems + surroundings.listener_problems(form)
+
+
+def orphaned_queries(application: Application, form: ApplicationSpec) -> list[Problem]:
+    """Return why living queries of an application could not go on under its new form."""
+    problems = []
+    pools = list(application.pools.values_list("name", flat=True))
+    before = ApplicationSpec.model_validate(application.revisions.order_by("-number")[0].spec)
+    for query in application.queries.filter(archived_at=None):
+        raw = query.revisions.order_by("-number")[0].spec
+        spec = query_rules.parse_query(raw)
+        counts = known_partitions(query.pk, raw)
+        beside = cores_beside(application, but=query.pk)
+        known = {
+            (each.field, each.message)
+            for each in query_rules.query_problems(
+                spec,
+                application=before,
+                pools=pools,
+                surroundings=replace(surroundings.look(before), partitions=counts, beside=beside),
+            )
+        }
+        problems += [
+            Problem(
+                _BLAMED.get(each.field, "connectors"),
+                each.value,
+                f"query {query.name} would no longer work: its {each.field} {each.message}",
+                f"Change query {query.name} first.",
+            )
+            for each in query_rules.query_problems(
+                spec,
+                application=form,
+                pools=pools,
+                surroundings=replace(surroundings.look(form), partitions=counts, beside=beside),
+            )
+            if (each.field, each.message) not in known
+        ]
+    return problems
+
+
+#: A query's field that an application breaks -> the application's own field that did it.
+_BLAMED = {"pool": "scheduler_mode", "trigger.kind": "master"}

@@ -1,0 +1,84 @@
+"""Write definitions down: rows of revisions that never change, and who made them."""
+
+from datetime import datetime
+
+from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
+from queries.domain.errors import Missing
+from queries.domain.validation import query_rules
+from queries.models.applications import Application, ApplicationRevision
+from queries.models.definitions import Query, QueryRevision
+from queries.models.history import Transition
+
+
+def add_application(
+    *, name: str, spec: ApplicationSpec | None, actor: str, now: datetime, own: bool
+) -> Application:
+    """Make an application with revision 1; the caller has validated and owns the transaction."""
+    application = Application.objects.create(name=name, own=own, created_at=now)
+    add_application_revision(application, 1, spec or ApplicationSpec(), actor, now)
+    return application
+
+
+def add_application_revision(
+    application: Application, number: int, spec: ApplicationSpec, actor: str, now: datetime
+) -> ApplicationRevision:
+    """Add an application's revision, which the next driver is launched with."""
+    revision = ApplicationRevision.objects.create(
+        application=application,
+        number=number,
+        spec=query_rules.as_json(spec),
+        author=actor,
+        created_at=now,
+    )
+    if number == 1:  # later ones are pinned by a start or a restart, never by a relaunch
+        Application.objects.filter(pk=application.pk).update(target_revision=revision)
+        application.target_revision = revision
+    before = f"revision {number - 1}" if number > 1 else ""
+    record(application, None, before, f"revision {number}", actor, now)
+    return revision
+
+
+def add_query_revision(
+    query: Query,
+    number: int,
+    spec: SqlQuery | PythonQuery | None,
+    actor: str,
+    now: datetime,
+) -> QueryRevision:
+    """Add a query's revision, which runs from the next start on."""
+    if spec is None:  # a draft without problems has a form
+        raise Missing("The definition has no form.")
+    revision = QueryRevision.objects.create(
+        query=query,
+        number=number,
+        kind=spec.kind,
+        spec=query_rules.as_json(spec),
+        author=actor,
+        created_at=now,
+    )
+    before = f"revision {number - 1}" if number > 1 else ""
+    record(query.application, query, before, f"revision {number}", actor, now)
+    return revision
+
+
+def record(
+    application: Application,
+    query: Query | None,
+    before: str,
+    after: str,
+    actor: str,
+    now: datetime,
+    detail: str = "",
+) -> None:
+    """Write down that a definition changed, from what to what, and who did it."""
+    Transition.objects.create(
+        at=now,
+        application=application,
+        query=query,
+        subject="definition",
+        before=before,
+        after=after,
+        reason="",
+        detail=detail,
+        actor=actor,
+    )

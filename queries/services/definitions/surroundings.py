@@ -1,0 +1,126 @@
+"""Look up what validation may not: folders, modules and connectors on this host, settings."""
+
+import ast
+import os
+from pathlib import Path
+
+from django.conf import settings
+
+from queries.domain.definitions.locations import canonical, local_path
+from queries.domain.definitions.spec import ApplicationSpec, PythonQuery
+from queries.domain.errors import Problem
+from queries.domain.validation.surroundings import Root, Surroundings
+from queries.selectors.definitions.connectors import ready_connectors
+
+
+def look(application: ApplicationSpec) -> Surroundings:
+    """Return what an application's definition meets on this host."""
+    return Surroundings(
+        code_roots=tuple(str(root) for root in settings.CODE_ROOTS),
+        roots=tuple(_root(path) for path in application.python_path),
+        connectors=ready_connectors(),
+        secret_env=tuple(settings.SECRET_ENV_ALLOWLIST),
+        host_cores=os.cpu_count(),
+    )
+
+
+def canonical_checkpoint(text: str) -> str:
+    """Return a checkpoint's canonical location, symbolic links resolved where it is local."""
+    location = canonical(text)
+    path = local_path(location)
+    return canonical(str(Path(path).resolve())) if path else location
+
+
+def default_checkpoint(name: str, *, avoid: set[str]) -> str:
+    """Return `file://CHECKPOINTS_DIR/NAME`, numbered where an archived query left its files."""
+    number = 2
+    location = canonical_checkpoint(str(settings.CHECKPOINTS_DIR / name))
+    while location in avoid:
+        location = canonical_checkpoint(str(settings.CHECKPOINTS_DIR / f"{name}-{number}"))
+        number += 1
+    return location
+
+
+def function_problems(spec: PythonQuery, application: ApplicationSpec) -> list[Problem]:
+    """Return a problem where the module or the function is certainly not there."""
+    return _member_problems("function", spec.function, application, "function")
+
+
+def listener_problems(application: ApplicationSpec) -> list[Problem]:
+    """Return a problem for each listener whose module or class is certainly not there."""
+    return [
+        problem
+        for index, name in enumerate(application.listeners)
+        for problem in _member_problems(f"listeners.{index}", name, application, "class")
+    ]
+
+
+def _root(path: str) -> Root:
+    folder = Path(path)
+    resolved = folder.resolve()
+    exists = folder.is_absolute() and resolved.is_dir()
+    allowed = any(resolved.is_relative_to(root) for root in settings.CODE_ROOTS)
+    modules = (
+        frozenset(
+            each.name.split(".")[0]
+            for each in resolved.iterdir()
+            if each.is_dir() or each.suffix in (".py", ".so", ".pyc")
+        )
+        if exists and allowed
+        else frozenset()
+    )
+    return Root(path=path, exists=exists, allowed=allowed, modules=modules)
+
+
+def _member_problems(
+    field: str, text: str, application: ApplicationSpec, what: str
+) -> list[Problem]:
+    module, _, member = text.partition(":")
+    roots = [Path(root) for root in application.python_path if _root(root).allowed]
+    if not member or not roots:
+        return []  # said already by the rules of form
+    relative = Path(*module.split("."))
+    candidates = [
+        path
+        for root in roots
+        for path in (root / relative.with_suffix(".py"), root / relative / "__init__.py")
+    ]
+    source = next((path for path in candidates if path.is_file()), None)
+    if source is None:
+        folders = ", ".join(str(root) for root in roots)
+        return [
+            Problem(
+                field,
+                text,
+                f"cannot be found: there is no module {module} in {folders}.",
+                "Correct the name, or add the module's folder to python_path.",
+            )
+        ]
+    try:
+        tree = ast.parse(source.read_bytes())
+    except (SyntaxError, ValueError) as error:
+        line = f" in line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        return [Problem(field, text, f"cannot be read{line}: {error}.", f"Mend {source.name}.")]
+    if member in _names(tree) or "*" in _names(tree):
+        return []
+    return [
+        Problem(
+            field,
+            text,
+            f"cannot be found: {source.name} holds no {what} {member}.",
+            f"Correct the name, or write the {what}.",
+        )
+    ]
+
+
+def _names(tree: ast.Module) -> set[str]:
+    """Return every name that a module may define anywhere at its top level, "*" included."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {(each.asname or each.name).split(".")[0] for each in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names

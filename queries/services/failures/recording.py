@@ -1,0 +1,85 @@
+"""Record failures: each with all that a person needs the morning after, in its group."""
+
+from datetime import datetime
+
+from django.db.models import F, Q
+
+from controlplane.nudge import changed
+from queries.domain.masking import mask, mask_text
+from queries.domain.states import GroupStatus, Reason
+from queries.domain.supervision.decision import Fault
+from queries.models.applications import Application
+from queries.models.definitions import Query
+from queries.models.drivers import Driver, Run
+from queries.models.failures import Failure, FailureGroup
+from queries.models.history import Transition
+
+
+def record_failure(
+    fault: Fault,
+    *,
+    driver: Driver,
+    run: Run | None,
+    attempt: int,
+    next_attempt_at: datetime | None,
+    log_tail: str,
+    now: datetime,
+) -> Failure:
+    """Insert a failure into its group; a resolved group reopens."""
+    query = run.query if run is not None else None
+    error, classified = fault.error, fault.classified
+    group = _group(fault, driver.application, query, now)
+    failure = Failure.objects.create(
+        driver=driver,
+        run=run,
+        group=group,
+        at=now,
+        category=classified.category,
+        policy=classified.policy,
+        error_class=(error.error_class if error else "")[:200],
+        error_type=(error.type_name if error else "")[:200],
+        root_cause=mask_text(error.root_cause if error else classified.title),
+        message=mask_text(error.message if error else ""),
+        batch=fault.batch,
+        offsets=fault.offsets,
+        log_tail=mask_text(log_tail),
+        conf=mask(driver.application_revision.spec.get("conf", {})),
+        last_progress=fault.last_progress,
+        attempt=attempt,
+        next_attempt_at=next_attempt_at,
+    )
+    changed(f"group:{group.pk}", *([f"query:{query.pk}"] if query else []))
+    return failure
+
+
+def _group(
+    fault: Fault, application: Application, query: Query | None, now: datetime
+) -> FailureGroup:
+    key = Q(query=query) if query is not None else Q(query=None, application=application)
+    group = FailureGroup.objects.filter(key, fingerprint=fault.fingerprint).first()
+    if group is None:
+        group = FailureGroup.objects.create(
+            query=query,
+            application=application,
+            fingerprint=fault.fingerprint,
+            title=mask_text(fault.classified.title)[:300],
+            count=0,
+            first_seen=now,
+            last_seen=now,
+        )
+    FailureGroup.objects.filter(pk=group.pk).update(count=F("count") + 1, last_seen=now)
+    reopened = FailureGroup.objects.filter(pk=group.pk, status=GroupStatus.RESOLVED).update(
+        status=GroupStatus.OPEN, regressed_at=now
+    )
+    if reopened:
+        Transition.objects.create(
+            at=now,
+            application=application,
+            query=query,
+            subject="group",
+            before=GroupStatus.RESOLVED,
+            after=GroupStatus.OPEN,
+            reason=Reason.REGRESSED,
+            detail=group.title,
+        )
+    return group

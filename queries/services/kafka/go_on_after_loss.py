@@ -1,0 +1,158 @@
+"""Go on from what is left: one operation that accepts lost source data and keeps the state.
+
+The checkpoint stays as it is. It is run once with the gap accepted (`failOnDataLoss=false` for
+that run alone, carried by its assignment), until its commits lie beyond the gap; then it runs
+as its definition says, and fails on the next gap as ever. The loss stands in the ledger from
+the moment the first run is asked for, with the name of who accepted it.
+"""
+
+from datetime import datetime, timedelta
+
+from django.db import transaction
+
+from queries.domain.errors import Conflict, NotAllowed, Unavailable
+from queries.domain.kafka.losses import Gap, gaps_of
+from queries.domain.states import Desired, LossKind, OperationOutcome, Phase, RunOutcome, Verb
+from queries.models.checkpoints import SourceLag
+from queries.models.definitions import Query
+from queries.models.drivers import Run
+from queries.models.history import Operation
+from queries.selectors.kafka.lag import look_of
+from queries.selectors.kafka.sources import readings
+from queries.services.kafka.lag import look_at_sources
+from queries.services.kafka.loss_ledger import write_gaps
+from queries.services.procedures.engine import DONE, Procedure, Step, Told, Turn, begin, waiting
+from queries.services.supervision import operations
+
+#: For all steps together; most of it is for a driver that starts and a backlog that is read.
+LIMIT = timedelta(hours=1)
+_REST = frozenset({Phase.STOPPED, Phase.COMPLETED})
+
+
+def go_on(*, query: Query, offsets: int, actor: str, now: datetime) -> Operation:
+    """Begin to go on from what is left; `offsets` is the count that is accepted as lost.
+
+    The broker is asked first. Raises `Unavailable` where it does not answer, `NotAllowed` where
+    nothing is gone, `Conflict` where another count is, or an operation with steps is under way.
+    """
+    gaps = _look(query, now)
+    count = sum(gap.offsets for gap in gaps)
+    if not gaps:
+        raise NotAllowed(
+            f"No offset that {query.name} has yet to read is gone from its topics.",
+            way_out="Start it, or look at its newest failure.",
+        )
+    if offsets != count:
+        raise Conflict(
+            f"{count:,} offsets are gone, not {offsets:,}: look at what they are once more.",
+            way_out=f"Type {count} to accept that.",
+        )
+    arguments = {"offsets": count, "gaps": [_as_row(gap) for gap in gaps]}
+    return begin(GO_ON, query=query, arguments=arguments, actor=actor, now=now)
+
+
+# --- the steps ----------------------------------------------------------------------------
+
+
+def _accept(turn: Turn) -> Told:
+    """Write the loss into the ledger and ask for a run that goes over the gap, both or neither."""
+    query, operation = turn.query, turn.operation
+    gaps = [Gap(*row) for row in turn.arguments["gaps"]]
+    with transaction.atomic():
+        turn.insist()
+        if not turn.result.get("asked"):
+            write_gaps(
+                query=query,
+                gaps=gaps,
+                kind=LossKind.RETENTION,
+                now=turn.now,
+                accepted_by=operation.actor,
+                operation=operation,
+            )
+            turn.result |= {"asked": True, "accepting": True}
+            Operation.objects.filter(pk=operation.pk).update(result=turn.result)
+            _run_anew(turn)
+    return Told(True, f"{turn.arguments['offsets']:,} offsets stand in the loss ledger.")
+
+
+def _go_beyond(turn: Turn) -> Told:
+    """Wait until every partition has committed beyond its gap."""
+    _refuse_dead(turn)
+    found = readings([turn.query.pk])
+    committed = found[0].committed if found else {}
+    for topic, partition, _, until in turn.arguments["gaps"]:
+        at = committed.get(topic, {}).get(partition, 0)
+        if at < until:
+            phase = Phase(turn.query.phase).label
+            return waiting(f"{phase}: {topic}-{partition} has committed {at:,} of {until:,}.")
+    return Told(True, "Its commits lie beyond the gap.")
+
+
+def _fail_on_loss_again(turn: Turn) -> Told:
+    """Have the query run as its definition says; an ending one has ended already."""
+    run = Run.objects.filter(query=turn.query, outcome=RunOutcome.OPEN).first()
+    if turn.result.get("accepting"):
+        with transaction.atomic():
+            turn.insist()
+            turn.result["accepting"] = False
+            Operation.objects.filter(pk=turn.operation.pk).update(result=turn.result)
+            if run is not None and run.accepts_loss and turn.query.phase not in _REST:
+                _run_anew(turn)
+        return waiting("It starts again without the exception.")
+    if run is not None and run.accepts_loss:
+        return waiting("The run that went over the gap is ending.")
+    if turn.query.phase in (Phase.RUNNING, *_REST):
+        return DONE
+    _refuse_dead(turn)
+    return waiting(f"{Phase(turn.query.phase).label}: {turn.query.phase_detail}")
+
+
+GO_ON = Procedure(
+    Verb.GO_ON,
+    (
+        Step("Write the loss down and start over the gap", _accept),
+        Step("Commit beyond the gap", _go_beyond),
+        Step("Fail on lost data again", _fail_on_loss_again),
+    ),
+    limit=LIMIT,
+)
+
+
+# --- what the steps look at -----------------------------------------------------------------
+
+
+def _look(query: Query, now: datetime) -> list[Gap]:
+    """Ask the broker what is gone now."""
+    if not look_at_sources(now=now, query_ids=[query.pk]):
+        raise NotAllowed(
+            f"{query.name} names no Kafka source in its definition.",
+            way_out="What its code reads is not known here; reset it to an offset instead.",
+        )
+    rows = list(SourceLag.objects.filter(query=query))
+    errors = [row.error for row in rows if row.error]
+    if errors:
+        raise Unavailable(f"What is gone cannot be told now: {errors[0]}", way_out="Try again.")
+    return gaps_of(look_of(row) for row in rows)
+
+
+def _run_anew(turn: Turn) -> None:
+    """Start the query, or restart it where a run is open."""
+    open_run = Run.objects.filter(query=turn.query, outcome=RunOutcome.OPEN).exists()
+    ask = operations.request_start
+    if open_run and turn.query.desired == Desired.RUNNING:
+        ask = operations.request_restart
+    ask(query=turn.query, actor=turn.operation.actor, now=turn.now, within=turn.operation)
+
+
+def _refuse_dead(turn: Turn) -> None:
+    """Give up where the run that was asked for has failed in its turn."""
+    query = turn.query
+    asked = Operation.objects.filter(parent=turn.operation).order_by("-pk").first()
+    if asked is None or asked.outcome in (OperationOutcome.OPEN, OperationOutcome.DONE):
+        return
+    if query.phase in (Phase.FAILED, Phase.BROKEN):
+        raise Conflict(f"{query.name} has failed again: {query.phase_detail or query.phase_reason}")
+
+
+def _as_row(gap: Gap) -> list[str | int]:
+    return [gap.topic, gap.partition, gap.first, gap.until]

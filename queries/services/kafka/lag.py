@@ -1,0 +1,185 @@
+"""Look at the brokers behind every living query, and have written what was seen.
+
+This task alone writes `SourceLag`, and of a query `risk`, `risk_at`, `source_reachable` and
+`source_unreachable_since` (docs/decisions). One look a broker set: they are asked side by side,
+each within its own limit, and rows are written as answers come.
+"""
+
+import hashlib
+import logging
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.conf import settings
+
+from controlplane.nudge import changed
+from queries.brokers.options import Unusable, Wanted, client_options
+from queries.brokers.reader import At, Ends, Readers, Unreachable
+from queries.domain.masking import is_secret_name, mask_text
+from queries.models.checkpoints import SourceLag
+from queries.models.definitions import Query
+from queries.secret_references import ReferenceMissing, References
+from queries.selectors.kafka.sources import Reading, readings, told_by_progress
+from queries.services.kafka.lag_rows import (
+    Answer,
+    Brokers,
+    Known,
+    committed_of,
+    is_known,
+    write,
+    write_told,
+)
+
+logger = logging.getLogger(__name__)
+
+BROKER_SETS_AT_ONCE = 8
+
+#: One for the process: connections are kept from look to look.
+READERS = Readers()
+
+
+@dataclass(slots=True)
+class _Asked:
+    """One broker set with all that is wanted of it in this look."""
+
+    brokers: Brokers
+    wanted: set[Wanted] = field(default_factory=set)
+    readings: list[Reading] = field(default_factory=list)
+
+
+def look_at_sources(
+    *, now: datetime, readers: Readers = READERS, query_ids: Sequence[int] | None = None
+) -> int:
+    """Look at every broker set once and write what was seen; return how many queries read Kafka.
+
+    `query_ids` narrows the look to some queries.
+    """
+    found = readings(query_ids)
+    if query_ids is None:
+        told = told_by_progress([reading.query.pk for reading in found])
+        _forget_others({reading.query.pk for reading in found} | {one.query.pk for one in told})
+        for one in told:
+            write_told(one, now)
+    known = _known([reading.query.pk for reading in found])
+    waiting = {reading.query.pk: len(_sets(reading)) for reading in found}
+    answers: dict[int, dict[Brokers, Answer]] = defaultdict(dict)
+    for asked, answer in _ask(_by_brokers(found), known, readers):
+        for reading in asked.readings:
+            answers[reading.query.pk][asked.brokers] = answer
+            waiting[reading.query.pk] -= 1
+            if not waiting[reading.query.pk]:
+                write(reading, answers[reading.query.pk], known[reading.query.pk], now)
+    readers.close_idle()
+    return len(found)
+
+
+# --- asking -----------------------------------------------------------------------------
+
+
+def _sets(reading: Reading) -> set[Brokers]:
+    return {source.brokers for source in reading.sources}
+
+
+def _by_brokers(found: Sequence[Reading]) -> list[_Asked]:
+    asked: dict[Brokers, _Asked] = {}
+    for reading in found:
+        for brokers in _sets(reading):
+            one = asked.setdefault(brokers, _Asked(brokers))
+            one.readings.append(reading)
+            one.wanted |= {
+                source.wanted
+                for source in reading.sources
+                if source.brokers == brokers and not source.error
+            }
+    return list(asked.values())
+
+
+def _ask(
+    sets: list[_Asked], known: Mapping[int, Known], readers: Readers
+) -> Iterator[tuple[_Asked, Answer]]:
+    """Yield each broker set with its answer, as they come."""
+    if not sets:
+        return
+    with ThreadPoolExecutor(BROKER_SETS_AT_ONCE, thread_name_prefix="brokers") as pool:
+        futures: dict[Future[Answer], _Asked] = {
+            pool.submit(_answer, one, known, readers): one for one in sets
+        }
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+
+
+def _answer(one: _Asked, known: Mapping[int, Known], readers: Readers) -> Answer:
+    """Ask one broker set; runs in a thread of its own and touches no database."""
+    references = References(
+        env_allowlist=tuple(settings.SECRET_ENV_ALLOWLIST), secrets_dir=str(settings.SECRETS_DIR)
+    )
+    options: dict[str, str] = {}
+
+    def told(error: Exception) -> str:
+        """Return an error's text without what no page may show."""
+        secrets = [value for name, value in options.items() if is_secret_name(name)]
+        return mask_text(references.mask(str(error)), secrets=secrets)[:300]
+
+    try:
+        options = client_options(references.resolve_all(dict(one.brokers)))
+        # A secret that was exchanged makes another reader; the old one is closed when idle.
+        key = hashlib.sha256(repr(sorted(options.items())).encode()).hexdigest()
+        return Answer(
+            look=readers.look(
+                key,
+                options,
+                one.wanted,
+                records=lambda ends: _records_wanted(one.readings, ends, known),
+            )
+        )
+    except Unreachable as error:
+        return Answer(silent=told(error))
+    except (Unusable, ReferenceMissing) as error:
+        return Answer(unusable=told(error))
+    except Exception as error:  # the loop's edge: one broker set must not end the others' look
+        logger.warning("a broker set could not be asked: %s", type(error).__name__)
+        return Answer(unusable=told(error) or type(error).__name__)
+
+
+def _records_wanted(
+    readings: Sequence[Reading],
+    ends: Mapping[At, Ends],
+    known: Mapping[int, Known],
+) -> dict[At, int]:
+    """Return the offsets whose records' times are not known yet; the earliest of each partition."""
+    found: dict[At, int] = {}
+    for reading in readings:
+        for at, one in ends.items():
+            committed = committed_of(reading, at)
+            if committed is None or committed >= one.latest:
+                continue
+            first = max(committed, one.earliest)
+            row = known[reading.query.pk].get(at)
+            if row is not None and is_known(row, first):
+                continue
+            found[at] = min(first, found.get(at, first))
+    return found
+
+
+# --- what is known ---------------------------------------------------------------------
+
+
+def _known(query_ids: list[int]) -> dict[int, dict[At, SourceLag]]:
+    found: dict[int, dict[At, SourceLag]] = {pk: {} for pk in query_ids}
+    for row in SourceLag.objects.filter(query__in=query_ids):
+        found[row.query_id][row.source, row.partition] = row
+    return found
+
+
+def _forget_others(reading: set[int]) -> None:
+    """Remove what is known of queries that read no Kafka any more, or are gone."""
+    others = SourceLag.objects.exclude(query__in=reading)
+    for pk in list(others.order_by().values_list("query_id", flat=True).distinct()):
+        SourceLag.objects.filter(query=pk).delete()
+        Query.objects.filter(pk=pk).update(
+            risk="", risk_at=None, source_reachable=None, source_unreachable_since=None
+        )
+        changed(f"query:{pk}", f"lag:{pk}")

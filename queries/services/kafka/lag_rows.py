@@ -1,0 +1,319 @@
+"""What a look at the brokers means for one query: its partitions' rows, its risk, its reach.
+
+`services/lag.py` asks, this writes; nothing else does (docs/decisions).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from controlplane.nudge import changed, reconcile_soon
+from queries.brokers.options import Wanted
+from queries.brokers.reader import At, BrokerLook, Ends, RecordSeen
+from queries.domain.kafka.lag import PartitionLook, after, unread
+from queries.domain.kafka.losses import gaps_of
+from queries.domain.kafka.retention import Retention, clock, risk
+from queries.domain.states import LossKind
+from queries.models.checkpoints import SourceLag
+from queries.models.definitions import Query
+from queries.selectors.kafka.lag import look_of, retention_of
+from queries.selectors.kafka.sources import Reading, Told
+from queries.services.kafka.loss_ledger import write_gaps
+
+Brokers = tuple[tuple[str, str], ...]
+Known = Mapping[At, SourceLag]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a broker set said, or why it said nothing."""
+
+    look: BrokerLook | None = None
+    silent: str = ""  # it does not answer
+    unusable: str = ""  # it could not be asked from here
+
+
+def is_known(row: SourceLag, first: int) -> bool:
+    """Tell whether a row holds the time of the record at this offset."""
+    if row.committed is None or row.record_at is None:
+        return False
+    return max(row.committed, row.earliest or 0) == first
+
+
+def committed_of(reading: Reading, at: At) -> int | None:
+    """Return the next offset to read; Spark reads a partition that is new from its beginning."""
+    topic, partition = at
+    if not any(source.wanted.matches(topic) for source in reading.sources if not source.error):
+        return None
+    partitions = reading.committed.get(topic)
+    if partitions is None:
+        return None
+    return partitions.get(partition, 0)
+
+
+def write(
+    reading: Reading,
+    answers: Mapping[Brokers, Answer],
+    known: Known,
+    now: datetime,
+) -> None:
+    """Write one query's partitions, and what they mean for it."""
+    fresh: dict[At, SourceLag] = {}
+    there: set[At] = set()
+    errors: list[str] = [source.error for source in reading.sources if source.error]
+    for brokers, answer in answers.items():
+        if answer.look is not None:
+            mine = [s.wanted for s in reading.sources if s.brokers == brokers and not s.error]
+            fresh |= _rows(reading, answer.look, mine, known, now)
+            errors += [
+                f"There is no topic {name}."
+                for one in mine
+                for name in one.topics
+                if not any(topic == name for topic, _ in answer.look.partitions)
+            ]
+            there |= set(answer.look.partitions)
+        else:
+            errors.append(answer.silent or answer.unusable)
+    whole = all(answer.look is not None for answer in answers.values())
+    with transaction.atomic():
+        gone = {
+            at for at in known.keys() - fresh.keys() if at[1] < 0 or (whole and at not in there)
+        }
+        _store(reading, fresh, known, gone, error=" ".join(dict.fromkeys(errors)), now=now)
+        rows = list(SourceLag.objects.filter(query=reading.query))
+        news = _judge(reading, answers, rows, now)
+        _note_silent_gaps(reading, rows, now)
+    before = {at: (row.committed, row.latest, row.error) for at, row in known.items()}
+    after_ = {(row.source, row.partition): (row.committed, row.latest, row.error) for row in rows}
+    changed(f"lag:{reading.query.pk}")
+    if news or before != after_:
+        changed(f"query:{reading.query.pk}")
+
+
+def write_told(told: Told, now: datetime) -> None:
+    """Write what a query's progress alone tells: committed and latest, with their rates."""
+    known = {(row.source, row.partition): row for row in SourceLag.objects.filter(query=told.query)}
+    rows = {}
+    for topic, partitions in told.latest.items():
+        for partition, latest in partitions.items():
+            before = known.get((topic, partition))
+            look = PartitionLook(
+                topic=topic,
+                partition=partition,
+                at=now,
+                committed=told.committed.get(topic, {}).get(partition),
+                latest=latest,
+            )
+            look = after(look, look_of(before) if before is not None else None, running=True)
+            rows[topic, partition] = SourceLag(
+                query=told.query,
+                source=topic,
+                partition=partition,
+                committed=look.committed,
+                latest=look.latest,
+                arrival_rate=look.arrival_rate,
+                processing_rate=look.processing_rate,
+                seen_at=now,
+            )
+    with transaction.atomic():
+        gone = [row.pk for at, row in known.items() if at not in rows]
+        SourceLag.objects.filter(pk__in=gone).delete()
+        SourceLag.objects.bulk_create(
+            rows.values(),
+            update_conflicts=True,
+            unique_fields=["query", "source", "partition"],
+            update_fields=_COLUMNS,
+        )
+    changed(f"lag:{told.query.pk}")
+
+
+def _rows(
+    reading: Reading,
+    look: BrokerLook,
+    mine: Sequence[Wanted],
+    known: Known,
+    now: datetime,
+) -> dict[At, SourceLag]:
+    """Return the rows of the partitions that a query reads from one broker set."""
+    rows = {}
+    for at, ends in look.ends.items():
+        topic, partition = at
+        if not any(one.matches(topic) and one.of(topic, (partition,)) for one in mine):
+            continue
+        row = known.get(at)
+        seen = _seen(reading, at, ends, look.records.get(at), row, now)
+        record = look.records.get(at)
+        kept = look.retention.get(topic) or (
+            retention_of(row) if row is not None else Retention(deletes=False)
+        )
+        rows[at] = SourceLag(
+            query=reading.query,
+            source=topic,
+            partition=partition,
+            committed=seen.committed,
+            earliest=seen.earliest,
+            latest=seen.latest,
+            record_at=seen.record_at,
+            arrival_rate=seen.arrival_rate,
+            processing_rate=seen.processing_rate,
+            record_bytes=_mean_bytes(row, record),
+            retention_ms=kept.ms if kept.deletes else None,
+            retention_bytes=kept.bytes if kept.deletes else None,
+            compacted=kept.compacts,
+            holes=bool(row and row.holes) or _shows_a_hole(record, seen),
+            seen_at=now,
+            error="",
+        )
+        rows[at].deleted_at = _deleted_at(rows[at], now)
+    return rows
+
+
+def _seen(
+    reading: Reading,
+    at: At,
+    ends: Ends,
+    record: RecordSeen | None,
+    row: SourceLag | None,
+    now: datetime,
+) -> PartitionLook:
+    """Return one partition as it is now, with its rates and the time of its first unread record."""
+    look = PartitionLook(
+        topic=at[0],
+        partition=at[1],
+        at=now,
+        committed=committed_of(reading, at),
+        earliest=ends.earliest,
+        latest=ends.latest,
+    )
+    if unread(look) and look.committed is not None:
+        first = max(look.committed, ends.earliest)
+        if record is not None and record.offset >= first:
+            look = replace(look, record_at=record.at)
+        elif row is not None and is_known(row, first):
+            look = replace(look, record_at=row.record_at)
+    return after(look, look_of(row) if row is not None else None, running=reading.running)
+
+
+def _mean_bytes(row: SourceLag | None, record: RecordSeen | None) -> float | None:
+    """Return what a record takes, over the records that were sampled so far."""
+    before = row.record_bytes if row is not None else None
+    if record is None:
+        return before
+    return float(record.bytes) if before is None else before + 0.2 * (record.bytes - before)
+
+
+def _shows_a_hole(record: RecordSeen | None, seen: PartitionLook) -> bool:
+    """Tell whether the first record left lies beyond the first offset: offsets are not records."""
+    if record is None or seen.committed is None or seen.earliest is None:
+        return False
+    return record.offset > max(seen.committed, seen.earliest)
+
+
+def _deleted_at(row: SourceLag, now: datetime) -> datetime | None:
+    found = clock(look_of(row), retention_of(row), record_bytes=row.record_bytes, now=now)
+    return found.at if found is not None else None
+
+
+_COLUMNS = [
+    "committed",
+    "earliest",
+    "latest",
+    "record_at",
+    "deleted_at",
+    "arrival_rate",
+    "processing_rate",
+    "record_bytes",
+    "retention_ms",
+    "retention_bytes",
+    "compacted",
+    "holes",
+    "seen_at",
+    "error",
+]
+
+
+def _store(
+    reading: Reading,
+    fresh: Known,
+    known: Known,
+    gone: set[At],
+    *,
+    error: str,
+    now: datetime,
+) -> None:
+    """Write the rows of a look; what was not seen keeps its numbers and says why they are old."""
+    rows = SourceLag.objects.filter(query=reading.query)
+    rows.filter(pk__in=[known[at].pk for at in gone]).delete()
+    if fresh:
+        SourceLag.objects.bulk_create(
+            fresh.values(),
+            update_conflicts=True,
+            unique_fields=["query", "source", "partition"],
+            update_fields=_COLUMNS,
+        )
+    stale = known.keys() - fresh.keys() - gone
+    if stale:
+        why = error or "Its partition has no leader now."
+        rows.filter(pk__in=[known[at].pk for at in stale]).update(error=why)
+    elif error and not fresh:  # nothing is known of it yet: a row of its own says why
+        names = ", ".join(source.name for source in reading.sources)[:255]
+        SourceLag.objects.create(
+            query=reading.query, source=names, partition=-1, error=error, seen_at=now
+        )
+
+
+def _note_silent_gaps(reading: Reading, rows: Sequence[SourceLag], now: datetime) -> None:
+    """Write down what is gone from sources that Spark reads on without a word."""
+    silent = [source for source in reading.sources if not source.fails_on_loss]
+    gaps = gaps_of(look_of(row) for row in rows if row.partition >= 0)
+    lost = [gap for gap in gaps if any(source.wanted.matches(gap.topic) for source in silent)]
+    if lost:
+        write_gaps(query=reading.query, gaps=lost, kind=LossKind.SKIPPED, now=now)
+
+
+def _judge(
+    reading: Reading,
+    answers: Mapping[Brokers, Answer],
+    rows: Sequence[SourceLag],
+    now: datetime,
+) -> bool:
+    """Write risk and reachability where they have changed; return whether they have."""
+    query = reading.query
+    silent = any(answer.silent for answer in answers.values())
+    asked = all(answer.look is not None for answer in answers.values())
+    found = risk(
+        [
+            (look, clock(look, retention_of(row), record_bytes=row.record_bytes, now=now))
+            for row in rows
+            if row.partition >= 0
+            for look in (look_of(row),)
+        ],
+        running=reading.running,
+        within=timedelta(hours=settings.RISK_WITHIN_H),
+        now=now,
+    )
+    since = (query.source_unreachable_since or now) if silent else None
+    wanted: dict[str, Any] = {
+        "risk": found.sentence if found else "",
+        "source_reachable": False if silent else (True if asked else None),
+        "source_unreachable_since": since,
+    }
+    fresh = {name: value for name, value in wanted.items() if getattr(query, name) != value}
+    if not fresh:
+        return False
+    if "risk" in fresh:
+        fresh["risk_at"] = found.at if found else None
+    # Compare-and-set: two looks at once, and the one that saw the older row does nothing.
+    won = Query.objects.filter(
+        pk=query.pk,
+        risk=query.risk,
+        source_reachable=query.source_reachable,
+        source_unreachable_since=query.source_unreachable_since,
+    ).update(**fresh)
+    if won and "source_reachable" in fresh:
+        reconcile_soon(query.application_id)
+    return bool(won)

@@ -1,0 +1,207 @@
+"""Preflight: a definition tried against a copy of its query's checkpoint before it runs.
+
+The copy's newest batch is executed again by the new definition, with the real source and into
+nothing, in a Spark of its own; then a little of what is new. The two plans are compared, for
+Spark takes much in silence that makes results wrong. Nothing real is written: the copy and all
+output are thrown away, whatever comes of it.
+"""
+
+import os
+from datetime import datetime, timedelta
+from typing import Any
+
+from queries.checkpoints.logs import CheckpointLogs, NotLocal
+from queries.checkpoints.replayable import batch_to_replay, is_continuous, pinned_configuration
+from queries.checkpoints.snapshot import remove, snapshot
+from queries.domain.definitions.spec import ApplicationSpec
+from queries.domain.errors import NotAllowed
+from queries.domain.masking import unmask
+from queries.domain.probes.plan_comparison import Difference, pinned
+from queries.domain.probes.preflight import Asked, Verdict, digest, judge, sentence
+from queries.domain.probes.questions import PreflightTask
+from queries.domain.states import Verb
+from queries.domain.triggers.cores import cores_of
+from queries.models.definitions import Checkpoint, Query
+from queries.models.history import Operation
+from queries.selectors.probes import last_good_run
+from queries.services.definitions import catalog
+from queries.services.probes import probe_steps
+from queries.services.procedures.engine import DONE, Procedure, Step, Told, Turn, begin
+
+PROBE_LIMIT_S = 150.0
+ATTEMPT_LIMIT_S = 45.0
+LIMIT = timedelta(minutes=10)  # the wait for a place on the host included
+
+
+class DidNotPass(NotAllowed):
+    """Spark refuses the definition on this checkpoint."""
+
+    code = "did-not-pass"
+
+
+def begin_preflight(
+    *, query: Query, spec: dict[str, Any] | None, actor: str, now: datetime
+) -> Operation:
+    """Try a definition (None: the newest revision) against the query's checkpoint.
+
+    Raises `Invalid` where it could not even be saved. The operation is DONE where the
+    definition passes (`result.preflight.verdict` is passed, or differs where Spark takes in
+    silence what changes results) and FAILED where it does not.
+    """
+    newest = query.revisions.order_by("-number")[0]
+    if spec is None:
+        wanted = newest.spec
+    else:
+        wanted = unmask(spec, before=newest.spec)
+        catalog.check_query(
+            name=query.name, spec=wanted, application=query.application.name, query=query
+        )
+    name = digest(wanted)
+    revision = newest.number if name == digest(newest.spec) else None
+    arguments = {"spec": wanted, "digest": name, "revision": revision}
+    return begin(PROCEDURE, query=query, arguments=arguments, actor=actor, now=now)
+
+
+# --- the steps ------------------------------------------------------------------------
+
+
+def _copy(turn: Turn) -> Told:
+    """Copy the checkpoint twice: for the rows that go nowhere, and for a throw-away sink."""
+    checkpoint = _checkpoint(turn)
+    turn.result |= {"checkpoint": checkpoint.pk, "batch": None, "copy_missing": ""}
+    place = probe_steps.folder(turn, checkpoint)
+    remove(place)  # of a worker that died here
+    try:
+        logs = CheckpointLogs.at(checkpoint.location)
+    except NotLocal as error:
+        turn.result["copy_missing"] = f"the checkpoint: {error}"
+        return DONE
+    batch = batch_to_replay(logs)
+    if batch is None:
+        turn.result["copy_missing"] = "the checkpoint: no batch has committed in it yet"
+        return Told(True, "No batch has committed yet; there is nothing to copy.")
+    turn.result["pinned"] = pinned_configuration(logs, batch)
+    if is_continuous(logs, batch):
+        turn.result["copy_missing"] = (
+            "the checkpoint: continuous processing wrote it, and no micro-batch can go on from it"
+        )
+        return Told(True, "Written by continuous processing; it cannot be tried.")
+    copied = snapshot(checkpoint.location, place / "copy", batch, keep_commit=False, new_id=True)
+    snapshot(checkpoint.location, place / "sink", batch, keep_commit=False, new_id=True)
+    turn.result["batch"] = copied.batch
+    return Told(True, f"Batch {copied.batch}, {copied.files} files")
+
+
+def _launch(turn: Turn) -> Told:
+    def task(code_sha256: str) -> PreflightTask:
+        checkpoint = _checkpoint(turn)
+        place, batch = probe_steps.folder(turn, checkpoint), turn.result.get("batch")
+        old, missing, roots, same = _old(turn, checkpoint, code_sha256)
+        turn.result["old_missing"] = missing
+        return PreflightTask(
+            name=turn.query.name,
+            spec=turn.arguments["spec"],
+            scratch=str(place / "scratch"),
+            limit_s=PROBE_LIMIT_S,
+            attempt_limit_s=ATTEMPT_LIMIT_S,
+            batch=batch,
+            copy=(place / "copy").as_uri() if batch is not None else "",
+            sink_copy=(place / "sink").as_uri() if batch is not None else "",
+            old_spec=old,
+            old_code_roots=roots,
+            same_code=same,
+        )
+
+    return probe_steps.launch(turn, task)
+
+
+def _old(
+    turn: Turn, checkpoint: Checkpoint, code_sha256: str
+) -> tuple[dict[str, Any] | None, str, tuple[str, ...], bool]:
+    """Return what ran last, why it cannot be compared, its code, and whether that is the same."""
+    run = last_good_run(checkpoint)
+    if run is None:
+        said = "what ran before: no run of it is known" if turn.result.get("batch") else ""
+        return None, said, (), True
+    turn.result["compared_with"] = run.revision.number
+    spec: dict[str, Any] = run.revision.spec
+    if spec.get("kind") != "python" or run.code_sha256 == code_sha256:
+        return spec, "", (), True
+    count = len(run.driver.application_revision.spec.get("python_path") or ())
+    roots = turn.launcher.frozen_code(count, run.code_sha256)
+    if roots is None:
+        return None, f"revision {run.revision.number}: the code that it ran is gone", (), False
+    return spec, "", roots, False
+
+
+def _judge(turn: Turn) -> Told:
+    """Say what the findings mean; raises `DidNotPass` where Spark refused."""
+    answer = probe_steps.await_answer(turn)
+    if isinstance(answer, Told):
+        return answer
+    spec = turn.arguments["spec"]
+    held = turn.result.pop("pinned", None) or {}
+    asked = Asked(
+        spec=spec,
+        old_spec=_compared(turn) if answer.old_plan is not None else None,
+        old_missing=turn.result.pop("old_missing", ""),
+        copy_missing=turn.result.pop("copy_missing", ""),
+        pinned=_pinned(turn, spec, held),
+        attempt_limit_s=ATTEMPT_LIMIT_S,
+        cores=cores_of(_application(turn), host_cores=os.cpu_count()),
+    )
+    judged = judge(asked, answer)
+    turn.result["preflight"] = judged
+    if judged["verdict"] == Verdict.FAILED:
+        raise DidNotPass(sentence(judged))
+    return DONE
+
+
+def _compared(turn: Turn) -> dict[str, Any] | None:
+    number = turn.result.get("compared_with")
+    row = turn.query.revisions.filter(number=number).first() if number is not None else None
+    return row.spec if row is not None else None
+
+
+def _pinned(turn: Turn, spec: dict[str, Any], held: dict[str, str]) -> tuple[Difference, ...]:
+    wanted = {**_application(turn).conf, **{k: str(v) for k, v in spec.get("conf", {}).items()}}
+    return pinned(wanted, held)
+
+
+def _application(turn: Turn) -> ApplicationSpec:
+    newest = turn.query.application.revisions.order_by("-number")[0]
+    return ApplicationSpec.model_validate(newest.spec)
+
+
+def _tidy(turn: Turn) -> Told:
+    told = probe_steps.put_away(turn)
+    if not told.done:
+        return told
+    driver = probe_steps.probe_of(turn.operation.uuid)
+    if driver is not None:
+        turn.launcher.forget_result(driver.application.name, driver.epoch)
+    if turn.result.get("checkpoint") is not None:
+        remove(probe_steps.folder(turn, _checkpoint(turn)))
+    return DONE
+
+
+def _checkpoint(turn: Turn) -> Checkpoint:
+    """Return the checkpoint that the operation began with: a rewind may exchange it meanwhile."""
+    known = turn.result.get("checkpoint")
+    if known is not None:
+        return Checkpoint.objects.get(pk=known)
+    return turn.query.checkpoints.get(retired_at=None)
+
+
+PROCEDURE = Procedure(
+    Verb.PREFLIGHT,
+    (
+        Step("Copy the checkpoint", _copy),
+        Step("Wait for a place on the host", probe_steps.take_place),
+        Step("Launch a Spark of its own", _launch),
+        Step("Try the definition", _judge),
+        Step("Throw the copy away", _tidy),
+    ),
+    limit=LIMIT,
+    undo=_tidy,
+)

@@ -1,0 +1,264 @@
+"""Steps that every procedure with a probe shares: its place on the host, its life, its end.
+
+A probe is a Driver row of kind PROBE from before its launch until its end is proven, so it
+takes a start slot and memory like any driver; it holds no query, and reconcile does not see it.
+Its row is found again by its operation, whichever worker takes the next step.
+"""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from controlplane.nudge import changed
+from queries.domain.checkpoints.lock_files import FOLDER, local_path
+from queries.domain.definitions.spec import ApplicationSpec
+from queries.domain.errors import NotAllowed
+from queries.domain.probes.questions import PreflightTask, ProbeResult, XrayTask
+from queries.domain.protocol import DriverSpec
+from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, DriverState, Reason
+from queries.domain.supervision.observation import Liveness
+from queries.launchers.base import Launcher, LaunchRefused
+from queries.models.applications import ApplicationRevision
+from queries.models.definitions import Checkpoint
+from queries.models.drivers import Driver
+from queries.models.history import Transition
+from queries.models.installation import Installation
+from queries.selectors.supervision.observation import slots
+from queries.services.procedures.engine import DONE, Told, Turn, waiting
+from queries.services.supervision.assignments import connector_jars
+
+logger = logging.getLogger(__name__)
+
+#: A probe's cores, whatever the application's master: two, as for a laptop.
+MASTER = "local[2]"
+#: What an application asks of a cluster or of its executors means nothing to a probe.
+_DROPPED = ("spark.executor.", "spark.dynamicAllocation.", "spark.cores.", "spark.kubernetes.")
+STOP_TIMEOUT_S = 10.0
+LEAVES_S = 5.0  # for a probe that has answered to end by itself
+_OVER = frozenset({Liveness.EXITED, Liveness.GONE})
+_WAITS = {
+    Reason.WAITS_SLOT: "waits for a start slot of the host",
+    Reason.WAITS_MEMORY: "waits for memory of the host",
+}
+
+
+class NoAnswer(NotAllowed):
+    """The probe ended without an answer."""
+
+    code = "no-answer"
+
+
+def folder(turn: Turn, checkpoint: Checkpoint) -> Path:
+    """Return the operation's own folder for what is thrown away.
+
+    Beside a local checkpoint, for links do not reach across file systems; else under the
+    drivers' folder.
+    """
+    path = local_path(checkpoint.location)
+    if path is None:
+        base = Path(settings.DRIVERS_DIR) / "probes"
+    else:
+        base = Path(path.parent) / FOLDER / "probes"
+    return base / str(turn.operation.uuid)
+
+
+def take_place(turn: Turn) -> Told:
+    """Insert the probe's row once the host has a place for it; again: find it."""
+    if _row(turn) is not None:
+        return DONE
+    application = turn.query.application
+    revision = application.revisions.order_by("-number")[0]
+    spec = ApplicationSpec.model_validate(revision.spec)
+    with transaction.atomic():
+        Installation.get()
+        Installation.objects.select_for_update().filter(pk=1).first()
+        if waits := slots(spec).free:
+            return waiting(_WAITS.get(waits, str(waits)))
+        _insert(turn, revision)
+    return DONE
+
+
+def launch(turn: Turn, task_for: Callable[[str], PreflightTask | XrayTask]) -> Told:
+    """Launch the probe of the operation's row; again: complete what is missing.
+
+    `task_for` is given the SHA-256 of the code that the probe runs, "" for none.
+    """
+    driver = _must(turn)
+    revision = driver.application_revision
+    spec = ApplicationSpec.model_validate(revision.spec)
+    try:
+        roots, digest = turn.launcher.freeze_code(spec.python_path)
+        Driver.objects.filter(pk=driver.pk).update(code_sha256=digest)
+        turn.launcher.launch_probe(
+            driver_spec(driver, spec, roots, digest), task_for(digest).dumps()
+        )
+    except LaunchRefused as error:
+        if error.passing:
+            return waiting(str(error))
+        raise NoAnswer(str(error)) from error
+    turn.result["code_sha256"] = digest
+    return DONE
+
+
+def driver_spec(
+    driver: Driver, spec: ApplicationSpec, roots: tuple[str, ...], digest: str
+) -> DriverSpec:
+    """Return what a probe is started with: the application's, on few cores, telling nobody."""
+    conf = {key: value for key, value in spec.conf.items() if not key.startswith(_DROPPED)}
+    return DriverSpec(
+        driver=driver.pk,
+        epoch=driver.epoch,
+        application=driver.application.name,
+        installation=str(Installation.get().uuid),
+        host=driver.host,
+        master=MASTER,
+        memory=spec.memory,
+        conf={"spark.sql.shuffle.partitions": "4", **conf},
+        env=spec.env,
+        code_roots=roots,
+        code_sha256=digest,
+        scheduler_mode="FIFO",
+        listeners=(),
+        redis_url="",
+        stream="",
+        jars=connector_jars(spec.connectors),
+        secrets_dir=str(settings.SECRETS_DIR),
+        env_allowlist=tuple(settings.SECRET_ENV_ALLOWLIST),
+        stop_timeout_s=STOP_TIMEOUT_S,
+        probe=True,
+    )
+
+
+def await_answer(turn: Turn) -> ProbeResult | Told:
+    """Return what the probe has found once it is done, else what it is at.
+
+    Raises `NoAnswer` where it died: killed, out of memory, or its host restarted.
+    """
+    driver = _must(turn)
+    name = driver.application.name
+    seen = turn.launcher.sight_probe(name, driver.epoch)
+    text = turn.launcher.probe_result(name, driver.epoch)
+    result = ProbeResult.loads(text) if text else None
+    _note(driver, seen.ident, up=result is not None and result.took_ms != {}, now=turn.now)
+    if result is not None and result.done:
+        return result
+    if seen.liveness in _OVER:
+        tail = turn.launcher.probe_log_tail(name, driver.epoch, lines=3)
+        why = "ran out of memory" if seen.exit and seen.exit.oom else "ended without an answer"
+        raise NoAnswer(
+            f"The probe {why}. {tail[-500:]}".strip(),
+            way_out="Try again; give the application more memory where that was the reason.",
+        )
+    return waiting(result.at if result is not None else "Launching")
+
+
+def put_away(turn: Turn) -> Told:
+    """End the probe and its row, whatever it is at; again: nothing."""
+    driver = _row(turn)
+    if driver is None or driver.state not in OPEN_DRIVER_STATES:
+        return DONE
+    name = driver.application.name
+    answered = '"done":true' in turn.launcher.probe_result(name, driver.epoch)
+    turn.launcher.end_probe(name, driver.epoch, grace_s=LEAVES_S if answered else 0)
+    seen = turn.launcher.sight_probe(name, driver.epoch)
+    if seen.liveness not in _OVER and seen.liveness is not Liveness.ABSENT:
+        return waiting("Waits for the probe's processes to end")
+    Driver.objects.filter(pk=driver.pk).update(
+        state=DriverState.ENDED,
+        state_since=turn.now,
+        ended_at=turn.now,
+        exit_python=seen.exit.python[:12] if seen.exit else "UNKNOWN",
+        exit_jvm=seen.exit.jvm[:12] if seen.exit else "UNKNOWN",
+        last_seq=0,
+    )
+    _record(driver, driver.state, DriverState.ENDED, turn)
+    return DONE
+
+
+def probe_of(operation_uuid: Any) -> Driver | None:
+    """Return the row of an operation's probe, None where it has none."""
+    return (
+        Driver.objects.filter(kind=DriverKind.PROBE, state_reason=_reason(operation_uuid))
+        .select_related("application", "application_revision")
+        .first()
+    )
+
+
+def result_text(operation_uuid: Any, *, launcher: Launcher) -> str:
+    """Return what an operation's probe has found, "" where it is gone (or never was)."""
+    driver = probe_of(operation_uuid)
+    if driver is None:
+        return ""
+    return launcher.probe_result(driver.application.name, driver.epoch)
+
+
+# --- the row --------------------------------------------------------------------------
+
+
+def _reason(uuid: Any) -> str:
+    return f"probe of {uuid}"
+
+
+def _row(turn: Turn) -> Driver | None:
+    return probe_of(turn.operation.uuid)
+
+
+def _must(turn: Turn) -> Driver:
+    driver = _row(turn)
+    if driver is None:
+        raise NoAnswer("The probe's row is gone.", way_out="Try again.")
+    return driver
+
+
+def _insert(turn: Turn, revision: ApplicationRevision) -> None:
+    name = turn.query.application.name
+    Installation.raise_epoch(turn.launcher.highest_epoch(name))
+    epoch = Installation.draw_epoch()
+    driver = Driver.objects.create(
+        kind=DriverKind.PROBE,
+        application=turn.query.application,
+        application_revision=revision,
+        epoch=epoch,
+        host=settings.HEADGATE_HOST,
+        directory=str(turn.launcher.probe_directory(name, epoch)),
+        created_at=turn.now,
+        state=DriverState.STARTING,
+        state_reason=_reason(turn.operation.uuid),
+        state_since=turn.now,
+    )
+    _record(driver, "", DriverState.STARTING, turn)
+
+
+def _note(driver: Driver, ident: Any, *, up: bool, now: Any) -> None:
+    """Write who the processes are, and give the start slot back once Spark is up."""
+    fields: dict[str, Any] = {}
+    if ident is not None and driver.pid is None:
+        fields = {"boot_id": ident.boot_id, "pid": ident.pid, "start_time": ident.start_time}
+    if ident is not None and ident.jvm_pid is not None:
+        fields["jvm_pid"] = ident.jvm_pid
+    if up and driver.state == DriverState.STARTING:
+        fields |= {"state": DriverState.LIVE, "state_since": now}
+    fresh = {name: value for name, value in fields.items() if getattr(driver, name) != value}
+    if fresh:
+        Driver.objects.filter(pk=driver.pk).update(**fresh)
+
+
+def _record(driver: Driver, before: str, after: str, turn: Turn) -> None:
+    Transition.objects.create(
+        at=turn.now,
+        application=driver.application,
+        query=turn.query,
+        driver=driver,
+        subject="driver",
+        before=before,
+        after=after,
+        reason=Reason.PROBED,
+        detail=f"{turn.operation.verb} of {turn.query.name}",
+        actor=turn.operation.actor,
+        operation=turn.operation,
+    )
+    changed(f"driver:{driver.pk}")

@@ -1,0 +1,26 @@
+"""Let nothing start that has not passed a preflight, where its application asks for that."""
+
+from queries.domain.errors import NotAllowed
+from queries.models.definitions import Query
+from queries.selectors.probes import is_unproven
+
+
+class Unproven(NotAllowed):
+    """The revision has passed no preflight on this checkpoint."""
+
+    code = "unproven"
+
+
+def refuse_unproven(query: Query) -> None:
+    """Raise `Unproven` where the newest revision may not start yet.
+
+    Automatic restarts keep the revision that ran, and are not asked.
+    """
+    if is_unproven(query):
+        number = query.revisions.order_by("-number")[0].number
+        raise Unproven(
+            f"Revision {number} of {query.name} has passed no preflight on its checkpoint, and "
+            f"application {query.application.name} requires one.",
+            way_out="Try it first: the button on its Definition tab, or "
+            f"POST /api/v1/queries/{query.name}/preflight/.",
+        )

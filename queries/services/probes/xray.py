@@ -1,0 +1,191 @@
+"""State X-ray: the rows of a state operator, read from a copy in a Spark of its own.
+
+State holds people's data, so the rows never reach the database: they stay in a file that the
+drivers' account alone can read, are shown to authors for an hour, and are then removed. What
+is kept with the operation are numbers.
+"""
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+
+from queries.checkpoints.logs import CheckpointLogs
+from queries.checkpoints.snapshot import remove, snapshot
+from queries.domain.checkpoints.lock_files import local_path
+from queries.domain.errors import Invalid, Missing, NotAllowed, Problem
+from queries.domain.failures.error_text import first_sentence
+from queries.domain.probes.questions import XrayTask
+from queries.domain.states import DriverKind, DriverState, Verb
+from queries.launchers.base import Launcher
+from queries.models.checkpoints import Snapshot
+from queries.models.definitions import Checkpoint, Query
+from queries.models.drivers import Driver
+from queries.models.history import Operation
+from queries.services.probes import probe_steps
+from queries.services.procedures.engine import DONE, Procedure, Step, Told, Turn, begin
+
+PROBE_LIMIT_S = 120.0
+LIMIT = timedelta(minutes=10)
+SHOWN_FOR = timedelta(hours=1)  # rows of people's data are kept no longer
+ROWS, MOST_ROWS = 50, 500
+_SIDES = ("", "left", "right")
+
+
+def begin_xray(
+    *,
+    query: Query,
+    actor: str,
+    now: datetime,
+    operator: int = 0,
+    store: str = "default",
+    side: str = "",
+    variable: str = "",
+    contains: str = "",
+    rows: int = ROWS,
+    snapshot: int | None = None,
+) -> Operation:
+    """Read the state of one operator: of the checkpoint as it is now, or of a kept snapshot.
+
+    `contains` is a text that the key, written as JSON, must hold. Raises `Invalid`, and
+    `Missing` where there is no such snapshot.
+    """
+    problems = []
+    if not 0 < rows <= MOST_ROWS:
+        problems.append(Problem("rows", str(rows), f"is not between 1 and {MOST_ROWS}."))
+    if operator < 0:
+        problems.append(Problem("operator", str(operator), "is no operator's number."))
+    if side not in _SIDES:
+        problems.append(Problem("side", side, "is neither left nor right."))
+    if problems:
+        raise Invalid(problems)
+    if snapshot is not None:
+        _kept(query, snapshot)
+    arguments: dict[str, Any] = {"operator": operator, "rows": rows, "snapshot": snapshot}
+    arguments |= {k: v for k, v in (("side", side), ("variable", variable)) if v}
+    if store != "default":
+        arguments["store"] = store
+    if contains:
+        # Named so that it is masked wherever arguments are shown: it may be somebody's number.
+        arguments["private_key"] = contains[:200]
+    return begin(PROCEDURE, query=query, arguments=arguments, actor=actor, now=now)
+
+
+def rows_of(operation: Operation, *, launcher: Launcher, now: datetime) -> dict[str, Any] | None:
+    """Return what an X-ray has seen, rows included; None once it is gone."""
+    if operation.ended_at is None or now - operation.ended_at > SHOWN_FOR:
+        return None
+    text = probe_steps.result_text(operation.uuid, launcher=launcher)
+    state: dict[str, Any] | None = json.loads(text).get("state") if text else None
+    return state
+
+
+def forget_old_results(*, launcher: Launcher, now: datetime) -> None:
+    """Remove the rows of X-rays that have been shown long enough."""
+    over = Driver.objects.filter(
+        kind=DriverKind.PROBE, state=DriverState.ENDED, ended_at__lt=now - SHOWN_FOR
+    ).select_related("application")
+    for driver in over.filter(ended_at__gt=now - timedelta(days=2)):
+        launcher.forget_result(driver.application.name, driver.epoch)
+
+
+# --- the steps ------------------------------------------------------------------------
+
+
+def _copy(turn: Turn) -> Told:
+    checkpoint = _checkpoint(turn)
+    turn.result["checkpoint"] = checkpoint.pk
+    source = checkpoint.location
+    if (kept := turn.arguments.get("snapshot")) is not None:
+        source = _kept(turn.query, kept).location
+    place = probe_steps.folder(turn, checkpoint)
+    remove(place)
+    copied = snapshot(source, place / "copy", new_id=True)
+    logs = CheckpointLogs.at((place / "copy").as_uri())
+    if not (logs.root / "state").is_dir():
+        raise NotAllowed(
+            f"{turn.query.name} keeps no state: its checkpoint has none.",
+            way_out="Only queries that aggregate, join streams or drop duplicates have some.",
+        )
+    commit = logs.commit(copied.batch)
+    turn.result |= {"batch": copied.batch, "state_format": 1}
+    if commit is not None and commit.version == "v2":
+        turn.result["state_format"] = 2
+    return Told(True, f"Batch {copied.batch}, {copied.files} files")
+
+
+def _launch(turn: Turn) -> Told:
+    place = probe_steps.folder(turn, _checkpoint(turn)) / "copy"
+    asked = turn.arguments
+    task = XrayTask(
+        checkpoint=place.as_uri(),
+        limit_s=PROBE_LIMIT_S,
+        rows=asked["rows"],
+        operator=asked["operator"],
+        store=asked.get("store", "default"),
+        side=asked.get("side", ""),
+        variable=asked.get("variable", ""),
+        contains=asked.get("private_key", ""),
+        state_format=turn.result["state_format"],
+    )
+    return probe_steps.launch(turn, lambda _: task)
+
+
+def _read(turn: Turn) -> Told:
+    answer = probe_steps.await_answer(turn)
+    if isinstance(answer, Told):
+        return answer
+    if answer.error is not None or answer.state is None:
+        said = str((answer.error or {}).get("root_cause", "no answer"))
+        raise probe_steps.NoAnswer(f"The state cannot be read: {first_sentence(said) or said}")
+    kept = ("operators", "operator", "partitions", "rows", "bytes")
+    turn.result |= {name: answer.state[name] for name in kept}
+    turn.result["took_ms"] = answer.took_ms
+    return DONE
+
+
+def _tidy(turn: Turn) -> Told:
+    told = probe_steps.put_away(turn)
+    if told.done and turn.result.get("checkpoint") is not None:
+        remove(probe_steps.folder(turn, _checkpoint(turn)))
+    return told
+
+
+def _undo(turn: Turn) -> Told:
+    told = _tidy(turn)
+    if told.done and (driver := probe_steps.probe_of(turn.operation.uuid)) is not None:
+        turn.launcher.forget_result(driver.application.name, driver.epoch)
+    return told
+
+
+def _checkpoint(turn: Turn) -> Checkpoint:
+    known = turn.result.get("checkpoint")
+    if known is not None:
+        return Checkpoint.objects.get(pk=known)
+    found = turn.query.checkpoints.get(retired_at=None)
+    if local_path(found.location) is None:
+        raise NotAllowed(
+            f"{found.location} does not lie on this host's file system.",
+            way_out="Read it with Spark's statestore reader.",
+        )
+    return found
+
+
+def _kept(query: Query, pk: int) -> Snapshot:
+    found = Snapshot.objects.filter(pk=pk, checkpoint__query=query, removed_at=None).first()
+    if found is None:
+        raise Missing(f"{query.name} has no kept snapshot {pk}.")
+    return found
+
+
+PROCEDURE = Procedure(
+    Verb.XRAY,
+    (
+        Step("Copy the checkpoint", _copy),
+        Step("Wait for a place on the host", probe_steps.take_place),
+        Step("Launch a Spark of its own", _launch),
+        Step("Read the state", _read),
+        Step("Throw the copy away", _tidy),
+    ),
+    limit=LIMIT,
+    undo=_undo,
+)

@@ -1,0 +1,61 @@
+"""Steps that several procedures share: stop the query for the work, and start it again after."""
+
+from queries.domain.states import Desired, Phase, RunOutcome, StopMode
+from queries.models.definitions import Query
+from queries.models.drivers import Run
+from queries.models.history import Operation
+from queries.services.procedures.engine import DONE, Told, Turn, waiting
+from queries.services.supervision import operations
+
+#: Phases in which nothing runs and nothing will, while STOPPED is wanted.
+_AT_REST = frozenset({Phase.STOPPED, Phase.COMPLETED})
+
+
+def remember(turn: Turn, **found: object) -> None:
+    """Write a step's findings down now: what follows cannot be found out a second time."""
+    turn.result.update(found)
+    Operation.objects.filter(pk=turn.operation.pk).update(result=turn.result)
+
+
+def stop(turn: Turn) -> Told:
+    """Stop the query after its batch in flight, and wait until nothing runs.
+
+    Remembers as `ran` whether it is to be started again afterwards.
+    """
+    query = turn.query
+    if "ran" not in turn.result:
+        remember(turn, ran=query.desired == Desired.RUNNING)
+    if query.desired == Desired.RUNNING:
+        operations.request_stop(
+            query=query,
+            mode=StopMode.GRACEFUL,
+            actor=turn.operation.actor,
+            now=turn.now,
+            within=turn.operation,
+        )
+        query.refresh_from_db()
+    if query.phase in _AT_REST and not _has_run(query):
+        return DONE
+    return waiting(f"{Phase(query.phase).label}: {query.phase_detail or query.phase_reason}")
+
+
+def start_again(turn: Turn) -> Told:
+    """Start the query on its newest revision where it was wanted before the procedure."""
+    if turn.result.get("ran"):
+        operations.request_start(
+            query=turn.query, actor=turn.operation.actor, now=turn.now, within=turn.operation
+        )
+    return DONE
+
+
+def start_after_undo(turn: Turn) -> None:
+    """Start a query that the unfinished procedure stopped, unless somebody wanted otherwise."""
+    stopped = turn.operation.children.filter(verb="stop").order_by("-generation").first()
+    if stopped is None or not turn.result.get("ran"):
+        return
+    if turn.query.generation == stopped.generation and turn.query.archived_at is None:
+        operations.request_start(query=turn.query, actor=turn.operation.actor, now=turn.now)
+
+
+def _has_run(query: Query) -> bool:
+    return Run.objects.filter(query=query, outcome=RunOutcome.OPEN).exists()

@@ -1,0 +1,87 @@
+"""The operator's verbs on a whole application: its driver, and all of its queries."""
+
+from datetime import datetime
+
+from django.db import transaction
+
+from queries.domain.errors import NotAllowed
+from queries.domain.states import (
+    OPEN_DRIVER_STATES,
+    OperationOutcome,
+    Reason,
+    StopMode,
+    Verb,
+)
+from queries.models.applications import Application
+from queries.models.definitions import Query
+from queries.models.history import Operation, Transition
+from queries.services.supervision.operation_rows import new_operation, renew_application, wake
+from queries.services.supervision.operations import request_stop
+
+
+def request_application_restart(
+    *, application: Application, actor: str, now: datetime
+) -> Operation:
+    """Replace the application's driver by a fresh one on its newest revision, pools and code."""
+    with transaction.atomic():
+        application = Application.objects.select_for_update().get(pk=application.pk)
+        joined = Operation.objects.filter(
+            application=application,
+            query=None,
+            verb=Verb.RESTART,
+            outcome=OperationOutcome.OPEN,
+            deadline__gt=now,
+        ).first()
+        if joined is not None:
+            return joined
+        renew_application(application)
+        operation = new_operation(
+            Verb.RESTART, application, None, application.generation, actor, now
+        )
+        Transition.objects.create(
+            at=now,
+            application=application,
+            subject="desired",
+            before="",
+            after="RESTARTED",
+            reason=Reason.ASKED_RESTART,
+            actor=actor,
+            operation=operation,
+        )
+        wake(application.pk, now)
+    return operation
+
+
+def request_application_stop(
+    *, application: Application, mode: StopMode, actor: str, now: datetime
+) -> list[Operation]:
+    """Stop each of the application's queries."""
+    living = Query.objects.filter(application=application, archived_at=None)
+    with transaction.atomic():
+        return [request_stop(query=query, mode=mode, actor=actor, now=now) for query in living]
+
+
+def archive_application(*, application: Application, actor: str, now: datetime) -> None:
+    """Delete an application without living queries; raises `NotAllowed` naming those it has."""
+    with transaction.atomic():
+        application = Application.objects.select_for_update().get(pk=application.pk)
+        names = list(application.queries.filter(archived_at=None).values_list("name", flat=True))
+        if names:
+            raise NotAllowed(
+                f"{application.name} still holds {', '.join(names)}.",
+                way_out="Delete those queries first.",
+            )
+        if application.drivers.filter(state__in=sorted(OPEN_DRIVER_STATES)).exists():
+            raise NotAllowed(
+                f"{application.name}'s driver is still leaving.", way_out="Try again in a moment."
+            )
+        Application.objects.filter(pk=application.pk, archived_at=None).update(archived_at=now)
+        Transition.objects.create(
+            at=now,
+            application=application,
+            subject="definition",
+            before="",
+            after="DELETED",
+            reason=Reason.ARCHIVED,
+            actor=actor,
+        )

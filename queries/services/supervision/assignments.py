@@ -1,0 +1,119 @@
+"""What a driver is told: its spec at launch, and its assignment, built from rows and decision."""
+
+import hashlib
+import json
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+
+from queries.domain.definitions.pools import fairscheduler_xml
+from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
+from queries.domain.protocol import Assignment, AssignmentEntry, DriverSpec, Want
+from queries.domain.supervision.decision import Decision, QueryDecision
+from queries.domain.validation.formats import connector_way_out
+from queries.launchers.base import LaunchRefused
+from queries.models.applications import Application
+from queries.models.definitions import Checkpoint
+from queries.models.drivers import Driver, Run
+from queries.models.installation import Installation
+from queries.selectors.definitions.connectors import jars_of
+
+
+def entries(
+    decision: Decision, runs: dict[int, Run], checkpoints: dict[int, Checkpoint]
+) -> tuple[AssignmentEntry, ...]:
+    """Return one entry for each open run, in order of query; `runs` is by query."""
+    wants = {choice.query: choice for choice in decision.queries}
+    return tuple(
+        _entry(run, wants.get(query), checkpoints[query])
+        for query, run in sorted(runs.items())
+        if query in checkpoints
+    )
+
+
+def digest(rows: tuple[AssignmentEntry, ...], *, end: bool) -> str:
+    """Return a name for what an assignment says, whatever its generation."""
+    text = Assignment(generation=0, epoch=0, queries=rows, end=end).dumps()
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def driver_spec(driver: Driver, code_roots: tuple[str, ...]) -> DriverSpec:
+    """Return what the driver is started with.
+
+    Raises `LaunchRefused` where a connector that its application names does not stand ready.
+    """
+    application: Application = driver.application
+    spec = ApplicationSpec.model_validate(driver.application_revision.spec)
+    return DriverSpec(
+        driver=driver.pk,
+        epoch=driver.epoch,
+        application=application.name,
+        installation=str(Installation.get().uuid),
+        host=driver.host,
+        master=spec.master,
+        memory=spec.memory,
+        conf=spec.conf,
+        env=spec.env,
+        code_roots=code_roots,
+        code_sha256=driver.code_sha256,
+        scheduler_mode=spec.scheduler_mode,
+        listeners=spec.listeners,
+        redis_url=settings.REDIS_URL,
+        stream=settings.EVENT_STREAM,
+        event_settings={"force_fallback": settings.FORCE_LISTENER_FALLBACK},
+        jars=connector_jars(spec.connectors),
+        secrets_dir=str(settings.SECRETS_DIR),
+        env_allowlist=tuple(settings.SECRET_ENV_ALLOWLIST),
+    )
+
+
+def connector_jars(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the jars of the installation's connectors of these names, each once.
+
+    Raises `LaunchRefused` where one does not stand ready: without it Spark would only say,
+    once it is up, that it cannot find a data source.
+    """
+    found: dict[str, str] = {}  # two connectors may bring the same library: one will do
+    for name in names:
+        jars = jars_of(name)
+        if not jars:
+            raise LaunchRefused(
+                f"The application names the connector {name}, which does not stand ready in "
+                f"{settings.CONNECTORS_DIR}. {connector_way_out(name)} Then start it again."
+            )
+        for jar in jars:
+            found.setdefault(jar.name, str(jar))
+    return tuple(found.values())
+
+
+def pools_of(application: Application) -> list[dict[str, Any]]:
+    """Return the application's pools in their JSON form, by name."""
+    return [
+        {"name": p.name, "weight": p.weight, "min_share": p.min_share, "mode": p.mode}
+        for p in application.pools.all()
+    ]
+
+
+def pools_xml(driver: Driver) -> str:
+    """Return the fairscheduler.xml of the pools that the driver was made with."""
+    return fairscheduler_xml(tuple(PoolSpec.model_validate(pool) for pool in driver.pools))
+
+
+def _entry(run: Run, choice: QueryDecision | None, checkpoint: Checkpoint) -> AssignmentEntry:
+    want = choice.want if choice and choice.open_run is None else Want.RUN
+    deadline: datetime | None = choice.deadline if choice and want is not Want.RUN else None
+    spec: dict[str, Any] = json.loads(json.dumps(run.revision.spec))
+    return AssignmentEntry(
+        query=run.query_id,
+        name=run.query.name,
+        run=run.pk,
+        epoch=run.epoch,
+        spec=spec,
+        checkpoint=run.checkpoint.location,
+        pool=spec.get("pool", ""),
+        want=want,
+        deadline=deadline.isoformat() if deadline else None,
+        takeover=checkpoint.takeover_at is not None,
+        accepts_loss=run.accepts_loss,
+    )

@@ -1,0 +1,261 @@
+"""The operator's verbs. Each owns its transaction, and pages and API call the same one."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+
+from controlplane.nudge import changed
+from queries.domain.errors import Conflict
+from queries.domain.states import (
+    OPEN_DRIVER_STATES,
+    Desired,
+    DriverKind,
+    OperationOutcome,
+    Phase,
+    Reason,
+    RunOutcome,
+    StopMode,
+    Verb,
+)
+from queries.domain.supervision import transitions
+from queries.models.applications import Application
+from queries.models.definitions import Checkpoint, Query
+from queries.models.drivers import Run
+from queries.models.history import Operation, Transition
+from queries.services.probes.required_preflight import refuse_unproven
+from queries.services.supervision.operation_rows import new_operation, renew_application, wake
+from queries.services.triggers.offset_gaps import refuse_start_on_gap
+
+#: How often a verb reads the row anew when somebody else changed it in between.
+ATTEMPTS = 5
+
+#: Operations with steps that only read the checkpoint: a start or a stop beside them is no harm.
+UNDISTURBED = frozenset({Verb.SNAPSHOT, Verb.CLONE, Verb.PREFLIGHT, Verb.XRAY})
+
+_REASONS = {
+    Verb.START: Reason.ASKED_START,
+    Verb.STOP: Reason.ASKED_STOP,
+    Verb.RESTART: Reason.ASKED_RESTART,
+}
+
+
+def request_start(
+    *, query: Query, actor: str, now: datetime, within: Operation | None = None
+) -> Operation:
+    """Want the query RUNNING on its newest revision.
+
+    A start already satisfied or under way returns that operation; on BROKEN, FAILED or
+    BACKOFF it clears the counters and goes now. Raises `NotAllowed` for an archived query,
+    `Conflict` while an operation with steps is past its point of no return. `within` is the
+    operation with steps that asks; any other such operation of the query is superseded.
+    """
+    return _ask(query, transitions.start, Verb.START, actor, now, within)
+
+
+def request_stop(
+    *,
+    query: Query,
+    mode: StopMode,
+    actor: str,
+    now: datetime,
+    within: Operation | None = None,
+) -> Operation:
+    """Want the query STOPPED, after the batch in flight (graceful) or at once."""
+
+    def stop(asked: transitions.Asked) -> transitions.Change | None:
+        return transitions.stop(asked, mode)
+
+    return _ask(query, stop, Verb.STOP, actor, now, within)
+
+
+def request_restart(
+    *, query: Query, actor: str, now: datetime, within: Operation | None = None
+) -> Operation:
+    """Stop the query gracefully and start it on its newest revision; joins an open restart.
+
+    Where the application holds this query only, the restart is a fresh driver.
+    """
+    return _ask(query, transitions.restart, Verb.RESTART, actor, now, within)
+
+
+def archive_query(*, query: Query, actor: str, now: datetime) -> None:
+    """Delete a stopped query: free its name and location, keep history and checkpoint files.
+
+    Raises `NotAllowed` unless desired is STOPPED and no run is open.
+    """
+    with transaction.atomic():
+        query = locked(query)
+        transitions.archive(_asked(query))
+        generation = query.generation
+        updated = Query.objects.filter(
+            pk=query.pk, generation=generation, desired=Desired.STOPPED, archived_at=None
+        ).update(archived_at=now, generation=generation + 1)
+        if not updated:
+            raise Conflict(f"{query.name} has just been changed.", way_out="Look again.")
+        Checkpoint.objects.filter(query=query, retired_at=None).update(retired_at=now)
+        Operation.objects.filter(query=query, outcome=OperationOutcome.OPEN).update(
+            outcome=OperationOutcome.SUPERSEDED, ended_at=now, detail=f"deleted by {actor}"
+        )
+        _record(query, "definition", "", "DELETED", Reason.ARCHIVED, actor, now, None)
+        application = query.application
+        if application.own and not application.queries.filter(archived_at=None).exists():
+            Application.objects.filter(pk=application.pk).update(archived_at=now)
+        wake(application.pk, now)
+        changed(f"query:{query.pk}")
+
+
+def confirm_takeover(*, query: Query, actor: str, now: datetime) -> Operation:
+    """Take over a checkpoint that another installation's owner file claims, and start."""
+    with transaction.atomic():
+        Checkpoint.objects.filter(query=query, retired_at=None).update(takeover_at=now)
+        return request_start(query=query, actor=actor, now=now)
+
+
+def _ask(
+    query: Query,
+    verb: Callable[[transitions.Asked], transitions.Change | None],
+    name: Verb,
+    actor: str,
+    now: datetime,
+    within: Operation | None,
+) -> Operation:
+    for _ in range(ATTEMPTS):
+        with transaction.atomic():
+            row = locked(query)
+            _refuse_in_the_midst(row, within)
+            change = verb(_asked(row))
+            if change is None:
+                return _joined(row, name, actor, now)
+            if change.pin and within is None:
+                refuse_start_on_gap(row)
+                refuse_unproven(row)
+            operation = _apply(row, change, actor, now, within)
+            if operation is not None:
+                return operation
+    raise Conflict(f"{query.name} is being changed by others.", way_out="Try again in a moment.")
+
+
+def _refuse_in_the_midst(row: Query, within: Operation | None) -> None:
+    """Let nothing start or stop a query whose checkpoint is being exchanged right now."""
+    found = Operation.objects.filter(query=row, outcome=OperationOutcome.OPEN, committed=True)
+    other = found.exclude(pk=within.pk if within else 0).first()
+    if other is not None:
+        raise Conflict(
+            f"The {other.verb} of {row.name} is past its point of no return.",
+            way_out=f"Wait for operation {other.uuid} to end; it takes seconds.",
+        )
+
+
+def _apply(
+    row: Query,
+    change: transitions.Change,
+    actor: str,
+    now: datetime,
+    within: Operation | None,
+) -> Operation | None:
+    """Write the change by compare-and-set; None means that somebody else won."""
+    before = row.desired
+    fields: dict[str, object] = {
+        "desired": change.desired,
+        "stop_mode": change.stop_mode,
+        "stop_deadline": now + timedelta(seconds=settings.STOP_DEADLINE_S),
+        "generation": row.generation + 1,
+    }
+    if change.pin:
+        fields["target_revision"] = row.revisions.order_by("-number").first()
+    updated = Query.objects.filter(pk=row.pk, generation=row.generation, archived_at=None).update(
+        **fields
+    )
+    if not updated:
+        return None
+    if change.pin:
+        _pin_application(row, change.verb)
+    others = Operation.objects.filter(query=row, outcome=OperationOutcome.OPEN)
+    others.exclude(pk=within.pk if within else 0).exclude(verb__in=UNDISTURBED).update(
+        outcome=OperationOutcome.SUPERSEDED, ended_at=now, detail=f"{change.verb} by {actor}"
+    )
+    operation = new_operation(
+        change.verb, row.application, row, row.generation + 1, actor, now, parent=within
+    )
+    reason = _REASONS[change.verb]
+    _record(row, "desired", before, change.desired, reason, actor, now, operation)
+    wake(row.application_id, now)
+    changed(f"query:{row.pk}")
+    return operation
+
+
+def _pin_application(row: Query, verb: Verb) -> None:
+    """Let the next driver take the newest revision; replace a driver that is this query's alone."""
+    application = row.application
+    alone = not application.queries.filter(archived_at=None).exclude(pk=row.pk).exists()
+    has_driver = application.drivers.filter(
+        kind=DriverKind.SERVICE, state__in=sorted(OPEN_DRIVER_STATES)
+    ).exists()
+    if verb is Verb.RESTART and alone and has_driver:
+        renew_application(application)
+    elif alone or not has_driver:
+        newest = application.revisions.order_by("-number").first()
+        Application.objects.filter(pk=application.pk).update(target_revision=newest)
+
+
+def _joined(row: Query, name: Verb, actor: str, now: datetime) -> Operation:
+    """Return the operation that already does what was asked; one that is done where none is."""
+    verbs = [Verb.STOP] if name is Verb.STOP else [Verb.START, Verb.RESTART]
+    found = Operation.objects.filter(
+        query=row, verb__in=verbs, generation__lte=row.generation
+    ).order_by("-generation", "-pk")
+    newest = found.first()
+    if newest is not None and newest.outcome in {OperationOutcome.OPEN, OperationOutcome.DONE}:
+        return newest
+    operation = new_operation(name, row.application, row, row.generation, actor, now)
+    if row.reached_generation >= row.generation:
+        operation.outcome, operation.ended_at = OperationOutcome.DONE, now
+        operation.save(update_fields=["outcome", "ended_at"])
+    return operation
+
+
+def locked(query: Query) -> Query:
+    """Return the row as it is now, locked after its application's, as reconcile locks them."""
+    application = Application.objects.select_for_update().get(pk=query.application_id)
+    row = Query.objects.select_for_update().get(pk=query.pk)
+    row.application = application
+    return row
+
+
+def _asked(row: Query) -> transitions.Asked:
+    return transitions.Asked(
+        name=row.name,
+        desired=Desired(row.desired),
+        phase=Phase(row.phase),
+        stop_mode=StopMode(row.stop_mode),
+        archived=row.archived_at is not None,
+        has_run=Run.objects.filter(query=row, outcome=RunOutcome.OPEN).exists(),
+        open_restart=Operation.objects.filter(
+            query=row, verb=Verb.RESTART, outcome=OperationOutcome.OPEN
+        ).exists(),
+    )
+
+
+def _record(
+    row: Query,
+    subject: str,
+    before: str,
+    after: str,
+    reason: Reason,
+    actor: str,
+    now: datetime,
+    operation: Operation | None,
+) -> None:
+    Transition.objects.create(
+        at=now,
+        application=row.application,
+        query=row,
+        subject=subject,
+        before=before,
+        after=after,
+        reason=reason,
+        actor=actor,
+        operation=operation,
+    )

@@ -1,0 +1,315 @@
+"""observe → decide → apply, for one application; every call is idempotent and short.
+
+A nudge makes it sooner, the sweep makes it certain, and whoever loses the compare-and-set on
+the application's version returns: the winner saw at least as much.
+"""
+
+import logging
+from datetime import datetime
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+
+from controlplane.nudge import changed
+from listeners.gaps import note_exit
+from queries.domain.definitions.spec import ApplicationSpec
+from queries.domain.protocol import Assignment
+from queries.domain.states import Desired
+from queries.domain.supervision.decide import WATCHFUL, decide
+from queries.domain.supervision.decision import Decision, DriverAction, RunEnd
+from queries.domain.supervision.observation import Liveness, Sighting
+from queries.launchers.base import Launcher, LaunchRefused
+from queries.models.applications import Application
+from queries.models.drivers import Driver, Run
+from queries.models.installation import Installation
+from queries.selectors.supervision.observation import Rows, observation, read_rows, slots
+from queries.services.failures.recording import record_failure
+from queries.services.supervision import assignments, epochs, records
+
+logger = logging.getLogger(__name__)
+
+#: Rounds in one call: an end is settled, then what follows from it is decided at once.
+ROUNDS = 4
+
+
+def reconcile(application_id: int, *, launcher: Launcher, now: datetime) -> bool:
+    """Bring one application a step nearer to what is wanted of it.
+
+    Returns whether this call won; False means that somebody else changed the application
+    meanwhile, or that it is gone, and that nothing was done.
+    """
+    for _ in range(ROUNDS):
+        rows = read_rows(application_id)
+        if rows is None:
+            return False
+        sighting = _sight(rows, launcher)
+        decision = decide(observation(rows, sighting, now=now), now)
+        if not _Step(rows, sighting, decision, launcher, now).take():
+            return False
+        if not decision.again:
+            return True
+    return True
+
+
+def _sight(rows: Rows, launcher: Launcher) -> Sighting | None:
+    if rows.driver is None:
+        return None
+    if rows.driver.host != settings.HEADGATE_HOST:
+        # Only its own host can tell a driver that is gone from one that is not reached.
+        return Sighting(Liveness.ELSEWHERE)
+    return launcher.sight(rows.application.name, rows.driver.epoch, locations=rows.locations)
+
+
+class _NoSlot(Exception):
+    """Another application has taken the host's last slot meanwhile."""
+
+
+class _Step:
+    """One decision being carried out: rows first, in one transaction, then the launcher."""
+
+    def __init__(
+        self,
+        rows: Rows,
+        sighting: Sighting | None,
+        decision: Decision,
+        launcher: Launcher,
+        now: datetime,
+    ) -> None:
+        self.rows = rows
+        self.sighting = sighting
+        self.decision = decision
+        self.launcher = launcher
+        self.now = now
+        self.application = rows.application
+        self.driver = rows.driver
+        self.code_roots: tuple[str, ...] = ()
+        self.code_sha256 = ""
+        self.assignment: Assignment | None = None  # what its driver is to do now
+        self.assignment_is_news = False  # the file on disk does not say it yet
+
+    def take(self) -> bool:
+        """Carry the decision out; return whether the compare-and-set was won."""
+        if not self._freeze_code():
+            return False
+        log_tail = self._log_tail()
+        try:
+            with transaction.atomic():
+                if not self._claim():
+                    return False
+                self._write_driver(log_tail)
+                self._write_queries(log_tail)
+                self._write_assignment()
+        except _NoSlot:
+            Application.objects.filter(pk=self.application.pk).update(
+                reconcile_after=self.now + WATCHFUL
+            )
+            return False
+        self._act()
+        return True
+
+    def _freeze_code(self) -> bool:
+        """Copy the code that a driver is about to run; a refusal holds the application."""
+        action = self.decision.driver.action
+        if action is DriverAction.SPAWN and self.driver is not None:
+            return self._take_frozen(self.driver)
+        if action is not DriverAction.LAUNCH:
+            return True
+        spec = ApplicationSpec.model_validate(self.rows.revision.spec)
+        try:
+            self.code_roots, self.code_sha256 = self.launcher.freeze_code(spec.python_path)
+        except LaunchRefused as error:
+            records.hold_application(self.application, str(error), now=self.now)
+            return False
+        return True
+
+    def _take_frozen(self, driver: Driver) -> bool:
+        """Find the code that was frozen for a driver whose launch is to be completed."""
+        roots = ApplicationSpec.model_validate(driver.application_revision.spec).python_path
+        copies = self.launcher.frozen_code(len(roots), driver.code_sha256)
+        try:
+            if copies is None:  # the same code gives the same copies
+                copies, now = self.launcher.freeze_code(roots)
+                if now != driver.code_sha256:
+                    raise LaunchRefused(
+                        f"The copy of the code that driver {driver.epoch} was to run "
+                        f"({driver.code_sha256[:12]}) is gone, and the files differ from it by "
+                        "now. Start it again: a new driver runs the files as they are."
+                    )
+        except LaunchRefused as error:
+            records.refuse_launch(self.application, driver, str(error), now=self.now)
+            return False
+        self.code_roots = copies
+        return True
+
+    def _log_tail(self) -> str:
+        ended = self.decision.driver.fault is not None or any(
+            choice.ended and choice.ended.fault for choice in self.decision.queries
+        )
+        if not ended or self.driver is None:
+            return ""
+        return self.launcher.log_tail(self.application.name, self.driver.epoch, lines=100)
+
+    def _claim(self) -> bool:
+        """Win the application's version, or nothing."""
+        choice, before = self.decision, self.application
+        fields = {
+            "failures": choice.failures,
+            "next_attempt_at": choice.next_attempt_at,
+            "hold": choice.hold,
+            "hold_reason": choice.hold_reason,
+            "seen_generation": choice.seen_generation,
+            "reached_generation": choice.reached_generation,
+            "reconcile_after": choice.wake_at,
+        }
+        won = Application.objects.filter(
+            pk=before.pk, version=before.version, generation=before.generation
+        ).update(version=before.version + 1, **fields)
+        self.application.version = before.version + 1
+        return bool(won)
+
+    def _take_slot(self) -> None:
+        """Look at the host's slots once more, alone: others may have launched since."""
+        Installation.objects.select_for_update().filter(pk=1).first()
+        if slots(ApplicationSpec.model_validate(self.rows.revision.spec)).free:
+            raise _NoSlot
+
+    def _write_driver(self, log_tail: str) -> None:
+        choice = self.decision.driver
+        if choice.action is DriverAction.LAUNCH:
+            self._take_slot()
+            self.driver = records.create_driver(
+                self.application,
+                self.rows.revision,
+                seen_epoch=self.launcher.highest_epoch(self.application.name),
+                directory=lambda epoch: str(self.launcher.directory(self.application.name, epoch)),
+                code_sha256=self.code_sha256,
+                now=self.now,
+            )
+        elif self.driver is not None:
+            if choice.exit is not None:  # the shim's own notice may have been lost with Redis
+                note_exit(
+                    driver=self.driver.pk,
+                    epoch=self.driver.epoch,
+                    last_seq=choice.exit.last_seq,
+                    at=self.now,
+                )
+            records.update_driver(self.driver, self.sighting, choice, now=self.now)
+            if choice.fault is not None:
+                record_failure(
+                    choice.fault,
+                    driver=self.driver,
+                    run=None,
+                    attempt=self.decision.failures,
+                    next_attempt_at=self.decision.next_attempt_at,
+                    log_tail=log_tail,
+                    now=self.now,
+                )
+
+    def _write_queries(self, log_tail: str) -> None:
+        statuses = self.sighting.status.runs if self.sighting and self.sighting.status else ()
+        by_run = {status.run: status for status in statuses}
+        rows = {query.pk: query for query in self.rows.queries}
+        for choice in self.decision.queries:
+            query, run = rows[choice.query], self.rows.runs.get(choice.query)
+            if run is not None:
+                records.update_run(run, by_run.get(run.pk), choice, now=self.now)
+            if choice.ended is not None and choice.ended.fault is not None and run is not None:
+                record_failure(
+                    choice.ended.fault,
+                    driver=run.driver,
+                    run=run,
+                    attempt=choice.failures,
+                    next_attempt_at=choice.next_attempt_at,
+                    log_tail=log_tail,
+                    now=self.now,
+                )
+            if choice.ended is not None:
+                self._outrun(choice.ended, run)
+                self.rows.runs.pop(choice.query, None)
+            if choice.open_run is not None and self.driver is not None:
+                checkpoint = self.rows.checkpoints[choice.query]
+                self.rows.runs[choice.query] = records.create_run(
+                    query, self.driver, checkpoint, choice.open_run, now=self.now
+                )
+            about = self.rows.runs.get(choice.query) or run
+            records.update_query(query, about, choice, now=self.now)
+        records.close_operations(self.application, self.decision, now=self.now)
+
+    def _outrun(self, ended: RunEnd, run: Run | None) -> None:
+        error = ended.fault.error if ended.fault else None
+        if run is not None and error is not None and error.refused == "fenced":
+            epochs.outrun_owner(run.checkpoint.location)
+
+    def _write_assignment(self) -> None:
+        """Number the assignment anew where what it says has changed."""
+        driver = self.driver
+        if driver is None or self.decision.driver.exit is not None:
+            return
+        runs = {query: run for query, run in self.rows.runs.items() if run.driver_id == driver.pk}
+        said = assignments.entries(self.decision, runs, self.rows.checkpoints)
+        end = bool(self.decision.driver.end_wanted)
+        digest = assignments.digest(said, end=end)
+        generation = self.application.assignment_generation
+        if digest != driver.assignment_digest:
+            generation += 1
+            Application.objects.filter(pk=self.application.pk).update(
+                assignment_generation=generation
+            )
+            Driver.objects.filter(pk=driver.pk).update(assignment_digest=digest)
+        on_disk = self.sighting.assignment_generation if self.sighting else 0
+        self.assignment = Assignment(
+            generation=generation, epoch=driver.epoch, queries=said, end=end
+        )
+        self.assignment_is_news = on_disk < generation
+
+    def _act(self) -> None:
+        """Do to the process what the rows now say; whatever is lost here, the next look redoes."""
+        name, driver, action = self.application.name, self.driver, self.decision.driver.action
+        if driver is None:
+            return
+        if action in {DriverAction.LAUNCH, DriverAction.SPAWN} and self.assignment is not None:
+            self._launch(driver, self.assignment)
+            return
+        if self.assignment is not None and self.assignment_is_news:
+            self.launcher.assign(name, self.assignment)
+        if action is DriverAction.TERMINATE:
+            self.launcher.terminate(name, driver.epoch)
+        elif action is DriverAction.KILL:
+            self.launcher.kill(name, driver.epoch)
+        if self.decision.driver.exit is not None:
+            changed(f"application:{self.application.pk}")
+
+    def _launch(self, driver: Driver, assignment: Assignment) -> None:
+        try:
+            spec = assignments.driver_spec(driver, self.code_roots)
+            self.launcher.launch(spec, assignment, assignments.pools_xml(driver))
+        except LaunchRefused as error:
+            logger.warning("driver %s not launched: %s", driver.epoch, error)
+            if not error.passing:
+                records.refuse_launch(self.application, driver, str(error), now=self.now)
+            return
+        if self.decision.driver.action is DriverAction.LAUNCH:
+            logger.info("launched driver %s of %s", driver.epoch, self.application.name)
+
+
+def due_applications(*, now: datetime, limit: int = 200) -> list[int]:
+    """Return the applications whose `reconcile_after` has passed, longest waiting first."""
+    rows = Application.objects.filter(reconcile_after__lte=now).order_by("reconcile_after")
+    return list(rows.values_list("pk", flat=True)[:limit])
+
+
+def wake_all(*, now: datetime) -> None:
+    """Have every application of this host looked at: a worker has come up, or the sweep adopts."""
+    here = Q(drivers__host=settings.HEADGATE_HOST, drivers__ended_at=None)
+    wanted = Q(queries__desired=Desired.RUNNING, queries__archived_at=None)
+    found = Application.objects.filter(here | wanted, archived_at=None).values("pk")
+    Application.objects.filter(pk__in=list(found.values_list("pk", flat=True))).update(
+        reconcile_after=now
+    )
+
+
+def prune_folders(*, launcher: Launcher) -> None:
+    """Remove the folders of ended drivers beyond the newest few of each application."""
+    for name in Application.objects.values_list("name", flat=True).distinct():
+        launcher.prune(name, keep=settings.DRIVER_FOLDERS_KEPT)

@@ -1,0 +1,361 @@
+"""What reconcile writes: drivers, runs, failures, phases, ends of operations.
+
+Every function here runs inside the transaction of a step that has won its application.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F, Min
+
+from controlplane.nudge import changed, reconcile_soon
+from queries.domain.protocol import ExecutorSeen, RunStatus, Want
+from queries.domain.states import (
+    PLAIN_VERBS,
+    Desired,
+    DriverState,
+    Hold,
+    OperationOutcome,
+    Phase,
+    Reason,
+    RunOutcome,
+    Verb,
+)
+from queries.domain.supervision.decision import Decision, DriverDecision, QueryDecision
+from queries.domain.supervision.observation import Sighting
+from queries.domain.triggers.async_progress import tracking
+from queries.models.applications import Application, ApplicationRevision
+from queries.models.definitions import Checkpoint, Query
+from queries.models.drivers import Driver, Run
+from queries.models.history import Operation, Transition
+from queries.models.installation import Installation
+from queries.selectors.triggers.replays import replayed_by
+from queries.services.supervision.assignments import pools_of
+
+#: Telemetry of a run's first batch that is this late is not waited for any more.
+MEASURED_WITHIN = timedelta(minutes=10)
+
+
+def create_driver(
+    application: Application,
+    revision: ApplicationRevision,
+    *,
+    directory: Callable[[int], str],
+    seen_epoch: int,
+    code_sha256: str,
+    now: datetime,
+) -> Driver:
+    """Insert the next driver of an application, with the next epoch.
+
+    `seen_epoch` is the highest that its host knows of: a restored database draws above it.
+    """
+    Installation.raise_epoch(seen_epoch)
+    epoch = Installation.draw_epoch()
+    driver = Driver.objects.create(
+        application=application,
+        application_revision=revision,
+        pools=pools_of(application),
+        code_sha256=code_sha256,
+        epoch=epoch,
+        generation=application.generation,
+        host=settings.HEADGATE_HOST,
+        directory=directory(epoch),
+        created_at=now,
+        state=DriverState.STARTING,
+        state_reason=Reason.LAUNCHED,
+        state_since=now,
+    )
+    _driver_transition(driver, "", DriverState.STARTING, Reason.LAUNCHED, now)
+    return driver
+
+
+def update_driver(
+    driver: Driver, sighting: Sighting | None, choice: DriverDecision, *, now: datetime
+) -> None:
+    """Write what was seen of a driver, and its change of state."""
+    fields: dict[str, Any] = {}
+    if sighting is not None and sighting.ident is not None:
+        ident = sighting.ident
+        fields |= {"boot_id": ident.boot_id, "pid": ident.pid, "start_time": ident.start_time}
+        fields["jvm_pid"] = ident.jvm_pid or driver.jvm_pid
+    if sighting is not None and sighting.status is not None:
+        status = sighting.status
+        fields["jvm_pid"] = status.jvm_pid or fields.get("jvm_pid") or driver.jvm_pid
+        fields |= {
+            "applied_generation": status.applied_generation,
+            "spark_version": status.spark_version,
+            "java_version": status.java_version[:80],
+            "spark_application_id": status.application_id,
+            "ui_url": status.ui_url,
+            "executors": [asdict(one) for one in status.executors],
+        }
+        _note_executors(driver, status.executors, now)
+    if choice.end_wanted and not driver.end_wanted:
+        fields |= {"end_wanted": choice.end_wanted, "end_wanted_at": now}
+    if choice.exit is not None:
+        fields |= {
+            "ended_at": now,
+            "exit_python": choice.exit.python[:12],
+            "exit_jvm": choice.exit.jvm[:12],
+            "last_seq": choice.exit.last_seq,
+        }
+    if choice.state is not None and choice.state != driver.state:
+        reason = choice.end_wanted or (Reason.DRIVER_DIED if choice.fault else Reason.NONE)
+        fields |= {"state": choice.state, "state_reason": reason, "state_since": now}
+        detail = choice.fault.classified.title if choice.fault else ""
+        _driver_transition(driver, driver.state, choice.state, reason, now, detail)
+        changed(f"application:{driver.application_id}", f"driver:{driver.pk}")
+    fresh = {name: value for name, value in fields.items() if getattr(driver, name) != value}
+    if fresh:
+        Driver.objects.filter(pk=driver.pk).update(**fresh)
+
+
+def _note_executors(driver: Driver, seen: tuple[ExecutorSeen, ...], now: datetime) -> None:
+    """Write down which executors came and which were lost since the last look."""
+    before = {one["id"]: one["active"] for one in driver.executors}
+    for one in seen:
+        known = before.get(one.id)
+        if known == one.active or (known is None and not one.active and not driver.executors):
+            continue
+        came = "" if known is None else "ACTIVE"
+        Transition.objects.create(
+            at=now,
+            application_id=driver.application_id,
+            driver=driver,
+            subject="executor",
+            before=came,
+            after="ACTIVE" if one.active else "LOST",
+            reason=Reason.EXECUTOR_CAME if one.active else Reason.EXECUTOR_LOST,
+            detail=f"executor {one.id} on {one.address}{f': {one.reason}' if one.reason else ''}",
+        )
+        changed(f"application:{driver.application_id}", f"driver:{driver.pk}")
+
+
+def create_run(
+    query: Query, driver: Driver, checkpoint: Checkpoint, cause: Reason, *, now: datetime
+) -> Run:
+    """Insert the next run of a query, on the revision that its start has pinned."""
+    revision = query.target_revision or query.revisions.order_by("-number").first()
+    assert revision is not None, "a query has a revision from its first transaction on"
+    asked = (
+        Operation.objects.filter(query=query, generation=query.generation)
+        .order_by("-pk")
+        .values_list("actor", flat=True)
+        .first()
+    )
+    return Run.objects.create(
+        query=query,
+        driver=driver,
+        epoch=Installation.draw_epoch(),
+        checkpoint=checkpoint,
+        revision=revision,
+        code_sha256=driver.code_sha256,
+        generation=query.generation,
+        cause=cause,
+        actor=asked if asked and cause in {Reason.ASKED_START, Reason.ASKED_RESTART} else "",
+        accepts_loss=_accepts_loss(query),
+        created_at=now,
+    )
+
+
+def _accepts_loss(query: Query) -> bool:
+    """Tell whether an open go-on is at the step that goes over the gap (`procedures/go_on.py`)."""
+    found = Operation.objects.filter(query=query, verb=Verb.GO_ON, outcome=OperationOutcome.OPEN)
+    return any(one.result.get("accepting") for one in found)
+
+
+def update_run(run: Run, status: RunStatus | None, choice: QueryDecision, *, now: datetime) -> None:
+    """Write what its driver says of an open run, and its end."""
+    fields: dict[str, Any] = {}
+    if status is not None:
+        committed, idle = _time(status.first_commit_at), _time(status.first_idle_at)
+        fields = {
+            "spark_run_id": status.spark_run_id or run.spark_run_id,
+            "started_at": _time(status.started_at) or run.started_at,
+            "first_commit_at": committed or run.first_commit_at,
+            "proven_at": run.proven_at or committed or idle,
+            "last_batch": run.last_batch if status.last_batch is None else status.last_batch,
+            "warnings": list(status.warnings),
+        }
+        if fields["started_at"] and run.started_at is None:  # one confirmation, one takeover
+            taken = Checkpoint.objects.filter(pk=run.checkpoint_id)
+            taken.exclude(takeover_at=None).update(takeover_at=None)
+    if run.replayed is None and tracking(run.revision.spec) is not None:
+        fields["replayed"] = _replayed(run, ended=choice.ended is not None, now=now)
+    if choice.ended is not None:
+        fields |= {"outcome": choice.ended.outcome, "ended_at": now}
+    elif choice.want is not Want.RUN and run.stop_asked_at is None:
+        fields["stop_asked_at"] = now
+    fresh = {name: value for name, value in fields.items() if getattr(run, name) != value}
+    if fresh:
+        Run.objects.filter(pk=run.pk).update(**fresh)
+        changed(f"query:{run.query_id}")
+
+
+def _replayed(run: Run, *, ended: bool, now: datetime) -> dict[str, Any] | None:
+    """Return what the run did again; None while its first batch has not been heard of."""
+    if run.first_commit_at is None:
+        return None
+    found = replayed_by(run)
+    if found is None and (ended or now - run.first_commit_at > MEASURED_WITHIN):
+        return {}
+    return found
+
+
+def update_query(query: Query, run: Run | None, choice: QueryDecision, *, now: datetime) -> None:
+    """Write a query's phase and ladder; a completion wants it stopped from now on.
+
+    `run` is the one that the change is about: the open one, else the one that has ended.
+    """
+    if choice.completed:
+        done = Query.objects.filter(pk=query.pk, generation=query.generation)
+        if done.update(desired=Desired.STOPPED):
+            reason = Reason.COMPLETED
+            _query_transition(
+                query, run, "desired", Desired.RUNNING, Desired.STOPPED, reason, "", now
+            )
+    fields: dict[str, Any] = {
+        "failures": choice.failures,
+        "next_attempt_at": choice.next_attempt_at,
+        "hold": choice.hold,
+        "seen_generation": choice.seen_generation,
+        "reached_generation": choice.reached_generation,
+        "phase": choice.phase,
+        "phase_reason": choice.reason,
+        "phase_detail": choice.detail,
+    }
+    if choice.phase != query.phase:
+        fields["phase_since"] = now
+        _query_transition(
+            query, run, "phase", query.phase, choice.phase, choice.reason, choice.detail, now
+        )
+    fresh = {name: value for name, value in fields.items() if getattr(query, name) != value}
+    if fresh:
+        Query.objects.filter(pk=query.pk).update(**fresh)
+        changed(f"query:{query.pk}")
+
+
+def close_operations(application: Application, decision: Decision, *, now: datetime) -> None:
+    """End the operations whose generation is reached, that cannot be, or whose time is over."""
+    pending = Operation.objects.filter(
+        application=application, outcome=OperationOutcome.OPEN, verb__in=PLAIN_VERBS
+    )
+    by_query = {choice.query: choice for choice in decision.queries}
+    for operation in pending:
+        if operation.query_id is None:
+            reached, choice = decision.reached_generation, None
+            if decision.hold is Hold.FAILED:
+                _close(operation, OperationOutcome.FAILED, decision.hold_reason, now)
+                continue
+        else:
+            choice = by_query.get(operation.query_id)
+            reached = choice.reached_generation if choice else 0
+        if reached >= operation.generation:
+            _close(operation, OperationOutcome.DONE, "", now)
+        elif choice is not None and choice.phase in {Phase.FAILED, Phase.BROKEN}:
+            _close(operation, OperationOutcome.FAILED, choice.detail or choice.reason, now)
+        elif operation.deadline <= now:
+            waits = f"{choice.phase.label}: {choice.detail or choice.reason}" if choice else ""
+            _close(operation, OperationOutcome.TIMED_OUT, waits, now)
+    first = pending.aggregate(first=Min("deadline"))["first"]
+    if first is not None and (decision.wake_at is None or first < decision.wake_at):
+        Application.objects.filter(pk=application.pk).update(reconcile_after=first)
+
+
+def refuse_launch(application: Application, driver: Driver, reason: str, *, now: datetime) -> None:
+    """End a driver that was never spawned, and hold its application with the reason."""
+    with transaction.atomic():
+        if not hold_application(application, reason, now=now):
+            return
+        Run.objects.filter(driver=driver, outcome=RunOutcome.OPEN).update(
+            outcome=RunOutcome.DRIVER_ENDED, ended_at=now
+        )
+        Driver.objects.filter(pk=driver.pk).update(
+            state=DriverState.ENDED,
+            state_reason=Reason.NOT_LAUNCHED,
+            state_since=now,
+            ended_at=now,
+            exit_python="UNKNOWN",
+            exit_jvm="UNKNOWN",
+        )
+        _driver_transition(
+            driver, driver.state, DriverState.ENDED, Reason.NOT_LAUNCHED, now, reason
+        )
+
+
+def hold_application(application: Application, reason: str, *, now: datetime) -> bool:
+    """Hold an application that cannot be launched, with the sentence that says why.
+
+    Returns False where somebody else has changed the application meanwhile.
+    """
+    with transaction.atomic():
+        won = Application.objects.filter(pk=application.pk, version=application.version).update(
+            version=F("version") + 1,
+            hold=Hold.FAILED,
+            hold_reason=reason,
+            seen_generation=application.generation,
+            reconcile_after=now,
+        )
+        if won:
+            # Their generations count as seen: else they would clear the hold at once.
+            Query.objects.filter(application=application, archived_at=None).update(
+                seen_generation=F("generation")
+            )
+            reconcile_soon(application.pk)
+    return bool(won)
+
+
+def _close(operation: Operation, outcome: OperationOutcome, detail: str, now: datetime) -> None:
+    closed = Operation.objects.filter(pk=operation.pk, outcome=OperationOutcome.OPEN).update(
+        outcome=outcome, detail=detail, ended_at=now
+    )
+    if closed:
+        query = [f"query:{operation.query_id}"] if operation.query_id else []
+        changed(f"operation:{operation.uuid}", *query)
+
+
+def _driver_transition(
+    driver: Driver, before: str, after: str, reason: str, now: datetime, detail: str = ""
+) -> None:
+    Transition.objects.create(
+        at=now,
+        application=driver.application,
+        driver=driver,
+        subject="driver",
+        before=before,
+        after=after,
+        reason=reason,
+        detail=detail,
+    )
+
+
+def _query_transition(
+    query: Query,
+    run: Run | None,
+    subject: str,
+    before: str,
+    after: str,
+    reason: str,
+    detail: str,
+    now: datetime,
+) -> None:
+    Transition.objects.create(
+        at=now,
+        application_id=query.application_id,
+        query=query,
+        run=run,
+        driver=run.driver if run else None,
+        subject=subject,
+        before=before,
+        after=after,
+        reason=reason,
+        detail=detail,
+    )
+
+
+def _time(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None

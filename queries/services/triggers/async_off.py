@@ -1,0 +1,275 @@
+"""The safe way off async progress tracking: one operation, from a log with gaps to a plain one.
+
+Without async tracking Spark wants the offsets of the batch before the newest, which a log with
+gaps may not have; it then dies of "batch N doesn't exist". The way out keeps async tracking on
+with interval 0, so that every batch's offsets are kept, lets two batches commit, stops, looks
+at the log on disk, and only then switches off. It is the way out of a query that has died so,
+too.
+"""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+
+from queries.checkpoints.logs import CheckpointLogs, NotLocal
+from queries.domain.checkpoints.logged_offsets import missing_batch
+from queries.domain.errors import Conflict, NotAllowed
+from queries.domain.states import (
+    Desired,
+    OperationOutcome,
+    Phase,
+    RunOutcome,
+    StopMode,
+    Verb,
+)
+from queries.domain.triggers.async_progress import INTERVAL, switched, tracking
+from queries.models.definitions import Query, QueryRevision
+from queries.models.drivers import Run
+from queries.models.history import Operation
+from queries.services.definitions import catalog
+from queries.services.procedures.engine import DONE, Procedure, Step, Told, Turn, begin, waiting
+from queries.services.supervision import operations
+from queries.services.triggers.async_off_undo import (
+    DOWN,
+    base_of,
+    location_of,
+    newest_of,
+    put_back,
+    same,
+)
+
+#: Batches that must commit with every offset kept; Spark needs the newest and the one before.
+BATCHES = 2
+#: For all steps together. Most of it is for a source that brings nothing new for a while.
+LIMIT = timedelta(hours=1)
+
+
+def turn_off(*, query: Query, actor: str, now: datetime) -> Operation:
+    """Begin the safe way off async progress tracking.
+
+    Raises `NotAllowed` where there is nothing to switch off or it cannot be done from here,
+    `Invalid` where the definition could not run with async tracking and interval 0,
+    `Conflict` while another operation with steps changes the query.
+    """
+    newest = newest_of(query)
+    location = location_of(query)
+    try:
+        missing = missing_batch(CheckpointLogs.at(location).begun())
+    except (NotLocal, OSError) as error:
+        raise NotAllowed(
+            f"The checkpoint of {query.name} cannot be read from here: {error}",
+            way_out=f'Set {INTERVAL} to "0", restart, let {BATCHES} batches commit, stop, and '
+            "remove async progress tracking from the definition.",
+        ) from error
+    if newest.spec.get("sink") is None:
+        raise NotAllowed(
+            f"{query.name} has no sink in its definition: its code writes by itself.",
+            way_out=f'Set {INTERVAL} to "0" in the code, restart, let {BATCHES} batches commit, '
+            "stop, and take async progress tracking out of the code.",
+        )
+    if tracking(newest.spec) is None and missing is None:
+        raise NotAllowed(
+            f"{query.name} has async progress tracking off, and its offset log has no gap.",
+            way_out="There is nothing to do.",
+        )
+    if not _rests_without_gap(query, missing):
+        catalog.check_query(name=query.name, spec=switched(newest.spec, 0), query=query)
+    arguments = {
+        "revision": newest.number,
+        "was": str(query.desired),
+        "missing_batch": missing,
+    }
+    return begin(ASYNC_OFF, query=query, arguments=arguments, actor=actor, now=now)
+
+
+# --- the steps ----------------------------------------------------------------------------
+
+
+def _keep_every_batch(turn: Turn) -> Told:
+    """Write the revision under which the offsets of every batch are kept."""
+    if _unneeded(turn):
+        return Told(True, "Not needed: it stands, and its offset log has no gap.")
+    revision = _write(turn, switched(base_of(turn).spec, 0), after=turn.arguments["revision"])
+    turn.result["keeps_every_batch"] = revision.number
+    return Told(True, f"Revision {revision.number}: async progress tracking with interval 0.")
+
+
+def _start_on_it(turn: Turn) -> Told:
+    """Bring the query up on that revision."""
+    if _unneeded(turn):
+        return Told(True, "Not needed.")
+    child = _child(turn, Verb.START, Verb.RESTART)
+    if child is None:
+        ask = operations.request_start
+        if turn.query.desired == Desired.RUNNING and turn.query.phase not in DOWN:
+            ask = operations.request_restart
+        child = _asked(turn, ask)
+    return _followed(turn, child, "its start")
+
+
+def _commit_two_batches(turn: Turn) -> Told:
+    """Wait until enough batches in a row have committed since the start."""
+    if _unneeded(turn):
+        return Told(True, "Not needed.")
+    _refuse_dead(turn)
+    logs = CheckpointLogs.at(location_of(turn.query))
+    begun, committed = logs.begun(), set(logs.committed())
+    first = turn.result.setdefault("newest_before", begun[-1] if begun else -1)
+    kept = [batch for batch in begun if batch > first and batch in committed]
+    in_a_row = _in_a_row(kept)
+    if in_a_row < BATCHES:
+        return waiting(
+            f"{in_a_row} of {BATCHES} batches have committed since batch {first}; it waits for "
+            "new records in its sources."
+        )
+    return Told(True, f"Batches {kept[-in_a_row]} to {kept[-1]} committed, offsets of each kept.")
+
+
+def _stop(turn: Turn) -> Told:
+    """Stop the query after the batch in flight."""
+    if _unneeded(turn):
+        return Told(True, "Not needed.")
+    child = _child(turn, Verb.STOP)
+    if child is None:
+        child = _asked(turn, partial(operations.request_stop, mode=StopMode.GRACEFUL))
+    return _followed(turn, child, "its stop")
+
+
+def _look_at_the_log(turn: Turn) -> Told:
+    """Make sure, on disk, that Spark will find what it asks for."""
+    begun = CheckpointLogs.at(location_of(turn.query)).begun()
+    missing = missing_batch(begun)
+    if missing is not None:
+        raise Conflict(
+            f"The offset log still lacks batch {missing}: it ends with "
+            f"{', '.join(str(batch) for batch in begun[-3:])}.",
+            way_out="Try again.",
+        )
+    if not begun:
+        return Told(True, "The offset log is empty: no batch was begun yet.")
+    return Told(True, f"It ends with batches {', '.join(str(batch) for batch in begun[-3:])}.")
+
+
+def _switch_off(turn: Turn) -> Told:
+    """Write the revision without async tracking; the log has just been looked at."""
+    after = turn.result.get("keeps_every_batch", turn.arguments["revision"])
+    revision = _write(turn, switched(base_of(turn).spec, None), after=after)
+    turn.result["off"] = revision.number
+    return Told(True, f"Revision {revision.number}: async progress tracking is off.")
+
+
+def _start_again(turn: Turn) -> Told:
+    """Start the query where it was wanted before; from here on nothing is taken back."""
+    if turn.arguments["was"] != Desired.RUNNING:
+        return Told(True, "It stood before, so it stands.")
+    if "start" not in turn.result:
+        turn.result["start"] = str(_asked(turn, operations.request_start).uuid)
+    return Told(True, "It starts without async progress tracking.")
+
+
+ASYNC_OFF = Procedure(
+    Verb.ASYNC_OFF,
+    (
+        Step("Keep the offsets of every batch", _keep_every_batch),
+        Step("Start the query on that", _start_on_it),
+        Step("Let two batches commit", _commit_two_batches),
+        Step("Stop it after the batch in flight", _stop),
+        Step("Look at the offset log on disk", _look_at_the_log),
+        Step("Switch async progress tracking off", _switch_off),
+        Step("Start it again", _start_again, commits=True),
+    ),
+    limit=LIMIT,
+    undo=put_back,
+)
+
+
+# --- what the steps look at -----------------------------------------------------------------
+
+
+def _rests_without_gap(query: Query, missing: int | None) -> bool:
+    open_run = Run.objects.filter(query=query, outcome=RunOutcome.OPEN).exists()
+    return missing is None and query.desired == Desired.STOPPED and not open_run
+
+
+def _unneeded(turn: Turn) -> bool:
+    """Tell whether the query stood, with a whole log, when the operation began."""
+    found = turn.result.get("whole")
+    if found is None:
+        found = _rests_without_gap(turn.query, turn.arguments["missing_batch"])
+        turn.result["whole"] = found
+    return bool(found)
+
+
+def _in_a_row(batches: list[int]) -> int:
+    """Return how many batches at the end follow each other without a gap."""
+    count = 0
+    for batch in reversed(batches):
+        if count and batch != batches[-1] - count:
+            break
+        count += 1
+    return count
+
+
+def _write(turn: Turn, spec: dict[str, Any], *, after: int) -> QueryRevision:
+    """Make `spec` the newest revision; raise `Conflict` where somebody has edited meanwhile."""
+    newest = newest_of(turn.query)
+    if same(newest.spec, spec):
+        return newest  # written by a worker that died before it could say so
+    if newest.number != after:
+        raise Conflict(
+            f"{newest.author} has saved revision {newest.number} meanwhile.",
+            way_out="Look at it, then ask again.",
+        )
+    with transaction.atomic():
+        turn.insist()
+        return catalog.revise_query(
+            query=turn.query,
+            spec=spec,
+            expected_revision=newest.number,
+            actor=turn.operation.actor,
+            now=turn.now,
+        )
+
+
+def _asked(turn: Turn, request: Callable[..., Operation]) -> Operation:
+    """Ask for a start or a stop of our own, unless the operation has been ended meanwhile."""
+    with transaction.atomic():
+        operations.locked(turn.query)  # first, as whoever supersedes us locks it
+        turn.insist()
+        return request(
+            query=turn.query, actor=turn.operation.actor, now=turn.now, within=turn.operation
+        )
+
+
+def _child(turn: Turn, *verbs: Verb) -> Operation | None:
+    """Return what this operation has asked of the query already."""
+    found = Operation.objects.filter(parent=turn.operation, verb__in=verbs)
+    return found.order_by("pk").first()
+
+
+def _followed(turn: Turn, child: Operation, what: str) -> Told:
+    """Wait for an operation of our own; raise where it came to nothing."""
+    child.refresh_from_db()
+    if child.outcome == OperationOutcome.DONE:
+        return DONE
+    slow = child.outcome == OperationOutcome.TIMED_OUT and child.verb != Verb.STOP
+    if slow:  # its own time is over, ours is not: a source may be down for a while
+        _refuse_dead(turn)
+        if turn.query.phase == Phase.RUNNING:
+            return DONE
+    if slow or child.outcome == OperationOutcome.OPEN:
+        about = turn.query.phase_detail or turn.query.phase_reason
+        phase = Phase(turn.query.phase).label
+        return waiting(f"{phase}: {about}" if about else phase)
+    raise Conflict(f"{what.capitalize()} came to nothing: {child.detail or child.outcome}.")
+
+
+def _refuse_dead(turn: Turn) -> None:
+    if turn.query.phase in (Phase.FAILED, Phase.BROKEN):
+        raise Conflict(
+            f"{turn.query.name} has failed meanwhile: "
+            f"{turn.query.phase_detail or turn.query.phase_reason}."
+        )

@@ -1,0 +1,93 @@
+"""Giving a query its definition and its state back where its way off async tracking ended early."""
+
+from typing import Any
+
+from queries.domain.errors import HeadgateError
+from queries.domain.states import Desired, OperationOutcome, Phase, StopMode
+from queries.domain.triggers.async_progress import switched, tracking
+from queries.domain.validation.query_rules import parse_query
+from queries.models.definitions import Checkpoint, Query, QueryRevision
+from queries.models.history import Operation
+from queries.selectors.triggers.replay_exposure import gap_of
+from queries.services.definitions import catalog
+from queries.services.procedures.engine import Turn
+from queries.services.supervision import operations
+
+#: Phases in which a restart would have nothing to stop.
+DOWN = frozenset({Phase.STOPPED, Phase.COMPLETED, Phase.FAILED, Phase.BROKEN, Phase.BACKOFF})
+
+
+def newest_of(query: Query) -> QueryRevision:
+    """Return a query's newest revision."""
+    return query.revisions.order_by("-number")[0]
+
+
+def base_of(turn: Turn) -> QueryRevision:
+    """Return the revision that the operation began with."""
+    return turn.query.revisions.get(number=turn.arguments["revision"])
+
+
+def location_of(query: Query) -> str:
+    """Return where a query's checkpoint lies."""
+    return Checkpoint.objects.get(query=query, retired_at=None).location
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Tell whether two stored definitions say the same; what they leave out is the default."""
+    return parse_query(one) == parse_query(other)
+
+
+def put_back(turn: Turn) -> None:
+    """Give an operation that ended before its last step its definition, and its state, back.
+
+    Where a person's start or stop has superseded it, the definition goes back, and the query
+    does what that person asked for. A query that had died of the gap is left standing.
+    """
+    try:
+        left = _restore(turn)
+        if turn.operation.outcome != OperationOutcome.SUPERSEDED:
+            left += f" {_as_it_ran(turn)}"
+    except HeadgateError as error:
+        left = f"Not everything could be put back: {error}"
+    turn.result["left"] = left.strip()
+
+
+def _restore(turn: Turn) -> str:
+    base, last = base_of(turn), newest_of(turn.query)
+    ours = (switched(base.spec, 0), switched(base.spec, None))
+    if last.number == base.number or same(last.spec, base.spec):
+        return f"The definition is revision {last.number}, as it was."
+    if not any(same(last.spec, spec) for spec in ours):
+        return f"The definition is revision {last.number}, which {last.author} has saved."
+    revision = catalog.revise_query(
+        query=turn.query,
+        spec=base.spec,
+        expected_revision=last.number,
+        actor=turn.operation.actor,
+        now=turn.now,
+        gap_accepted=True,
+    )
+    return f"Revision {revision.number} is revision {base.number} again."
+
+
+def _as_it_ran(turn: Turn) -> str:
+    """Bring the query back to running or standing, whichever it was."""
+    asked = Operation.objects.filter(parent=turn.operation)
+    if not asked.exists():
+        return ""  # its state was never touched
+    if asked.filter(created_at__gte=turn.operation.ended_at).exists():
+        return "The query was asked back to what it was."  # by a worker that died since
+    query, actor, within = turn.query, turn.operation.actor, turn.operation
+    runs_again = turn.arguments["was"] == Desired.RUNNING and (
+        tracking(base_of(turn).spec) is not None or gap_of(location_of(query)) is None
+    )
+    if runs_again and query.desired == Desired.RUNNING and query.phase not in DOWN:
+        operations.request_restart(query=query, actor=actor, now=turn.now, within=within)
+        return "It restarts on that."
+    if runs_again:
+        operations.request_start(query=query, actor=actor, now=turn.now, within=within)
+        return "It starts on that."
+    operations.request_stop(
+        query=query, mode=StopMode.GRACEFUL, actor=actor, now=turn.now, within=within
+    )
+    return "It stands."

@@ -1,0 +1,65 @@
+"""What async progress tracking has left in a checkpoint, when a definition would switch it off."""
+
+from queries.domain.definitions.spec import PythonQuery, SqlQuery
+from queries.domain.errors import NotAllowed, Problem
+from queries.domain.triggers.async_progress import ENABLED, tracking
+from queries.domain.validation import query_rules
+from queries.models.definitions import Checkpoint, Query, QueryRevision
+from queries.selectors.triggers.replay_exposure import gap_of
+
+#: The field of the problem below; pages offer the safe way off beside it.
+FIELD = f"sink.options.{ENABLED}"
+
+
+def gap_problems(
+    query: Query, newest: QueryRevision, form: SqlQuery | PythonQuery | None
+) -> list[Problem]:
+    """Return why a new form of a query cannot go on from its offset log, naming the gap.
+
+    Only a form that switches async progress tracking off is asked about; one of a query that
+    has it off already makes nothing worse.
+    """
+    if form is None or form.sink is None or tracking(newest.spec) is None:
+        return []
+    if tracking(query_rules.as_json(form)) is not None:
+        return []
+    checkpoint = Checkpoint.objects.filter(query=query, retired_at=None).first()
+    gap = gap_of(checkpoint.location) if checkpoint else None
+    if gap is None:
+        return []
+    before = "" if gap.before is None else f" and, before it, batch {gap.before}"
+    return [
+        Problem(
+            FIELD,
+            "false",
+            f"cannot be switched off by an edit now: the offset log holds batch {gap.newest}"
+            f"{before}, but not batch {gap.missing}, and Spark would die of “batch "
+            f"{gap.missing} doesn't exist”.",
+            "Switch it off the safe way: on the query's page, or by POST to "
+            f"/api/v1/queries/{query.name}/async-off/.",
+        )
+    ]
+
+
+def refuse_start_on_gap(query: Query) -> None:
+    """Raise `NotAllowed` where a start on the newest revision would die of the gap.
+
+    That happens where async progress tracking was switched off while the log was whole and the
+    query went on running with it: the gap came after the edit had been let through.
+    """
+    newest = query.revisions.order_by("-number").first()
+    last = query.runs.select_related("revision").order_by("-epoch").first()
+    if newest is None or last is None or tracking(last.revision.spec) is None:
+        return
+    if tracking(newest.spec) is not None or newest.spec.get("sink") is None:
+        return
+    checkpoint = Checkpoint.objects.filter(query=query, retired_at=None).first()
+    gap = gap_of(checkpoint.location) if checkpoint else None
+    if gap is not None:
+        raise NotAllowed(
+            f"{query.name} ran with async progress tracking, which revision {newest.number} has "
+            f"off: the offset log holds batch {gap.newest}, but not batch {gap.missing}, and "
+            "Spark would die of that.",
+            way_out="Switch it off the safe way: on the query's page, or by POST to "
+            f"/api/v1/queries/{query.name}/async-off/.",
+        )

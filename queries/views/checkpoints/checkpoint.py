@@ -1,0 +1,270 @@
+"""The checkpoint of a query, opened up: its batches, its state, what it pins, what is kept."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.urls import path, reverse
+from django.views.decorators.http import require_GET
+
+from queries.checkpoints import batches
+from queries.checkpoints.batches import Batch
+from queries.checkpoints.logs import CheckpointLogs, NotLocal
+from queries.domain.checkpoints.lock_files import local_path
+from queries.domain.errors import Missing
+from queries.domain.kafka.offset_ranges import is_kafka
+from queries.models.definitions import Checkpoint, Query
+from queries.roles import VIEW
+from queries.selectors import checkpoints as reads
+from queries.selectors.console.badges import names_of
+from queries.selectors.supervision.query_lines import query_line
+from queries.views.console.fragments import Changes, Drawn, fragments
+from queries.views.console.guard import needs
+from queries.views.supervision.query_page import head
+
+PAGE = 50
+#: Width and height of the chart of state, in its own units.
+CHART = (720.0, 120.0)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLine:
+    """One row of the table of batches."""
+
+    batch: Batch
+    rows: int | None  # as the progress told, else records by the offsets
+    counted: bool  # by the offsets, because no event told
+    ends: tuple[tuple[str, str], ...]  # (source, where it is read up to) in words
+
+
+@require_GET
+@needs(VIEW)
+def batches_tab(request: HttpRequest, name: str) -> HttpResponse:
+    """List the batches that the checkpoint's logs hold, newest first."""
+    context = _head(request, name, "batches")
+    before = _number(request.GET.get("before"))
+    context |= _batches(context["query"], context["logs"], before)
+    context["compare"] = (request.GET.get("one", ""), request.GET.get("other", ""))
+    return render(request, "checkpoints/batches.html", context)
+
+
+@require_GET
+@needs(VIEW)
+def batch_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    """Show one batch: what it read of each partition, and which files."""
+    context = _head(request, name, "batches")
+    logs: CheckpointLogs | None = context["logs"]
+    found = batches.one(logs, number) if logs else None
+    if logs is None or found is None:
+        raise Missing(f"The checkpoint of {name} holds no batch {number} (any more).")
+    context |= {
+        "entry": _lines(context["query"], [found])[0],
+        "files": batches.files_of(logs, number),
+        "files_at_most": batches.FILES_AT_MOST,
+        "reachable": found.state == "committed",
+    }
+    return render(request, "checkpoints/batch.html", context)
+
+
+@require_GET
+@needs(VIEW)
+def compare_page(request: HttpRequest, name: str) -> HttpResponse:
+    """Set any two batches against each other."""
+    context = _head(request, name, "batches")
+    one, other = _number(request.GET.get("one")), _number(request.GET.get("other"))
+    logs: CheckpointLogs | None = context["logs"]
+    found = None
+    if logs and one is not None and other is not None:
+        found = batches.compare(logs, one, other)
+    if found is None:
+        raise Missing(
+            f"The checkpoint of {name} does not hold both batches.",
+            way_out="Choose two of those it lists.",
+        )
+    rows = reads.rows_of(context["query"], _between(logs, found))
+    context |= {
+        "found": found,
+        "pair": _lines(context["query"], [found.one, found.other]),
+        "rows_between": sum(rows.values()) if rows else None,
+        "batches_between": found.other.number - found.one.number,
+    }
+    return render(request, "checkpoints/compare.html", context)
+
+
+@require_GET
+@needs(VIEW)
+def state_tab(request: HttpRequest, name: str) -> HttpResponse:
+    """Show the state operators, how they grow, and the configuration that is pinned."""
+    context = _head(request, name, "state")
+    logs: CheckpointLogs | None = context["logs"]
+    query: Query = context["query"]
+    history = reads.state_history(query, now=context["now"])
+    context |= {
+        "operators": reads.operator_lines(query, logs) if logs else [],
+        "history": history,
+        "chart": _chart(history.points, history.limit_bytes),
+        "pinned": reads.pinned_configuration(query, logs) if logs else [],
+    }
+    return render(request, "checkpoints/state.html", context)
+
+
+@require_GET
+@needs(VIEW)
+def kept_tab(request: HttpRequest, name: str) -> HttpResponse:
+    """List what is kept: snapshots, and the checkpoints that were held before."""
+    context = _head(request, name, "kept")
+    context |= {
+        "snapshots": reads.snapshots_of(context["query"])[:200],
+        "earlier": reads.earlier_checkpoints(context["query"])[:50],
+    }
+    return render(request, "checkpoints/kept.html", context)
+
+
+# --- what they share ----------------------------------------------------------------------
+
+
+def logs_of(checkpoint: Checkpoint | None) -> CheckpointLogs | None:
+    """Return a checkpoint's logs; None where it is not on this machine, or there is none."""
+    if checkpoint is None:
+        return None
+    try:
+        return CheckpointLogs.at(checkpoint.location)
+    except NotLocal:
+        return None
+
+
+def _head(request: HttpRequest, name: str, tab: str) -> dict[str, Any]:
+    context = head(request, name, "query-checkpoint")
+    query: Query = context["query"]
+    checkpoint = query.checkpoints.filter(retired_at=None).first()
+    logs = logs_of(checkpoint)
+    last = logs.last_commit() if logs else None
+    return {
+        **context,
+        "checkpoint": checkpoint,
+        "logs": logs,
+        "local": checkpoint is not None and local_path(checkpoint.location) is not None,
+        "last_commit": last,
+        "parts": _parts(query, tab),
+        "busy": reads.open_procedure(query),
+    }
+
+
+def _parts(query: Query, tab: str) -> list[dict[str, Any]]:
+    parts = (
+        ("Batches", "query-checkpoint", "batches", 0),
+        ("State and pinned configuration", "query-checkpoint-state", "state", 0),
+        ("Kept", "query-checkpoint-kept", "kept", reads.snapshots_of(query).count()),
+    )
+    return [
+        {"label": label, "href": reverse(address, args=[query.name]), "active": key == tab}
+        | {"count": count}
+        for label, address, key, count in parts
+    ]
+
+
+def _batches(query: Query, logs: CheckpointLogs | None, before: int | None) -> dict[str, Any]:
+    found = batches.page(logs, before=before, limit=PAGE + 1) if logs else []
+    shown = found[:PAGE]
+    return {
+        "lines": _lines(query, shown),
+        "older": shown[-1].number if len(found) > PAGE else None,
+        "before": before,
+        "gaps": any(batch.left_out_before for batch in shown),
+    }
+
+
+def _lines(query: Query, found: list[Batch]) -> list[BatchLine]:
+    told = reads.rows_of(query, found)
+    return [
+        BatchLine(
+            batch=batch,
+            rows=told.get(batch.number, batch.records),
+            counted=batch.number not in told and batch.records is not None,
+            ends=tuple((source, _end(offset)) for source, offset in batch.sources.items()),
+        )
+        for batch in found
+    ]
+
+
+def _end(offset: Any) -> str:
+    """Say where a source is read up to."""
+    if offset is None:
+        return "nothing yet"
+    if is_kafka(offset):
+        return ", ".join(
+            f"{topic}: {len(parts)} partition{'s' if len(parts) != 1 else ''}, "
+            f"{sum(parts.values()):,} in all"
+            for topic, parts in sorted(offset.items())
+        )
+    if isinstance(offset, dict) and "logOffset" in offset:
+        return f"log entry {offset['logOffset']:,}"
+    return f"{offset:,}" if isinstance(offset, int) else str(offset)
+
+
+def _between(logs: CheckpointLogs | None, found: batches.Difference) -> list[Batch]:
+    if logs is None:
+        return []
+    span = found.other.number - found.one.number
+    page = batches.page(logs, before=found.other.number + 1, limit=min(span, 500))
+    return [batch for batch in page if batch.number > found.one.number]
+
+
+def _chart(points: tuple[tuple[datetime, int, int], ...], limit: int | None) -> dict[str, Any]:
+    """Return the lines of the chart of state, as SVG points; {} where there are too few."""
+    if len(points) < 2:
+        return {}
+    width, height = CHART
+    start, end = points[0][0], points[-1][0]
+    span = max(1.0, (end - start).total_seconds())
+    highest = max(max(size for _, _, size in points), 1)
+    most = max(max(rows for _, rows, _ in points), 1)
+
+    def line(values: list[tuple[datetime, int]], top: int) -> str:
+        return " ".join(
+            f"{(at - start).total_seconds() / span * width:.1f},"
+            f"{height - value / top * height * 0.92:.1f}"
+            for at, value in values
+        )
+
+    return {
+        "bytes": line([(at, size) for at, _, size in points], highest),
+        "rows": line([(at, rows) for at, rows, _ in points], most),
+        "highest": highest,
+        "most": most,
+        "since": start,
+        "until": end,
+        "share": highest / limit if limit else None,
+    }
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() and len(text) < 19 else None
+
+
+@fragments("checkpoint", hears=("query", "operation"), own_key_only=("query",))
+def draw_batches(key: str, changes: Changes, now: datetime) -> Drawn:
+    """Draw the newest batches of one query's checkpoint."""
+    name = names_of([int(key)]).get(int(key)) if key.isdigit() else None
+    if name is None:
+        return
+    query = query_line(name, now=now, bars=0).query
+    logs = logs_of(query.checkpoints.filter(retired_at=None).first())
+    context = {"query": query, "now": now, **_batches(query, logs, None)}
+    yield f"newest-batches-{key}", render_to_string("checkpoints/_batches.html", context)
+
+
+urlpatterns = [
+    path("queries/<str:name>/checkpoint/", batches_tab, name="query-checkpoint"),
+    path("queries/<str:name>/checkpoint/state/", state_tab, name="query-checkpoint-state"),
+    path("queries/<str:name>/checkpoint/kept/", kept_tab, name="query-checkpoint-kept"),
+    path("queries/<str:name>/checkpoint/compare/", compare_page, name="query-checkpoint-compare"),
+    path(
+        "queries/<str:name>/checkpoint/batches/<int:number>/",
+        batch_page,
+        name="query-checkpoint-batch",
+    ),
+]

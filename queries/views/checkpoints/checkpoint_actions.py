@@ -1,0 +1,307 @@
+"""Acts on a checkpoint: each address shows on GET what it will do, and acts on POST.
+
+Nothing of it needs JavaScript. An act that leaves state behind wants the query's name typed.
+"""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import path, reverse
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST
+
+from queries.domain.errors import HeadgateError, Invalid, Missing, Problem
+from queries.domain.masking import mask
+from queries.models.checkpoints import Snapshot
+from queries.models.definitions import Query
+from queries.roles import DEFINE, OPERATE
+from queries.selectors import checkpoints as reads
+from queries.selectors.definitions.definitions import query_definition
+from queries.services.checkpoints import clone, reset, rewind, snapshot
+from queries.services.checkpoints.preview import preview_reset, preview_rewind
+from queries.services.checkpoints.source_starts import TARGETS, Wish
+from queries.services.checkpoints.switching import current
+from queries.views.checkpoints.checkpoint import logs_of
+from queries.views.console.guard import needs
+
+_TARGETS = {
+    "earliest": ("Earliest", "All that the sources still have."),
+    "latest": ("Latest", "Only what comes from now on; what is there is passed over."),
+    "time": ("A time", "What was written from then on."),
+    "offsets": ("Offsets", "Kafka alone: one for each partition that is to move."),
+}
+
+
+@require_http_methods(["GET", "POST"])
+@needs(OPERATE)
+def take_snapshot(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Say what a snapshot is; take one on POST."""
+    query = _query(name)
+    if request.method == "POST":
+        return _asked(
+            request,
+            query,
+            "Its snapshot is being taken",
+            lambda: snapshot.request_snapshot(
+                query=query,
+                batch=_batch(request.POST.get("batch")),
+                reason=request.POST.get("reason", "")[:200],
+                pinned=request.POST.get("pinned") == "1",
+                actor=request.user.get_username(),
+                now=timezone.now(),
+            ),
+        )
+    context = _context(query, "Take a snapshot") | {"batch": request.GET.get("batch", "")}
+    return render(request, "checkpoints/snapshot.html", context)
+
+
+@require_http_methods(["GET", "POST"])
+@needs(DEFINE)
+def rewind_to(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Preview a rewind to a batch; ask for it on POST."""
+    query = _query(name)
+    asked = request.POST if request.method == "POST" else request.GET
+    batch = _batch(asked.get("batch"))
+    if request.method == "POST" and batch is not None:
+        return _asked(
+            request,
+            query,
+            f"It is being rewound to batch {batch}",
+            lambda: rewind.request_rewind(
+                query=query,
+                batch=batch,
+                actor=request.user.get_username(),
+                now=timezone.now(),
+            ),
+        )
+    context = _context(query, "Rewind") | {"batch": batch}
+    if batch is not None:
+        context["preview"] = _tried(context, lambda: preview_rewind(query, batch))
+    return render(request, "checkpoints/rewind.html", context)
+
+
+@require_http_methods(["GET", "POST"])
+@needs(DEFINE)
+def reset_to(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Preview a reset; ask for it on POST, with the query's name typed."""
+    query = _query(name)
+    asked = request.POST if request.method == "POST" else request.GET
+    context = _context(query, "Reset") | {
+        "targets": [(key, *words) for key, words in _TARGETS.items()],
+        "to": asked.get("to", ""),
+        "at": asked.get("at", ""),
+        "offsets": asked.get("offsets", ""),
+    }
+    if context["to"] not in TARGETS:
+        return render(request, "checkpoints/reset.html", context)
+    try:
+        wish = _wish(asked)
+    except Invalid as error:
+        context["problem"] = str(error)
+        return render(request, "checkpoints/reset.html", context, status=422)
+    if request.method == "POST":
+        if asked.get("typed", "").strip() == name:
+            return _asked(
+                request,
+                query,
+                f"It is being reset to {context['at'] or context['to']}",
+                lambda: reset.request_reset(
+                    query=query,
+                    wish=wish,
+                    actor=request.user.get_username(),
+                    now=timezone.now(),
+                ),
+            )
+        context["problem"] = f"Type {name} to confirm."
+    context["preview"] = _tried(context, lambda: preview_reset(query, wish))
+    return render(request, "checkpoints/reset.html", context)
+
+
+@require_http_methods(["GET", "POST"])
+@needs(DEFINE)
+def make_clone(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Ask for a name and a sink; make a new query from the checkpoint on POST."""
+    query = _query(name)
+    given = request.POST if request.method == "POST" else request.GET
+    context = _context(query, "Clone") | {
+        "name": given.get("name", f"{name}-clone"),
+        "sink": given.get("sink") or json.dumps(_suggested_sink(query), indent=2),
+        "same_sink": given.get("same_sink") == "1",
+        "batch": given.get("batch", ""),
+        "snapshot_id": given.get("snapshot", ""),
+        "snapshots": reads.snapshots_of(query)[:50],
+    }
+    if request.method == "GET":
+        return render(request, "checkpoints/clone.html", context)
+    try:
+        clone.request_clone(
+            query=query,
+            name=context["name"].strip(),
+            sink=None if context["same_sink"] else _json("sink", context["sink"]),
+            same_sink=context["same_sink"],
+            batch=_batch(context["batch"]),
+            snapshot_id=_batch(context["snapshot_id"]),
+            actor=request.user.get_username(),
+            now=timezone.now(),
+        )
+    except HeadgateError as error:
+        context["problems"] = getattr(error, "problems", ()) or [Problem("", "", str(error))]
+        return render(request, "checkpoints/clone.html", context, status=422)
+    messages.success(request, f"{context['name']} is being made from the checkpoint of {name}.")
+    return redirect("query-checkpoint", name)
+
+
+@require_POST
+@needs(OPERATE)
+def pin_snapshot(request: HttpRequest, name: str, number: int) -> HttpResponseBase:
+    """Keep a snapshot from being pruned, or let it go again."""
+    row = _snapshot(_query(name), number)
+    snapshot.pin(row, pinned=request.POST.get("pinned") == "1")
+    return redirect("query-checkpoint-kept", name)
+
+
+@require_http_methods(["GET", "POST"])
+@needs(OPERATE)
+def remove_snapshot(request: HttpRequest, name: str, number: int) -> HttpResponseBase:
+    """Say which snapshot goes; remove its files on POST."""
+    query = _query(name)
+    row = _snapshot(query, number)
+    back = reverse("query-checkpoint-kept", args=[name])
+    if request.method == "POST":
+        try:
+            snapshot.remove_snapshot(row, now=timezone.now())
+        except HeadgateError as error:
+            messages.error(request, str(error))
+        else:
+            messages.success(request, f"The snapshot of batch {row.batch} is removed.")
+        return redirect(back)
+    context = _context(query, "Remove a snapshot") | {
+        "what": f"Remove the snapshot of batch {row.batch}?",
+        "consequences": [
+            f"Its files in {row.location.removeprefix('file://')} are removed for good.",
+            "The query and its checkpoint are not touched.",
+        ],
+        "action": request.path,
+        "back": back,
+    }
+    return render(request, "checkpoints/confirm.html", context)
+
+
+# --- what they share ----------------------------------------------------------------------
+
+
+def _query(name: str) -> Query:
+    return query_definition(name).query
+
+
+def _snapshot(query: Query, number: int) -> Snapshot:
+    row = reads.snapshots_of(query).filter(pk=number).first()
+    if row is None:
+        raise Missing(f"{query.name} has no snapshot {number}.")
+    return row
+
+
+def _context(query: Query, heading: str) -> dict[str, Any]:
+    checkpoint = current(query)
+    logs = logs_of(checkpoint)
+    committed = logs.committed() if logs else []
+    return {
+        "query": query,
+        "heading": heading,
+        "checkpoint": checkpoint,
+        "first": committed[0] if committed else None,
+        "last": committed[-1] if committed else None,
+        "back": reverse("query-checkpoint", args=[query.name]),
+        "runs_now": query.desired == "RUNNING",
+    }
+
+
+def _tried(context: dict[str, Any], look: Any) -> Any:
+    """Return a preview; where even that is refused, say why in its place."""
+    try:
+        return look()
+    except HeadgateError as error:
+        context["problem"] = str(error)
+        return None
+
+
+def _asked(request: HttpRequest, query: Query, said: str, ask: Any) -> HttpResponse:
+    """Ask for an operation and go to the query's page, which shows its steps."""
+    try:
+        operation = ask()
+    except HeadgateError as error:
+        messages.error(request, str(error))
+        return redirect("query-checkpoint", query.name)
+    messages.success(request, f"{said}: operation {str(operation.uuid)[:8]}.")
+    return redirect("query-checkpoint", query.name)
+
+
+def _wish(asked: Any) -> Wish:
+    to = asked["to"]
+    at = None
+    if to == "time":
+        try:
+            at = datetime.fromisoformat(asked.get("at", "").strip())
+        except ValueError as error:
+            raise Invalid(
+                [Problem("at", asked.get("at", ""), "is no time.", "Write 2026-03-02T12:00.")]
+            ) from error
+        at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    offsets = _offsets(asked.get("offsets", "")) if to == "offsets" else {}
+    return Wish(to, at, offsets)
+
+
+def _offsets(text: str) -> dict[str, dict[str, int]]:
+    found = _json("offsets", text)
+    try:
+        return {
+            str(topic): {str(int(number)): int(at) for number, at in parts.items()}
+            for topic, parts in found.items()
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        raise Invalid(
+            [Problem("offsets", text[:200], "is not offsets.", 'Write {"flights": {"0": 12}}.')]
+        ) from error
+
+
+def _json(field: str, text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise Invalid([Problem(field, text[:200], f"is not JSON: {error}.")]) from error
+    if not isinstance(found, dict):
+        raise Invalid([Problem(field, text[:200], "is not a JSON object.")])
+    return found
+
+
+def _suggested_sink(query: Query) -> dict[str, Any]:
+    """Return the query's sink, with another path or topic where it has one."""
+    sink: dict[str, Any] = dict(query.revisions.order_by("-number")[0].spec.get("sink") or {})
+    options = dict(sink.get("options") or {})
+    for key in ("path", "topic"):
+        if options.get(key):
+            options[key] = f"{options[key]}-clone"
+    found: dict[str, Any] = mask({**sink, "options": options}) if sink else {"format": "noop"}
+    return found
+
+
+def _batch(text: str | None) -> int | None:
+    return int(text) if text and text.strip().isdecimal() and len(text) < 19 else None
+
+
+urlpatterns = [
+    path("queries/<str:name>/snapshot/", take_snapshot, name="query-snapshot"),
+    path("queries/<str:name>/rewind/", rewind_to, name="query-rewind"),
+    path("queries/<str:name>/reset/", reset_to, name="query-reset"),
+    path("queries/<str:name>/clone/", make_clone, name="query-clone"),
+    path("queries/<str:name>/snapshots/<int:number>/pin/", pin_snapshot, name="query-snapshot-pin"),
+    path(
+        "queries/<str:name>/snapshots/<int:number>/remove/",
+        remove_snapshot,
+        name="query-snapshot-remove",
+    ),
+]

@@ -1,0 +1,77 @@
+"""The page of checkpoints: where each lies, who holds it, with which epoch."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import urlsplit
+
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.urls import path
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from queries.domain.states import RunOutcome
+from queries.models.definitions import Checkpoint
+from queries.models.drivers import Run
+from queries.roles import VIEW
+from queries.selectors.supervision.reads import checkpoints
+from queries.views.console.fragments import Changes, Drawn, fragments, keys
+from queries.views.console.guard import needs
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRow:
+    """One checkpoint with its newest run; `holder` is that run while it is open."""
+
+    checkpoint: Checkpoint
+    newest: Run | None
+    holder: Run | None
+    local: bool  # lies on a local file system, so the JVM's lock guards it
+    runs: int
+
+
+@require_GET
+@needs(VIEW)
+def checkpoint_list(request: HttpRequest) -> HttpResponseBase:
+    """List checkpoints, the held ones first; retired ones where asked."""
+    search = request.GET.get("q", "").strip()
+    retired = request.GET.get("retired") == "1"
+    rows = checkpoints().filter(retired_at__isnull=not retired)
+    if search:
+        rows = rows.filter(location__icontains=search) | rows.filter(query__name__icontains=search)
+    context = {
+        "rows": [_row(checkpoint) for checkpoint in rows],
+        "search": search,
+        "retired": retired,
+        "now": timezone.now(),
+    }
+    return render(request, "checkpoints/list.html", context)
+
+
+def _row(checkpoint: Checkpoint) -> CheckpointRow:
+    runs = list(checkpoint.runs.all())  # prefetched, newest first
+    newest = runs[0] if runs else None
+    return CheckpointRow(
+        checkpoint=checkpoint,
+        newest=newest,
+        holder=newest if newest and not newest.outcome else None,
+        local=urlsplit(checkpoint.location).scheme in ("", "file"),
+        runs=len(runs),
+    )
+
+
+@fragments("checkpoints", hears=("query", "driver"))
+def draw_checkpoints(key: str, changes: Changes, now: datetime) -> Drawn:
+    """Draw the rows of the checkpoints of changed queries; a new one shows with the next load."""
+    rows = checkpoints()
+    if changes is not None:
+        held = Q(runs__driver__in=keys(changes, "driver"), runs__outcome=RunOutcome.OPEN)
+        rows = rows.filter(Q(query__in=keys(changes, "query")) | held).distinct()
+    for checkpoint in rows:
+        context = {"row": _row(checkpoint), "now": now}
+        yield f"checkpoint-{checkpoint.pk}", render_to_string("checkpoints/_row.html", context)
+
+
+urlpatterns = [path("checkpoints/", checkpoint_list, name="checkpoints")]

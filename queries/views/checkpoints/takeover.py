@@ -1,0 +1,43 @@
+"""The page on which an author takes over a checkpoint of another installation."""
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import path, reverse
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods
+
+from queries.roles import DEFINE
+from queries.selectors.definitions.definitions import query_definition
+from queries.services.supervision import operations
+from queries.views.console.guard import needs
+
+
+@require_http_methods(["GET", "POST"])
+@needs(DEFINE)
+def take_over(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Say what taking over risks; confirm it, and start the query."""
+    found = query_definition(name)
+    address = reverse("query", args=[name])
+    if request.method == "POST":
+        operations.confirm_takeover(
+            query=found.query, actor=request.user.get_username(), now=timezone.now()
+        )
+        messages.success(request, f"{name} takes its checkpoint over and starts.")
+        return redirect(address)
+    context = {
+        "query": found.query,
+        "what": f"Take over the checkpoint of {name}?",
+        "consequences": [
+            f"The owner file beside {found.checkpoint} names another installation of Headgate.",
+            "If that one still runs the query, both write: batches are done twice and the "
+            "checkpoint can be damaged. Make sure that it does not.",
+            f"{name} then starts here and goes on where the other one stopped.",
+        ],
+        "action": request.path,
+        "cancel": address,
+    }
+    return render(request, "failures/takeover.html", context)
+
+
+urlpatterns = [path("queries/<str:name>/takeover/", take_over, name="query-takeover")]

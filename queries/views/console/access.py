@@ -1,0 +1,162 @@
+"""Pages of settings: tokens, which an admin gives, and the accounts with their roles."""
+
+from typing import Any
+from uuid import UUID
+
+from django.contrib import messages
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import path
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_variables
+from django.views.decorators.http import require_http_methods, require_POST
+
+from queries.domain.errors import HeadgateError, Invalid
+from queries.roles import ADMINISTER, ORDER, VIEW, Role
+from queries.selectors.console.accounts import (
+    owner_named,
+    people,
+    person,
+    token_seen_by,
+    tokens_seen_by,
+)
+from queries.services.console import accounts
+from queries.services.console.tokens import DEFAULT_DAYS, LONGEST_DAYS, create_token, revoke_token
+from queries.views.console.guard import needs
+
+#: What each role may do, for those who choose one.
+ROLE_WORDS = {
+    Role.VIEWER: "reads everything",
+    Role.OPERATOR: "and starts, stops, restarts, resolves",
+    Role.AUTHOR: "and defines: can run any code as the drivers' account",
+    Role.ADMIN: "and gives roles and tokens",
+}
+
+
+def _owner(request: HttpRequest) -> User:
+    user = request.user
+    assert isinstance(user, User)  # `needs` lets no stranger through
+    return user
+
+
+@require_http_methods(["GET", "POST"])
+@never_cache
+@needs(VIEW)
+def tokens(request: HttpRequest) -> HttpResponseBase:
+    """Show one's own tokens, to an admin everybody's; an admin gives one by the form on it."""
+    return give_token(request) if request.method == "POST" else _tokens(request, {})
+
+
+@needs(ADMINISTER)
+@sensitive_variables("text")
+def give_token(request: HttpRequest) -> HttpResponseBase:
+    """Make a token for a user; its text is on this page and nowhere else."""
+    typed = {name: request.POST.get(name, "").strip() for name in ("owner", "name", "days")}
+    try:
+        row, text = create_token(
+            user=owner_named(typed["owner"]),
+            name=typed["name"],
+            actor=request.user.get_username(),
+            days=int(typed["days"]) if typed["days"].isdecimal() else 0,
+        )
+    except Invalid as error:
+        problems = {one.field: one for one in error.problems}
+        return _tokens(request, {**typed, "problems": problems}, status=422)
+    return _tokens(request, {"owner": typed["owner"], "made": row, "text": text})
+
+
+def _tokens(request: HttpRequest, more: dict[str, Any], status: int = 200) -> HttpResponse:
+    user = _owner(request)
+    context = {
+        "days": str(DEFAULT_DAYS),
+        "longest": LONGEST_DAYS,
+        "can_administer": user.has_perm(ADMINISTER),
+        "owners": [one for one in people() if one.user.is_active and one.role],
+        "owner": user.username,
+        "tokens": tokens_seen_by(user),
+        "now": timezone.now(),
+        **more,
+    }
+    return render(request, "console/settings/tokens.html", context, status=status)
+
+
+@require_POST
+@needs(VIEW)
+def revoke(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
+    """Revoke one of one's own tokens; an admin any."""
+    token = token_seen_by(_owner(request), uuid)
+    revoke_token(token=token)
+    messages.success(request, f"Token {token.name} is revoked: it is worthless now.")
+    return redirect("tokens")
+
+
+@require_http_methods(["GET", "POST"])
+@never_cache
+@needs(ADMINISTER)
+@sensitive_variables("password")
+def users(request: HttpRequest) -> HttpResponseBase:
+    """Show accounts and roles; make an account, whose password is shown this once."""
+    context: dict[str, Any] = {"username": "", "given": Role.VIEWER}
+    status = 200
+    if request.method == "POST":
+        context["username"] = request.POST.get("username", "").strip()
+        context["given"] = _role(request)
+        try:
+            user, password = accounts.create_user(
+                username=context["username"], role=context["given"]
+            )
+            context |= {"made": user, "password": password, "username": ""}
+        except Invalid as error:
+            context["problem"] = error.problems[0]
+            status = 422
+    return _users(request, context, status)
+
+
+def _users(request: HttpRequest, context: dict[str, Any], status: int = 200) -> HttpResponse:
+    context = {
+        "people": people(),
+        "roles": [(role.value, ROLE_WORDS[role]) for role in ORDER],
+        "now": timezone.now(),
+        **context,
+    }
+    return render(request, "console/settings/users.html", context, status=status)
+
+
+def _role(request: HttpRequest) -> Role | None:
+    chosen = request.POST.get("role", "")
+    return Role(chosen) if chosen in set(Role) else None
+
+
+@require_POST
+@never_cache
+@needs(ADMINISTER)
+@sensitive_variables("password")
+def change_user(request: HttpRequest, user_id: int) -> HttpResponseBase:
+    """Change an account's role, let it in or shut it out, or give it a new password."""
+    user = person(user_id)
+    act = request.POST.get("do", "role")
+    try:
+        if act == "password":
+            password = accounts.reset_password(user=user)
+            return _users(request, {"made": user, "password": password, "given": Role.VIEWER})
+        if act in ("shut-out", "let-in"):
+            accounts.set_active(user=user, active=act == "let-in")
+            done = "may come in again" if act == "let-in" else "is shut out"
+        else:
+            role = _role(request)
+            accounts.set_role(user=user, role=role)
+            done = f"is {role} now" if role else "has no role now"
+        messages.success(request, f"{user.username} {done}.")
+    except HeadgateError as error:
+        messages.error(request, f"{error.message} {error.way_out}".strip())
+    return redirect("users")
+
+
+urlpatterns = [
+    path("settings/tokens/", tokens, name="tokens"),
+    path("settings/tokens/<uuid:uuid>/revoke/", revoke, name="token-revoke"),
+    path("settings/users/", users, name="users"),
+    path("settings/users/<int:user_id>/", change_user, name="user-change"),
+]

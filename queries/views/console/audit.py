@@ -1,0 +1,85 @@
+"""The page of acts and changes: who asked for what, and what came of it."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.urls import path
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from queries.roles import VIEW
+from queries.selectors.supervision.reads import audit, operations, transitions
+from queries.views.console.following import ARRIVALS, Asked, asked_of, topic
+from queries.views.console.fragments import Changes, Drawn, fragments, keys, split
+from queries.views.console.guard import needs
+from queries.views.console.paging import ROWS, page_of
+
+#: What of the address filters, and by which column.
+FILTERS = {
+    "query": "query__name",
+    "application": "application__name",
+    "actor": "actor",
+}
+TABS = {"changes": "Changes", "operations": "Operations"}
+
+
+@require_GET
+@needs(VIEW)
+def audit_page(request: HttpRequest) -> HttpResponseBase:
+    """List changes of state or operations, newest first; all filters stand in the address."""
+    asked = _asked(request.GET)
+    by = "created_at" if asked["tab"] == "operations" else "at"
+    context = {
+        "page": page_of(_rows(asked), by=by, cursor=request.GET.get("after", "")),
+        "tab": asked["tab"],
+        "tabs": list(TABS.items()),
+        "filters": asked,
+        "everybody": asked["all"] == "1",
+        "filtered": any(asked[name] for name in FILTERS),
+        "topic": topic("audit", asked),
+        "now": timezone.now(),
+    }
+    return render(request, "console/audit/list.html", context)
+
+
+def _asked(given: Mapping[str, str]) -> dict[str, str]:
+    asked = {name: given.get(name, "").strip() for name in (*FILTERS, "tab", "all")}
+    return {**asked, "tab": asked["tab"] if asked["tab"] in TABS else "changes"}
+
+
+def _rows(asked: Mapping[str, str]) -> QuerySet[Any]:
+    chosen = {FILTERS[name]: asked[name] for name in FILTERS if asked[name]}
+    if asked["tab"] == "operations":
+        return operations().filter(**chosen)
+    return (transitions() if asked["all"] == "1" else audit()).filter(**chosen)
+
+
+@fragments("audit", hears=("query", "application", "operation", "group"))
+def draw_audit(key: str, changes: Changes, now: datetime) -> Drawn:
+    """Draw what was asked or has changed since, and how operations end; changes never change."""
+    given = asked_of(key)
+    asked = _asked(given)
+    context = {"request": Asked(given), "now": now}
+    if asked["tab"] == "operations":
+        for one in _operations(asked, changes):
+            yield (
+                f"operation-{one.pk}",
+                render_to_string("console/audit/_operation.html", {**context, "one": one}),
+            )
+    context["rows"] = _rows(asked)[:ARRIVALS]
+    yield "audit-arrived", render_to_string(f"console/audit/_{asked['tab']}_arrived.html", context)
+
+
+def _operations(asked: Mapping[str, str], changes: Changes) -> QuerySet[Any]:
+    if changes is None:
+        return _rows(asked)[:ROWS]
+    uuids = [about for said, about in map(split, changes) if said == "operation"]
+    return operations().filter(Q(uuid__in=uuids) | Q(query__in=keys(changes, "query")))[:ROWS]
+
+
+urlpatterns = [path("audit/", audit_page, name="audit")]

@@ -1,0 +1,117 @@
+"""What is wrong with the system itself, and which events were lost: said on every page."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.template.loader import render_to_string
+
+from controlplane.system_health import system_health
+from listeners import selectors as heard
+from queries.domain.failures.crash_loops import CrashLoop
+from queries.selectors.console.badges import names_of, open_failure_groups
+from queries.selectors.failures.occurrences import crash_loops
+from queries.views.console.fragments import Changes, Drawn, fragments
+
+#: Losses older than this are history: the query's page keeps them, the banner lets them go.
+DROPS_SHOWN_FOR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the banner: what it is about, and what is wrong, once or several times."""
+
+    tone: str
+    items: tuple[tuple[str, str], ...]
+
+
+def banner(now: datetime) -> list[Line]:
+    """Return the lines to show, worst first; empty where all is well."""
+    health = system_health(now)
+    parts = tuple((part.name.capitalize(), part.sentence) for part in health.problems)
+    lines = [Line("bad", parts)] if parts else []
+    if any(part.name == "database" for part in health.problems):
+        return lines
+    return lines + _crash_loops(now) + _drops(now)
+
+
+def _crash_loops(now: datetime) -> list[Line]:
+    """Say which queries fail again and again: one incident each, or one for a whole driver."""
+    loops = crash_loops(now=now)
+    names = names_of(loops)
+    together: dict[CrashLoop, list[str]] = defaultdict(list)
+    for query, loop in loops.items():
+        together[loop].append(names[query])
+    items = tuple(
+        (
+            f"{', '.join(sorted(who))}: crash loop",
+            f"{loop.count:,} failures {loop.first_at:%H:%M}–{loop.last_at:%H:%M} UTC. "
+            "Restarts go on, further and further apart.",
+        )
+        for loop, who in sorted(together.items(), key=lambda one: one[0].first_at)
+    )
+    return [Line("bad", items)] if items else []
+
+
+def _drops(now: datetime) -> list[Line]:
+    """Say per queue how many events Spark dropped, and when."""
+    counted: dict[str, int] = defaultdict(int)
+    since: dict[str, datetime] = {}
+    until: dict[str, datetime] = {}
+    drivers: dict[str, set[int]] = defaultdict(set)
+    for drop in heard.drops_since(now - DROPS_SHOWN_FOR):
+        queue = drop["queue"]
+        counted[queue] += drop["count"]
+        drivers[queue].add(drop["driver"])
+        since[queue] = min(since.get(queue, drop["since"]), drop["since"])
+        until[queue] = max(until.get(queue, drop["until"]), drop["until"])
+    return [
+        Line(
+            "warn",
+            (
+                (
+                    f"{count:,} {_LOST.get(queue, f'events dropped from {queue}')}",
+                    f"{since[queue]:%H:%M}–{until[queue]:%H:%M} UTC. "
+                    f"{_meaning(queue, drivers[queue])} {_repairs(now, drivers[queue])}",
+                ),
+            ),
+        )
+        for queue, count in sorted(counted.items())
+    ]
+
+
+def _meaning(queue: str, drivers: set[int]) -> str:
+    told = heard.telemetry(drivers).values()
+    if queue == "streams" and any(one.heartbeat.mode == "fallback" for one in told):
+        return "No private queue could be had, so these pages listen there too."
+    return _MEANING.get(queue, "")
+
+
+def _repairs(now: datetime, drivers: set[int]) -> str:
+    missing, repaired = heard.holes_since(now - DROPS_SHOWN_FOR, drivers)
+    if not missing:
+        return "No batch is missing here."
+    noun = "batch" if missing == 1 else "batches"
+    return f"{missing:,} {noun} went missing here, {repaired:,} of them repaired."
+
+
+_LOST = {
+    "streams": "events dropped from Spark's own listener queue",
+    "ours": "of our events dropped by Spark's listener bus",
+    "outbox": "events lost for want of space in a driver's spool",
+}
+_MEANING = {
+    "streams": "Listeners of users missed them; Headgate's own queue did not.",
+    "outbox": "Make room where the drivers write, then look at each query's page.",
+}
+
+
+@fragments("system", hears=("system", "driver", "group"))
+def draw_banner(key: str, changes: Changes, now: datetime) -> Drawn:
+    """Draw the banner, and the number of open failures in the navigation."""
+    counted = {"count": open_failure_groups()}
+    yield "open-failures", render_to_string("console/shell/_open_failures.html", counted)
+    yield (
+        "system",
+        render_to_string("console/shell/_banner.html", {"banner": banner(now), "now": now}),
+    )

@@ -1,0 +1,64 @@
+"""What goes wrong on behalf of a person becomes a page or a message, never a traceback."""
+
+from collections.abc import Callable
+
+from django.contrib import messages
+from django.http import (
+    HttpRequest,
+    HttpResponse,
+    HttpResponseBase,
+    HttpResponseNotAllowed,
+    JsonResponse,
+)
+from django.shortcuts import redirect, render
+
+from queries.domain.errors import Forbidden, HeadgateError, Missing, Unavailable
+from queries.views.console.shell import next_address, wants_json
+
+Respond = Callable[[HttpRequest], HttpResponseBase]
+
+_ONLY_FORMS = HeadgateError(
+    "There is no page at this address: a form sends its answers here.",
+    way_out="Go back to the page with the form.",
+)
+
+
+class Problems:
+    """Middleware: show a HeadgateError that a page's view did not handle itself.
+
+    A form's error goes back to where the form stood, as a message; a page's error is a page.
+    """
+
+    def __init__(self, respond: Respond) -> None:
+        self.respond = respond
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        """Answer as the views do; say on a page what an address is for that was only visited."""
+        response = self.respond(request)
+        if isinstance(response, HttpResponseNotAllowed) and request.method in ("GET", "HEAD"):
+            # A form's address, come to by a bookmark or the back button.
+            answer = _page(request, "problem.html", _ONLY_FORMS, 405)
+            answer["Allow"] = response["Allow"]
+            return answer
+        return response
+
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponseBase | None:
+        """Return the page or message of an error of ours; leave others to Django."""
+        if not isinstance(error, HeadgateError):
+            return None
+        if isinstance(error, Missing):
+            return _page(request, "404.html", error, 404)
+        if isinstance(error, Forbidden):
+            return _page(request, "403.html", error, 403)
+        if request.method != "POST":
+            status = 503 if isinstance(error, Unavailable) else 409
+            return _page(request, "problem.html", error, status)
+        if wants_json(request):
+            return JsonResponse({"tone": "bad", "text": str(error)}, status=409)
+        messages.error(request, str(error))
+        return redirect(next_address(request, request.headers.get("Referer") or "/"))
+
+
+def _page(request: HttpRequest, template: str, error: HeadgateError, status: int) -> HttpResponse:
+    context = {"problem": error.message, "way_out": error.way_out}
+    return render(request, template, context, status=status)

@@ -1,0 +1,318 @@
+"""One ear per web process: hears what changed, draws each fragment once, tells every viewer.
+
+The hub lives in the event loop of the process. It subscribes to Redis while somebody looks,
+draws stale topics in one thread of its own, and hands the drawn fragments to the queues of
+the viewers. Each fragment has a number; a viewer that comes back with the last number it saw
+is told what it missed, and one that comes from another process or time is told everything.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import logging
+import re
+import signal
+import threading
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import FrameType
+from typing import Any
+
+import redis.asyncio as redis
+from django.conf import settings
+from django.db import close_old_connections
+from redis.exceptions import RedisError
+
+from queries.selectors.console.badges import newest_event_at
+from queries.views.console import fragments
+
+logger = logging.getLogger(__name__)
+
+ROUND_S = 0.5  # a topic is drawn at most this often
+REFRESH_S = 10  # and at least this often while somebody looks: verdicts change with time alone
+TICK_S = 5
+REDIS_WAIT_S = 5.0
+BACKLOG = 2000  # fragments a viewer may be behind before it has to begin anew
+
+#: Ages tick in the browser; a fragment whose ages alone differ has not changed.
+_AGES = re.compile(r"(<time [^>]*data-(?:age|until)[^>]*>)[^<]*</time>")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One event for a viewer."""
+
+    event: str
+    data: str
+    number: int
+
+
+@dataclass(eq=False)
+class Viewer:
+    """One open stream."""
+
+    topics: frozenset[str]
+    queue: "asyncio.Queue[Message | None]" = field(
+        default_factory=lambda: asyncio.Queue(maxsize=BACKLOG)
+    )
+
+
+@dataclass
+class _Drawn:
+    """What was last drawn of a topic: event -> (data, digest, number)."""
+
+    fragments: dict[str, tuple[str, bytes, int]] = field(default_factory=dict)
+    changes: set[str] | None = field(default_factory=set)  # stale messages; None: wholly
+    drawn_at: float = 0.0  # the loop's clock
+
+
+class Hub:
+    """Everything live of one event loop."""
+
+    def __init__(self) -> None:
+        self.name = uuid.uuid4().hex[:8]
+        self.number = 0
+        self.viewers: set[Viewer] = set()
+        self.closing = False
+        self._drawn: dict[str, _Drawn] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._woken = asyncio.Event()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fragments")
+        self._newest: datetime | None = None
+
+    # --- viewers ------------------------------------------------------------------------
+
+    async def join(self, topics: frozenset[str], cursor: str) -> Viewer:
+        """Open a stream: what the viewer has missed waits in its queue."""
+        viewer = Viewer(topics)
+        seen = self._read(cursor)
+        fresh = [topic for topic in sorted(topics) if topic not in self._drawn]
+        self.viewers.add(viewer)  # before anything is awaited: it misses nothing from here on
+        self._start()
+        for topic in sorted(topics.difference(fresh)):
+            for event, (data, _, number) in self._drawn[topic].fragments.items():
+                if number > seen:
+                    self._tell(viewer, Message(event, data, number))
+        for topic in fresh:
+            self._drawn[topic] = _Drawn(changes=None)
+        for topic in fresh:
+            await self._draw(topic)
+        self._tell(viewer, await self._tick())
+        return viewer
+
+    def leave(self, viewer: Viewer) -> None:
+        """Close a stream; topics nobody looks at any more are forgotten."""
+        self.viewers.discard(viewer)
+        watched = self._watched()
+        for topic in [topic for topic in self._drawn if topic not in watched]:
+            del self._drawn[topic]
+        if not self.viewers:
+            self._stop()
+
+    def close(self) -> None:
+        """End every stream: the server is leaving."""
+        self.closing = True
+        for viewer in list(self.viewers):
+            self._end(viewer)
+
+    async def snapshot(self, topics: frozenset[str], cursor: str) -> dict[str, Any]:
+        """Return what a viewer without a stream has missed: {tick, fragments: [event, data]}."""
+        viewer = await self.join(topics, cursor)
+        try:
+            messages = []
+            while not viewer.queue.empty():
+                message = viewer.queue.get_nowait()
+                if message is not None:
+                    messages.append(message)
+        finally:
+            self.leave(viewer)
+        tick = next(message for message in messages if message.event == "tick")
+        rest = [[message.event, message.data] for message in messages if message.event != "tick"]
+        return {"tick": json.loads(tick.data), "fragments": rest}
+
+    def _read(self, cursor: str) -> int:
+        name, _, number = cursor.partition(".")
+        return int(number) if name == self.name and number.isdigit() else -1
+
+    def _tell(self, viewer: Viewer, message: Message) -> None:
+        try:
+            viewer.queue.put_nowait(message)
+        except asyncio.QueueFull:
+            self._end(viewer)
+
+    def _end(self, viewer: Viewer) -> None:
+        """Ask a stream to end; where its queue is full, make room for the word."""
+        while viewer.queue.full():
+            viewer.queue.get_nowait()
+        viewer.queue.put_nowait(None)
+
+    def _watched(self) -> set[str]:
+        return {topic for viewer in self.viewers for topic in viewer.topics}
+
+    def _drawn_of(self, topic: str) -> _Drawn:
+        return self._drawn.setdefault(topic, _Drawn(changes=None))
+
+    # --- the three loops ----------------------------------------------------------------
+
+    def _start(self) -> None:
+        if not self._tasks:
+            loops = (self._listen, self._redraw, self._keep_time)
+            self._tasks = [asyncio.create_task(loop(), name=loop.__name__) for loop in loops]
+
+    def _stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        self._tasks = []
+        self._drawn.clear()
+
+    async def _listen(self) -> None:
+        """Hear what changed; after each break everything may have."""
+        while True:
+            client = redis.Redis.from_url(
+                settings.REDIS_URL,
+                socket_timeout=None,  # a subscription waits; its health checks do not
+                socket_connect_timeout=settings.REDIS_SOCKET_TIMEOUT_S,
+                health_check_interval=15,
+            )
+            try:
+                async with client, client.pubsub(ignore_subscribe_messages=True) as ear:
+                    await ear.subscribe(settings.CHANGED_CHANNEL)
+                    self._stale_all()
+                    while True:
+                        said = await ear.get_message(timeout=REDIS_WAIT_S)
+                        if said:
+                            self._stale(_text(said["data"]))
+            except (RedisError, OSError) as error:
+                logger.warning("changes are not heard: %s", error)
+            await asyncio.sleep(2)
+
+    def _stale(self, message: str) -> None:
+        for topic, drawn in self._drawn.items():
+            if drawn.changes is not None and fragments.stales(topic, message):
+                drawn.changes.add(message)
+                self._woken.set()
+
+    def _stale_all(self) -> None:
+        for drawn in self._drawn.values():
+            drawn.changes = None
+        self._woken.set()
+
+    async def _redraw(self) -> None:
+        """Draw what is stale, not more often than every `ROUND_S`."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), timeout=1)
+            self._woken.clear()
+            now = asyncio.get_running_loop().time()
+            for topic in self._watched():
+                drawn = self._drawn_of(topic)
+                if drawn.changes == set() and now - drawn.drawn_at < REFRESH_S:
+                    continue
+                await self._draw(topic)
+            await asyncio.sleep(ROUND_S)
+
+    async def _draw(self, topic: str) -> None:
+        """Draw a topic, and tell its viewers the fragments that differ from those before."""
+        drawn = self._drawn_of(topic)
+        loop = asyncio.get_running_loop()
+        whole = drawn.changes is None or loop.time() - drawn.drawn_at >= REFRESH_S
+        changes = None if whole else frozenset(drawn.changes or ())
+        drawn.changes, drawn.drawn_at = set(), loop.time()
+        try:
+            found = await loop.run_in_executor(self._thread, _draw, topic, changes)
+        except Exception:
+            logger.exception("topic %s cannot be drawn", topic)
+            return
+        for event, data in found:
+            digest = hashlib.sha256(_AGES.sub(r"\1", data).encode()).digest()
+            before = drawn.fragments.get(event)
+            if before is None or before[1] != digest:
+                self.number += 1
+                drawn.fragments[event] = (data, digest, self.number)
+                self._broadcast(topic, Message(event, data, self.number))
+
+    def _broadcast(self, topic: str, message: Message) -> None:
+        for viewer in list(self.viewers):
+            if topic in viewer.topics:
+                self._tell(viewer, message)
+
+    async def _keep_time(self) -> None:
+        """Say what time it is and how old the newest data are."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            tick = await self._tick()
+            for viewer in list(self.viewers):
+                self._tell(viewer, tick)
+
+    async def _tick(self) -> Message:
+        loop = asyncio.get_running_loop()
+        try:
+            self._newest = await loop.run_in_executor(self._thread, _newest)
+        except Exception:
+            logger.exception("the age of the data cannot be read")
+        data = {
+            "now": datetime.now(UTC).isoformat(),
+            "newest": self._newest.isoformat() if self._newest else "",
+            "cursor": f"{self.name}.{self.number}",
+        }
+        return Message("tick", json.dumps(data), self.number)
+
+
+def _draw(topic: str, changes: fragments.Changes) -> list[tuple[str, str]]:
+    close_old_connections()
+    try:
+        return fragments.draw(topic, changes, datetime.now(UTC))
+    finally:
+        close_old_connections()
+
+
+def _newest() -> datetime | None:
+    close_old_connections()
+    try:
+        return newest_event_at()
+    finally:
+        close_old_connections()
+
+
+def _text(data: Any) -> str:
+    return data.decode(errors="replace") if isinstance(data, bytes) else str(data)
+
+
+_hub: Hub | None = None
+_loop: asyncio.AbstractEventLoop | None = None
+
+
+def hub() -> Hub:
+    """Return the hub of this process's event loop, made at the first call."""
+    global _hub, _loop
+    loop = asyncio.get_running_loop()
+    if _hub is None or _loop is not loop:
+        _hub, _loop = Hub(), loop
+        _close_at_the_end(_hub, loop)
+    return _hub
+
+
+def _close_at_the_end(made: Hub, loop: asyncio.AbstractEventLoop) -> None:
+    """End the streams when the server is told to leave: it waits for open answers otherwise."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in (signal.SIGTERM, signal.SIGINT):
+        before = signal.getsignal(number)
+        if callable(before):
+            signal.signal(number, _ending(made, loop, before))
+
+
+def _ending(
+    made: Hub,
+    loop: asyncio.AbstractEventLoop,
+    before: Callable[[int, FrameType | None], Any],
+) -> Callable[[int, FrameType | None], None]:
+    def end(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(made.close)
+        before(number, frame)
+
+    return end

@@ -1,0 +1,100 @@
+"""The overview: how all queries are, what needs a person, what failed, what people did."""
+
+from datetime import datetime
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.urls import path
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from queries.domain.states import GroupStatus, Phase, Verdict
+from queries.roles import VIEW
+from queries.selectors.supervision.query_lines import query_lines
+from queries.selectors.supervision.reads import audit, failure_groups
+from queries.views.console.fragments import Changes, Drawn, fragments
+from queries.views.console.guard import needs
+from queries.views.console.wording import TONES, words
+from queries.views.supervision.lanes import lanes
+from queries.views.supervision.query_rows import Row, rows_of
+
+ATTENTION_AT_MOST = 12
+FAILURES_SHOWN = 6
+ACTS_SHOWN = 8
+
+#: The order of the strip, from what runs well to what rests; a query counts once.
+KINDS = (
+    *(verdict.value for verdict in Verdict),
+    "RUNNING",
+    "STARTING",
+    "PENDING",
+    "STOPPING",
+    "BACKOFF",
+    "BROKEN",
+    "FAILED",
+    "LOST",
+    "COMPLETED",
+    "STOPPED",
+)
+_PARTS = ("health", "attention", "lanes", "failures", "acts")
+
+
+@require_GET
+@needs(VIEW)
+def overview(request: HttpRequest) -> HttpResponse:
+    """Show the whole installation on one page."""
+    now = timezone.now()
+    return render(request, "console/overview/overview.html", _context(now) | {"parts": _PARTS})
+
+
+def _context(now: datetime) -> dict[str, Any]:
+    rows = rows_of(query_lines(now=now))
+    troubled = [row for row in rows if row.troubled]
+    return {
+        "now": now,
+        "total": len(rows),
+        "running": sum(row.line.phase is Phase.RUNNING for row in rows),
+        "kinds": _kinds(rows),
+        "input_rate": sum(
+            row.line.progress.input_rows_per_second or 0
+            for row in rows
+            if row.fresh and row.line.progress
+        ),
+        "troubled": troubled[:ATTENTION_AT_MOST],
+        "troubled_count": len(troubled),
+        "picture": lanes(now),
+        "groups": failure_groups(status=GroupStatus.OPEN)[:FAILURES_SHOWN],
+        "acts": audit()[:ACTS_SHOWN],
+    }
+
+
+def _kinds(rows: list[Row]) -> list[dict[str, Any]]:
+    """Return the kinds that occur: {word, label, tone, count, address}."""
+    counted: dict[str, int] = {}
+    for row in rows:
+        health = row.line.health
+        kind = health.verdict.value if health else row.line.phase.value
+        counted[kind] = counted.get(kind, 0) + 1
+    return [
+        {
+            "label": words(kind),
+            "tone": TONES[kind],
+            "count": counted[kind],
+            "asked": f"health={kind}" if kind in set(Verdict) else f"phase={kind}",
+        }
+        for kind in KINDS
+        if kind in counted
+    ]
+
+
+@fragments("overview", hears=("query", "driver", "application", "group", "failures"))
+def draw_overview(key: str, changes: Changes, now: datetime) -> Drawn:
+    """Draw the parts of the overview."""
+    context = _context(now)
+    for part in _PARTS:
+        yield f"overview-{part}", render_to_string(f"console/overview/_{part}.html", context)
+
+
+urlpatterns = [path("", overview, name="overview")]

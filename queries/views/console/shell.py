@@ -1,0 +1,144 @@
+"""What surrounds every page: navigation, theme, search, and who is looking."""
+
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib.auth.views import LoginView, LogoutView
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import redirect, render
+from django.urls import NoReverseMatch, path, reverse
+from django.utils import timezone
+from django.utils.functional import SimpleLazyObject
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_GET, require_POST
+
+from queries.roles import ADMINISTER, DEFINE, OPERATE, VIEW, role_of
+from queries.selectors.console.badges import open_failure_groups
+from queries.selectors.supervision.query_lines import query_lines
+from queries.views.console.banner import banner
+from queries.views.console.guard import needs
+
+THEMES = ("light", "dark")
+THEME_AGE_S = 365 * 86400
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of the navigation."""
+
+    label: str
+    name: str  # of the address
+    icon: str
+    below: tuple[str, ...]  # names of addresses that belong to it begin with one of these
+
+
+_ENTRIES = (
+    Entry("Overview", "overview", "layout-dashboard", ("overview",)),
+    Entry("Queries", "queries", "ripple", ("quer",)),
+    Entry("Applications", "applications", "stack-2", ("application", "pool")),
+    Entry("Failures", "failures", "alert-triangle", ("failure",)),
+    Entry("Runs", "runs", "history", ("run",)),
+    Entry("Checkpoints", "checkpoints", "flag-3", ("checkpoint",)),
+    Entry("Connectors", "connectors", "puzzle", ("connector",)),
+    Entry("Audit", "audit", "clipboard-list", ("audit",)),
+    Entry("Tokens", "tokens", "key", ("token",)),
+    Entry("Users", "users", "users", ("user",)),
+)
+#: Entries that only some may follow.
+_NEEDED = {"users": ADMINISTER}
+
+
+def shell(request: HttpRequest) -> dict[str, Any]:
+    """Return what base.html needs on every page (a context processor)."""
+    user = getattr(request, "user", None)
+    theme = request.COOKIES.get("theme", "")
+    context: dict[str, Any] = {"theme": theme if theme in THEMES else ""}
+    if user is None or not user.is_authenticated:
+        return context
+    role = role_of(user)
+    return context | {
+        "role": role,
+        "can_view": user.has_perm(VIEW),
+        "can_operate": user.has_perm(OPERATE),
+        "can_define": user.has_perm(DEFINE),
+        "navigation": _navigation(request) if user.has_perm(VIEW) else [],
+        "banner": SimpleLazyObject(lambda: banner(timezone.now())),
+    }
+
+
+def _navigation(request: HttpRequest) -> list[dict[str, Any]]:
+    here = request.resolver_match.url_name if request.resolver_match else ""
+    entries = []
+    for entry in _ENTRIES:
+        needed = _NEEDED.get(entry.name)
+        if needed and not request.user.has_perm(needed):
+            continue
+        try:
+            address = reverse(entry.name)
+        except NoReverseMatch:
+            continue  # only what leads somewhere
+        active = bool(here) and str(here).startswith(entry.below)
+        count = open_failure_groups() if entry.name == "failures" else 0
+        entries.append({"entry": entry, "address": address, "active": active, "count": count})
+    return entries
+
+
+@require_POST
+def set_theme(request: HttpRequest) -> HttpResponse:
+    """Keep the chosen theme in a cookie; an unknown one goes back to the system's."""
+    response = _back(request)
+    theme = request.POST.get("theme", "")
+    if theme in THEMES:
+        response.set_cookie("theme", theme, max_age=THEME_AGE_S, samesite="Lax")
+    else:
+        response.delete_cookie("theme", samesite="Lax")
+    return response
+
+
+def _back(request: HttpRequest) -> HttpResponseRedirect:
+    return HttpResponseRedirect(next_address(request))
+
+
+def next_address(request: HttpRequest, default: str = "/") -> str:
+    """Return the address to go back to: the form's `next` where it is one of ours."""
+    address = request.POST.get("next") or request.GET.get("next") or ""
+    if url_has_allowed_host_and_scheme(
+        address, allowed_hosts={request.get_host()}, require_https=request.is_secure()
+    ):
+        return address
+    return default
+
+
+def wants_json(request: HttpRequest) -> bool:
+    """Tell whether a script of ours asks, which shows the answer itself."""
+    return request.headers.get("Accept") == "application/json"
+
+
+@require_GET
+@needs(VIEW)
+def search(request: HttpRequest) -> HttpResponse:
+    """Go to the query of exactly this name, else to the list of those that resemble it."""
+    from django.utils import timezone
+
+    text = request.GET.get("q", "").strip()
+    if text and query_lines(now=timezone.now(), names=(text,), bars=0):
+        return redirect("query", name=text)
+    asked = f"?{urlencode({'q': text})}" if text else ""
+    return redirect(reverse("queries") + asked)
+
+
+@require_GET
+@needs(VIEW)
+def shortcuts(request: HttpRequest) -> HttpResponse:
+    """Show the keyboard's shortcuts, and the switch that turns them off."""
+    return render(request, "console/shell/shortcuts.html")
+
+
+urlpatterns = [
+    path("search/", search, name="search"),
+    path("theme/", set_theme, name="theme"),
+    path("shortcuts/", shortcuts, name="shortcuts"),
+    path("login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
+    path("logout/", LogoutView.as_view(), name="logout"),
+]

@@ -1,0 +1,235 @@
+"""Pages on which applications and their scheduler pools are defined, changed and deleted."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import path
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods
+
+from queries.domain.errors import HeadgateError, Invalid, StaleRevision
+from queries.domain.masking import mask, unmask
+from queries.roles import DEFINE
+from queries.selectors.definitions.definitions import ApplicationDefinition, application_definition
+from queries.selectors.supervision.drift import pool_form
+from queries.selectors.supervision.reads import PoolHolding, application, pool_holding
+from queries.services.definitions import catalog
+from queries.services.supervision import application_operations
+from queries.views.console.guard import needs
+from queries.views.definitions.application_form import (
+    ApplicationSpecForm,
+    NewApplicationForm,
+    PoolForm,
+    initial_of,
+    show_problems,
+)
+from queries.views.definitions.reviews import Review, review
+
+# --- applications ---------------------------------------------------------------------
+
+
+@require_http_methods(["GET", "POST"])
+@needs(DEFINE)
+def new_application(request: HttpRequest) -> HttpResponseBase:
+    """Show the form of an application to be; create it."""
+    if request.method == "GET":
+        form = NewApplicationForm(initial=initial_of({}))
+        return render(request, "definitions/application.html", {"form": form})
+    form = NewApplicationForm(request.POST)
+    if form.is_valid():
+        try:
+            made = catalog.create_application(
+                name=form.cleaned_data["name"],
+                spec=form.spec(),
+                actor=request.user.get_username(),
+                now=timezone.now(),
+            )
+        except HeadgateError as error:
+            _show(form, error)
+        else:
+            messages.success(request, f"{made.name} is defined. Its driver starts with a query.")
+            return redirect("application", made.name)
+    return render(request, "definitions/application.html", {"form": form}, status=422)
+
+
+@require_http_methods(["GET", "POST"])
+@needs(DEFINE)
+def edit_application(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Show an application's definition to change; show the difference, then save it."""
+    found = application_definition(name)
+    if request.method == "GET":
+        number = request.GET.get("from", "")
+        shown = found.numbered(int(number)) if number.isdigit() else found.newest
+        values = initial_of(mask(shown.spec))
+        if asked := request.GET.getlist("connector"):  # a query's form sends here for one
+            values["connectors"] = sorted({*values.get("connectors", ()), *asked})
+        return _edit(request, found, ApplicationSpecForm(initial=values))
+    form = ApplicationSpecForm(request.POST)
+    if not form.is_valid():
+        return _edit(request, found, form, status=422)
+    spec = unmask(form.spec(), before=found.newest.spec)
+    try:
+        catalog.check_application(application=found.application, spec=spec)
+        return _review_or_save(request, found, form, spec)
+    except Invalid as error:
+        _show(form, error)
+        return _edit(request, found, form, status=422)
+
+
+def _review_or_save(
+    request: HttpRequest,
+    found: ApplicationDefinition,
+    form: ApplicationSpecForm,
+    spec: dict[str, Any],
+) -> HttpResponse:
+    act = request.POST.get("do", "")
+    shown = review(request.POST, found.revisions, spec, again=act == "rebase")
+    if act != "save" or not shown.may_save:
+        return _edit(request, found, form, shown)
+    try:
+        revision = catalog.revise_application(
+            application=found.application,
+            spec=spec,
+            expected_revision=shown.base.number,
+            actor=request.user.get_username(),
+            now=timezone.now(),
+        )
+    except StaleRevision:  # saved between our reading and our writing: look again
+        found = application_definition(found.application.name)
+        shown = review(request.POST, found.revisions, spec)
+        return _edit(request, found, form, shown, status=412)
+    messages.success(
+        request,
+        f"Revision {revision.number} of {found.application.name} is saved. "
+        "A living driver keeps what it has until the application is restarted.",
+    )
+    return redirect("application", found.application.name)
+
+
+def _edit(
+    request: HttpRequest,
+    found: ApplicationDefinition,
+    form: ApplicationSpecForm,
+    shown: Review | None = None,
+    *,
+    status: int = 200,
+) -> HttpResponse:
+    base = shown.base.number if shown else request.POST.get("base") or found.newest.number
+    context = {"found": found, "form": form, "review": shown, "base": base}
+    return render(request, "definitions/application.html", context, status=status)
+
+
+@require_http_methods(["GET", "POST"])
+@needs(DEFINE)
+def delete_application(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Say what deleting an application needs; delete it once its name is typed."""
+    found = application(name)
+    context: dict[str, Any] = {"application": found}
+    if request.method == "POST":
+        typed = request.POST.get("typed", "").strip()
+        if typed != name:
+            context["error"] = f"That is not its name. Type {name} to delete it."
+        else:
+            try:
+                application_operations.archive_application(
+                    application=found, actor=request.user.get_username(), now=timezone.now()
+                )
+            except HeadgateError as error:
+                context["error"] = f"{error.message} {error.way_out}".strip()
+            else:
+                messages.success(request, f"{name} is deleted. Its history is kept.")
+                return redirect("applications")
+    status = 409 if "error" in context else 200
+    return render(request, "definitions/delete_application.html", context, status=status)
+
+
+# --- pools ----------------------------------------------------------------------------
+
+
+@require_http_methods(["GET", "POST"])
+@needs(DEFINE)
+def new_pool(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Show the form of a pool to be; create it."""
+    found = application_definition(name)
+    form = PoolForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        taken = any(pool.name == form.cleaned_data["name"] for pool in found.pools)
+        if taken:
+            form.add_error(
+                "name", "There is a pool of this name. Change that one, or choose another."
+            )
+        elif _save_pool(request, found, form):
+            return redirect(f"/applications/{name}/#pools")
+    return _pool(request, found, form)
+
+
+@require_http_methods(["GET", "POST"])
+@needs(DEFINE)
+def edit_pool(request: HttpRequest, name: str, pool: str) -> HttpResponseBase:
+    """Show a pool to change; save it."""
+    found = application_definition(name)
+    held = pool_holding(found.application, pool)
+    form = PoolForm(request.POST or None, initial=pool_form(held.pool))
+    form.fields["name"].disabled = True
+    if request.method == "POST" and form.is_valid() and _save_pool(request, found, form):
+        return redirect(f"/applications/{name}/#pools")
+    return _pool(request, found, form, held)
+
+
+def _save_pool(request: HttpRequest, found: ApplicationDefinition, form: PoolForm) -> bool:
+    try:
+        pool = catalog.save_pool(
+            application=found.application,
+            spec=form.spec(),
+            actor=request.user.get_username(),
+            now=timezone.now(),
+        )
+    except HeadgateError as error:
+        _show(form, error)
+        return False
+    messages.success(request, f"Pool {pool.name} is saved. The application's next driver has it.")
+    return True
+
+
+def _pool(
+    request: HttpRequest,
+    found: ApplicationDefinition,
+    form: PoolForm,
+    held: PoolHolding | None = None,
+) -> HttpResponse:
+    context = {"found": found, "application": found.application, "form": form, "held": held}
+    status = 422 if form.is_bound and form.errors else 200
+    return render(request, "definitions/pool.html", context, status=status)
+
+
+@require_http_methods(["POST"])
+@needs(DEFINE)
+def delete_pool(request: HttpRequest, name: str, pool: str) -> HttpResponseBase:
+    """Delete a pool that no query uses."""
+    held = pool_holding(application(name), pool)
+    try:
+        catalog.delete_pool(pool=held.pool, actor=request.user.get_username(), now=timezone.now())
+    except HeadgateError as error:
+        messages.error(request, f"{error.message} {error.way_out}".strip())
+    else:
+        messages.success(request, f"Pool {pool} is deleted.")
+    return redirect(f"/applications/{name}/#pools")
+
+
+def _show(form: Any, error: HeadgateError) -> None:
+    if isinstance(error, Invalid):
+        show_problems(form, error.problems)
+    else:
+        form.add_error(None, f"{error.message} {error.way_out}".strip())
+
+
+urlpatterns = [
+    path("new/application/", new_application, name="application-new"),
+    path("applications/<str:name>/edit/", edit_application, name="application-edit"),
+    path("applications/<str:name>/delete/", delete_application, name="application-delete"),
+    path("applications/<str:name>/pools/new/", new_pool, name="pool-new"),
+    path("applications/<str:name>/pools/<str:pool>/edit/", edit_pool, name="pool-edit"),
+    path("applications/<str:name>/pools/<str:pool>/delete/", delete_pool, name="pool-delete"),
+]

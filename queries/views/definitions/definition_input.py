@@ -1,0 +1,88 @@
+"""What a person sent of a query's definition: by fields or as the API's JSON, one tab each."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.http import QueryDict
+
+from queries.domain.errors import Invalid, Problem
+from queries.domain.validation.formats import CONNECTORS
+from queries.views.definitions.form_problems import show_in_form
+from queries.views.definitions.query_bundle import Bundle, blank, of_body, posted
+
+FORM, JSON = "form", "json"
+
+
+@dataclass(slots=True)
+class DefinitionInput:
+    """One page's input: the open tab, its fields or its text, and what is wrong with them."""
+
+    tab: str
+    bundle: Bundle
+    text: str = ""
+    problems: list[Problem] = field(default_factory=list)
+    needed: list[str] = field(default_factory=list)  # connectors that the application lacks
+
+    @classmethod
+    def read(cls, data: QueryDict) -> "DefinitionInput":
+        """Return what a browser sent."""
+        if data.get("tab") == JSON:
+            return cls(JSON, blank(), text=data.get("json", ""))
+        return cls(FORM, posted(data))
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any], tab: str = FORM) -> "DefinitionInput":
+        """Return the page that shows a body of the API."""
+        return cls(tab, of_body(body), text=_dumps(body))
+
+    def body(self) -> dict[str, Any]:
+        """Return what the API takes; raise `Invalid` where it cannot be read at all."""
+        if self.tab == JSON:
+            return _loads(self.text)
+        if not self.bundle.is_valid():
+            raise Invalid([])
+        return self.bundle.body()
+
+    def acted(self, act: str) -> "DefinitionInput":
+        """Return the page after a button that only changes the page: a row, the other tab."""
+        if act not in ("to-json", "to-form"):
+            return DefinitionInput(FORM, self.bundle.reshaped(act))
+        try:
+            body = self.body()
+        except Invalid as error:
+            self.show(error.problems)
+            return self
+        return DefinitionInput.of(body, JSON if act == "to-json" else FORM)
+
+    def show(self, problems: Iterable[Problem]) -> None:
+        """Put each problem where the person can see what it is about."""
+        problems = list(problems)
+        self.needed = sorted(
+            {
+                CONNECTORS[one.value]
+                for one in problems
+                if one.value in CONNECTORS and one.field.endswith(".format")
+            }
+        )
+        if self.tab == JSON:
+            self.problems += problems
+        else:
+            show_in_form(self.bundle, problems)
+
+
+def _dumps(body: Mapping[str, Any]) -> str:
+    return json.dumps(body, indent=2, ensure_ascii=False)
+
+
+def _loads(text: str) -> dict[str, Any]:
+    try:
+        body = json.loads(text)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise Invalid([Problem("JSON", "", f"cannot be read: {error.msg} at {where}.")]) from error
+    if not isinstance(body, dict) or not isinstance(body.get("spec", {}), dict):
+        way_out = 'Give an object with "name" and "spec".'
+        raise Invalid([Problem("JSON", text[:200], "is not a query's definition.", way_out)])
+    return body

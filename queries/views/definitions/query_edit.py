@@ -1,0 +1,242 @@
+"""Pages on which queries are defined, changed and deleted."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import path
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods
+
+from queries.domain.errors import HeadgateError, Invalid, StaleRevision
+from queries.domain.masking import mask, unmask
+from queries.domain.states import RESTING_PHASES, Desired, Phase, Verb
+from queries.roles import DEFINE
+from queries.selectors.definitions.definitions import (
+    QueryDefinition,
+    pool_names,
+    query_definition,
+    shared_application_names,
+)
+from queries.selectors.supervision.reads import operations as all_operations
+from queries.selectors.triggers.advice import preflight_doubts
+from queries.services.definitions import catalog
+from queries.services.probes.preflight import begin_preflight
+from queries.services.supervision import operations
+from queries.views.console.guard import needs
+from queries.views.definitions.definition_input import FORM, DefinitionInput
+from queries.views.definitions.query_bundle import blank
+from queries.views.definitions.reviews import Review, review
+
+#: Phases in which a query may be deleted, once nobody wants it to run.
+AT_REST = RESTING_PHASES | {Phase.BROKEN}
+#: What the API takes to create a query; anything else is a mistake worth telling.
+_CREATE_KEYS = ("name", "application", "application_spec", "checkpoint", "spec")
+
+
+@needs(DEFINE)
+@require_http_methods(["GET", "POST"])
+def new_query(request: HttpRequest) -> HttpResponseBase:
+    """Show the form of a query to be; create it, and start it where asked."""
+    if request.method == "GET":
+        return _form(request, _first_input(request))
+    given, act = DefinitionInput.read(request.POST), request.POST.get("do", "")
+    if act not in ("create", "create-start"):
+        return _form(request, given.acted(act))
+    try:
+        query = _create(request, given.body())
+    except Invalid as error:
+        given.show(error.problems)
+        return _form(request, given, status=422)
+    except HeadgateError as error:
+        return _form(request, given, notice=error, status=409)
+    messages.success(request, _created(request, query, start=act == "create-start"))
+    return redirect("query", query.name)
+
+
+def _first_input(request: HttpRequest) -> DefinitionInput:
+    """Return an empty page, or one filled with a query to copy from."""
+    tab = request.GET.get("as", FORM)
+    if not (name := request.GET.get("copy")):
+        given = DefinitionInput(FORM, blank())
+        given.bundle.main.initial["application"] = request.GET.get("application", "")
+        given.bundle.main.initial["home"] = "shared" if request.GET.get("application") else "own"
+        return given.acted("to-json") if tab != FORM else given
+    source = query_definition(name)
+    body: dict[str, Any] = {"name": f"{name}-copy", "spec": mask(source.newest.spec)}
+    if not source.query.application.own:
+        body["application"] = source.query.application.name
+    return DefinitionInput.of(body, tab)
+
+
+def _create(request: HttpRequest, body: dict[str, Any]) -> Any:
+    known = {key: body[key] for key in _CREATE_KEYS if key in body}
+    return catalog.create_query(
+        **{"name": "", "spec": {}, **known},
+        actor=request.user.get_username(),
+        now=timezone.now(),
+    )
+
+
+def _created(request: HttpRequest, query: Any, *, start: bool) -> str:
+    if not start:
+        return f"{query.name} is defined. It stands stopped until somebody starts it."
+    operations.request_start(query=query, actor=request.user.get_username(), now=timezone.now())
+    return f"{query.name} is defined and will start now."
+
+
+@needs(DEFINE)
+@require_http_methods(["GET", "POST"])
+def edit_query(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Show a query's definition to change; show the difference, then save it as a revision."""
+    found = query_definition(name)
+    if request.method == "GET":
+        number = request.GET.get("from", "")
+        shown = found.numbered(int(number)) if number.isdigit() else found.newest
+        spec = _tried(request, found) or shown.spec
+        given = DefinitionInput.of({"spec": mask(spec)}, request.GET.get("as", FORM))
+        return _form(request, given, found=found)
+    given, act = DefinitionInput.read(request.POST), request.POST.get("do", "")
+    if act not in ("review", "save", "rebase", "preflight"):
+        return _form(request, given.acted(act), found=found)
+    try:
+        if act == "preflight":
+            return _try(request, given, found)
+        return _review_or_save(request, given, found, act)
+    except Invalid as error:
+        given.show(error.problems)
+        return _form(request, given, found=found, status=422)
+
+
+def _try(request: HttpRequest, given: DefinitionInput, found: QueryDefinition) -> HttpResponse:
+    """Have what is typed tried against a copy of the checkpoint; nothing is saved."""
+    try:
+        operation = begin_preflight(
+            query=found.query,
+            spec=given.body().get("spec") or {},
+            actor=request.user.get_username(),
+            now=timezone.now(),
+        )
+    except Invalid:
+        raise
+    except HeadgateError as error:
+        return _form(request, given, found=found, notice=error, status=409)
+    return redirect("operation", operation.uuid)
+
+
+def _tried(request: HttpRequest, found: QueryDefinition) -> dict[str, Any] | None:
+    """Return the definition of the preflight that the editing goes on from, if any."""
+    try:
+        uuid = UUID(request.GET.get("tried", ""))
+    except ValueError:
+        return None
+    row = all_operations().filter(query=found.query, uuid=uuid, verb=Verb.PREFLIGHT).first()
+    spec: dict[str, Any] | None = row.arguments.get("spec") if row is not None else None
+    return spec
+
+
+def _review_or_save(
+    request: HttpRequest, given: DefinitionInput, found: QueryDefinition, act: str
+) -> HttpResponse:
+    spec = unmask(given.body().get("spec") or {}, before=found.newest.spec)
+    query = found.query
+    catalog.check_query(
+        name=query.name,
+        spec=spec,
+        application=query.application.name,
+        query=query,
+        checkpoint=found.checkpoint,
+    )
+    shown = review(request.POST, found.revisions, spec, again=act == "rebase")
+    if act != "save" or not shown.may_save:
+        doubts = preflight_doubts(query, spec)
+        return _form(request, given, found=found, shown=shown, doubts=doubts)
+    try:
+        revision = catalog.revise_query(
+            query=query,
+            spec=spec,
+            expected_revision=shown.base.number,
+            actor=request.user.get_username(),
+            now=timezone.now(),
+        )
+    except StaleRevision:  # saved between our reading and our writing: look again
+        found = query_definition(query.name)
+        shown = review(request.POST, found.revisions, spec)
+        return _form(request, given, found=found, shown=shown, status=412)
+    messages.success(request, _saved(found, revision.number))
+    return redirect("query", query.name)
+
+
+def _saved(found: QueryDefinition, number: int) -> str:
+    runs = found.query.desired == Desired.RUNNING
+    when = "Restart it to run it." if runs else "It runs from the next start on."
+    return f"Revision {number} of {found.query.name} is saved. {when}"
+
+
+def _form(
+    request: HttpRequest,
+    given: DefinitionInput,
+    *,
+    found: QueryDefinition | None = None,
+    shown: Review | None = None,
+    doubts: Sequence[str] = (),
+    notice: HeadgateError | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    base = (
+        shown.base.number if shown else request.POST.get("base") or (found and found.newest.number)
+    )
+    context = {
+        "given": given,
+        "lender": _lender(given, found),
+        "found": found,
+        "review": shown,
+        "doubts": doubts,
+        "notice": notice,
+        "base": base,
+        "applications": shared_application_names(),
+        "pools": pool_names(),
+    }
+    return render(request, "definitions/query.html", context, status=status)
+
+
+def _lender(given: DefinitionInput, found: QueryDefinition | None) -> str:
+    """Return the application that lacks a connector of the query's, "" where none does."""
+    if not given.needed:
+        return ""
+    if found is not None:
+        return found.query.application.name
+    main = given.bundle.main
+    return str(main["application"].value()) if main["home"].value() == "shared" else ""
+
+
+@needs(DEFINE)
+@require_http_methods(["GET", "POST"])
+def delete_query(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Say what deleting a query frees and keeps; delete it once its name is typed."""
+    found = query_definition(name)
+    context: dict[str, Any] = {"found": found, "at_rest": found.query.phase in AT_REST}
+    if request.method == "GET":
+        return render(request, "definitions/delete_query.html", context)
+    if request.POST.get("typed", "").strip() != name:
+        context["error"] = f"That is not its name. Type {name} to delete it."
+        return render(request, "definitions/delete_query.html", context, status=422)
+    try:
+        operations.archive_query(
+            query=found.query, actor=request.user.get_username(), now=timezone.now()
+        )
+    except HeadgateError as error:
+        context["error"] = str(error)
+        return render(request, "definitions/delete_query.html", context, status=409)
+    messages.success(request, f"{name} is deleted. Its history and checkpoint files are kept.")
+    return redirect("queries")
+
+
+urlpatterns = [
+    path("new/query/", new_query, name="query-new"),
+    path("queries/<str:name>/edit/", edit_query, name="query-edit"),
+    path("queries/<str:name>/delete/", delete_query, name="query-delete"),
+]

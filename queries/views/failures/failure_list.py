@@ -1,0 +1,114 @@
+"""The list of failures by group, and how it follows what fails while it is open."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.urls import path
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from queries.domain.states import GroupStatus
+from queries.models.failures import FailureGroup
+from queries.roles import VIEW
+from queries.selectors.failures.occurrences import group_counts, occurrences
+from queries.selectors.supervision.reads import failure_groups
+from queries.views.console.following import ARRIVALS, asked_of, topic
+from queries.views.console.fragments import Changes, Drawn, fragments, keys
+from queries.views.console.guard import needs
+from queries.views.console.paging import ROWS, page_of
+
+#: The list's tabs: name in the address -> (words, filter).
+TABS: dict[str, tuple[str, dict[str, Any]]] = {
+    "open": ("Open", {"status": GroupStatus.OPEN}),
+    "regressed": ("Regressed", {"status": GroupStatus.OPEN, "regressed_at__isnull": False}),
+    "resolved": ("Resolved", {"status": GroupStatus.RESOLVED}),
+    "all": ("All", {}),
+}
+_FILTERS = ("application", "query", "q")
+
+
+@require_GET
+@needs(VIEW)
+def failure_list(request: HttpRequest) -> HttpResponseBase:
+    """List the groups of failures, the last seen first; all filters stand in the address."""
+    asked = _asked(request.GET)
+    page = page_of(_rows(asked), by="last_seen", cursor=request.GET.get("after", ""))
+    now = timezone.now()
+    counts = group_counts()
+    context = {
+        "page": page,
+        "groups": _with_bars(page.rows, now),
+        "tabs": [(name, words, counts.get(name, 0)) for name, (words, _) in TABS.items()],
+        "chosen": asked["status"],
+        "filters": asked,
+        "filtered": any(asked[name] for name in _FILTERS),
+        "topic": topic("failures", asked),
+        "now": now,
+    }
+    return render(request, "failures/list.html", context)
+
+
+def _asked(given: Mapping[str, str]) -> dict[str, str]:
+    status = given.get("status", "")
+    asked = {name: given.get(name, "").strip() for name in _FILTERS}
+    return {**asked, "status": status if status in TABS else "open"}
+
+
+def _rows(asked: Mapping[str, str]) -> QuerySet[FailureGroup]:
+    rows = failure_groups(search=asked["q"], application=asked["application"], query=asked["query"])
+    return rows.filter(**TABS[asked["status"]][1])
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar of a small chart, in the units of its 96 × 20 picture."""
+
+    x: int
+    y: float
+    height: float
+    count: int
+
+
+def _with_bars(groups: list[FailureGroup], now: datetime) -> list[tuple[FailureGroup, list[Bar]]]:
+    counted = occurrences([group.pk for group in groups], now=now)
+    return [(group, _bars(counted[group.pk])) for group in groups]
+
+
+def _bars(counts: list[int]) -> list[Bar]:
+    most = max([*counts, 4])
+    heights = [max(2.0, 20 * count / most) if count else 0.0 for count in counts]
+    return [Bar(4 * i, 20 - h, h, n) for i, (h, n) in enumerate(zip(heights, counts, strict=True))]
+
+
+@fragments("failures", hears=("group",))
+def draw_failures(key: str, changes: Changes, now: datetime) -> Drawn:
+    """Draw the rows of changed groups, what has come since, and the counts of the tabs.
+
+    A row is drawn whatever its status: one that is resolved elsewhere says so where it stands.
+    """
+    asked = _asked(asked_of(key))
+    rows = failure_groups()
+    if changes is None:
+        there = _rows(asked)[:ROWS].values_list("pk", flat=True)
+        lately = rows[:ROWS].values_list("pk", flat=True)
+        groups = rows.filter(pk__in={*there, *lately})
+    else:
+        groups = rows.filter(pk__in=keys(changes, "group"))
+    for group, bars in _with_bars(list(groups), now):
+        context = {"group": group, "bars": bars, "now": now}
+        yield f"group-{group.pk}", render_to_string("failures/_row.html", context)
+    newest = sorted(_rows(asked)[:ARRIVALS], key=lambda group: -group.pk)  # they keep their order
+    context = {"groups": _with_bars(newest, now), "now": now}
+    yield "failures-arrived", render_to_string("failures/_arrived.html", context)
+    for name, count in group_counts().items():
+        context = {"name": name, "count": count}
+        yield f"failures-{name}", render_to_string("failures/_count.html", context)
+
+
+urlpatterns = [path("failures/", failure_list, name="failures")]

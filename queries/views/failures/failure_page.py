@@ -1,0 +1,214 @@
+"""The page of one failure: its cause, its way out, its evidence; groups resolved and reopened."""
+
+import json
+from datetime import datetime
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.template.loader import render_to_string
+from django.urls import path
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
+
+from queries.domain.definitions.spec import RestartPolicy
+from queries.domain.failures.diagnosis import Category, Classified, classify, classify_exit
+from queries.domain.failures.rules import ASYNC_PROGRESS_GAP
+from queries.domain.masking import mask, mask_text
+from queries.models.failures import Failure
+from queries.roles import OPERATE, VIEW
+from queries.selectors.failures.occurrences import newest_failure_of
+from queries.selectors.failures.what_changed import failure_with_changes
+from queries.selectors.supervision.query_lines import progress_line
+from queries.selectors.supervision.reads import failure_group, failures
+from queries.selectors.triggers.replays import replays_of
+from queries.services.failures import resolution
+from queries.views.checkpoints.takeover import urlpatterns as takeover_urls
+from queries.views.console.fragments import Changes, Drawn, fragments, keys
+from queries.views.console.guard import needs
+from queries.views.console.shell import next_address
+from queries.views.console.wording import duration_words, rate_words
+from queries.views.definitions.diffs import changes
+from queries.views.failures.failure_list import urlpatterns as list_urls
+from queries.views.failures.stack import causes
+from queries.views.kafka.lost_data import lost_of
+from queries.views.kafka.offset_text import offset_text
+
+OCCURRENCES_SHOWN = 25
+
+
+@require_GET
+@needs(VIEW)
+def failure_page(request: HttpRequest, failure_id: int) -> HttpResponseBase:
+    """Show one failure: root cause, meaning, way out, evidence, and what changed before it."""
+    detail = failure_with_changes(failure_id)
+    failure = detail.failure
+    context = {
+        **_moving(failure, timezone.now()),
+        "detail": detail,
+        "advice": (advice := advice_of(failure)),
+        "lost": lost_of(failure, advice),
+        "async_gap": advice.meaning == ASYNC_PROGRESS_GAP.meaning,
+        "foreign": failure.category == Category.OWNERSHIP and not failure.error_class,
+        "message": mask_text(failure.message),
+        "root_cause": mask_text(failure.root_cause),
+        "log_tail": mask_text(failure.log_tail),
+        "causes": causes(mask_text(failure.message)),
+        "offsets": _offsets(failure),
+        "changes": [
+            (change, changes(change.spec_before, change.spec_after) if change.spec_after else [])
+            for change in detail.changes
+        ],
+        "progress": progress_facts(failure.last_progress),
+        "progress_json": json.dumps(mask(failure.last_progress), indent=2),
+        "conf": sorted(mask(failure.conf).items()),
+    }
+    return render(request, "failures/failure.html", context)
+
+
+def _moving(failure: Failure, now: datetime) -> dict[str, Any]:
+    """Return what still moves after a failure: its group, its query, those that came since."""
+    group = failure.group
+    return {
+        "failure": failure,
+        "group": group,
+        "query": failure.run.query if failure.run else None,
+        "application": failure.driver.application,
+        "policy": policy_words(failure),
+        "occurrences": failures().filter(group=group)[:OCCURRENCES_SHOWN],
+        "more": max(0, group.count - OCCURRENCES_SHOWN),
+        "replays": replays_of(failure),
+        "now": now,
+    }
+
+
+_MOVING = ("status", "lead", "next", "occurrences")
+
+
+@fragments("failure", hears=("group", "query"))
+def draw_failure(key: str, heard: Changes, now: datetime) -> Drawn:
+    """Draw what moves on the page of one failure."""
+    failure = failures().filter(pk=key).first() if key.isdigit() else None
+    if failure is None or not _concerns(failure, heard):
+        return
+    context = _moving(failure, now)
+    for part in _MOVING:
+        yield f"failure-{part}-{key}", render_to_string(f"failures/_{part}.html", context)
+
+
+def _concerns(failure: Failure, heard: Changes) -> bool:
+    """Tell whether what was heard is about this failure's group or query."""
+    if heard is None or failure.group_id in keys(heard, "group"):
+        return True
+    return failure.run is not None and failure.run.query_id in keys(heard, "query")
+
+
+_REFUSED = {
+    Category.LOCK: "held",
+    Category.FENCED: "fenced",
+    Category.OWNERSHIP: "foreign",
+}
+
+
+def advice_of(failure: Failure) -> Classified:
+    """Return what a stored failure means and what to do about it."""
+    if failure.run is None and not (failure.error_class or failure.error_type):
+        return classify_exit(
+            python=failure.driver.exit_python or "UNKNOWN",
+            jvm=failure.driver.exit_jvm or "UNKNOWN",
+            oom=failure.category == Category.MEMORY,
+            log_tail=failure.log_tail,
+        )
+    return classify(
+        error_class=failure.error_class,
+        type_name=failure.error_type,
+        root_cause=failure.root_cause,
+        message=failure.message,
+        refused=next((word for kind, word in _REFUSED.items() if kind == failure.category), ""),
+    )
+
+
+def policy_words(failure: Failure) -> str:
+    """Return the sentence that says what the failure's policy makes supervision do."""
+    spec = failure.driver.application_revision.spec
+    policy = RestartPolicy(**(spec.get("policy") or {}))
+    if failure.policy == "FATAL":
+        return "No restart can mend it, so none is tried. It waits for a person's start."
+    ladder = (
+        f"The first retry comes at once, then after {policy.base_delay_s:g} s, doubling "
+        f"up to {policy.max_delay_s:g} s"
+    )
+    if failure.policy == "POISON":
+        return (
+            f"{ladder}. The same error on the same batch {policy.poison_limit} times without a "
+            f"commit between marks the query as broken; then it probes every "
+            f"{policy.probe_every_s / 60:g} min."
+        )
+    return (
+        f"{ladder}, for ever. The count starts anew after {policy.healthy_after_s / 60:g} min "
+        "of health."
+    )
+
+
+def progress_facts(progress: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Return what a batch's progress says, as (label, value)."""
+    if not progress or "batchId" not in progress:
+        return []
+    line = progress_line(progress)
+    return [
+        ("Batch", str(line.batch_id)),
+        ("Began", f"{line.timestamp:%Y-%m-%d %H:%M:%S} UTC"),
+        ("Rows", f"{line.num_input_rows:,}"),
+        ("Took", duration_words(line.batch_duration_ms)),
+        ("Processed", rate_words(line.processed_rows_per_second)),
+        ("Watermark", f"{line.watermark:%Y-%m-%d %H:%M:%S}" if line.watermark else ""),
+    ]
+
+
+def _offsets(failure: Failure) -> list[tuple[str, str, str]]:
+    """Return (source, start, end) of the batch in flight, the offsets as JSON."""
+    found = []
+    for source, ends in failure.offsets.items():
+        whole = isinstance(ends, dict) and bool({"start", "end"} & set(ends))
+        start, end = (ends.get("start"), ends.get("end")) if whole else (None, ends)
+        found.append((source, offset_text(start), offset_text(end)))
+    return found
+
+
+@require_GET
+@needs(VIEW)
+def group_page(request: HttpRequest, group_id: int) -> HttpResponseBase:
+    """Go to the newest failure of a group: its page shows the group as well."""
+    newest = newest_failure_of(failure_group(group_id))
+    return redirect("failure", newest.pk) if newest else redirect("failures")
+
+
+@require_POST
+@needs(OPERATE)
+def resolve(request: HttpRequest, group_id: int) -> HttpResponse:
+    """Mark a group as dealt with."""
+    group = failure_group(group_id)
+    resolution.resolve_group(group=group, actor=request.user.get_username(), now=timezone.now())
+    messages.success(request, "Resolved. It reopens by itself if the failure comes back.")
+    return redirect(next_address(request, "/failures/"))
+
+
+@require_POST
+@needs(OPERATE)
+def reopen(request: HttpRequest, group_id: int) -> HttpResponse:
+    """Mark a group as not dealt with after all."""
+    group = failure_group(group_id)
+    resolution.reopen_group(group=group, actor=request.user.get_username(), now=timezone.now())
+    messages.success(request, "Open again.")
+    return redirect(next_address(request, "/failures/"))
+
+
+urlpatterns = [
+    *list_urls,
+    path("failures/<int:failure_id>/", failure_page, name="failure"),
+    path("failures/groups/<int:group_id>/", group_page, name="failure-group"),
+    path("failures/groups/<int:group_id>/resolve/", resolve, name="failure-resolve"),
+    path("failures/groups/<int:group_id>/reopen/", reopen, name="failure-reopen"),
+    *takeover_urls,
+]

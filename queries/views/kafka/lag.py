@@ -1,0 +1,146 @@
+"""A query's sources: how far behind, when records go, what was lost, and going on after it."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.template.defaultfilters import filesizeformat
+from django.template.loader import render_to_string
+from django.urls import path, reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_http_methods
+
+from queries.domain.errors import HeadgateError
+from queries.domain.kafka.retention import span
+from queries.domain.states import LossKind, Verb
+from queries.models.definitions import Query
+from queries.roles import OPERATE, VIEW
+from queries.selectors.kafka.lag import TopicLag, lag_of, records_in
+from queries.selectors.kafka.loss_ledger import loss_totals, losses
+from queries.selectors.supervision.query_lines import QueryLine, query_line
+from queries.services.kafka.go_on_after_loss import go_on
+from queries.views.console.fragments import Changes, Drawn, fragments
+from queries.views.console.guard import needs
+from queries.views.console.paging import page_of
+from queries.views.console.shell import next_address
+from queries.views.supervision import operations
+from queries.views.supervision.query_page import head
+
+#: What a kind of loss is called, and what it means, on the page.
+KINDS = {
+    LossKind.RETENTION: ("Deleted unread", "the topic deleted them before they were read"),
+    LossKind.SKIPPED: ("Skipped in silence", "Spark went over a gap (failOnDataLoss=false)"),
+    LossKind.LATE: ("Too late", "rows dropped behind the watermark, by day"),
+}
+operations.CANCEL_LEAVES[Verb.GO_ON] = (
+    "What was written into the loss ledger stays there: it is gone from the topic.",
+    "The query keeps its checkpoint; a run that goes over the gap already is not stopped.",
+)
+
+
+@require_GET
+@needs(VIEW)
+def lag_tab(request: HttpRequest, name: str) -> HttpResponse:
+    """Show each partition's lag with the clock of its retention, and the loss ledger."""
+    context = head(request, name, "query-lag")
+    page = page_of(losses(context["query"]), by="noticed_at", cursor=request.GET.get("after", ""))
+    context |= lag_context(context["query"], context["now"]) | {"page": page}
+    context["losses"] = [(loss, *KINDS[LossKind(loss.kind)]) for loss in page.rows]
+    return render(request, "kafka/lag.html", context)
+
+
+def lag_context(query: Query, now: datetime) -> dict[str, Any]:
+    """Return what the live part of the page draws."""
+    lag = lag_of(query, now=now)
+    return {
+        "query": query,
+        "lag": lag,
+        "topics": [(topic, kept_words(topic)) for topic in lag.topics],
+        "totals": [(total, *KINDS[total.kind]) for total in loss_totals(query)],
+        "gone": sum(gap.offsets for gap in lag.gaps),
+        "now": now,
+    }
+
+
+def kept_words(topic: TopicLag) -> str:
+    """Return how long a topic keeps its records: "7 d, 1.0 GB a partition"."""
+    kept = topic.retention
+    words = [span_of_ms(kept.ms)] if kept.ms is not None else []
+    if kept.bytes is not None:
+        words.append(f"{filesizeformat(kept.bytes)} a partition".replace("\xa0", " "))
+    text = " or ".join(words) or "for ever"
+    return f"{text}, compacted" if kept.compacts else text
+
+
+def span_of_ms(ms: int) -> str:
+    """Return a retention in words: "7 d", "12 h", "90 s"."""
+    if ms < 60_000:
+        return f"{ms / 1000:g} s"
+    return span(timedelta(milliseconds=min(ms, 10**14)))
+
+
+@fragments("lag", hears=("lag", "query"), own_key_only=("lag", "query"))
+def draw_lag(key: str, changes: Changes, now: datetime) -> Drawn:
+    """Draw a query's sources, and what was lost by kind."""
+    query = Query.objects.filter(pk=key, archived_at=None).first() if key.isdigit() else None
+    if query is None:
+        return
+    context = lag_context(query, now)
+    yield f"sources-{key}", render_to_string("kafka/_sources.html", context)
+    yield f"loss-totals-{key}", render_to_string("kafka/_loss_totals.html", context)
+
+
+@require_http_methods(["GET", "POST"])
+@needs(OPERATE)
+def go_on_page(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Say what is gone and what going on does; begin it when the count is typed."""
+    now = timezone.now()
+    line = query_line(name, now=now, bars=0)
+    back = next_address(request, reverse("query-lag", args=[name]))
+    if request.method == "GET":
+        return render(request, "kafka/go_on.html", _confirmation(line, back, now))
+    typed = request.POST.get("typed", "").replace(",", "").strip()
+    try:
+        operation = go_on(
+            query=line.query,
+            offsets=int(typed) if typed.isdigit() else -1,
+            actor=request.user.get_username(),
+            now=now,
+        )
+    except HeadgateError as error:
+        context = _confirmation(line, back, timezone.now())
+        context["error"] = f"{error.message} {error.way_out}".strip()
+        return render(request, "kafka/go_on.html", context, status=409)
+    messages.success(request, f"{name} goes on from what is left.")
+    return redirect("operation", operation.uuid)
+
+
+def _confirmation(line: QueryLine, back: str, now: datetime) -> dict[str, Any]:
+    lag = lag_of(line.query, now=now)
+    count = sum(gap.offsets for gap in lag.gaps)
+    return {
+        "line": line,
+        "lag": lag,
+        "gaps": [(gap, records_in(lag, gap)) for gap in lag.gaps],
+        "count": count,
+        "what": f"Go on without {count:,} offsets?",
+        "consequences": [
+            f"{line.query.name} goes on with the checkpoint it has: its state and its place in "
+            "every other partition stay.",
+            "It runs once with failOnDataLoss=false, until each partition has committed beyond "
+            "its gap; then it starts again as its definition says, and fails on the next loss.",
+            "The loss is written into the loss ledger with your name and stays there.",
+        ],
+        "action": reverse("query-go-on", args=[line.query.name]),
+        "button": f"Go on without {count:,} offsets",
+        "name_to_type": str(count),
+        "back": back,
+    }
+
+
+urlpatterns = [
+    path("queries/<str:name>/lag/", lag_tab, name="query-lag"),
+    path("queries/<str:name>/go-on/", go_on_page, name="query-go-on"),
+]

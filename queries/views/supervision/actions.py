@@ -1,0 +1,128 @@
+"""Start, stop, restart: what each will do is said first, then asked of the one service.
+
+Every address shows its confirmation on GET and acts on POST, so that all of it works
+without JavaScript; the console's script shows the same confirmation in a dialog.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponseBase, JsonResponse
+from django.shortcuts import redirect, render
+from django.urls import path, reverse
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods
+
+from queries.domain.errors import HeadgateError
+from queries.domain.states import PLAIN_VERBS, StopMode, Verb
+from queries.models.history import Operation
+from queries.roles import OPERATE
+from queries.selectors.supervision.query_lines import QueryLine, query_line, query_lines
+from queries.services.supervision import operations
+from queries.views.console.guard import needs
+from queries.views.console.shell import next_address, wants_json
+from queries.views.supervision import consequences
+
+BULK_AT_MOST = 200
+
+
+@require_http_methods(["GET", "POST"])
+@needs(OPERATE)
+def act(request: HttpRequest, name: str, verb: Verb) -> HttpResponseBase:
+    """Say what the verb will do; do it on POST."""
+    line = query_line(name, now=timezone.now())
+    back = next_address(request, reverse("query", args=[name]))
+    if request.method == "GET":
+        return render(request, "supervision/queries/confirm.html", _confirmation(line, verb, back))
+    _ask(line, verb, mode=_mode(request), actor=request.user.get_username())
+    text = consequences.asked(verb, name)
+    if wants_json(request):
+        return JsonResponse({"tone": "ok", "text": text})
+    messages.success(request, text)
+    return redirect(back)
+
+
+def _confirmation(line: QueryLine, verb: Verb, back: str) -> dict[str, Any]:
+    return {
+        "line": line,
+        "verb": verb,
+        "what": f"{verb.capitalize()} {line.query.name}?",
+        "consequences": consequences.of(verb, line, consequences.neighbours(line)),
+        "choices": ("mode", consequences.STOP_MODES) if verb is Verb.STOP else None,
+        "action": reverse(f"query-{verb}", args=[line.query.name]),
+        "button": str(verb.capitalize()),
+        "back": back,
+    }
+
+
+def _mode(request: HttpRequest) -> StopMode:
+    return StopMode.NOW if request.POST.get("mode") == StopMode.NOW else StopMode.GRACEFUL
+
+
+def _ask(line: QueryLine, verb: Verb, *, mode: StopMode, actor: str) -> Operation:
+    now = timezone.now()
+    match verb:
+        case Verb.START:
+            return operations.request_start(query=line.query, actor=actor, now=now)
+        case Verb.STOP:
+            return operations.request_stop(query=line.query, mode=mode, actor=actor, now=now)
+        case _:
+            return operations.request_restart(query=line.query, actor=actor, now=now)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One query of a bulk act: what will happen to it, or what has."""
+
+    line: QueryLine
+    tone: str
+    text: str
+    acts: bool = True
+
+
+@require_http_methods(["GET", "POST"])
+@needs(OPERATE)
+def bulk(request: HttpRequest) -> HttpResponseBase:
+    """Preview an act on several queries; do it on POST and say how each went."""
+    asked = request.POST if request.method == "POST" else request.GET
+    names = tuple(dict.fromkeys(asked.getlist("name")))[:BULK_AT_MOST]
+    verb = Verb(asked["verb"]) if asked.get("verb") in PLAIN_VERBS else Verb.START
+    lines = query_lines(now=timezone.now(), names=names, bars=0) if names else []
+    if not lines:
+        messages.warning(request, "Select at least one query first.")
+        return redirect("queries")
+    done = request.method == "POST"
+    items = [_do(request, line, verb) if done else _preview(line, verb) for line in lines]
+    context = {
+        "items": items,
+        "verb": verb,
+        "done": done,
+        "acting": sum(item.acts for item in items),
+        "names": [item.line.query.name for item in items if item.acts],
+        "choices": ("mode", consequences.STOP_MODES) if verb is Verb.STOP else None,
+    }
+    return render(request, "supervision/queries/bulk.html", context)
+
+
+def _preview(line: QueryLine, verb: Verb) -> Item:
+    if consequences.changes_something(verb, line):
+        return Item(line, "busy", consequences.short(verb, line))
+    return Item(line, "calm", consequences.nothing(verb, line), acts=False)
+
+
+def _do(request: HttpRequest, line: QueryLine, verb: Verb) -> Item:
+    try:
+        _ask(line, verb, mode=_mode(request), actor=request.user.get_username())
+    except HeadgateError as error:
+        return Item(line, "bad", str(error), acts=False)
+    return Item(line, "done", consequences.asked(verb, line.query.name))
+
+
+urlpatterns = [
+    path("bulk/queries/", bulk, name="queries-bulk"),
+    *(
+        path(f"queries/<str:name>/{verb}/", act, {"verb": verb}, name=f"query-{verb}")
+        for verb in sorted(PLAIN_VERBS)
+    ),
+]

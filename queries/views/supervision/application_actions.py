@@ -1,0 +1,132 @@
+"""Restart and stop an application, after saying who is affected."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import path, reverse
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods
+
+from queries.domain.errors import HeadgateError
+from queries.domain.states import LIVE_PHASES, StopMode
+from queries.roles import OPERATE
+from queries.selectors.supervision.reads import ApplicationDetail, application_detail
+from queries.services.supervision import application_operations
+from queries.views.console.guard import needs
+
+
+@require_http_methods(["GET", "POST"])
+@needs(OPERATE)
+def restart_application(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Say who is affected by a fresh driver; ask for it."""
+    detail = application_detail(name)
+    if request.method == "GET":
+        return _confirm(request, detail, restart=True)
+    return _asked(
+        request,
+        detail,
+        f"{name} gets a fresh driver.",
+        lambda: application_operations.request_application_restart(
+            application=detail.application,
+            actor=request.user.get_username(),
+            now=timezone.now(),
+        ),
+    )
+
+
+@require_http_methods(["GET", "POST"])
+@needs(OPERATE)
+def stop_application(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Say which queries stop with their application; ask for it."""
+    detail = application_detail(name)
+    if request.method == "GET":
+        return _confirm(request, detail, restart=False)
+    mode = StopMode.NOW if request.POST.get("mode") == StopMode.NOW else StopMode.GRACEFUL
+    return _asked(
+        request,
+        detail,
+        f"The queries of {name} stop.",
+        lambda: application_operations.request_application_stop(
+            application=detail.application,
+            mode=mode,
+            actor=request.user.get_username(),
+            now=timezone.now(),
+        ),
+    )
+
+
+def _asked(request: HttpRequest, detail: ApplicationDetail, done: str, ask: Any) -> HttpResponse:
+    try:
+        ask()
+    except HeadgateError as error:
+        messages.error(request, f"{error.message} {error.way_out}".strip())
+    else:
+        messages.success(request, done)
+    return redirect("application", detail.application.name)
+
+
+def _confirm(request: HttpRequest, detail: ApplicationDetail, *, restart: bool) -> HttpResponse:
+    name = detail.application.name
+    live = [query.name for query in detail.queries if query.phase in LIVE_PHASES]
+    context = {
+        "application": detail.application,
+        "restart": restart,
+        "what": f"{'Restart' if restart else 'Stop'} {name}?",
+        "consequences": (_restart_words if restart else _stop_words)(detail, live),
+        "action": reverse("application-restart" if restart else "application-stop", args=[name]),
+        "cancel": reverse("application", args=[name]),
+        "choices": () if restart else _STOP_CHOICES,
+    }
+    return render(request, "supervision/applications/confirm.html", context)
+
+
+_STOP_CHOICES = (
+    "mode",
+    [
+        (StopMode.GRACEFUL, "After the batch in flight", "Nothing is done twice."),
+        (StopMode.NOW, "At once", "The batch in flight is interrupted, and done again later."),
+    ],
+)
+
+
+def _restart_words(detail: ApplicationDetail, live: list[str]) -> list[str]:
+    if not live:
+        return ["None of its queries is running: nothing is interrupted."]
+    newer = ", ".join(detail.needs_restart)
+    return [
+        f"{_names(live)} {'stops' if len(live) == 1 else 'stop'} after the batch in flight and "
+        f"{'goes' if len(live) == 1 else 'go'} on in a fresh driver from "
+        f"{'its checkpoint' if len(live) == 1 else 'their checkpoints'}.",
+        "A fresh driver commits its first batch after some 5 to 15 seconds.",
+        f"It takes up what is newer than the driver: {newer}."
+        if newer
+        else "It takes up no change: revision, pools and code are the same.",
+        "Other applications see nothing.",
+    ]
+
+
+def _stop_words(detail: ApplicationDetail, live: list[str]) -> list[str]:
+    wanted = [query.name for query in detail.queries if query.desired == "RUNNING"]
+    if not wanted and not live:
+        return ["None of its queries is running or wanted: nothing changes."]
+    return [
+        f"{_names(sorted({*wanted, *live}))} will not run until somebody starts "
+        f"{'it' if len({*wanted, *live}) == 1 else 'them'} again.",
+        "Its driver ends when the last of them has stopped.",
+        "Checkpoints stay: a start goes on where the stop was.",
+        "Other applications see nothing.",
+    ]
+
+
+def _names(names: list[str]) -> str:
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+urlpatterns = [
+    path("applications/<str:name>/restart/", restart_application, name="application-restart"),
+    path("applications/<str:name>/stop/", stop_application, name="application-stop"),
+]

@@ -1,0 +1,180 @@
+"""Pages of applications: their driver, pools, listeners and configuration, and how they follow."""
+
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Q
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.urls import path
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from queries.domain.definitions.pools import advice, cores_of
+from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
+from queries.domain.masking import mask
+from queries.domain.supervision.executors import executors
+from queries.roles import VIEW
+from queries.selectors.console.dropped_events import drops_of
+from queries.selectors.definitions.definitions import application_definition
+from queries.selectors.supervision.drift import pool_form
+from queries.selectors.supervision.reads import (
+    ApplicationDetail,
+    application_detail,
+    application_details,
+    applications,
+    drivers_of,
+    transitions,
+)
+from queries.views.console.fragments import Changes, Drawn, fragments, keys
+from queries.views.console.guard import needs
+from queries.views.definitions.application_edit import urlpatterns as edit_urls
+from queries.views.definitions.diffs import changes, readable
+from queries.views.supervision.application_actions import urlpatterns as act_urls
+
+DRIVERS_SHOWN = 10
+ACTS_SHOWN = 15
+
+
+@require_GET
+@needs(VIEW)
+def application_list(request: HttpRequest) -> HttpResponseBase:
+    """List applications with their driver, queries, pools and what needs a look."""
+    search = request.GET.get("q", "").strip()
+    rows = applications()
+    if search:
+        rows = rows.filter(name__icontains=search)
+    context = {
+        "details": application_details(list(rows)),
+        "search": search,
+        "now": timezone.now(),
+    }
+    return render(request, "supervision/applications/list.html", context)
+
+
+@require_GET
+@needs(VIEW)
+def application_page(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Show one application: driver, pools with who is in them, listeners, losses, history."""
+    detail = application_detail(name)
+    context = {
+        **_moving(detail, timezone.now()),
+        "readable": readable(mask(detail.newest.spec)) if detail.newest else "",
+    }
+    return render(request, "supervision/applications/application.html", context)
+
+
+def _moving(detail: ApplicationDetail, now: datetime) -> dict[str, Any]:
+    """Return what of an application's page follows what happens."""
+    spec = ApplicationSpec.model_validate(detail.newest.spec if detail.newest else {})
+    return {
+        "detail": detail,
+        "application": detail.application,
+        "driver": detail.driver,
+        "spec": spec,
+        "pools": _pools(detail),
+        "advice": _advice(detail, spec),
+        "telemetry": detail.telemetry,
+        "drops": drops_of(detail.driver.pk) if detail.driver else [],
+        "drivers": drivers_of(detail.application)[:DRIVERS_SHOWN],
+        "executors": executors(detail.driver.executors if detail.driver else [], now=now),
+        "acts": transitions(application=detail.application)[:ACTS_SHOWN],
+        "now": now,
+    }
+
+
+@fragments("applications", hears=("application", "query", "driver"))
+def draw_applications(key: str, changes: Changes, now: datetime) -> Drawn:
+    """Draw the rows of changed applications; a new one shows with the next load."""
+    rows = applications()
+    if changes is not None:
+        rows = rows.filter(
+            Q(pk__in=keys(changes, "application"))
+            | Q(queries__in=keys(changes, "query"))
+            | Q(drivers__in=keys(changes, "driver"))
+        ).distinct()
+    for detail in application_details(list(rows)):
+        context = {"detail": detail, "now": now}
+        html = render_to_string("supervision/applications/_row.html", context)
+        yield f"application-{detail.application.pk}", html
+
+
+_PARTS = ("state", "lead", "notes", "pools", "listening", "executors", "drivers", "acts")
+
+
+@fragments("application", hears=("application", "query", "driver"), own_key_only=("application",))
+def draw_application(key: str, changes: Changes, now: datetime) -> Drawn:
+    """Draw what moves on an application's page."""
+    row = applications().filter(pk=key).first() if key.isdigit() else None
+    if row is None:
+        return
+    detail = application_details([row])[0]
+    if not _concerns(detail, changes):
+        return
+    context = _moving(detail, now)
+    for part in _PARTS:
+        yield (
+            f"application-{part}-{key}",
+            render_to_string(f"supervision/applications/_{part}.html", context),
+        )
+
+
+def _concerns(detail: ApplicationDetail, changes: Changes) -> bool:
+    """Tell whether what was heard is about this application, its driver or its queries."""
+    if changes is None or keys(changes, "application"):
+        return True
+    if detail.driver and detail.driver.pk in keys(changes, "driver"):
+        return True
+    return bool({query.pk for query in detail.queries} & keys(changes, "query"))
+
+
+def _pools(detail: ApplicationDetail) -> list[dict[str, Any]]:
+    """Return the pools with the share of the cores that each gets when all are busy."""
+    busy = [holding for holding in detail.pools if holding.queries]
+    whole = sum(holding.pool.weight for holding in busy) + bool(detail.default_pool)
+    return [
+        {
+            "pool": holding.pool,
+            "queries": holding.queries,
+            "share": round(100 * holding.pool.weight / whole) if holding.queries else 0,
+        }
+        for holding in detail.pools
+    ]
+
+
+def _advice(detail: ApplicationDetail, spec: ApplicationSpec) -> list[str]:
+    return advice(
+        [PoolSpec.model_validate(pool_form(holding.pool)) for holding in detail.pools],
+        cores=cores_of(spec.master),
+        queries={
+            holding.pool.name: [query.name for query in holding.queries] for holding in detail.pools
+        },
+        scheduler_mode=spec.scheduler_mode,
+    )
+
+
+@require_GET
+@needs(VIEW)
+def application_revisions(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Show an application's revisions, each against the one before it."""
+    found = application_definition(name)
+    pairs = zip(found.revisions, [*found.revisions[1:], None], strict=True)
+    context = {
+        "found": found,
+        "application": found.application,
+        "revisions": [
+            (row, changes(mask(before.spec) if before else None, mask(row.spec)))
+            for row, before in pairs
+        ],
+    }
+    return render(request, "definitions/revisions.html", context)
+
+
+urlpatterns = [
+    path("applications/", application_list, name="applications"),
+    *edit_urls,
+    path("applications/<str:name>/", application_page, name="application"),
+    path("applications/<str:name>/revisions/", application_revisions, name="application-revisions"),
+    *act_urls,
+]

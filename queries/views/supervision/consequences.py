@@ -1,0 +1,150 @@
+"""What a verb will do to a query and its neighbours, in sentences, before it is asked."""
+
+from queries.domain.definitions.spec import ENDING_TRIGGERS
+from queries.domain.states import Desired, Phase, StopMode, Verb
+from queries.selectors.supervision.query_lines import QueryLine
+from queries.selectors.supervision.reads import application_detail
+
+#: (value, label, hint) of the two ways to stop.
+STOP_MODES = (
+    (
+        StopMode.GRACEFUL,
+        "After the batch in flight",
+        "The batch is finished and committed first; nothing is replayed at the next start.",
+    ),
+    (
+        StopMode.NOW,
+        "At once",
+        "The batch in flight is interrupted; the next start replays it from its first row.",
+    ),
+)
+
+
+def neighbours(line: QueryLine) -> list[str]:
+    """Return the names of the other queries wanted in the same application."""
+    if line.query.application.own:
+        return []
+    detail = application_detail(line.query.application.name)
+    return [
+        other.name
+        for other in detail.queries
+        if other.pk != line.query.pk and other.desired == Desired.RUNNING
+    ]
+
+
+def of(verb: Verb, line: QueryLine, others: list[str]) -> list[str]:
+    """Return the consequences of a verb, the most important first."""
+    match verb:
+        case Verb.START:
+            return _start(line, others)
+        case Verb.STOP:
+            return _stop(line, others)
+        case _:
+            return _restart(line, others)
+
+
+def _start(line: QueryLine, others: list[str]) -> list[str]:
+    application = line.query.application.name
+    said = [f"It starts on revision {line.revision}. {continues(line)}"]
+    if line.driver or others:
+        said.append(f"It joins the living driver of {application}; {_go_on(others)}")
+    else:
+        said.append(f"A driver is launched for {application}, which takes some seconds.")
+    if line.phase in (Phase.BACKOFF, Phase.BROKEN, Phase.FAILED):
+        said.append("Its counters of failures are cleared, and it is tried at once.")
+    if line.trigger.get("kind") in ENDING_TRIGGERS:
+        said.append("It ends by itself when it has read all there is.")
+    return said
+
+
+def _stop(line: QueryLine, others: list[str]) -> list[str]:
+    said = [
+        "It stays stopped until somebody starts it. What arrives meanwhile waits in its source."
+    ]
+    if others:
+        said.append(f"Its driver goes on: {_go_on(others)}")
+    elif line.driver:
+        said.append(f"Nothing else runs in {line.query.application.name}: its driver ends as well.")
+    return said
+
+
+def _restart(line: QueryLine, others: list[str]) -> list[str]:
+    same = line.revision == line.running_revision
+    said = [
+        "The batch in flight is finished and committed first; nothing is replayed.",
+        f"It comes back on revision {line.revision}"
+        + (
+            ", the one it runs now." if same else f"; it runs revision {line.running_revision} now."
+        ),
+    ]
+    if others:
+        said.append(f"Only this query restarts: {_go_on(others)}")
+    else:
+        said.append("It comes back in a fresh driver process.")
+    if others and line.needs_application_restart:
+        said.append(
+            f"The application's {_and(list(line.needs_application_restart))} changed since its "
+            f"driver began: that takes a restart of {line.query.application.name}."
+        )
+    return said
+
+
+def continues(line: QueryLine) -> str:
+    """Say from where a start goes on."""
+    batch = line.last_run.last_batch if line.last_run else None
+    if batch is None and line.progress:
+        batch = line.progress.batch_id
+    if batch is None:
+        return "It has no committed batch yet: it reads from the beginning of its sources."
+    return f"It goes on after batch {batch}, from its checkpoint."
+
+
+def changes_something(verb: Verb, line: QueryLine) -> bool:
+    """Tell whether the verb would change anything now."""
+    wanted = line.query.desired == Desired.RUNNING
+    if verb is Verb.START:
+        return not wanted or line.phase in (Phase.BACKOFF, Phase.BROKEN, Phase.FAILED)
+    if verb is Verb.STOP:
+        return wanted or line.phase not in (Phase.STOPPED, Phase.COMPLETED)
+    return wanted
+
+
+def short(verb: Verb, line: QueryLine) -> str:
+    """Say in one line what the verb will do in a bulk act."""
+    if verb is Verb.START:
+        return f"Starts on revision {line.revision}. {continues(line)}"
+    if verb is Verb.STOP and line.query.desired == Desired.STOPPED:
+        return "Is stopping already; at once would interrupt its batch."
+    if verb is Verb.STOP:
+        return "Stops, and stays stopped."
+    return f"Finishes its batch, then comes back on revision {line.revision}."
+
+
+def nothing(verb: Verb, line: QueryLine) -> str:
+    """Say why the verb changes nothing."""
+    if verb is Verb.START:
+        return f"Is wanted running already ({line.phase.label.lower()})."
+    if verb is Verb.STOP:
+        return f"Is {line.phase.label.lower()} already."
+    return "Is not wanted running: start it instead."
+
+
+def asked(verb: Verb, name: str) -> str:
+    """Say that the verb has been asked for."""
+    return {
+        Verb.START: f"{name} will start.",
+        Verb.STOP: f"{name} will stop.",
+        Verb.RESTART: f"{name} will restart.",
+    }[verb]
+
+
+def _go_on(others: list[str]) -> str:
+    if not others:
+        return "no other query is touched."
+    return f"{_and(others)} {'goes' if len(others) == 1 else 'go'} on untouched."
+
+
+def _and(names: list[str]) -> str:
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,86 @@
+"""The way of an operation from requested to done, as steps that a person can follow."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from queries.domain.states import OperationOutcome, Phase, StepState, Verb
+from queries.models.history import Operation
+from queries.selectors.supervision.query_lines import QueryLine
+
+#: An operation that ended is shown this long.
+SHOWN_AFTER_END = timedelta(minutes=2)
+
+_STEPS: dict[str, tuple[str, ...]] = {
+    Verb.START: ("Requested", "Waiting its turn", "Launching", "Running"),
+    Verb.STOP: ("Requested", "Finishing the batch", "Stopped"),
+    Verb.RESTART: ("Requested", "Stopping", "Launching", "Running"),
+}
+_AT: dict[str, dict[Phase, int]] = {
+    Verb.START: {
+        Phase.PENDING: 1,
+        Phase.BACKOFF: 1,
+        Phase.STARTING: 2,
+        Phase.RUNNING: 3,
+        Phase.COMPLETED: 3,
+    },
+    Verb.STOP: {Phase.STOPPING: 1, Phase.STOPPED: 2, Phase.COMPLETED: 2},
+    Verb.RESTART: {Phase.STOPPING: 1, Phase.PENDING: 2, Phase.STARTING: 2},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: done, now, todo or failed."""
+
+    label: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """An operation with its steps."""
+
+    operation: Operation
+    steps: list[Step]
+    detail: str  # what it waits for, or why it failed
+
+
+def way(operation: Operation | None, line: QueryLine, now: datetime) -> Way | None:
+    """Return the newest operation's way while it is open, and for a while after its end."""
+    if operation is None:
+        return None
+    ended = operation.ended_at
+    if operation.outcome == OperationOutcome.SUPERSEDED:
+        return None
+    if operation.outcome and (ended is None or now - ended > SHOWN_AFTER_END):
+        return None
+    if operation.steps:
+        return Way(operation, [_step(step) for step in operation.steps], operation.detail)
+    if operation.verb not in _STEPS:
+        return None
+    labels = _STEPS[operation.verb]
+    if operation.outcome == OperationOutcome.DONE:
+        return Way(operation, [Step(label, "done") for label in labels], "")
+    at = _AT[operation.verb].get(line.phase, 0)
+    broken = operation.outcome in (OperationOutcome.FAILED, OperationOutcome.TIMED_OUT)
+    steps = [
+        Step(label, "done" if index < at else "todo" if index > at else "now")
+        for index, label in enumerate(labels)
+    ]
+    if broken:
+        steps[at] = Step(labels[at], "failed")
+    detail = operation.detail or line.query.phase_detail
+    return Way(operation, steps, detail)
+
+
+def _step(step: dict[str, str]) -> Step:
+    """Return a step of an operation that has several, as its procedure wrote it."""
+    return Step(step["name"], _STATES[StepState(step["state"])])
+
+
+_STATES = {
+    StepState.TODO: "todo",
+    StepState.DOING: "now",
+    StepState.DONE: "done",
+    StepState.FAILED: "failed",
+}

@@ -1,0 +1,212 @@
+"""One operation: what was asked, by whom, each step on its way, and what came of it.
+
+A verb whose result deserves a page of its own brings `templates/operations/_result_VERB.html`
+(data only: it is part of the live fragment) and, for buttons that follow from the result,
+`templates/operations/_acts_VERB.html`. Both are given `operation`, `query`, `result`, and
+what the verb's function in `RESULTS` adds.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.contrib import messages
+from django.core.exceptions import ValidationError
+from django.http import HttpRequest, HttpResponseBase, JsonResponse
+from django.shortcuts import redirect, render
+from django.template import TemplateDoesNotExist
+from django.template.loader import get_template, render_to_string
+from django.urls import path, reverse
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+from django.views.decorators.http import require_GET, require_http_methods
+
+from queries.domain.errors import NotAllowed
+from queries.domain.masking import mask, mask_text
+from queries.domain.states import OperationOutcome, StepState, Verb
+from queries.models.history import Operation
+from queries.roles import OPERATE, VIEW
+from queries.selectors.supervision.query_lines import query_line
+from queries.selectors.supervision.reads import operation, operations, transitions
+from queries.services.procedures.engine import cancel
+from queries.views.console.fragments import Changes, Drawn, fragments
+from queries.views.console.guard import needs
+from queries.views.console.shell import next_address, wants_json
+from queries.views.definitions.diffs import readable
+from queries.views.supervision.operation_steps import way
+
+Result = Callable[[Operation, datetime], dict[str, Any]]
+
+#: What a verb's result needs beside the operation itself, by verb.
+RESULTS: dict[str, Result] = {}
+
+#: What cancelling leaves a query as, in sentences, by verb; modules of views add theirs.
+CANCEL_LEAVES: dict[str, tuple[str, ...]] = {}
+
+#: How a page calls what is asked, where the verb beside the name does not read well.
+HEADINGS: dict[str, str] = {
+    Verb.ASYNC_OFF: "Switch async progress off for {}",
+    Verb.GO_ON: "Go on with {}",
+    Verb.PREFLIGHT: "Preflight of {}",
+    Verb.XRAY: "State of {}",
+    Verb.SNAPSHOT: "Snapshot of {}",
+}
+
+CHANGES_SHOWN = 40
+
+_STATES = {
+    StepState.TODO: "todo",
+    StepState.DOING: "now",
+    StepState.DONE: "done",
+    StepState.FAILED: "failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StepLine:
+    """One step as the page draws it."""
+
+    name: str
+    state: str  # done | now | todo | failed | left
+    at: datetime | None
+    detail: str
+
+
+@require_GET
+@needs(VIEW)
+def operation_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
+    """Show one operation: verb, query, actor, steps, outcome, result."""
+    row = operation(uuid)
+    return render(request, "supervision/operations/operation.html", _context(row, timezone.now()))
+
+
+@require_http_methods(["GET", "POST"])
+@needs(OPERATE)
+def cancel_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
+    """Say what cancelling leaves behind; cancel on POST."""
+    row = operation(uuid)
+    back = next_address(request, reverse("operation", args=[uuid]))
+    if request.method == "GET":
+        return render(request, "supervision/operations/cancel.html", _cancelling(row, back))
+    cancel(row, actor=request.user.get_username(), now=timezone.now())
+    text = f"The {row.verb} is cancelled; what it had built is tidied away."
+    if wants_json(request):
+        return JsonResponse({"tone": "ok", "text": text})
+    messages.success(request, text)
+    return redirect(back)
+
+
+def _context(row: Operation, now: datetime) -> dict[str, Any]:
+    """Return what the page and its live fragment draw."""
+    verb = str(row.verb)
+    more = RESULTS[verb](row, now) if verb in RESULTS else {}
+    result = mask(row.result)
+    return {
+        "now": now,
+        "operation": row,
+        "query": row.query,
+        "heading": HEADINGS.get(verb, f"{verb.capitalize()} {{}}").format(_subject(row)),
+        "steps": steps_of(row, now),
+        "detail": mask_text(row.detail),
+        "arguments": sorted(mask(row.arguments).items()),
+        "result": result,
+        "result_text": readable(result) if result else "",
+        "result_template": _template(
+            f"supervision/operations/_result_{verb}.html", "supervision/operations/_result.html"
+        ),
+        "acts_template": _template(
+            f"supervision/operations/_acts_{verb}.html", "supervision/operations/_acts.html"
+        ),
+        "can_cancel": row.cancellable,
+        "children": operations().filter(parent=row).order_by("pk"),
+        "changes": _changes(row, now),
+        **more,
+    }
+
+
+def _subject(row: Operation) -> str:
+    return str(row.query.name if row.query else row.application.name)
+
+
+def _template(name: str, default: str) -> str:
+    try:
+        get_template(name)
+    except TemplateDoesNotExist:
+        return default
+    return name
+
+
+def steps_of(row: Operation, now: datetime) -> list[StepLine]:
+    """Return an operation's steps; those of a plain verb follow its query's phase."""
+    if row.steps:
+        over = bool(row.outcome)
+        return [_step(step, over=over) for step in row.steps]
+    if row.query is None or row.query.archived_at is not None or row.outcome:
+        return []
+    found = way(row, query_line(row.query.name, now=now, bars=0), now)
+    return [StepLine(step.label, step.state, None, "") for step in found.steps] if found else []
+
+
+def _step(step: dict[str, Any], *, over: bool) -> StepLine:
+    state = _STATES[StepState(step["state"])]
+    if over and state in ("now", "todo"):
+        state = "left"  # it was never finished, and nobody is at it any more
+    at = parse_datetime(step["at"]) if step.get("at") else None
+    return StepLine(step["name"], state, at, mask_text(str(step.get("detail") or "")))
+
+
+def _changes(row: Operation, now: datetime) -> list[Any]:
+    """Return how the query (or application) changed while the operation was under way."""
+    found = transitions(query=row.query, application=row.application)
+    until = row.ended_at or now
+    within = found.filter(at__gte=row.created_at, at__lte=until)
+    return list(within.order_by("at", "pk")[:CHANGES_SHOWN])
+
+
+def _cancelling(row: Operation, back: str) -> dict[str, Any]:
+    if not row.cancellable:
+        raise NotAllowed(
+            f"The {row.verb} cannot be cancelled (any more).", way_out="Look at where it is."
+        )
+    named = f" of {row.query.name}" if row.query else ""
+    return {
+        "operation": row,
+        "query": row.query,
+        "what": f"Cancel the {row.verb}{named}?",
+        "consequences": [
+            "The step it is at is given up, and what it has built so far is tidied away.",
+            *CANCEL_LEAVES.get(str(row.verb), ()),
+        ],
+        "action": reverse("operation-cancel", args=[row.uuid]),
+        "back": back,
+    }
+
+
+@fragments("operation", hears=("operation", "query"), own_key_only=("operation",))
+def draw_operation(key: str, changes: Changes, now: datetime) -> Drawn:
+    """Draw the way and the result of one operation."""
+    try:
+        row = operations().filter(uuid=key).first()
+    except ValidationError:  # the address of a stream is anybody's to write
+        return
+    if row is None or not _concerns(row, changes):
+        return
+    yield (
+        f"operation-{key}",
+        render_to_string("supervision/operations/_operation.html", _context(row, now)),
+    )
+
+
+def _concerns(row: Operation, changes: Changes) -> bool:
+    """Tell whether what changed may show here: batches of other queries do not."""
+    if changes is None or f"operation:{row.uuid}" in changes:
+        return True
+    return row.outcome == OperationOutcome.OPEN and f"query:{row.query_id}" in changes
+
+
+urlpatterns = [
+    path("operations/<uuid:uuid>/", operation_page, name="operation"),
+    path("operations/<uuid:uuid>/cancel/", cancel_page, name="operation-cancel"),
+]

@@ -1,0 +1,287 @@
+"""A query's page: its head, and the tabs Live, Runs, Failures, Definition, Log, Activity."""
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.core.paginator import Paginator
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.urls import path, reverse
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+from django.views.decorators.http import require_GET
+
+from listeners import selectors as heard
+from queries.domain import async_calls
+from queries.domain.masking import mask, mask_text
+from queries.domain.states import GroupStatus, Verb
+from queries.launchers.configured import launcher
+from queries.roles import VIEW
+from queries.selectors.console.badges import names_of, outcomes
+from queries.selectors.supervision.query_lines import QueryLine, query_line
+from queries.selectors.supervision.reads import (
+    failure_groups,
+    failures_of,
+    operations,
+    revisions_of,
+    runs_of,
+    transitions,
+)
+from queries.selectors.triggers.advice import trigger_note
+from queries.selectors.triggers.replay_exposure import exposure
+from queries.views.console.fragments import Changes, Drawn, fragments
+from queries.views.console.guard import needs
+from queries.views.console.paging import page_of
+from queries.views.definitions.diffs import changes as differences
+from queries.views.definitions.diffs import readable
+from queries.views.definitions.highlighting import colours
+from queries.views.supervision import consequences
+from queries.views.supervision.operation_steps import way
+from queries.views.supervision.query_rows import row_of
+
+RANGES = {
+    "15m": timedelta(minutes=15),
+    "1h": timedelta(hours=1),
+    "6h": timedelta(hours=6),
+    "24h": timedelta(days=1),
+    "7d": timedelta(days=7),
+}
+DEFAULT_RANGE = "15m"
+#: A live message carries what the last minute brought; a viewer that missed more asks anew.
+LIVE_TAIL = timedelta(seconds=60)
+LOG_LINES = (200, 1000, 5000)
+
+
+@require_GET
+@needs(VIEW)
+def live_tab(request: HttpRequest, name: str) -> HttpResponse:
+    """Show what the query does now, and its charts."""
+    chosen = request.GET.get("range", DEFAULT_RANGE)
+    context = head(request, name, "query")
+    context["range"] = chosen if chosen in RANGES else DEFAULT_RANGE
+    context["ranges"] = list(RANGES)
+    context["exposure"] = exposure(context["query"], now=context["now"])
+    return render(request, "supervision/queries/live.html", context)
+
+
+@require_GET
+@needs(VIEW)
+def series(request: HttpRequest, name: str) -> JsonResponse:
+    """Return chart columns of a range, or of all since a moment."""
+    now = timezone.now()
+    query = query_line(name, now=now, bars=0).query
+    since = parse_datetime(request.GET.get("since", ""))
+    if since is None or timezone.is_naive(since):
+        since = now - RANGES.get(request.GET.get("range", ""), RANGES[DEFAULT_RANGE])
+    since = max(since, now - max(RANGES.values()))
+    found = heard.series(query.pk, since=since, until=now + timedelta(seconds=5))
+    return JsonResponse({"since": since.timestamp(), "until": now.timestamp(), **_columns(found)})
+
+
+def _columns(found: heard.Series) -> dict[str, Any]:
+    return {"at": found.at, "columns": found.columns, "batches": found.batches}
+
+
+@require_GET
+@needs(VIEW)
+def runs_tab(request: HttpRequest, name: str) -> HttpResponse:
+    """List the query's runs, newest first."""
+    context = head(request, name, "query-runs")
+    page = page_of(runs_of(context["query"]), by="epoch", cursor=request.GET.get("after", ""))
+    context["page"] = page
+    context["runs"] = [
+        (run, _lasted(run.created_at, run.ended_at, context["now"])) for run in page.rows
+    ]
+    return render(request, "supervision/queries/runs.html", context)
+
+
+def _lasted(since: datetime, until: datetime | None, now: datetime) -> float:
+    return ((until or now) - since).total_seconds() * 1000
+
+
+@require_GET
+@needs(VIEW)
+def failures_tab(request: HttpRequest, name: str) -> HttpResponse:
+    """List the query's failures, gathered in groups and one by one."""
+    context = head(request, name, "query-failures")
+    context["groups"] = failure_groups(query=name)[:20]
+    context["page"] = page_of(
+        failures_of(context["query"]), by="at", cursor=request.GET.get("after", "")
+    )
+    return render(request, "failures/of_query.html", context)
+
+
+@require_GET
+@needs(VIEW)
+def definition_tab(request: HttpRequest, name: str) -> HttpResponse:
+    """Show a revision, what it changed, and all the others."""
+    context = head(request, name, "query-definition")
+    revisions = list(revisions_of(context["query"]))
+    asked = request.GET.get("revision", "")
+    shown = next((one for one in revisions if str(one.number) == asked), revisions[0])
+    against = request.GET.get("against", "")
+    before = next((one for one in revisions if str(one.number) == against), None)
+    if before is None:
+        before = next((one for one in revisions if one.number < shown.number), None)
+    spec = mask(shown.spec)
+    context |= {
+        "revisions": revisions,
+        "shown": shown,
+        "before": before,
+        "sql": colours(spec["sql"], "sql") if spec.get("sql") else "",
+        "rest": colours(readable({k: v for k, v in spec.items() if k != "sql"}), "yaml"),
+        "lines": differences(mask(before.spec), spec) if before else [],
+    }
+    return render(request, "definitions/of_query.html", context)
+
+
+@require_GET
+@needs(VIEW)
+def log_tab(request: HttpRequest, name: str) -> HttpResponse:
+    """Show the end of the log of the query's newest driver, secrets masked."""
+    context = head(request, name, "query-log")
+    run = context["line"].last_run
+    asked = request.GET.get("lines", "")
+    lines = int(asked) if asked.isdigit() and int(asked) in LOG_LINES else LOG_LINES[0]
+    text = ""
+    if run:
+        application = context["query"].application.name
+        text = mask_text(launcher().log_tail(application, run.driver.epoch, lines=lines))
+    context |= {"log": text, "run": run, "lines": lines, "choices": LOG_LINES}
+    return render(request, "supervision/queries/log.html", context)
+
+
+@require_GET
+@needs(VIEW)
+def activity_tab(request: HttpRequest, name: str) -> HttpResponse:
+    """Show what was asked of the query and how it changed, newest first."""
+    context = head(request, name, "query-activity")
+    context["operations"] = operations().filter(query=context["query"])[:10]
+    pages = Paginator(transitions(query=context["query"]), 50)
+    context["page"] = pages.get_page(request.GET.get("page"))
+    return render(request, "supervision/queries/activity.html", context)
+
+
+def head(request: HttpRequest, name: str, tab: str) -> dict[str, Any]:
+    """Return what the head and the tabs need, whichever tab is open."""
+    now = timezone.now()
+    line = query_line(name, now=now)
+    return {
+        **_state(line, now),
+        "tabs": _tabs(line, tab),
+        "curls": _curls(request, name),
+        "start_says": " ".join(consequences.of(Verb.START, line, [])),
+    }
+
+
+def _state(line: QueryLine, now: datetime) -> dict[str, Any]:
+    """Return what the live fragments of the page draw."""
+    row = row_of(line, outcomes(bar.run for bar in line.bars))
+    newest = operations().filter(query=line.query).first()
+    return {
+        "now": now,
+        "line": line,
+        "query": line.query,
+        "row": row,
+        "way": way(newest, line, now),
+        "extra": _extra(line),
+        "trigger_note": trigger_note(line),
+    }
+
+
+def _extra(line: QueryLine) -> dict[str, Any]:
+    """Return the newest batch's watermark delay (seconds) and rows of state."""
+    rows = heard.progress_page(line.query.pk, limit=1)
+    progress = rows[0]["progress"] if rows and line.progress else {}
+    operators = progress.get("stateOperators") or []
+    delay = None
+    if line.progress and line.progress.watermark and line.progress.watermark.timestamp() > 0:
+        delay = (line.progress.timestamp - line.progress.watermark).total_seconds()
+    return {
+        "watermark_delay_ms": None if delay is None else delay * 1000,
+        "state_rows": sum(one.get("numRowsTotal", 0) for one in operators) if operators else None,
+        "state_bytes": sum(one.get("memoryUsedBytes", 0) for one in operators),
+        "async_failing": async_calls.failing(progress),
+    }
+
+
+_TABS = (
+    ("Live", "query"),
+    ("Runs", "query-runs"),
+    ("Failures", "query-failures"),
+    ("Lag", "query-lag"),
+    ("Async", "query-async"),
+    ("Checkpoint", "query-checkpoint"),
+    ("Trigger", "query-trigger"),
+    ("Definition", "query-definition"),
+    ("Log", "query-log"),
+    ("Activity", "query-activity"),
+)
+
+
+def _tabs(line: QueryLine, open_tab: str) -> list[dict[str, Any]]:
+    counted = {
+        "query-runs": runs_of(line.query).count(),
+        "query-failures": failure_groups(query=line.query.name, status=GroupStatus.OPEN).count(),
+    }
+    return [
+        {
+            "label": label,
+            "href": reverse(address, args=[line.query.name]),
+            "active": address == open_tab,
+            "count": counted.get(address, 0),
+        }
+        for label, address in _TABS
+        # Only a query that tells of async operators has something to show there.
+        if address != "query-async" or open_tab == address or async_names(line)
+    ]
+
+
+def async_names(line: QueryLine) -> list[str]:
+    """Return the names of the async operators that the query's newest progress tells of."""
+    newest = heard.latest([line.query.pk]).get(line.query.pk)
+    return async_calls.named(newest.progress if newest else None)
+
+
+def _curls(request: HttpRequest, name: str) -> list[tuple[str, str]]:
+    base = request.build_absolute_uri(f"/api/v1/queries/{name}/")
+    token = '-H "Authorization: Token $HEADGATE_TOKEN"'
+    return [
+        ("Read it", f"curl -s {token} {base}"),
+        ("Start it", f"curl -s -X POST {token} {base}start/"),
+        (
+            "Stop it",
+            f"curl -s -X POST {token} -H 'Content-Type: application/json' "
+            f"-d '{json.dumps({'mode': 'graceful'})}' {base}stop/",
+        ),
+        ("Restart it", f"curl -s -X POST {token} {base}restart/"),
+    ]
+
+
+@fragments("query", hears=("query", "driver", "operation"), own_key_only=("query",))
+def draw_query(key: str, changes: Changes, now: datetime) -> Drawn:
+    """Draw the head and the numbers of one query, and its newest batches for the charts."""
+    name = names_of([int(key)]).get(int(key)) if key.isdigit() else None
+    if name is None:
+        return
+    context = _state(query_line(name, now=now), now)
+    yield f"head-{key}", render_to_string("supervision/queries/_head.html", context)
+    yield f"figures-{key}", render_to_string("supervision/queries/_figures.html", context)
+    progress = context["line"].progress
+    if progress:
+        since = min(now - LIVE_TAIL, progress.timestamp - timedelta(seconds=1))
+        found = heard.series(int(key), since=since, until=now + timedelta(seconds=5))
+        yield f"batches-{key}", json.dumps(_columns(found))
+
+
+urlpatterns = [
+    path("queries/<str:name>/", live_tab, name="query"),
+    path("queries/<str:name>/series/", series, name="query-series"),
+    path("queries/<str:name>/runs/", runs_tab, name="query-runs"),
+    path("queries/<str:name>/failures/", failures_tab, name="query-failures"),
+    path("queries/<str:name>/definition/", definition_tab, name="query-definition"),
+    path("queries/<str:name>/log/", log_tab, name="query-log"),
+    path("queries/<str:name>/activity/", activity_tab, name="query-activity"),
+]

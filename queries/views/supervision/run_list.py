@@ -1,0 +1,86 @@
+"""The list of runs, and how it follows what begins and ends while it is open."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.urls import path
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from queries.domain.states import RunOutcome
+from queries.models.drivers import Run
+from queries.roles import VIEW
+from queries.selectors.supervision.reads import runs
+from queries.views.console.following import ARRIVALS, asked_of, topic
+from queries.views.console.fragments import Changes, Drawn, fragments, keys
+from queries.views.console.guard import needs
+from queries.views.console.paging import ROWS, page_of
+
+OUTCOMES = ("OPEN", *(outcome.value for outcome in RunOutcome if outcome.value))
+JUST_ENDED = timedelta(minutes=1)
+_FILTERS = {"query": "query__name", "application": "driver__application__name"}
+
+
+@require_GET
+@needs(VIEW)
+def run_list(request: HttpRequest) -> HttpResponseBase:
+    """List runs, newest first; all filters stand in the address."""
+    asked = _asked(request.GET)
+    now = timezone.now()
+    page = page_of(_rows(asked), by="epoch", cursor=request.GET.get("after", ""))
+    context = {
+        "page": page,
+        "runs": _lasting(page.rows, now),
+        "filters": asked,
+        "filtered": any(asked.values()),
+        "outcomes": OUTCOMES,
+        "topic": topic("runs", asked),
+        "now": now,
+    }
+    return render(request, "supervision/runs/list.html", context)
+
+
+def _asked(given: Mapping[str, str]) -> dict[str, str]:
+    asked = {name: given.get(name, "").strip() for name in (*_FILTERS, "outcome")}
+    return {**asked, "outcome": asked["outcome"] if asked["outcome"] in OUTCOMES else ""}
+
+
+def _rows(asked: Mapping[str, str]) -> QuerySet[Run]:
+    rows = runs().filter(**{_FILTERS[name]: asked[name] for name in _FILTERS if asked[name]})
+    if asked["outcome"]:
+        rows = rows.filter(outcome="" if asked["outcome"] == "OPEN" else asked["outcome"])
+    return rows
+
+
+def lasted(run: Run, now: datetime) -> float:
+    """Return how long a run has lasted, in milliseconds."""
+    return ((run.ended_at or now) - run.created_at).total_seconds() * 1000
+
+
+def _lasting(rows: list[Run], now: datetime) -> list[tuple[Run, float]]:
+    return [(run, lasted(run, now)) for run in rows]
+
+
+@fragments("runs", hears=("query",))
+def draw_runs(key: str, changes: Changes, now: datetime) -> Drawn:
+    """Draw the rows of runs that changed, however they ended, and those that began since."""
+    asked = _asked(asked_of(key))
+    if changes is None:
+        there = _rows(asked)[:ROWS].values_list("pk", flat=True)
+        lately = runs()[:ROWS].values_list("pk", flat=True)
+        rows = runs().filter(pk__in={*there, *lately})
+    else:
+        moving = Q(ended_at=None) | Q(ended_at__gt=now - JUST_ENDED)  # the others stand still
+        rows = runs().filter(moving, query__in=keys(changes, "query"))[:ROWS]
+    for run, ms in _lasting(list(rows), now):
+        context = {"run": run, "ms": ms, "now": now}
+        yield f"run-{run.pk}", render_to_string("supervision/runs/_row.html", context)
+    context = {"runs": _lasting(list(_rows(asked)[:ARRIVALS]), now), "now": now}
+    yield "runs-arrived", render_to_string("supervision/runs/_arrived.html", context)
+
+
+urlpatterns = [path("runs/", run_list, name="runs")]

@@ -1,0 +1,152 @@
+"""The page of a run: one start of a query in a driver, why it began, what it did, how it ended."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.http import HttpRequest, HttpResponseBase, JsonResponse
+from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.urls import path
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+
+from listeners import selectors as heard
+from queries.models.drivers import Run
+from queries.roles import VIEW
+from queries.selectors.supervision.reads import RunDetail, run_with_neighbours, runs
+from queries.selectors.supervision.run_batches import EdgeBatch, edge_batches
+from queries.views.console.fragments import Changes, Drawn, fragments, keys
+from queries.views.console.guard import needs
+from queries.views.console.wording import duration_words
+from queries.views.kafka.offset_text import offset_text
+from queries.views.supervision.query_page import LIVE_TAIL
+from queries.views.supervision.run_list import lasted
+from queries.views.supervision.run_list import urlpatterns as list_urls
+
+
+@require_GET
+@needs(VIEW)
+def run_page(request: HttpRequest, run_id: int) -> HttpResponseBase:
+    """Show one run: why and by whom, time in each state, charts, both ends, its end."""
+    context = _context(run_with_neighbours(run_id=run_id), timezone.now())
+    return render(request, "supervision/runs/run.html", context)
+
+
+def _context(detail: RunDetail, now: datetime) -> dict[str, Any]:
+    return {
+        "detail": detail,
+        "run": detail.run,
+        "driver": detail.run.driver,
+        "lane": lane(detail.run, now),
+        "lasted": lasted(detail.run, now),
+        "edges": _edges(detail.run.pk),
+        "summary": detail.summary,
+        "facts": _facts(detail),
+        "now": now,
+    }
+
+
+@require_GET
+@needs(VIEW)
+def run_series(request: HttpRequest, run_id: int) -> HttpResponseBase:
+    """Return the columns of a run's charts, from its start to its end."""
+    run = run_with_neighbours(run_id=run_id).run
+    since, until = run.started_at or run.created_at, run.ended_at or timezone.now()
+    columns = _columns(run, since, until)
+    return JsonResponse({"since": since.timestamp(), "until": until.timestamp(), **columns})
+
+
+def _columns(run: Run, since: datetime, until: datetime) -> dict[str, Any]:
+    found = heard.series(run.query_id, since=since, until=until)
+    return {"at": found.at, "columns": found.columns, "batches": found.batches}
+
+
+_PARTS = ("state", "lead", "told", "lane", "about", "edges", "end", "history")
+
+
+@fragments("run", hears=("query", "driver"))
+def draw_run(key: str, changes: Changes, now: datetime) -> Drawn:
+    """Draw what moves on a run's page, and its newest batches while it lasts."""
+    run = runs().filter(pk=key).first() if key.isdigit() else None
+    if run is None or not _concerns(run, changes):
+        return
+    context = _context(run_with_neighbours(run_id=run.pk), now)
+    for part in _PARTS:
+        yield f"run-{part}-{key}", render_to_string(f"supervision/runs/_{part}.html", context)
+    if run.ended_at is None or now - run.ended_at < LIVE_TAIL:
+        since = max(run.started_at or run.created_at, now - LIVE_TAIL)
+        until = run.ended_at or now + timedelta(seconds=5)
+        yield f"batches-of-run-{key}", json.dumps(_columns(run, since, until))
+
+
+def _concerns(run: Run, changes: Changes) -> bool:
+    """Tell whether what was heard is about this run's query or its driver."""
+    if changes is None or run.query_id in keys(changes, "query"):
+        return True
+    return run.driver_id in keys(changes, "driver")
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Time that a run spent in one state, as a part of a picture 1000 wide."""
+
+    label: str
+    tone: str
+    ms: float
+    x: float
+    width: float
+
+
+def lane(run: Run, now: datetime) -> list[Stretch]:
+    """Return a run's time in each state, in order; states it never was in are left out."""
+    end = run.ended_at or now
+    marks: list[tuple[str, str, datetime | None]] = [
+        ("waiting for its driver", "calm", run.created_at),
+        ("starting", "busy", run.started_at),
+        ("running", "ok", run.proven_at or run.first_commit_at),
+        ("stopping", "warn", run.stop_asked_at),
+    ]
+    found = [(label, tone, at) for label, tone, at in marks if at is not None and at <= end]
+    whole = max((end - run.created_at).total_seconds(), 0.001)
+    stretches = []
+    x = 0.0
+    for index, (label, tone, at) in enumerate(found):
+        until = found[index + 1][2] if index + 1 < len(found) else end
+        spent = max((until - at).total_seconds(), 0.0)
+        width = 1000 * spent / whole
+        stretches.append(Stretch(label, tone, spent * 1000, round(x, 2), round(width, 2)))
+        x += width
+    return stretches
+
+
+def _edges(run_id: int) -> list[tuple[EdgeBatch, list[tuple[str, str, str]]]]:
+    """Return a run's first and last batch, each with (source, from, to) as text."""
+    return [
+        (edge, [(name, offset_text(start), offset_text(end)) for name, start, end in edge.sources])
+        for edge in edge_batches(run_id) or ()
+    ]
+
+
+def _facts(detail: RunDetail) -> list[tuple[str, Any]]:
+    run, driver, summary = detail.run, detail.run.driver, detail.summary or {}
+    took = run.first_commit_at and (run.first_commit_at - run.created_at).total_seconds() * 1000
+    return [
+        ("Batches", f"{summary['batches']:,}" if summary else "none stored"),
+        ("Rows", f"{summary.get('rows') or 0:,}" if summary else ""),
+        ("Repaired batches", f"{summary['repaired']:,}" if summary.get("repaired") else ""),
+        ("To the first commit", duration_words(took) if took else ""),
+        ("Host", driver.host),
+        ("Spark", driver.spark_version),
+        ("Java", driver.java_version),
+        ("Code", run.code_sha256[:12] or "none"),
+        ("Spark's run id", run.spark_run_id or ""),
+    ]
+
+
+urlpatterns = [
+    *list_urls,
+    path("runs/<int:run_id>/", run_page, name="run"),
+    path("runs/<int:run_id>/series/", run_series, name="run-series"),
+]

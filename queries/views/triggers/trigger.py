@@ -1,0 +1,119 @@
+"""The trigger of a query: what its batches cost, what another would bring, and its limits."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import path
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
+
+from queries.domain.errors import Conflict
+from queries.domain.triggers.advice import Advice, Suggestion
+from queries.domain.triggers.interval_model import Expected, expected, words
+from queries.roles import DEFINE, VIEW
+from queries.selectors.supervision.query_lines import query_line
+from queries.selectors.triggers.advice import QueryAdvice, query_advice
+from queries.services.definitions import catalog
+from queries.views.console.guard import needs
+from queries.views.supervision.query_page import head
+
+#: Intervals of the table, in ms; the query's own stands among them.
+TABLE_MS = (100.0, 500.0, 1_000.0, 2_000.0, 5_000.0, 10_000.0, 30_000.0, 60_000.0)
+
+
+@require_GET
+@needs(VIEW)
+def trigger_tab(request: HttpRequest, name: str) -> HttpResponse:
+    """Show where the query stands between latency and throughput, and what it may choose."""
+    context = head(request, name, "query-trigger")
+    found = query_advice(context["line"])
+    context |= {"found": found, "advice": found.advice if found else None}
+    if found:
+        context |= _figures(found.advice)
+    return render(request, "triggers/trigger.html", context)
+
+
+@require_POST
+@needs(DEFINE)
+def trigger_change(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Make the revision that a suggestion describes; it runs from the next restart on."""
+    line = query_line(name, now=timezone.now())
+    found = query_advice(line)
+    chosen = suggestion(found, request.POST.get("suggestion", ""))
+    revision = catalog.revise_query(
+        query=line.query,
+        spec=chosen.spec,
+        expected_revision=_revision(request),
+        actor=request.user.get_username(),
+        now=timezone.now(),
+    )
+    messages.success(
+        request,
+        f"Revision {revision.number} is saved: {chosen.title[0].lower()}{chosen.title[1:]}. "
+        "It takes effect with the next restart.",
+    )
+    return redirect("query-trigger", name)
+
+
+def suggestion(found: QueryAdvice | None, title: str) -> Suggestion:
+    """Return the suggestion of that title; raise `Conflict` where it is not made any more."""
+    offered = found.advice.suggestions if found else ()
+    for each in offered:
+        if each.title == title:
+            return each
+    raise Conflict(
+        "The advice has changed since you read it: newer batches tell something else.",
+        way_out="Look at it again, and choose anew.",
+    )
+
+
+def drawn(advice: Advice) -> dict[str, Any]:
+    """Return the curve's columns for the chart: milliseconds, and rows a second."""
+    points = advice.curve
+    return {
+        "interval": [point.interval_ms for point in points],
+        "latency": [point.latency_ms for point in points],
+        "low": [point.low_ms for point in points],
+        "high": [point.high_ms for point in points],
+        "throughput": [point.throughput for point in points],
+        "now": advice.now.interval_ms if advice.now else None,
+    }
+
+
+def _figures(advice: Advice) -> dict[str, Any]:
+    """Return what the page writes and draws of a cost that is known; nothing otherwise."""
+    cost = advice.cost
+    if cost is None:
+        return {}
+    low, high = cost.band(0)
+    per_row = [line.per_row_ms * 1000 for line in (cost.line, *cost.edges)]
+    return {
+        "curve": drawn(advice),
+        "table": _table(advice),
+        "per_thousand": cost.line.per_row_ms * 1000,
+        "fixed_band": f"{words(low)} – {words(high)}",
+        "row_band": f"{words(min(per_row))} – {words(max(per_row))}",
+    }
+
+
+def _table(advice: Advice) -> list[tuple[Expected, bool]]:
+    """Return what the model says of some intervals, and which of them is the query's own."""
+    if advice.cost is None or advice.now is None or advice.rate is None:
+        return []
+    own = advice.now.interval_ms
+    return [
+        (expected(advice.cost, advice.rate, each), each == own) for each in sorted({*TABLE_MS, own})
+    ]
+
+
+def _revision(request: HttpRequest) -> int | None:
+    asked = request.POST.get("revision", "")
+    return int(asked) if asked.isdigit() else None
+
+
+urlpatterns = [
+    path("queries/<str:name>/trigger/", trigger_tab, name="query-trigger"),
+    path("queries/<str:name>/trigger/change/", trigger_change, name="query-trigger-change"),
+]

@@ -1,0 +1,480 @@
+"""What supervision decides, over every state it can see: properties, and the rules' corners."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from queries.domain.definitions.spec import RestartPolicy
+from queries.domain.protocol import ExitReport, RunError, RunState, RunStatus, Status, Want
+from queries.domain.states import (
+    Desired,
+    DriverState,
+    Hold,
+    Phase,
+    Reason,
+    RunOutcome,
+    StopMode,
+)
+from queries.domain.supervision.decide import decide
+from queries.domain.supervision.decision import Decision, DriverAction
+from queries.domain.supervision.observation import (
+    DriverSeen,
+    Liveness,
+    Observation,
+    QuerySeen,
+    RunSeen,
+    Sighting,
+    Slots,
+)
+from queries.domain.supervision.transitions import TRANSITIONS
+
+NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
+ERRORS = [
+    RunError("DIVIDE_BY_ZERO", "ArithmeticException", "Division by zero", "Division by zero"),
+    RunError("", "java.net.ConnectException", "Connection refused", "Connection refused"),
+    RunError("DATA_SOURCE_NOT_FOUND", "X", "no kafka", "[DATA_SOURCE_NOT_FOUND] no kafka"),
+    RunError("", "py4j.protocol.Py4JNetworkError", "gone", "gone"),
+]
+
+moments = st.integers(-4000, 4000).map(lambda s: NOW + timedelta(seconds=s))
+past = st.integers(0, 4000).map(lambda s: NOW - timedelta(seconds=s))
+maybe = st.none() | moments
+
+
+def _live_phases(run: bool, desired: Desired) -> st.SearchStrategy[Phase]:
+    if run:
+        return st.sampled_from([Phase.STARTING, Phase.RUNNING, Phase.STOPPING, Phase.LOST])
+    if desired is Desired.STOPPED:
+        return st.sampled_from([Phase.STOPPED, Phase.COMPLETED])
+    return st.sampled_from([Phase.PENDING, Phase.BACKOFF, Phase.BROKEN, Phase.FAILED])
+
+
+@st.composite
+def run_statuses(draw: st.DrawFn, run: int, query: int) -> RunStatus:
+    state = draw(st.sampled_from([s for s in RunState if s is not RunState.ABSENT]))
+    failed = state in {RunState.FAILED, RunState.REFUSED}
+    error = draw(st.sampled_from(ERRORS)) if failed else None
+    if error is not None and state is RunState.REFUSED:
+        error = replace(error, refused=draw(st.sampled_from(["held", "fenced", "foreign"])))
+    return RunStatus(
+        run=run,
+        query=query,
+        state=state,
+        asked_for=draw(st.sampled_from(list(Want))),
+        started_at=draw(st.none() | st.just(NOW.isoformat())),
+        failed_batch=draw(st.none() | st.integers(0, 3)),
+        error=draw(st.none() | st.just(error)) if state is RunState.FAILED else error,
+    )
+
+
+@st.composite
+def queries(draw: st.DrawFn, number: int, driver: int | None) -> QuerySeen:
+    desired = draw(st.sampled_from(list(Desired)))
+    generation = draw(st.integers(0, 3))
+    run = None
+    if driver is not None and draw(st.booleans()):
+        proven = draw(st.none() | past)
+        run = RunSeen(
+            id=number * 10,
+            driver=driver,
+            generation=draw(st.integers(0, generation)),
+            created_at=draw(past),
+            ends_by_itself=draw(st.booleans()),
+            proven_at=proven,
+            committed=proven is not None and draw(st.booleans()),
+            stop_asked_at=draw(st.none() | past),
+            status=draw(st.none() | run_statuses(number * 10, number)),
+        )
+    phase = draw(_live_phases(run is not None, desired))
+    hold = Hold(phase.value) if phase in {Phase.BROKEN, Phase.FAILED} else Hold.NONE
+    return QuerySeen(
+        id=number,
+        name=f"q{number}",
+        desired=desired,
+        generation=generation,
+        seen_generation=draw(st.integers(0, generation)),
+        reached_generation=draw(st.integers(0, generation)),
+        phase=phase,
+        phase_reason=draw(st.sampled_from(list(Reason))),
+        phase_detail="before",
+        stop_mode=draw(st.sampled_from(list(StopMode))),
+        stop_deadline=draw(maybe),
+        failures=draw(st.integers(0, 5)),
+        next_attempt_at=draw(maybe),
+        hold=hold,
+        run=run,
+        recent_failures=tuple(
+            draw(st.lists(st.tuples(st.just("f"), st.integers(0, 3)), max_size=4))
+        ),
+    )
+
+
+@st.composite
+def sightings(draw: st.DrawFn) -> Sighting:
+    liveness = draw(st.sampled_from(list(Liveness)))
+    status = None
+    if draw(st.booleans()):
+        status = Status(
+            epoch=1,
+            applied_generation=1,
+            at=NOW.isoformat(),
+            ready=draw(st.booleans()),
+            error=draw(st.none() | st.sampled_from(ERRORS)),
+        )
+    report = None
+    if liveness is Liveness.EXITED:
+        codes = st.sampled_from(["0", "1", "SIGKILL", "UNKNOWN"])
+        report = ExitReport(draw(codes), draw(codes), False, draw(st.booleans()), NOW.isoformat())
+    return Sighting(liveness=liveness, status=status, exit=report)
+
+
+@st.composite
+def observations(draw: st.DrawFn) -> Observation:
+    driver = None
+    if draw(st.booleans()):
+        driver = DriverSeen(
+            id=1,
+            epoch=1,
+            state=draw(st.sampled_from(sorted({DriverState.STARTING, DriverState.LIVE}))),
+            generation=draw(st.integers(0, 2)),
+            created_at=draw(past),
+            sighting=draw(sightings()),
+            end_wanted=draw(
+                st.sampled_from(["", Reason.NOT_WANTED, Reason.REPLACED, Reason.START_TIMED_OUT])
+            ),
+            end_wanted_at=draw(st.none() | past),
+        )
+    return Observation(
+        application=1,
+        name="app",
+        generation=draw(st.integers(0, 2)),
+        seen_generation=draw(st.integers(0, 2)),
+        reached_generation=0,
+        policy=RestartPolicy(),
+        failure_scope=draw(st.sampled_from(["query", "application"])),
+        queries=tuple(
+            draw(queries(number, driver.id if driver else None))
+            for number in range(1, draw(st.integers(1, 4)))
+        ),
+        driver=driver,
+        slots=Slots(draw(st.integers(0, 3)), 2, draw(st.integers(0, 4096)), 4096, 1024),
+        failures=draw(st.integers(0, 5)),
+        next_attempt_at=draw(maybe),
+        hold=draw(st.sampled_from([Hold.NONE, Hold.FAILED])),
+        paused=draw(st.booleans()),
+    )
+
+
+@settings(max_examples=400)
+@given(observations())
+def test_at_most_one_driver_and_one_run_a_query_whatever_is_seen(obs: Observation) -> None:
+    decision = decide(obs, NOW)
+    if obs.driver is not None:
+        assert decision.driver.action is not DriverAction.LAUNCH
+    for seen, choice in zip(obs.queries, decision.queries, strict=True):
+        if choice.open_run is not None:
+            assert seen.run is None or choice.ended is not None
+            assert seen.desired is Desired.RUNNING
+            assert obs.driver is not None or decision.driver.action is DriverAction.LAUNCH
+            assert decision.driver.exit is None
+
+
+@settings(max_examples=400)
+@given(observations())
+def test_nothing_starts_while_an_orphan_or_an_unseen_host_may_run_it(obs: Observation) -> None:
+    decision = decide(obs, NOW)
+    if obs.driver and obs.driver.sighting.liveness in {Liveness.ORPHANED, Liveness.ELSEWHERE}:
+        assert all(choice.open_run is None for choice in decision.queries)
+        assert decision.driver.exit is None
+
+
+@settings(max_examples=400)
+@given(observations())
+def test_every_end_of_a_driver_has_an_exit_and_unknown_is_never_zero(obs: Observation) -> None:
+    decision = decide(obs, NOW)
+    if decision.driver.exit is not None:
+        assert obs.driver is not None
+        if obs.driver.sighting.exit is None:
+            assert decision.driver.exit.python == "UNKNOWN"
+        assert decision.driver.state is DriverState.ENDED
+        runs = [(s, c) for s, c in zip(obs.queries, decision.queries, strict=True) if s.run]
+        assert all(choice.ended is not None for _, choice in runs)
+
+
+@settings(max_examples=400)
+@given(observations())
+def test_whatever_is_wanted_and_possible_is_looked_at_again(obs: Observation) -> None:
+    decision = decide(obs, NOW)
+    for seen, choice in zip(obs.queries, decision.queries, strict=True):
+        unfinished = choice.phase not in {Phase.STOPPED, Phase.COMPLETED, Phase.FAILED}
+        if unfinished and not (obs.paused and seen.run is None):
+            held = choice.phase is Phase.BROKEN and choice.next_attempt_at is None
+            assert decision.wake_at is not None or decision.again or held
+
+
+@settings(max_examples=400)
+@given(observations())
+def test_a_stopped_query_never_starts_and_its_failures_climb_no_ladder(obs: Observation) -> None:
+    decision = decide(obs, NOW)
+    for seen, choice in zip(obs.queries, decision.queries, strict=True):
+        if seen.desired is Desired.STOPPED:
+            assert choice.open_run is None
+            assert choice.failures <= seen.failures
+            assert choice.want is not Want.RUN or seen.run is None or choice.ended is not None
+
+
+@settings(max_examples=600)
+@given(observations())
+def test_phases_change_only_along_the_diagram(obs: Observation) -> None:
+    decision = decide(obs, NOW)
+    for seen, choice in zip(obs.queries, decision.queries, strict=True):
+        fits = seen.desired is Desired.RUNNING or seen.run is not None
+        if choice.phase is not seen.phase and fits and seen.generation == seen.seen_generation:
+            assert (seen.phase, choice.phase) in TRANSITIONS
+
+
+@settings(max_examples=200)
+@given(observations())
+def test_deciding_is_pure_and_an_end_is_told_once(obs: Observation) -> None:
+    assert decide(obs, NOW) == decide(obs, NOW)
+    for choice in decide(obs, NOW).queries:
+        if choice.ended is not None and choice.ended.outcome is RunOutcome.FAILED:
+            assert choice.ended.fault is not None
+
+
+# --- corners --------------------------------------------------------------------------
+
+
+def _query(**fields: Any) -> QuerySeen:
+    base = QuerySeen(
+        id=1,
+        name="q",
+        desired=Desired.RUNNING,
+        generation=1,
+        seen_generation=1,
+        reached_generation=1,
+        phase=Phase.PENDING,
+        phase_reason="",
+        phase_detail="",
+    )
+    return replace(base, **fields)
+
+
+def _obs(query: QuerySeen, driver: DriverSeen | None = None, **fields: Any) -> Observation:
+    base = Observation(
+        application=1,
+        name="app",
+        generation=0,
+        seen_generation=0,
+        reached_generation=0,
+        policy=RestartPolicy(),
+        failure_scope="query",
+        queries=(query,),
+        driver=driver,
+        slots=Slots(0, 2, 0, 4096, 1024),
+    )
+    return replace(base, **fields)
+
+
+def _driver(liveness: Liveness = Liveness.ALIVE, *, ready: bool = True) -> DriverSeen:
+    status = Status(epoch=1, applied_generation=1, at=NOW.isoformat(), ready=ready)
+    return DriverSeen(
+        id=1,
+        epoch=1,
+        state=DriverState.LIVE,
+        generation=0,
+        created_at=NOW - timedelta(seconds=600),
+        sighting=Sighting(liveness=liveness, status=status),
+    )
+
+
+def _only(decision: Decision) -> Any:
+    return decision.queries[0]
+
+
+def test_a_query_waits_for_memory_and_says_how_much() -> None:
+    choice = _only(decide(_obs(_query(), slots=Slots(0, 2, 4000, 4096, 1024)), NOW))
+    assert (choice.phase, choice.reason) == (Phase.PENDING, Reason.WAITS_MEMORY)
+    assert "It needs 1024 MB; 4000 of 4096 MB" in choice.detail
+
+
+def test_a_driver_larger_than_the_budget_starts_when_it_is_alone() -> None:
+    decision = decide(_obs(_query(), slots=Slots(0, 2, 0, 512, 1024)), NOW)
+    assert decision.driver.action is DriverAction.LAUNCH
+
+
+def test_a_query_that_spark_does_not_start_is_stopped_after_the_deadline() -> None:
+    run = RunSeen(1, 1, 1, NOW - timedelta(seconds=200), False)
+    query = _query(phase=Phase.STARTING, run=run)
+    choice = _only(decide(_obs(query, _driver()), NOW))
+    assert choice.want is Want.STOP
+    assert choice.phase is Phase.STOPPING
+
+
+def test_a_stop_that_hangs_in_a_shared_driver_says_what_ends_it() -> None:
+    asked = NOW - timedelta(seconds=400)
+    run = RunSeen(1, 1, 1, asked, False, proven_at=asked, committed=True, stop_asked_at=asked)
+    stuck = _query(desired=Desired.STOPPED, phase=Phase.STOPPING, run=run)
+    neighbour = _query(
+        id=2, phase=Phase.RUNNING, run=RunSeen(2, 1, 1, asked, False, asked, committed=True)
+    )
+    decision = decide(_obs(stuck, _driver(), queries=(stuck, neighbour)), NOW)
+    assert decision.queries[0].reason is Reason.STUCK
+    assert decision.queries[1].phase is Phase.RUNNING
+    assert decision.driver.end_wanted == ""
+
+
+def test_a_stalled_query_is_restarted_only_where_its_policy_says_so() -> None:
+    before = NOW - timedelta(seconds=4000)
+    run = RunSeen(1, 1, 1, before, False, before, committed=True)
+    query = _query(phase=Phase.RUNNING, run=run, stalled=True)
+    assert _only(decide(_obs(query, _driver()), NOW)).want is Want.RUN
+    policy = RestartPolicy(restart_on_stall=True)
+    choice = _only(decide(_obs(query, _driver(), policy=policy), NOW))
+    assert (choice.want, choice.phase, choice.reason) == (
+        Want.STOP,
+        Phase.STOPPING,
+        Reason.STALLED,
+    )
+    ended = replace(query, phase=Phase.STOPPING, phase_reason=Reason.STALLED, run=None)
+    decision = decide(_obs(ended, _driver(), policy=policy), NOW)
+    assert _only(decision).open_run is Reason.STALLED
+
+
+def test_a_driver_fenced_by_a_later_one_is_no_failure() -> None:
+    report = ExitReport("FENCED", "FENCED", False, False, NOW.isoformat())
+    driver = replace(_driver(), sighting=Sighting(Liveness.EXITED, exit=report))
+    decision = decide(_obs(_query(), driver), NOW)
+    assert (decision.driver.state, decision.driver.fault) == (DriverState.FENCED, None)
+    assert decision.failures == 0
+
+
+def _run(**status: Any) -> RunSeen:
+    told = RunStatus(run=1, query=1, state=RunState.STARTING, **status) if status else None
+    return RunSeen(1, 1, 1, NOW, False, status=told)
+
+
+def test_a_query_in_its_start_says_what_it_waits_for() -> None:
+    def reason(run: RunSeen, *, ready: bool = True) -> tuple[Reason, str]:
+        driver = replace(_driver(ready=ready), created_at=NOW)
+        choice = _only(decide(_obs(_query(phase=Phase.STARTING, run=run), driver), NOW))
+        assert choice.phase is Phase.STARTING
+        return choice.reason, choice.detail
+
+    assert "session is starting" in reason(_run(), ready=False)[1]
+    assert "Spark is building" in reason(_run())[1]
+    assert reason(_run(started_at=NOW.isoformat()))[0] is Reason.WAITS_COMMIT
+    for seconds, trigger, says in (
+        (29, "continuous", "no batch has committed"),
+        (30, "continuous", "No epoch since 02:59:30 UTC: has it a core per source partition?"),
+        (45, "real_time", "No batch since 02:59:15 UTC"),
+        (900, "processing_time", "no batch has committed"),
+    ):
+        began = NOW - timedelta(seconds=seconds)
+        waiting = replace(_run(started_at=began.isoformat()), trigger=trigger)
+        assert says in reason(waiting)[1]
+
+
+def test_a_query_whose_source_does_not_answer_is_not_running_and_says_since_when() -> None:
+    run = _run(started_at=NOW.isoformat())
+    choice = _only(decide(_obs(_query(run=run, source_unreachable_since=NOW), _driver()), NOW))
+    assert (choice.phase, choice.reason) == (Phase.STARTING, Reason.WAITS_SOURCE)
+    assert f"not reachable since {NOW:%H:%M:%S} UTC" in choice.detail
+
+
+def test_a_shim_that_has_just_taken_a_driver_is_waited_for_and_then_killed() -> None:
+    driver = replace(_driver(Liveness.SPAWNING, ready=False), created_at=NOW)
+    driver = replace(driver, sighting=Sighting(Liveness.SPAWNING))
+    assert decide(_obs(_query(), driver), NOW).driver.action is DriverAction.NOTHING
+    late = decide(_obs(_query(), driver), NOW + timedelta(seconds=200)).driver
+    assert (late.action, late.end_wanted) == (DriverAction.KILL, Reason.START_TIMED_OUT)
+
+
+def test_a_driver_is_not_pressed_before_its_deadline_and_gets_no_run_while_it_is_killed() -> None:
+    young = replace(_driver(ready=False), created_at=NOW)
+    assert decide(_obs(_query(), young), NOW).driver.action is DriverAction.NOTHING
+    orphaned = replace(_driver(), sighting=Sighting(Liveness.ORPHANED))
+    decision = decide(_obs(_query(), orphaned), NOW)
+    assert decision.driver.action is DriverAction.KILL
+    assert _only(decision).open_run is None
+
+
+def test_a_driver_that_leaves_too_slowly_is_told_and_then_killed() -> None:
+    ending = replace(_driver(), end_wanted=Reason.NOT_WANTED, end_wanted_at=NOW)
+    stopped = _query(desired=Desired.STOPPED, phase=Phase.STOPPED)
+
+    def after(seconds: int) -> DriverAction:
+        return decide(_obs(stopped, ending), NOW + timedelta(seconds=seconds)).driver.action
+
+    assert after(10) is DriverAction.NOTHING
+    assert after(40) is DriverAction.TERMINATE
+    assert after(70) is DriverAction.KILL
+
+
+def test_the_same_error_at_the_same_batch_a_third_time_holds_the_query() -> None:
+    error = RunError("DIVIDE_BY_ZERO", "x", "[DIVIDE_BY_ZERO] by zero", "[DIVIDE_BY_ZERO]")
+    status = RunStatus(run=1, query=1, state=RunState.FAILED, failed_batch=4, error=error)
+    run = RunSeen(1, 1, 1, NOW, False, status=status)
+    first = decide(_obs(_query(phase=Phase.RUNNING, run=run), _driver()), NOW)
+    fault = _only(first).ended.fault
+    earlier = ((fault.fingerprint, 4), (fault.fingerprint, 4))
+    query = _query(phase=Phase.RUNNING, run=run, failures=2, recent_failures=earlier)
+    held = _only(decide(_obs(query, _driver()), NOW))
+    assert (held.phase, held.hold) == (Phase.BROKEN, Hold.BROKEN)
+    assert held.next_attempt_at == NOW + timedelta(minutes=30)
+    probing = _query(phase=Phase.RUNNING, hold=Hold.BROKEN, run=replace(run, status=None))
+    committed = replace(probing, run=replace(run, status=None, committed=True, proven_at=NOW))
+    assert _only(decide(_obs(committed, _driver()), NOW)).hold is Hold.NONE
+    uncommitted = _only(decide(_obs(probing, _driver()), NOW))
+    assert uncommitted.hold is Hold.BROKEN
+
+
+def _ended(state: RunState, want: Want = Want.RUN, **fields: Any) -> RunSeen:
+    status = RunStatus(run=1, query=1, state=state, asked_for=want, **fields)
+    return RunSeen(1, 1, 1, NOW, False, status=status)
+
+
+def test_an_end_is_sorted_by_who_asked_for_it_and_by_its_trigger() -> None:
+    def end(run: RunSeen) -> Any:
+        return _only(decide(_obs(_query(phase=Phase.RUNNING, run=run), _driver()), NOW))
+
+    unasked = end(_ended(RunState.ENDED))
+    assert (unasked.ended.outcome, unasked.failures) == (RunOutcome.FAILED, 1)
+    asked = end(_ended(RunState.ENDED, Want.DRAIN))
+    assert (asked.ended.outcome, asked.failures) == (RunOutcome.STOPPED, 0)
+    finished = end(replace(_ended(RunState.ENDED), ends_by_itself=True))
+    assert (finished.ended.outcome, finished.phase) == (RunOutcome.COMPLETED, Phase.COMPLETED)
+    error = RunError("", "", "held", "held", refused="held")
+    refused = end(_ended(RunState.REFUSED, error=error))
+    assert (refused.ended.outcome, refused.failures) == (RunOutcome.REFUSED, 1)
+    silent = end(_ended(RunState.FAILED))
+    assert silent.ended.fault.error.root_cause == "The driver gave no reason."
+
+
+def test_one_failure_ends_the_driver_where_the_application_says_so() -> None:
+    query = _query(phase=Phase.RUNNING, run=_ended(RunState.FAILED, error=ERRORS[1]))
+    decision = decide(_obs(query, _driver(), failure_scope="application"), NOW)
+    assert decision.driver.end_wanted == Reason.FAILURE_SCOPE
+    assert _only(decision).open_run is None
+
+
+def test_what_the_stopping_of_the_installation_ended_starts_again_as_resumed() -> None:
+    query = _query(phase=Phase.PENDING, phase_reason=Reason.SHUTDOWN)
+    assert _only(decide(_obs(query), NOW)).open_run is Reason.RESUMED
+    died = _query(phase=Phase.BACKOFF)
+    assert _only(decide(_obs(died), NOW)).open_run is Reason.DRIVER_DIED
+    asked = _query(reached_generation=0)
+    assert _only(decide(_obs(asked), NOW)).open_run is Reason.ASKED_START
+    retried = _query(phase=Phase.BACKOFF, failures=2)
+    assert _only(decide(_obs(retried), NOW)).open_run is Reason.RETRY_DUE
+    probed = _query(phase=Phase.BROKEN, hold=Hold.BROKEN, next_attempt_at=NOW)
+    assert _only(decide(_obs(probed), NOW)).open_run is Reason.PROBE
+
+
+def test_a_broken_query_without_a_probe_time_waits_for_a_person() -> None:
+    decision = decide(_obs(_query(hold=Hold.BROKEN, phase=Phase.BROKEN)), NOW)
+    assert _only(decision).phase is Phase.BROKEN
+    assert decision.wake_at is None

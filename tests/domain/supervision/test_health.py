@@ -1,0 +1,301 @@
+"""A running query has one verdict, with numbers that prove it."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queries.domain.states import Verdict
+from queries.domain.supervision.health import Batch, HealthSeen, TriggerKind, judge, stalled_after
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def ago(seconds: float) -> datetime:
+    return NOW - timedelta(seconds=seconds)
+
+
+def batches(
+    *durations_ms: int,
+    every_s: float = 10,
+    rows: int = 100,
+    end_s: float = 0,
+    backlog: list[float] | None = None,
+) -> list[Batch]:
+    """Return batches that began `every_s` apart, the newest `end_s` + its duration ago."""
+    newest = ago(end_s + durations_ms[-1] / 1000)
+    count = len(durations_ms)
+    return [
+        Batch(
+            batch=index,
+            at=newest - timedelta(seconds=every_s * (count - 1 - index)),
+            duration_ms=duration,
+            rows=rows,
+            backlog=backlog[index] if backlog else None,
+        )
+        for index, duration in enumerate(durations_ms)
+    ]
+
+
+BASE = HealthSeen(
+    now=NOW,
+    trigger=TriggerKind.PROCESSING_TIME,
+    interval_ms=10_000,
+    running_since=ago(600),
+    batches=batches(1000, 1200, 900, 1100, 1000, end_s=4),
+    last_event_at=ago(4),
+    heartbeat_at=ago(2),
+    driver_alive=True,
+    jvm_alive=True,
+)
+SLOW = batches(12_000, 12_500, 11_000, 12_000, 13_000, every_s=12)
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "says"),
+    [
+        ({}, Verdict.PROGRESSING, "Batch 4 took 1 s of the trigger's 10 s and read 100 rows"),
+        ({"batches": ()}, Verdict.PROGRESSING, "first batch has committed"),
+        ({"interval_ms": 0}, Verdict.PROGRESSING, "Batch 4 took 1 s and read"),
+        ({"jvm_alive": False}, Verdict.ZOMBIE, "its JVM has ended"),
+        ({"driver_alive": False}, Verdict.ZOMBIE, "the driver's Python has ended"),
+        ({"query_alive": False}, Verdict.ZOMBIE, "the query inside the driver has ended"),
+        (
+            {"jvm_alive": False, "driver_alive": False},
+            Verdict.ZOMBIE,
+            "its JVM and the driver's Python",
+        ),
+        ({"jvm_alive": None, "driver_alive": None}, Verdict.PROGRESSING, "Batch 4"),
+        ({"idle_at": ago(2)}, Verdict.IDLE, "Nothing to read for 4 s; last was batch 4"),
+        ({"idle_at": ago(2), "batches": ()}, Verdict.IDLE, "since it started"),
+        ({"idle_at": ago(8)}, Verdict.PROGRESSING, "Batch 4"),
+        ({"idle_at": ago(200), "last_event_at": ago(100)}, Verdict.PROGRESSING, "Batch 4"),
+        (
+            {"batches": batches(1000, end_s=80), "last_event_at": ago(80)},
+            Verdict.STALLED,
+            "No batch and no event for 80 s; 75 s is the limit here. "
+            "Its driver still sends heartbeats.",
+        ),
+        (
+            {
+                "batches": batches(1000, end_s=300),
+                "last_event_at": ago(300),
+                "heartbeat_at": ago(290),
+            },
+            Verdict.STALLED,
+            "last heartbeat is 4 min old",
+        ),
+        (
+            {"batches": batches(1000, end_s=80), "last_event_at": ago(80), "heartbeat_at": None},
+            Verdict.STALLED,
+            "the limit here.",
+        ),
+        (
+            {"batches": batches(1000, end_s=80), "last_event_at": ago(80), "task_at": ago(3)},
+            Verdict.PROGRESSING,
+            "Batch 0",
+        ),
+        (
+            {"batches": batches(60_000, end_s=130), "last_event_at": ago(130)},
+            Verdict.PROGRESSING,
+            "Batch 0 took 60 s",
+        ),
+        (
+            {"batches": batches(1000, end_s=80), "last_event_at": ago(80), "commits_at": ago(3)},
+            Verdict.BLIND,
+            "No word from it for 80 s, yet its checkpoint got a commit 3 s ago",
+        ),
+        (
+            {"batches": batches(1000, end_s=80), "last_event_at": ago(80), "commits_at": ago(90)},
+            Verdict.STALLED,
+            "80 s",
+        ),
+        ({"commits_at": ago(3)}, Verdict.PROGRESSING, "Batch 4"),
+        (
+            {"batches": SLOW},
+            Verdict.LAGGING,
+            "5 of the last 5 batches took longer than the trigger's 10 s (median 12 s)",
+        ),
+        ({"batches": SLOW[:2], "last_event_at": ago(1)}, Verdict.PROGRESSING, "Batch 1"),
+        (
+            {"batches": [*batches(900, 900), *SLOW[-3:]]},
+            Verdict.LAGGING,
+            "3 of the last 5",
+        ),
+        (
+            {"batches": [*batches(900, 900, 900), *SLOW[-2:]]},
+            Verdict.PROGRESSING,
+            "Batch 4",
+        ),
+        (
+            {"batches": [replace(each, input_rate=50.0, processed_rate=80.0) for each in SLOW]},
+            Verdict.CATCHING_UP,
+            "50 rows/s come in, 80 rows/s are worked off",
+        ),
+        (
+            {"batches": [replace(each, input_rate=80.0, processed_rate=50.0) for each in SLOW]},
+            Verdict.LAGGING,
+            "80 rows/s come in, 50 rows/s are worked off",
+        ),
+        ({"batches": [replace(each, rows=0) for each in SLOW]}, Verdict.PROGRESSING, "0 rows"),
+        (
+            {"batches": batches(900, 900, 900, backlog=[9000.0, 8000.0, 7000.0])},
+            Verdict.CATCHING_UP,
+            "The backlog falls: 9000 to 7000 in 3 batches",
+        ),
+        (
+            {"batches": batches(900, 900, 900, backlog=[13.0, 9.0, 6.0])},
+            Verdict.PROGRESSING,
+            "Batch 2",
+        ),
+        (
+            {"batches": batches(900, 900, 900, backlog=[7000.0, 8000.0, 9000.0])},
+            Verdict.PROGRESSING,
+            "Batch 2",
+        ),
+    ],
+)
+def test_a_verdict_comes_with_its_evidence(
+    changes: dict[str, object], verdict: Verdict, says: str
+) -> None:
+    health = judge(replace(BASE, **changes))  # type: ignore[arg-type]
+    assert health.verdict is verdict
+    assert says in health.reason
+
+
+def test_a_real_time_batch_lasts_its_whole_length_and_is_not_late() -> None:
+    seen = replace(
+        BASE,
+        trigger=TriggerKind.REAL_TIME,
+        interval_ms=5000,
+        batches=batches(5092, 5088, 5101, 5090, 5093, every_s=5.1),
+    )
+    health = judge(seen)
+    assert health.verdict is Verdict.PROGRESSING
+    assert "the length of a real-time batch" in health.reason
+
+
+@pytest.mark.parametrize("trigger", [TriggerKind.ONCE, TriggerKind.AVAILABLE_NOW])
+def test_a_query_that_reads_all_there_is_and_ends_does_not_lag(trigger: TriggerKind) -> None:
+    assert judge(replace(BASE, trigger=trigger, interval_ms=0, batches=SLOW)).verdict is (
+        Verdict.PROGRESSING
+    )
+
+
+def test_reading_all_there_is_may_be_catching_up() -> None:
+    left = batches(900, 900, 900, backlog=[9000.0, 8000.0, 7000.0])
+    seen = replace(BASE, trigger=TriggerKind.AVAILABLE_NOW, interval_ms=0, batches=left)
+    assert judge(seen).verdict is Verdict.CATCHING_UP
+
+
+def test_as_fast_as_possible_cannot_be_late() -> None:
+    assert judge(replace(BASE, interval_ms=0, batches=SLOW)).verdict is Verdict.PROGRESSING
+
+
+EPOCHS = replace(
+    BASE,
+    trigger=TriggerKind.CONTINUOUS,
+    interval_ms=1000,
+    batches=batches(1000, 1010, 990, 1000, 1005, 1000, every_s=1, end_s=1, rows=40),
+    running_since=ago(900),
+    last_event_at=ago(1),
+)
+SILENT = replace(EPOCHS, batches=batches(1000, every_s=1, end_s=200), last_event_at=ago(200))
+
+
+def test_the_epochs_of_a_continuous_query_are_its_batches() -> None:
+    going = judge(EPOCHS)
+    assert going.verdict is Verdict.PROGRESSING
+    assert going.reason == "Epoch 5 read 40 rows in 1 s and committed 1 s ago."
+    fresh = judge(replace(EPOCHS, batches=(), last_event_at=None, running_since=ago(3)))
+    assert fresh.verdict is Verdict.PROGRESSING
+
+
+def test_a_continuous_query_without_epochs_is_asked_for_its_cores() -> None:
+    still = judge(SILENT)
+    assert still.verdict is Verdict.STALLED
+    assert "No epoch for 3 min; 62 s is the limit here" in still.reason
+    assert "It needs a core per source partition." in still.reason
+
+
+def test_a_continuous_query_that_commits_in_silence_is_blind() -> None:
+    assert judge(replace(SILENT, commits_at=ago(1))).verdict is Verdict.BLIND
+    assert judge(replace(SILENT, commits_at=ago(300))).verdict is Verdict.STALLED
+
+
+def test_epochs_without_rows_are_idle_and_one_with_rows_is_not() -> None:
+    empty = batches(*[1000] * 6, every_s=1, end_s=1, rows=0)
+    read = replace(empty[0], rows=7)
+    idle = judge(replace(EPOCHS, batches=[read, *empty[1:]]))
+    assert idle.verdict is Verdict.IDLE
+    assert idle.reason == "Nothing to read for 6 s; epochs go on, the last is 5."
+    never = judge(replace(EPOCHS, batches=empty))
+    assert never.since == EPOCHS.running_since
+    busy = judge(replace(EPOCHS, batches=[*empty[:5], replace(empty[5], rows=1)]))
+    assert busy.verdict is Verdict.PROGRESSING
+    few = judge(replace(EPOCHS, batches=empty[2:5]))
+    assert few.verdict is Verdict.PROGRESSING
+    old = judge(replace(SILENT, batches=batches(*[1000] * 6, every_s=1, end_s=200, rows=0)))
+    assert old.verdict is Verdict.STALLED
+
+
+def test_a_long_silence_is_told_in_minutes_and_hours() -> None:
+    quiet = replace(BASE, batches=(), last_event_at=ago(9000), running_since=ago(9000))
+    assert "2 h" in judge(quiet).reason
+
+
+@pytest.mark.parametrize(
+    ("interval_ms", "durations", "seconds"),
+    [(0, [100], 60), (10_000, [100], 75), (10_000, [60_000], 135), (2000, [500], 63), (0, [], 60)],
+)
+def test_patience_grows_with_the_trigger_and_with_slow_batches(
+    interval_ms: int, durations: list[int], seconds: float
+) -> None:
+    some = batches(*durations) if durations else []
+    seen = replace(BASE, interval_ms=interval_ms, batches=some)
+    assert stalled_after(seen) == timedelta(seconds=seconds)
+
+
+times = st.none() | st.integers(0, 100_000).map(ago)
+
+
+@given(
+    trigger=st.sampled_from(TriggerKind),
+    interval_ms=st.integers(0, 10**7),
+    durations=st.lists(st.integers(0, 10**7), max_size=8),
+    rows=st.integers(0, 10**9),
+    idle_at=times,
+    last_event_at=times,
+    heartbeat_at=times,
+    commits_at=times,
+    alive=st.none() | st.booleans(),
+)
+def test_whatever_is_seen_has_a_verdict_with_a_sentence(
+    trigger: TriggerKind,
+    interval_ms: int,
+    durations: list[int],
+    rows: int,
+    idle_at: datetime | None,
+    last_event_at: datetime | None,
+    heartbeat_at: datetime | None,
+    commits_at: datetime | None,
+    alive: bool | None,
+) -> None:
+    health = judge(
+        HealthSeen(
+            now=NOW,
+            trigger=trigger,
+            interval_ms=interval_ms,
+            running_since=ago(600),
+            batches=batches(*durations, rows=rows) if durations else [],
+            idle_at=idle_at,
+            last_event_at=last_event_at,
+            heartbeat_at=heartbeat_at,
+            commits_at=commits_at,
+            jvm_alive=alive,
+        )
+    )
+    assert health.reason.endswith(".")
+    assert (health.verdict is Verdict.ZOMBIE) == (alive is False)

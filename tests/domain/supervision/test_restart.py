@@ -1,0 +1,81 @@
+"""The ladder of restarts."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queries.domain.definitions.spec import RestartPolicy
+from queries.domain.supervision import restart
+
+POLICY = RestartPolicy()
+NOW = datetime(2026, 1, 5, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("n", "middle"),
+    [(1, 0), (2, 5), (3, 10), (4, 20), (5, 40), (8, 300), (1000, 300), (10**9, 300)],
+)
+def test_the_nth_delay_doubles_up_to_five_minutes(n: int, middle: float) -> None:
+    seconds = restart.delay(POLICY, n, key="query:1").total_seconds()
+    assert middle * 0.8 <= seconds <= middle * 1.2
+
+
+@given(st.integers(0, 10**6), st.text(max_size=20))
+def test_deciding_twice_waits_alike(n: int, key: str) -> None:
+    assert restart.delay(POLICY, n, key=key) == restart.delay(POLICY, n, key=key)
+    assert restart.delay(POLICY, n, key=key) <= timedelta(seconds=360)
+
+
+def test_many_that_died_together_do_not_return_together() -> None:
+    waits = {restart.delay(POLICY, 3, key=f"query:{n}") for n in range(20)}
+    assert len(waits) > 15
+
+
+@pytest.mark.parametrize(
+    ("proven", "healthy"), [(None, False), (0, False), (599, False), (600, True), (9000, True)]
+)
+def test_ten_minutes_of_health_forget_failures(proven: int | None, healthy: bool) -> None:
+    at = None if proven is None else NOW - timedelta(seconds=proven)
+    assert restart.healthy(POLICY, proven_at=at, now=NOW) is healthy
+
+
+@pytest.mark.parametrize(
+    ("recent", "poisoned"),
+    [
+        ([], False),
+        ([("f", 4)], False),
+        ([("f", 4), ("f", 4)], True),
+        ([("f", 4), ("g", 4), ("f", 4)], False),
+        ([("f", 4), ("f", 3)], False),
+        ([("f", 4), ("f", 4), ("f", 4)], True),
+    ],
+)
+def test_poison_is_the_same_error_on_the_same_batch_three_times(
+    recent: list[tuple[str, int | None]], poisoned: bool
+) -> None:
+    found = restart.poisoned(POLICY, fingerprint="f", batch=4, recent=recent)
+    assert found is poisoned
+
+
+@pytest.mark.parametrize(
+    "recent",
+    [
+        [],
+        [("f", None), ("f", None)],
+        [("f", None), ("f", None), ("f", None), ("f", None)],
+        [("f", 4), ("f", 4)],
+    ],
+)
+def test_failures_without_a_known_batch_are_not_on_the_same_batch(
+    recent: list[tuple[str, int | None]],
+) -> None:
+    assert not restart.poisoned(POLICY, fingerprint="f", batch=None, recent=recent)
+    once = POLICY.model_copy(update={"poison_limit": 1})
+    assert not restart.poisoned(once, fingerprint="f", batch=None, recent=recent)
+
+
+def test_an_unknown_batch_between_ends_the_streak() -> None:
+    recent = [("f", 4), ("f", None), ("f", 4)]
+    assert not restart.poisoned(POLICY, fingerprint="f", batch=4, recent=recent)

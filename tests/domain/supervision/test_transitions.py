@@ -1,0 +1,86 @@
+"""The operator's verbs, and the picture of the phases."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from queries.domain.errors import NotAllowed
+from queries.domain.states import Desired, Phase, StopMode, Verb
+from queries.domain.supervision import transitions
+from queries.domain.supervision.transitions import TRANSITIONS, Asked
+
+DIAGRAM = Path(__file__).parents[3] / "docs" / "architecture.md"
+
+
+def asked(
+    desired: Desired = Desired.STOPPED,
+    phase: Phase = Phase.STOPPED,
+    *,
+    mode: StopMode = StopMode.GRACEFUL,
+    archived: bool = False,
+    has_run: bool = False,
+    open_restart: bool = False,
+) -> Asked:
+    return Asked("delays", desired, phase, mode, archived, has_run, open_restart)
+
+
+RUNNING = asked(Desired.RUNNING, Phase.RUNNING, has_run=True)
+
+
+@pytest.mark.parametrize("phase", [Phase.PENDING, Phase.STARTING, Phase.RUNNING, Phase.STOPPING])
+def test_a_start_under_way_changes_nothing(phase: Phase) -> None:
+    assert transitions.start(asked(Desired.RUNNING, phase)) is None
+
+
+@pytest.mark.parametrize("phase", [Phase.BACKOFF, Phase.BROKEN, Phase.FAILED])
+def test_a_start_cuts_waiting_short_on_the_newest_revision(phase: Phase) -> None:
+    change = transitions.start(asked(Desired.RUNNING, phase))
+    assert change == transitions.Change(Verb.START, Desired.RUNNING, StopMode.GRACEFUL, True)
+
+
+def test_a_stop_at_once_overtakes_a_graceful_one_and_not_the_other_way_round() -> None:
+    stopping = asked(Desired.STOPPED, Phase.STOPPING, has_run=True)
+    assert transitions.stop(stopping, StopMode.GRACEFUL) is None
+    change = transitions.stop(stopping, StopMode.NOW)
+    assert change is not None
+    assert change.stop_mode is StopMode.NOW
+    at_once = asked(Desired.STOPPED, Phase.STOPPING, mode=StopMode.NOW, has_run=True)
+    assert transitions.stop(at_once, StopMode.GRACEFUL) is None
+
+
+def test_a_stopped_query_needs_no_stop() -> None:
+    assert transitions.stop(asked(), StopMode.NOW) is None
+    assert transitions.stop(RUNNING, StopMode.GRACEFUL) is not None
+
+
+def test_a_restart_joins_one_under_way_unless_it_waits() -> None:
+    assert transitions.restart(RUNNING) is not None
+    joined = asked(Desired.RUNNING, Phase.STOPPING, has_run=True, open_restart=True)
+    assert transitions.restart(joined) is None
+    failed = asked(Desired.RUNNING, Phase.FAILED, open_restart=True)
+    assert transitions.restart(failed) is not None
+
+
+def test_only_a_stopped_query_is_deleted() -> None:
+    transitions.archive(asked())
+    with pytest.raises(NotAllowed, match="Stop it first"):
+        transitions.archive(RUNNING)
+
+
+def test_a_deleted_query_takes_no_verb() -> None:
+    with pytest.raises(NotAllowed, match="Define it anew"):
+        transitions.start(asked(archived=True))
+
+
+def test_the_state_diagram_shows_exactly_the_transitions_of_the_code() -> None:
+    text = DIAGRAM.read_text()
+    diagram = text[text.index("stateDiagram-v2") : text.index("```", text.index("stateDiagram-v2"))]
+    drawn = set(re.findall(r"^\s*([A-Z]+) --> ([A-Z]+)", diagram, re.MULTILINE))
+    assert drawn == {(before.value, after.value) for before, after in TRANSITIONS}
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_every_phase_explains_itself(phase: Phase) -> None:
+    assert phase.description.endswith(".")
+    assert phase.label.istitle()

@@ -1,0 +1,90 @@
+"""Definitions that are made at the same moment cannot take the same place."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import pytest
+from django.db import connection
+from pytest_django.fixtures import Settings
+
+from queries.domain.errors import Invalid, StaleRevision
+from queries.models.definitions import Checkpoint, Query
+from queries.services.definitions import catalog
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LIMIT_S = 60
+SPEC: dict[str, Any] = {
+    "kind": "sql",
+    "sources": [{"name": "ticks", "format": "rate"}],
+    "sql": "SELECT value FROM ticks",
+    "sink": {"format": "noop"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, settings: Settings) -> None:
+    settings.CHECKPOINTS_DIR = tmp_path / "checkpoints"
+
+
+def at_once(count: int, act: Any) -> list[str]:
+    """Run `act(number)` in threads that begin together; return "" or the error of each."""
+    together = Barrier(count)
+
+    def one(number: int) -> str:
+        together.wait(LIMIT_S)
+        try:
+            act(number)
+        except (Invalid, StaleRevision) as error:
+            return str(error)
+        finally:
+            connection.close()
+        return ""
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(one, range(count), timeout=LIMIT_S))
+
+
+def test_of_nested_checkpoints_taken_at_once_one_is_given() -> None:
+    places = ["/c/a", "/c/a/b", "/c", "/c/a/b/c"]
+
+    def create(number: int) -> None:
+        catalog.create_query(
+            name=f"q{number}", spec=SPEC, actor="ana", now=NOW, checkpoint=places[number]
+        )
+
+    said = at_once(len(places), create)
+    assert said.count("") == 1
+    holder = Query.objects.get().name
+    assert all(f"the checkpoint of query {holder}" in each for each in said if each)
+    assert Checkpoint.objects.count() == 1
+
+
+def test_of_equal_names_taken_at_once_one_is_given() -> None:
+    def create(number: int) -> None:
+        catalog.create_query(name="same", spec=SPEC, actor="ana", now=NOW)
+
+    said = at_once(4, create)
+    assert said.count("") == 1
+    assert Query.objects.count() == 1
+
+
+def test_of_changes_to_one_revision_made_at_once_one_is_taken() -> None:
+    query = catalog.create_query(name="one", spec=SPEC, actor="ana", now=NOW)
+
+    def revise(number: int) -> None:
+        catalog.revise_query(
+            query=query,
+            spec={**SPEC, "description": f"change {number}"},
+            expected_revision=1,
+            actor="ana",
+            now=NOW,
+        )
+
+    said = at_once(4, revise)
+    assert said.count("") == 1
+    assert sorted(query.revisions.values_list("number", flat=True)) == [1, 2]

@@ -1,0 +1,274 @@
+"""A query's checkpoint opened up: batches, files, state, what is kept, and the acts on it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import LazySettings
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from queries.models.checkpoints import Snapshot, SourceLag
+from queries.models.definitions import Checkpoint, Query
+from queries.models.history import Operation
+from queries.services.checkpoints import snapshot
+from queries.services.procedures.engine import advance, due_operations
+from queries.services.procedures.registry import PROCEDURES
+from tests.checkpoints.forms import put, write_batch, write_checkpoint
+from tests.scenarios.stage import Stage
+from tests.web.batches import batches
+from tests.web.browserless import Page
+
+
+@pytest.fixture
+def root(stage: Stage, tmp_path: Path, settings: LazySettings) -> Path:
+    stage.now = timezone.now()
+    settings.CHECKPOINTS_DIR = tmp_path / "cps"
+    return tmp_path / "cps" / "delays"
+
+
+def _query(stage: Stage, root: Path, **spec: Any) -> Query:
+    query = stage.query("delays", **spec)
+    Checkpoint.objects.filter(query=query).update(location=f"file://{root}")
+    return query
+
+
+def _work(stage: Stage) -> None:
+    for _ in range(4):
+        for pk in due_operations(now=timezone.now()):
+            advance(pk, procedures=PROCEDURES, launcher=stage.launcher, now=timezone.now())
+        stage.wait(1)
+
+
+def test_batches_stand_with_offsets_records_and_what_is_in_flight(
+    client: Client, viewer: User, stage: Stage, root: Path
+) -> None:
+    _query(stage, root)
+    write_checkpoint(root, batches=range(12), source="kafka", in_flight=True)
+    client.force_login(viewer)
+    text = Page(client, "/queries/delays/checkpoint/").text
+    assert "In flight" in text
+    assert text.count("Committed") == 12
+    assert "flights: 1 partition, 130 in all" in text
+    assert "Rewind…" not in text  # a viewer reads
+
+
+def test_many_batches_are_paged(client: Client, viewer: User, stage: Stage, root: Path) -> None:
+    _query(stage, root)
+    write_checkpoint(root, batches=range(130))
+    client.force_login(viewer)
+    first = Page(client, "/queries/delays/checkpoint/")
+    assert "/checkpoint/batches/129/" in first.html
+    assert "/checkpoint/batches/79/" not in first.html
+    older = Page(client, "/queries/delays/checkpoint/?before=80")
+    assert "/checkpoint/batches/79/" in older.html
+    assert "before=30" in older.html
+
+
+def test_the_gaps_of_async_progress_tracking_are_explained(
+    client: Client, viewer: User, stage: Stage, root: Path
+) -> None:
+    _query(stage, root)
+    write_checkpoint(root, batches=range(0), source="kafka")
+    for batch in (0, 1, 5):
+        write_batch(root, batch, source="kafka")
+    client.force_login(viewer)
+    text = Page(client, "/queries/delays/checkpoint/").text
+    assert "3 batches left out of the log by async progress tracking" in text
+
+
+def test_one_batch_names_its_files_and_those_that_are_gone(
+    client: Client, viewer: User, stage: Stage, root: Path, tmp_path: Path
+) -> None:
+    _query(stage, root)
+    write_checkpoint(root, batches=range(4), files_a_batch=2)
+    client.force_login(viewer)
+    text = Page(client, "/queries/delays/checkpoint/batches/2/").text
+    assert "file:///in/f2-0.json" in text
+    assert "file:///in/f2-1.json" in text
+    assert "f1-0" not in text
+    assert "gone" in text
+    assert client.get("/queries/delays/checkpoint/batches/9/").status_code == 404
+
+
+def test_two_batches_are_set_against_each_other(
+    client: Client, viewer: User, stage: Stage, root: Path
+) -> None:
+    _query(stage, root)
+    write_checkpoint(root, batches=range(12), source="kafka")
+    place = root / "offsets/9"
+    place.write_text(place.read_text().replace('"spark.sql.shuffle.partitions": "2"', '"a": "b"'))
+    client.force_login(viewer)
+    text = Page(client, "/queries/delays/checkpoint/compare/?one=9&other=3").text
+    assert "Between them 6 batches" in text
+    assert "60 offsets" in text
+    assert "spark.sql.shuffle.partitions" in text
+    assert client.get("/queries/delays/checkpoint/compare/?one=9&other=x").status_code == 404
+
+
+def test_state_shows_operators_growth_and_where_the_checkpoint_wins(
+    client: Client, viewer: User, stage: Stage, root: Path
+) -> None:
+    query = _query(stage, root, conf={"spark.sql.shuffle.partitions": "8"})
+    write_checkpoint(root, batches=range(4), store="zip")
+    stage.up("delays")
+    rows = batches(stage.run("delays"), 40, until=timezone.now(), every_s=30)
+    for place, row in enumerate(rows):
+        body = dict(row.body)
+        body["stateOperators"] = [
+            {"numRowsTotal": 1000 + place, "memoryUsedBytes": 100_000_000 + place * 10_000_000}
+        ]
+        type(row).objects.filter(pk=row.pk).update(body=body, state_rows=1000 + place)
+    client.force_login(viewer)
+    text = Page(client, "/queries/delays/checkpoint/state/").text
+    assert "RocksDB" in text
+    assert "1,039" in text
+    assert "It grows steadily towards the memory limit." in text
+    assert "The checkpoint wins" in text
+    assert query.name in text
+
+
+def test_a_checkpoint_elsewhere_says_so(
+    client: Client, author: User, stage: Stage, root: Path
+) -> None:
+    query = _query(stage, root)
+    Checkpoint.objects.filter(query=query).update(location="s3a://bucket/delays")
+    client.force_login(author)
+    for address in ("", "state/", "kept/"):
+        text = Page(client, f"/queries/delays/checkpoint/{address}").text
+        assert "does not lie on a local file system" in text
+        assert "Rewind…" not in text
+
+
+def test_a_query_that_never_committed_says_so(
+    client: Client, author: User, stage: Stage, root: Path
+) -> None:
+    _query(stage, root)
+    client.force_login(author)
+    assert "No batch has committed yet" in Page(client, "/queries/delays/checkpoint/").text
+    page = Page(client, "/queries/delays/rewind/?batch=3")
+    assert "is not in the checkpoint" in page.text
+
+
+def test_an_operator_takes_a_snapshot_pins_it_and_removes_it(
+    client: Client, operator: User, stage: Stage, root: Path
+) -> None:
+    _query(stage, root)
+    write_checkpoint(root, batches=range(4))
+    client.force_login(operator)
+    assert "newest, 3" in Page(client, "/queries/delays/snapshot/").html
+    client.post("/queries/delays/snapshot/", {"reason": "before the release"})
+    _work(stage)
+    row = Snapshot.objects.get()
+    text = Page(client, "/queries/delays/checkpoint/kept/").text
+    assert "before the release" in text
+    client.post(f"/queries/delays/snapshots/{row.pk}/pin/", {"pinned": "1"})
+    client.post(f"/queries/delays/snapshots/{row.pk}/remove/")
+    row.refresh_from_db()
+    assert (row.pinned, row.removed_at) == (True, None)
+    client.post(f"/queries/delays/snapshots/{row.pk}/pin/", {"pinned": "0"})
+    assert "for good" in Page(client, f"/queries/delays/snapshots/{row.pk}/remove/").text
+    client.post(f"/queries/delays/snapshots/{row.pk}/remove/")
+    assert "No snapshot is kept" in Page(client, "/queries/delays/checkpoint/kept/").text
+
+
+def test_a_rewind_is_previewed_and_then_done(
+    client: Client, author: User, stage: Stage, root: Path
+) -> None:
+    query = _query(stage, root)
+    write_checkpoint(root, batches=range(12), source="kafka", in_flight=True)
+    SourceLag.objects.create(
+        query=query, source="flights", partition=0, earliest=95, latest=130, seen_at=stage.now
+    )
+    client.force_login(author)
+    text = Page(client, "/queries/delays/rewind/?batch=7").text
+    assert "Batch 12 has begun and not committed" in text
+    assert "The noop sink keeps nothing" in text
+    assert "gone: the broker begins at 95" in text
+    assert Checkpoint.objects.get(query=query).location == f"file://{root}"  # nothing is done yet
+    client.post("/queries/delays/rewind/", {"batch": "7"})
+    _work(stage)
+    assert ".r7-" in Checkpoint.objects.get(query=query, retired_at=None).location
+    assert f"file://{root}" in Page(client, "/queries/delays/checkpoint/kept/").text
+    activity = Page(client, "/queries/delays/activity/").text
+    assert "Rewound to an earlier batch" in activity
+    assert "delays.r7-" in activity
+
+
+def test_a_reset_wants_the_name_typed(
+    client: Client, author: User, stage: Stage, root: Path
+) -> None:
+    query = _query(
+        stage,
+        root,
+        sources=[{"name": "f", "format": "json", "options": {"path": f"{root}-in"}}],
+    )
+    write_checkpoint(root, batches=range(5))
+    put(Path(f"{root}-in/a.json"), "{}")
+    client.force_login(author)
+    assert "Earliest" in Page(client, "/queries/delays/reset/").text
+    text = Page(client, "/queries/delays/reset/?to=latest").text
+    assert "files that come from now on" in text
+    refused = client.post("/queries/delays/reset/", {"to": "latest", "typed": "delay"})
+    assert b"Type delays to confirm" in refused.content
+    assert not Operation.objects.exists()
+    client.post("/queries/delays/reset/", {"to": "latest", "typed": "delays"})
+    _work(stage)
+    assert ".reset-" in Checkpoint.objects.get(query=query, retired_at=None).location
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("to=time&at=noon", "is no time"),
+        ("to=offsets&offsets=12", "is not a JSON object"),
+        ("to=offsets&offsets={", "is not JSON"),
+        ('to=offsets&offsets={"a":1}', "is not offsets"),
+    ],
+)
+def test_a_reset_to_nonsense_names_the_field(
+    client: Client, author: User, stage: Stage, root: Path, asked: str, said: str
+) -> None:
+    _query(stage, root)
+    write_checkpoint(root, batches=range(5))
+    client.force_login(author)
+    answer = client.get(f"/queries/delays/reset/?{asked}")
+    assert answer.status_code == 422
+    assert said in answer.content.decode()
+
+
+def test_a_clone_is_made_from_the_form_and_its_faults_are_shown_there(
+    client: Client, author: User, stage: Stage, root: Path
+) -> None:
+    query = _query(stage, root)
+    write_checkpoint(root, batches=range(5))
+    snapshot.request_snapshot(query=query, actor="otto", now=stage.now)
+    _work(stage)
+    client.force_login(author)
+    assert "snapshot of batch 4" in Page(client, "/queries/delays/clone/").text
+    bad = client.post("/queries/delays/clone/", {"name": "delays", "sink": '{"format": "noop"}'})
+    assert bad.status_code == 422
+    client.post(
+        "/queries/delays/clone/",
+        {
+            "name": "delays-two",
+            "sink": json.dumps({"format": "noop"}),
+            "snapshot": Snapshot.objects.get().pk,
+        },
+    )
+    _work(stage)
+    assert Query.objects.get(name="delays-two").desired == "STOPPED"
+
+
+def test_an_operator_may_not_rewind(
+    client: Client, operator: User, stage: Stage, root: Path
+) -> None:
+    _query(stage, root)
+    write_checkpoint(root, batches=range(5))
+    client.force_login(operator)
+    for act in ("rewind", "reset", "clone"):
+        assert client.get(f"/queries/delays/{act}/").status_code == 403
+        assert client.post(f"/queries/delays/{act}/", {"batch": "2"}).status_code == 403
+    assert not Operation.objects.exists()

@@ -1,0 +1,139 @@
+"""The probes and the banner tell the system's own health, part by part."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+import redis
+from django.test import Client
+from django.utils import timezone
+from pytest_django.fixtures import Settings
+
+from controlplane import signs_of_life
+from controlplane import system_health as system
+from controlplane.signs_of_life import Sign
+from controlplane.system_health import READY_PARTS, State
+
+NOBODY = "redis://127.0.0.1:9/0"
+
+
+@pytest.fixture(autouse=True)
+def _look_anew() -> Iterator[None]:
+    system.forget()
+    yield
+    system.forget()
+
+
+def _signs(now: datetime, **ages_s: float) -> dict[str, Sign]:
+    return {name: Sign(now - timedelta(seconds=age), "here") for name, age in ages_s.items()}
+
+
+def test_healthz_answers_whatever_else_is_down(client: Client, settings: Settings) -> None:
+    settings.REDIS_URL = NOBODY
+    answer = client.get("/healthz")
+    assert (answer.status_code, answer.json()) == (200, {"status": "alive"})
+
+
+@pytest.mark.django_db
+def test_readyz_names_each_part_and_says_that_redis_is_down(
+    client: Client, settings: Settings
+) -> None:
+    settings.REDIS_URL = NOBODY
+    answer = client.get("/readyz")
+    checks = answer.json()["checks"]
+    assert answer.status_code == 503
+    assert tuple(checks) == READY_PARTS
+    assert checks["database"]["status"] == "ok"
+    assert checks["redis"]["status"] == "problem"
+    assert checks["redis"]["since"] is not None
+    assert {checks[name]["status"] for name in ("worker", "beat", "ingester")} == {"unknown"}
+
+
+@pytest.mark.redis
+@pytest.mark.django_db
+def test_readyz_is_ready_once_every_part_gives_signs_of_life(
+    client: Client, settings: Settings, redis_server: str
+) -> None:
+    settings.REDIS_URL = redis_server
+    with redis.Redis.from_url(redis_server) as connection:
+        for name in (
+            signs_of_life.WORKER,
+            signs_of_life.SWEEP,
+            signs_of_life.BEAT,
+            signs_of_life.INGESTER,
+        ):
+            signs_of_life.say(connection, name, now=timezone.now())
+        answer = client.get("/readyz")
+        connection.flushdb()
+    assert answer.status_code == 200, answer.content
+    assert {check["status"] for check in answer.json()["checks"].values()} == {"ok"}
+
+
+@pytest.mark.redis
+@pytest.mark.django_db
+def test_an_ingester_is_seen_by_its_reads_of_the_stream(
+    client: Client, settings: Settings, redis_server: str
+) -> None:
+    settings.REDIS_URL = redis_server
+    with redis.Redis.from_url(redis_server) as connection:
+        connection.xgroup_create(settings.EVENT_STREAM, "a group", "0", mkstream=True)
+        connection.xreadgroup("a group", "one", {settings.EVENT_STREAM: ">"}, block=1)
+        checks = client.get("/readyz").json()["checks"]
+        connection.flushdb()
+    assert checks["ingester"]["status"] == "ok"
+    assert checks["worker"]["status"] == "problem"
+
+
+def test_a_worker_that_finishes_no_sweep_is_a_problem(now: datetime) -> None:
+    signs = _signs(now, worker=1, beat=1, sweep=system.SILENT_AFTER_S + 1)
+    part = system.worker_part(signs, now)
+    assert part.state is State.PROBLEM
+    assert part.since == signs["sweep"].at
+
+
+def test_a_worker_is_not_blamed_for_a_silent_beat(now: datetime) -> None:
+    signs = _signs(now, worker=1, beat=60, sweep=60)
+    assert system.worker_part(signs, now).ok
+    assert not system.beat_part(signs, now).ok
+
+
+@pytest.mark.parametrize("ages", [{}, {"worker": 60, "sweep": 1, "beat": 1}])
+def test_no_sign_of_a_worker_is_a_problem(now: datetime, ages: dict[str, float]) -> None:
+    assert system.worker_part(_signs(now, **ages), now).state is State.PROBLEM
+
+
+@pytest.mark.parametrize(
+    ("info", "words"),
+    [
+        ({"maxmemory_policy": "allkeys-lru"}, "Set maxmemory-policy to noeviction"),
+        ({"aof_last_write_status": "err"}, "cannot write its append-only file"),
+    ],
+)
+def test_a_redis_that_can_lose_events_is_a_problem(info: dict[str, Any], words: str) -> None:
+    part = system.redis_part(info)
+    assert part.state is State.PROBLEM
+    assert words in part.sentence
+
+
+@pytest.mark.django_db
+def test_a_problem_remembers_since_when_it_has_been_there(
+    now: datetime, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.REDIS_URL = NOBODY
+    monkeypatch.setattr(system, "FRESH_FOR_S", 0)
+    first = system.system_health(now)
+    later = system.system_health(now + timedelta(minutes=5))
+    assert first.problems[0].since == now
+    assert later.problems[0].since == now
+
+
+@pytest.mark.django_db
+def test_little_free_space_is_a_problem_but_the_system_stays_ready(
+    now: datetime, settings: Settings
+) -> None:
+    settings.DISK_WARNING_MB = 10**12
+    settings.HEADGATE_HOME.mkdir(exist_ok=True)
+    disk = next(part for part in system.system_health(now).parts if part.name == "disk")
+    assert disk.state is State.PROBLEM
+    assert "disk" not in READY_PARTS

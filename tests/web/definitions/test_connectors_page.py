@@ -1,0 +1,136 @@
+"""Which connectors stand ready is a page, and an application is given them by ticking a box."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from queries.models.applications import Application
+from queries.models.definitions import Query
+from queries.services.definitions import catalog
+from tests.web.browserless import Page
+
+KAFKA = "kafka.bootstrap.servers = 127.0.0.1:9092"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, settings: Any) -> Path:
+    settings.CONNECTORS_DIR = tmp_path
+    return tmp_path
+
+
+@pytest.fixture
+def kafka(folder: Path) -> None:
+    (folder / "kafka").mkdir()
+    (folder / "kafka" / "spark-sql-kafka-0-10_2.13-4.2.0.jar").write_bytes(b"x" * 4200)
+    (folder / "kafka" / "ours.jar").write_bytes(b"x" * 12)
+
+
+@pytest.fixture
+def signed_in(client: Client, author: User) -> Client:
+    client.force_login(author)
+    return client
+
+
+def _application(now: datetime, *connectors: str) -> Application:
+    return catalog.create_application(
+        name="flights", spec={"connectors": connectors}, actor="aude", now=now
+    )
+
+
+def test_without_any_the_page_says_what_gets_one(signed_in: Client) -> None:
+    page = Page(signed_in, "/connectors/")
+    assert "No connector stands ready" in page.text
+    assert "make kafka" in page.text
+
+
+def test_a_ready_one_shows_its_jars_and_who_names_it(
+    signed_in: Client, kafka: None, now: datetime
+) -> None:
+    _application(now, "kafka")
+    page = Page(signed_in, "/connectors/")
+    assert "Ready" in page.text
+    assert "spark-sql-kafka-0-10_2.13" in page.text
+    assert "4.2.0" in page.text
+    assert "4.2 kB" in page.text
+    assert "ours" in page.text  # a jar without a version in its name
+    assert "flights" in page.text
+
+
+def test_one_that_was_taken_away_is_named_as_missing_with_the_way_out(
+    signed_in: Client, kafka: None, folder: Path, now: datetime
+) -> None:
+    _application(now, "kafka")
+    for jar in (folder / "kafka").glob("*.jar"):
+        jar.unlink()
+    page = Page(signed_in, "/connectors/")
+    assert "Missing" in page.text
+    assert "Get it with `make kafka`." in page.text
+
+
+def test_an_application_is_given_one_by_its_box(
+    signed_in: Client, kafka: None, now: datetime
+) -> None:
+    application = _application(now)
+    form = Page(signed_in, "/applications/flights/edit/?connector=kafka", form="definition")
+    assert form.fields["connectors"] == "kafka"  # ticked by the link
+    form.press("review").press("save")
+    assert application.revisions.order_by("-number")[0].spec["connectors"] == ["kafka"]
+
+
+def test_a_named_one_that_is_not_there_keeps_its_box(
+    signed_in: Client, kafka: None, folder: Path, now: datetime
+) -> None:
+    _application(now, "kafka")
+    for jar in (folder / "kafka").glob("*.jar"):
+        jar.unlink()
+    form = Page(signed_in, "/applications/flights/edit/", form="definition")
+    assert form.fields["connectors"] == "kafka"
+    after = form.press("review")
+    assert after.status == 422
+    assert "is no connector that stands ready" in after.text
+
+
+def test_a_kafka_source_without_it_is_refused_and_mended_by_one_click(
+    signed_in: Client, kafka: None
+) -> None:
+    form = Page(signed_in, "/new/query/", form="definition")
+    after = form.press(
+        "create",
+        name="copy",
+        sources__0__name="flights",
+        sources__0__format="kafka",
+        sources__0__options=f"{KAFKA}\nsubscribe = flights",
+        sql="SELECT value FROM flights",
+        sink_format="noop",
+    )
+    assert after.status == 422
+    assert "needs the connector kafka" in after.error_at("sources-0-format")
+    assert "Give its driver the connector kafka" in after.text
+
+    given = after.press("connect-kafka")
+    given.press("create")
+
+    made = Query.objects.get(name="copy").application
+    assert made.revisions.get().spec["connectors"] == ["kafka"]
+
+
+def test_a_shared_application_that_lacks_it_is_one_link_away(
+    signed_in: Client, kafka: None, now: datetime
+) -> None:
+    _application(now)
+    form = Page(signed_in, "/new/query/?application=flights", form="definition")
+    after = form.press(
+        "create",
+        name="copy",
+        sources__0__name="flights",
+        sources__0__format="kafka",
+        sources__0__options=f"{KAFKA}\nsubscribe = flights",
+        sql="SELECT value FROM flights",
+        sink_format="noop",
+    )
+    assert "Give application flights the connector kafka" in after.text
+    assert "/applications/flights/edit/?connector=kafka" in after.html

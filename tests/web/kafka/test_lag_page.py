@@ -1,0 +1,181 @@
+"""Lag, the clock, what is gone and the ledger: on the query's page, the list and a failure's."""
+
+from datetime import timedelta
+from functools import partial
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from queries.domain.protocol import RunError
+from queries.domain.states import LossKind
+from queries.models.checkpoints import Loss, SourceLag
+from queries.models.definitions import Query
+from queries.models.failures import Failure
+from queries.services.kafka import go_on_after_loss as procedure
+from queries.services.kafka import lag
+from queries.views.kafka.lag import draw_lag
+from tests.conftest_brokers import Brokers, MakeQuery, brokers, make, said
+from tests.scenarios.stage import Stage
+from tests.web.browserless import Page
+
+__all__ = ["brokers", "make"]
+
+LOST = RunError(
+    "",
+    "org.apache.spark.sql.kafka010.KafkaIllegalStateException",
+    "Some data may have been lost because they are not available in Kafka any more",
+    "Could not read records in offset [100, 180) for topic partition flights-0",
+)
+
+
+@pytest.fixture
+def delays(stage: Stage, make: MakeQuery, brokers: Brokers) -> Query:
+    """A stopped query that is behind on partition 0, with an hour's retention."""
+    query = make("delays")
+    ten_ago = timezone.now() - timedelta(minutes=10)
+    brokers.said["one:9092"] = said({0: (0, 5100), 1: (0, 100)}, written=ten_ago)
+    lag.look_at_sources(now=timezone.now(), readers=brokers)
+    query.refresh_from_db()
+    return query
+
+
+def test_each_partition_shows_its_lag_and_its_clock(
+    client: Client, viewer: User, delays: Query
+) -> None:
+    client.force_login(viewer)
+    page = Page(client, "/queries/delays/lag/")
+    for words in ("flights", "kept 1 h", "5,100", "5,000", "Partition 0 is skewed", "by its age"):
+        assert words in page.text, words
+    assert "Loses data in 49 min unless it runs" in page.text
+    assert "nothing, as far as is known" in page.text
+    drawn = dict(draw_lag(str(delays.pk), None, timezone.now()))
+    assert set(drawn) == {f"sources-{delays.pk}", f"loss-totals-{delays.pk}"}
+    assert "5,000" in drawn[f"sources-{delays.pk}"]
+    assert not list(draw_lag("nobody", None, timezone.now()))
+
+
+def test_the_list_puts_what_is_at_risk_first(
+    client: Client, viewer: User, stage: Stage, delays: Query
+) -> None:
+    stage.query("aaa-first-by-name")
+    client.force_login(viewer)
+    page = Page(client, "/queries/")
+    assert page.text.rindex("delays") < page.text.rindex("aaa-first-by-name")
+    assert "At risk" in page.text
+    narrowed = client.get("/queries/?group=risk").content.decode()
+    assert "/queries/delays/" in narrowed
+    assert "/queries/aaa-first-by-name/" not in narrowed
+    assert "At risk" in Page(client, "/").text
+
+
+def test_a_query_of_other_sources_says_why_no_lag_is_known(
+    client: Client, viewer: User, stage: Stage
+) -> None:
+    stage.query("ticks")
+    client.force_login(viewer)
+    assert "No lag is known" in Page(client, "/queries/ticks/lag/").text
+
+
+def test_a_source_that_is_not_reachable_is_named_on_the_page(
+    client: Client, viewer: User, delays: Query
+) -> None:
+    Query.objects.update(
+        source_reachable=False, source_unreachable_since=timezone.now(), desired="RUNNING"
+    )
+    SourceLag.objects.update(error="Connection refused")
+    client.force_login(viewer)
+    assert "Source not reachable since" in Page(client, "/queries/delays/").text
+    page = Page(client, "/queries/delays/lag/").text
+    assert "Connection refused" in page
+    assert "those of the last look" in page
+
+
+@pytest.fixture
+def failed(
+    stage: Stage,
+    delays: Query,
+    brokers: Brokers,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Failure:
+    """The failure of a query that 80 offsets are gone from."""
+    brokers.said["one:9092"] = said({0: (180, 5100), 1: (0, 100)})
+    lag.look_at_sources(now=timezone.now(), readers=brokers)
+    look = partial(lag.look_at_sources, readers=brokers)
+    monkeypatch.setattr(procedure, "look_at_sources", look)
+    stage.start("delays")
+    stage.ready("delays")
+    stage.fail("delays", LOST)
+    return Failure.objects.get()
+
+
+def test_the_failure_names_what_is_gone_and_leads_on(
+    client: Client, operator: User, failed: Failure
+) -> None:
+    client.force_login(operator)
+    page = Page(client, f"/failures/{failed.pk}/")
+    for words in ("What is gone", "80 offsets", "flights-0", "Go on from what is left"):
+        assert words in page.text, words
+    confirm = Page(client, "/queries/delays/go-on/")
+    assert "Go on without 80 offsets?" in confirm.text
+    assert "Type 80 to confirm" in " ".join(confirm.text.split())
+
+
+def test_once_the_broker_has_forgotten_sparks_words_tell_it(
+    client: Client, viewer: User, failed: Failure
+) -> None:
+    SourceLag.objects.all().delete()
+    client.force_login(viewer)
+    page = Page(client, f"/failures/{failed.pk}/")
+    assert "as Spark named them then" in page.text
+    assert "/queries/delays/go-on/" not in client.get(f"/failures/{failed.pk}/").content.decode()
+
+
+def test_a_wrong_count_is_told_and_the_right_one_goes_on(
+    client: Client, operator: User, failed: Failure
+) -> None:
+    client.force_login(operator)
+    for typed in ("79", "eighty", ""):
+        answer = client.post("/queries/delays/go-on/", {"typed": typed})
+        assert answer.status_code == 409
+        assert "80 offsets are gone" in answer.content.decode()
+    answer = client.post("/queries/delays/go-on/", {"typed": "80"})
+    assert answer.status_code == 302
+    assert "/operations/" in answer["Location"]
+
+
+def test_a_viewer_accepts_no_loss(client: Client, viewer: User, failed: Failure) -> None:
+    client.force_login(viewer)
+    assert client.post("/queries/delays/go-on/", {"typed": "80"}).status_code == 403
+
+
+def test_the_ledger_stands_on_the_page(client: Client, viewer: User, delays: Query) -> None:
+    now = timezone.now()
+    common = {"query": delays, "noticed_at": now}
+    Loss.objects.create(
+        kind=LossKind.RETENTION,
+        source="flights",
+        partition=0,
+        from_offset=100,
+        to_offset=180,
+        offsets=80,
+        records=80,
+        accepted_by="otto",
+        accepted_at=now,
+        **common,
+    )
+    Loss.objects.create(kind=LossKind.LATE, source="dedupe 0", day=now.date(), records=7, **common)
+    Loss.objects.create(
+        kind=LossKind.SKIPPED,
+        source="flights",
+        partition=1,
+        from_offset=1,
+        to_offset=4,
+        offsets=3,
+        **common,
+    )
+    client.force_login(viewer)
+    page = Page(client, "/queries/delays/lag/").text
+    for words in ("80 records", "7 records", "3 offsets", "otto", "not known", "dedupe 0"):
+        assert words in page, words

@@ -1,0 +1,128 @@
+"""A run's page says why it began, what it did in which state, and how it ended."""
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from listeners.models import Progress
+from queries.models.drivers import Run
+from queries.views.supervision.runs import lane
+from tests.scenarios.stage import DIVIDE, Stage
+from tests.web.browserless import Page
+
+
+@pytest.fixture
+def failed(stage: Stage) -> Stage:
+    """Return a stage on which delays ran for a minute, failed, and began again."""
+    stage.query("delays")
+    stage.up("delays")
+    run, driver = stage.run("delays"), stage.driver("delays")
+    for batch in (3, 4, 5):
+        at = stage.now + timedelta(seconds=batch)
+        Progress.objects.create(
+            driver=driver.pk,
+            epoch=driver.epoch,
+            seq=batch,
+            query=run.query_id,
+            run=run.pk,
+            spark_run_id="x",
+            batch=batch,
+            at=at,
+            received_at=at,
+            repaired=batch == 4,
+            num_input_rows=1000 + batch,
+            batch_duration_ms=250,
+            body={
+                "sources": [
+                    {"description": "rate", "startOffset": batch - 1, "endOffset": {"x": batch}}
+                ]
+            },
+        )
+    stage.wait(60)
+    stage.fail("delays", DIVIDE, batch=6)
+    return stage
+
+
+def _see(client: Client, person: User, address: str) -> Page:
+    client.force_login(person)
+    return Page(client, address)
+
+
+def _first() -> Run:
+    return Run.objects.order_by("epoch")[0]
+
+
+def test_the_list_says_how_each_ended(client: Client, viewer: User, failed: Stage) -> None:
+    page = _see(client, viewer, "/runs/")
+    assert "Failed" in page.text
+    assert "start requested by olga" in page.text
+    assert Run.objects.count() == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "count"),
+    [("", 2), ("?outcome=FAILED", 1), ("?outcome=OPEN", 1), ("?query=none", 0)],
+)
+def test_filters_stand_in_the_address(
+    client: Client, viewer: User, failed: Stage, asked: str, count: int
+) -> None:
+    assert _see(client, viewer, f"/runs/{asked}").html.count("data-row-link") == count
+
+
+def test_the_page_says_why_who_failure_and_batches(
+    client: Client, viewer: User, failed: Stage
+) -> None:
+    page = _see(client, viewer, f"/runs/{_first().pk}/")
+    assert "start requested, by olga" in page.text
+    assert "DIVIDE_BY_ZERO at batch 6" in page.text
+    assert "Batch 3" in page.text
+    assert "1,003 rows in 250 ms" in page.text
+    assert '{"x": 5}' in page.text
+    assert "1 batch came back by repair" in page.text
+
+
+def test_previous_and_next_lead_from_run_to_run(
+    client: Client, viewer: User, failed: Stage
+) -> None:
+    first, second = Run.objects.order_by("epoch")
+    assert f'href="/runs/{second.pk}/"' in _see(client, viewer, f"/runs/{first.pk}/").html
+    assert f'href="/runs/{first.pk}/"' in _see(client, viewer, f"/runs/{second.pk}/").html
+
+
+def test_the_charts_cover_the_runs_own_time(client: Client, viewer: User, failed: Stage) -> None:
+    run = _first()
+    client.force_login(viewer)
+    answer = client.get(f"/runs/{run.pk}/series/").json()
+    assert run.ended_at is not None
+    assert answer["until"] == run.ended_at.timestamp()
+    assert [batch for batch in answer["batches"] if batch is not None] == [3, 4, 5]
+    assert [v for v in answer["columns"]["num_input_rows"] if v is not None] == [1003, 1004, 1005]
+
+
+def test_time_in_states_adds_up_to_the_whole(failed: Stage) -> None:
+    run = _first()
+    stretches = lane(run, failed.now)
+    assert [one.label for one in stretches][-1] == "running"
+    assert run.ended_at is not None
+    whole = (run.ended_at - run.created_at).total_seconds() * 1000
+    assert sum(one.ms for one in stretches) == pytest.approx(whole)
+    assert stretches[-1].x + stretches[-1].width == pytest.approx(1000, abs=0.1)
+
+
+def test_both_exits_of_its_driver_are_told(client: Client, viewer: User, stage: Stage) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    run = stage.run("delays")
+    stage.launcher.die("delays", python="SIGKILL", jvm="UNKNOWN")
+    stage.look()
+    page = _see(client, viewer, f"/runs/{run.pk}/")
+    assert "Python exit SIGKILL" in page.text
+    assert "JVM exit UNKNOWN" in page.text
+
+
+def test_an_outsider_is_refused(client: Client, outsider: User, failed: Stage) -> None:
+    client.force_login(outsider)
+    for address in ("/runs/", f"/runs/{_first().pk}/", f"/runs/{_first().pk}/series/"):
+        assert client.get(address).status_code == 403

@@ -1,0 +1,218 @@
+"""Pages of preflights and X-rays: asked for where one edits, read where one follows."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from queries.domain.states import OperationOutcome, Verb
+from queries.launchers.in_memory import InMemoryLauncher
+from queries.models.definitions import Query
+from queries.models.history import Operation
+from queries.services.definitions import catalog
+from queries.services.probes import xray
+from tests.web.browserless import Page
+
+SPEC = {
+    "kind": "sql",
+    "sources": [{"name": "ticks", "format": "rate", "options": {"rowsPerSecond": "5"}}],
+    "sql": "SELECT value FROM ticks",
+    "sink": {"format": "noop"},
+    "trigger": {"kind": "processing_time", "interval": "5 seconds"},
+}
+JUDGED: dict[str, Any] = {
+    "verdict": "differs",
+    "tries": [
+        {
+            "attempt": "replay",
+            "label": "The newest batch of the checkpoint, executed again",
+            "end": "passed",
+            "batch": 41,
+            "rows": 1200,
+            "ms": 640,
+        }
+    ],
+    "differences": [{"what": "grouping key", "old": "carrier", "new": "origin"}],
+    "pinned": [{"what": "spark.sql.shuffle.partitions", "old": "4", "new": "8"}],
+    "not_tried": ["writing to Kafka: its topic and permissions; the rows went nowhere"],
+}
+STATE = {
+    "operators": [],
+    "operator": 0,
+    "rows": 2,
+    "bytes": 250,
+    "partitions": [{"partition": 0, "rows": 2, "bytes": 250}],
+    "largest": [{"key": '{"carrier":"WN"}', "rows": 1, "bytes": 125}],
+    "frequent": [{"column": "carrier", "values": 2, "top": [{"value": "WN", "rows": 1}]}],
+    "sample": [{"partition": 0, "key": '{"carrier":"WN"}', "value": '{"sum":12.5}'}],
+}
+
+
+@pytest.fixture
+def ticks(author: User) -> Query:
+    return catalog.create_query(name="ticks", spec=SPEC, actor="aude", now=timezone.now())
+
+
+def _ended(query: Query, verb: Verb, **fields: Any) -> Operation:
+    now = timezone.now()
+    values: dict[str, Any] = {"outcome": OperationOutcome.DONE, **fields}
+    return Operation.objects.create(
+        verb=verb,
+        query=query,
+        application=query.application,
+        generation=0,
+        actor="aude",
+        created_at=now,
+        deadline=now + timedelta(minutes=5),
+        ended_at=now,
+        steps=[{"name": "Try the definition", "state": "DONE", "at": None, "detail": ""}],
+        **values,
+    )
+
+
+def test_what_is_typed_can_be_tried_before_it_is_saved(
+    client: Client, author: User, ticks: Query
+) -> None:
+    client.force_login(author)
+    form = Page(client, "/queries/ticks/edit/", form="definition")
+    after = form.press("preflight", sql="SELECT value * 2 AS twice FROM ticks")
+    operation = Operation.objects.get(verb=Verb.PREFLIGHT)
+    assert "twice" in operation.arguments["spec"]["sql"]
+    assert operation.arguments["revision"] is None
+    assert ticks.revisions.count() == 1
+    assert "Launch a Spark of its own" in after.text
+    again = Page(client, f"/queries/ticks/edit/?tried={operation.uuid}", form="definition")
+    assert "value * 2 AS twice" in again.fields["sql"]
+    plain = Page(client, "/queries/ticks/edit/?tried=nonsense", form="definition")
+    assert "twice" not in plain.fields["sql"]
+
+
+def test_a_fault_is_shown_at_its_field_and_nothing_is_tried(
+    client: Client, author: User, ticks: Query
+) -> None:
+    client.force_login(author)
+    form = Page(client, "/queries/ticks/edit/", form="definition")
+    form.press("preflight", sql="DROP TABLE ticks")
+    assert not Operation.objects.exists()
+
+
+def test_an_operator_may_try_the_newest_revision(
+    client: Client, operator: User, ticks: Query
+) -> None:
+    client.force_login(operator)
+    answer = client.post("/queries/ticks/preflight/")
+    operation = Operation.objects.get()
+    assert answer["Location"] == f"/operations/{operation.uuid}/"
+    assert operation.arguments["revision"] == 1
+    assert "Try it" in client.get("/queries/ticks/definition/").content.decode()
+
+
+def test_its_page_names_what_spark_takes_in_silence(
+    client: Client, viewer: User, ticks: Query
+) -> None:
+    operation = _ended(
+        ticks, Verb.PREFLIGHT, arguments={"spec": SPEC}, result={"preflight": JUDGED}
+    )
+    client.force_login(viewer)
+    page = Page(client, f"/operations/{operation.uuid}/")
+    for said in (
+        "Spark takes it, the state differs",
+        "Spark will not object; the state already written was computed the old way",
+        "Grouping key",
+        "spark.sql.shuffle.partitions",
+        "Writing to Kafka",
+        "1,200 rows",
+        "a definition that is not saved",
+    ):
+        assert said in page.text, said
+    assert "SELECT value" not in page.text  # the whole definition is no line of its page
+
+
+def test_its_page_says_what_spark_refused_and_what_to_do(
+    client: Client, viewer: User, ticks: Query
+) -> None:
+    refused = {
+        **JUDGED["tries"][0],
+        "end": "failed",
+        "title": "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE: keys differ",
+        "meaning": "Another form made the state.",
+        "way_out": "Start on a new checkpoint.",
+        "category": "checkpoint incompatible",
+        "root_cause": "all of it",
+    }
+    judged = {**JUDGED, "verdict": "failed", "tries": [refused]}
+    operation = _ended(
+        ticks,
+        Verb.PREFLIGHT,
+        arguments={"spec": SPEC, "revision": 1},
+        result={"preflight": judged},
+        outcome=OperationOutcome.FAILED,
+    )
+    client.force_login(viewer)
+    page = Page(client, f"/operations/{operation.uuid}/")
+    for said in ("Does not pass", "KEY_SCHEMA", "Start on a new checkpoint", "all of it"):
+        assert said in page.text, said
+
+
+@pytest.fixture
+def probed(ticks: Query, monkeypatch: pytest.MonkeyPatch) -> Operation:
+    """Return an X-ray that has ended, its rows in a probe's folder."""
+    result = {name: STATE[name] for name in ("operator", "rows", "bytes", "partitions")}
+    operation = _ended(
+        ticks, Verb.XRAY, arguments={"operator": 0, "private_key": "WN"}, result=result
+    )
+    texts = {operation.uuid: json.dumps({"state": STATE})}
+    monkeypatch.setattr(
+        "queries.services.probes.probe_steps.result_text",
+        lambda uuid, *, launcher: texts.get(uuid, ""),
+    )
+    return operation
+
+
+def test_rows_of_state_are_shown_to_authors_alone(
+    client: Client, author: User, operator: User, probed: Operation
+) -> None:
+    address = f"/queries/ticks/x-ray/{probed.uuid}/"
+    client.force_login(operator)
+    assert client.get(address).status_code == 403
+    page = Page(client, f"/operations/{probed.uuid}/")
+    assert "2 groups" in page.text
+    assert "WN" not in page.text
+    client.force_login(author)
+    page = Page(client, address)
+    for said in ("WN", "12.5", "carrier", "Largest groups"):
+        assert said in page.text, said
+    assert xray.rows_of(probed, launcher=InMemoryLauncher(), now=timezone.now())
+
+
+def test_rows_of_state_are_gone_after_an_hour(
+    client: Client, author: User, probed: Operation
+) -> None:
+    Operation.objects.update(ended_at=timezone.now() - timedelta(hours=2))
+    client.force_login(author)
+    assert "kept for an hour" in Page(client, f"/queries/ticks/x-ray/{probed.uuid}/").text
+    assert "are removed" in Page(client, f"/operations/{probed.uuid}/").text
+    assert client.get(f"/queries/other/x-ray/{probed.uuid}/").status_code == 404
+
+
+def test_an_x_ray_is_asked_for_on_a_page(client: Client, author: User, ticks: Query) -> None:
+    client.force_login(author)
+    page = Page(client, "/queries/ticks/x-ray/")
+    assert "people's data" in page.text
+    bad = client.post("/queries/ticks/x-ray/", {"rows": "100000"})
+    assert bad.status_code == 422
+    answer = client.post("/queries/ticks/x-ray/", {"operator": "1", "contains": "WN", "rows": "9"})
+    operation = Operation.objects.get()
+    assert answer["Location"] == f"/operations/{operation.uuid}/"
+    assert operation.arguments == {
+        "operator": 1,
+        "rows": 9,
+        "snapshot": None,
+        "private_key": "WN",
+    }
+    shown = Page(client, f"/operations/{operation.uuid}/")
+    assert "WN" not in shown.text
