@@ -22,7 +22,7 @@ from queries.services.definitions.revisions import (
     record,
 )
 from queries.services.kafka import partitions
-from queries.services.triggers.offset_gaps import gap_problems
+from queries.services.supervision.offset_gaps import gap_problems
 
 
 def create_application(

@@ -27,13 +27,13 @@ from queries.services.failures import resolution
 from queries.views.checkpoints.takeover import urlpatterns as takeover_urls
 from queries.views.console.fragments import Changes, Drawn, fragments, keys
 from queries.views.console.guard import needs
+from queries.views.console.offset_text import offset_text
 from queries.views.console.shell import next_address
 from queries.views.console.wording import duration_words, rate_words
 from queries.views.definitions.diffs import changes
 from queries.views.failures.failure_list import urlpatterns as list_urls
 from queries.views.failures.stack import causes
 from queries.views.kafka.lost_data import lost_of
-from queries.views.kafka.offset_text import offset_text
 
 OCCURRENCES_SHOWN = 25
 

@@ -46,7 +46,7 @@ _PARTS = ("health", "attention", "lanes", "failures", "acts")
 def overview(request: HttpRequest) -> HttpResponse:
     """Show the whole installation on one page."""
     now = timezone.now()
-    return render(request, "console/overview/overview.html", _context(now) | {"parts": _PARTS})
+    return render(request, "supervision/overview/overview.html", _context(now) | {"parts": _PARTS})
 
 
 def _context(now: datetime) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def draw_overview(key: str, changes: Changes, now: datetime) -> Drawn:
     """Draw the parts of the overview."""
     context = _context(now)
     for part in _PARTS:
-        yield f"overview-{part}", render_to_string(f"console/overview/_{part}.html", context)
+        yield f"overview-{part}", render_to_string(f"supervision/overview/_{part}.html", context)
 
 
 urlpatterns = [path("", overview, name="overview")]
