@@ -27,8 +27,8 @@ from queries.api.supervision.query_bodies import QueryBody, QueryRevisionBody
 from queries.domain.states import Desired, Phase, StopMode, Verdict
 from queries.models.history import Operation
 from queries.roles import DEFINE, OPERATE
+from queries.selectors.query_lines import QueryLine, query_line, query_lines
 from queries.selectors.supervision import reads
-from queries.selectors.supervision.query_lines import QueryLine, query_line, query_lines
 from queries.services.definitions import catalog
 from queries.services.supervision import operations
 

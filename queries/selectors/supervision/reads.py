@@ -19,7 +19,7 @@ from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure, FailureGroup
 from queries.models.history import Operation, Transition
 from queries.selectors.supervision.drift import drift, newest_application_revisions, pools_of
-from queries.selectors.supervision.query_lines import newest_revisions
+from queries.selectors.supervision.newest import newest_revisions
 
 # --- runs -----------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from queries.models.failures import Failure
 from queries.roles import OPERATE, VIEW
 from queries.selectors.failures.occurrences import newest_failure_of
 from queries.selectors.failures.what_changed import failure_with_changes
-from queries.selectors.supervision.query_lines import progress_line
+from queries.selectors.query_lines import progress_line
 from queries.selectors.supervision.reads import failure_group, failures
 from queries.selectors.triggers.replays import replays_of
 from queries.services.failures import resolution

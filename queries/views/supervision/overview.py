@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET
 
 from queries.domain.states import GroupStatus, Phase, Verdict
 from queries.roles import VIEW
-from queries.selectors.supervision.query_lines import query_lines
+from queries.selectors.query_lines import query_lines
 from queries.selectors.supervision.reads import audit, failure_groups
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import needs

@@ -20,7 +20,7 @@ from queries.domain.states import GroupStatus, Verb
 from queries.launchers.configured import launcher
 from queries.roles import VIEW
 from queries.selectors.console.badges import names_of, outcomes
-from queries.selectors.supervision.query_lines import QueryLine, query_line
+from queries.selectors.query_lines import QueryLine, query_line
 from queries.selectors.supervision.reads import (
     failure_groups,
     failures_of,
