@@ -18,10 +18,10 @@ from queries.domain.failures.rules import ASYNC_PROGRESS_GAP
 from queries.domain.masking import mask, mask_text
 from queries.models.failures import Failure
 from queries.roles import OPERATE, VIEW
+from queries.selectors.failures.failures import failure_group, failures
 from queries.selectors.failures.occurrences import newest_failure_of
 from queries.selectors.failures.what_changed import failure_with_changes
 from queries.selectors.query_lines import progress_line
-from queries.selectors.supervision.reads import failure_group, failures
 from queries.selectors.triggers.replays import replays_of
 from queries.services.failures import resolution
 from queries.views.checkpoints.takeover import urlpatterns as takeover_urls

@@ -12,8 +12,9 @@ from django.views.decorators.http import require_GET
 
 from queries.domain.states import GroupStatus, Phase, Verdict
 from queries.roles import VIEW
+from queries.selectors.failures.failures import failure_groups
 from queries.selectors.query_lines import query_lines
-from queries.selectors.supervision.reads import audit, failure_groups
+from queries.selectors.supervision.history import audit
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import needs
 from queries.views.console.wording import TONES, words
