@@ -9,12 +9,11 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from headgate_async import operator as plans
-from headgate_async.calls import Rules
+from headgate_async.calls import Backoff, Rules
 from headgate_async.errors import BadArgument
 from headgate_async.lineage import keyed_by_kafka
 from headgate_async.metrics import FIELDS, HIDDEN, observe
 from headgate_async.output import LETTER, LETTER_FIELD
-from headgate_async.pacing import Backoff
 from headgate_async.rows import KAFKA
 from headgate_async.task import run
 

@@ -16,11 +16,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import Any
 
-from headgate_async.calls import Entry, NoClients, Outcome, Rules
+from headgate_async.calls import Entry, NoClients, Outcome, Pace, Rules
 from headgate_async.counts import Counts
 from headgate_async.errors import AsyncMapError, CallStuck, CallTimedOut
 from headgate_async.limiter import Limiter, Window
-from headgate_async.pacing import Pace
 
 #: A lane whose calls end without ever waiting lets the others run after so many.
 UNBROKEN = 64

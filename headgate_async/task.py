@@ -15,10 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from headgate_async.calls import Pace
 from headgate_async.clients import AsyncClients, ThreadClients
 from headgate_async.operator import Plan
 from headgate_async.output import Emission
-from headgate_async.pacing import Pace
 from headgate_async.rows import Row, row_class, rows_of
 from headgate_async.scheduler import Scheduler
 from headgate_async.sorting import arranged

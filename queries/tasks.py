@@ -13,8 +13,8 @@ from queries.services.checkpoints.snapshot import prune as prune_kept_snapshots
 from queries.services.console import tokens
 from queries.services.kafka import lag, loss_ledger
 from queries.services.probes.xray import forget_old_results
+from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance, due_operations
-from queries.services.procedures.registry import PROCEDURES
 from queries.services.supervision import reconcile as service
 
 logger = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from django.urls import URLPattern, URLResolver
 
 from queries.views import async_calls, probes
 from queries.views.checkpoints import checkpoint, checkpoint_actions, checkpoint_list
-from queries.views.console import access, audit, live, overview, shell
+from queries.views.console import access, audit, live, shell
 from queries.views.definitions import connectors, query_edit
 from queries.views.failures import failure_page
 from queries.views.kafka import lag
@@ -12,6 +12,7 @@ from queries.views.supervision import (
     actions,
     applications,
     operations,
+    overview,
     query_list,
     query_page,
     runs,

@@ -9,7 +9,7 @@ from queries.api.schema import describe
 from queries.api.supervision.query_bodies import Body
 from queries.domain.async_calls import Advice, Bound, Operator
 from queries.selectors.async_calls import async_operators
-from queries.selectors.supervision import reads
+from queries.selectors.definitions import definitions
 
 
 class AsyncOperatorBody(Body):
@@ -54,7 +54,7 @@ class QueryAsyncView(ApiView):
     @describe(operation_id="get_query_async", responses=QueryAsyncBody)
     def get(self, request: Request, name: str) -> Response:
         """Return what the async operators of a query do, what bounds them, and advice."""
-        found = async_operators(reads.query(name).pk)
+        found = async_operators(definitions.query(name).pk)
         return Response(QueryAsyncBody({"operators": [_body(*each) for each in found]}).data)
 
 

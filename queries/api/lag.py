@@ -15,9 +15,9 @@ from queries.api.supervision.operations import accepted
 from queries.api.supervision.query_bodies import Body
 from queries.domain.states import LossKind
 from queries.roles import OPERATE
+from queries.selectors.definitions import definitions
 from queries.selectors.kafka import loss_ledger
 from queries.selectors.kafka.lag import lag_of
-from queries.selectors.supervision import reads
 from queries.services.kafka.go_on_after_loss import go_on
 
 
@@ -123,7 +123,7 @@ class QueryLagView(ApiView):
     @describe(operation_id="get_query_lag", responses=QueryLagBody)
     def get(self, request: Request, name: str) -> Response:
         """Return lag by topic and partition, what will be deleted when, and what is gone."""
-        found: Any = lag_of(reads.query(name), now=self.now)
+        found: Any = lag_of(definitions.query(name), now=self.now)
         return Response(QueryLagBody(found).data)
 
 
@@ -133,7 +133,7 @@ class QueryLossesView(ApiView):
     @describe(operation_id="list_query_losses", parameters=PAGING, responses=listed(LossBody))
     def get(self, request: Request, name: str) -> Response:
         """List what the query never read, newest first."""
-        rows = loss_ledger.losses(reads.query(name))
+        rows = loss_ledger.losses(definitions.query(name))
         return page_of_rows(request, rows, lambda row: LossBody(row).data, by="noticed_at")
 
 
@@ -147,6 +147,6 @@ class QueryGoOnView(ApiView):
         """Accept lost source data and go on from what is left; the state is kept."""
         sent = self.read(GoOn, request.data or {})
         operation = go_on(
-            query=reads.query(name), offsets=sent["offsets"], actor=self.actor, now=self.now
+            query=definitions.query(name), offsets=sent["offsets"], actor=self.actor, now=self.now
         )
         return accepted(operation)

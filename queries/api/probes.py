@@ -18,7 +18,8 @@ from queries.domain.errors import Forbidden, Missing
 from queries.domain.states import Verb
 from queries.launchers.configured import launcher
 from queries.roles import DEFINE, OPERATE
-from queries.selectors.supervision import reads
+from queries.selectors.definitions import definitions
+from queries.selectors.supervision import history
 from queries.services.probes import xray
 from queries.services.probes.preflight import begin_preflight
 
@@ -90,7 +91,7 @@ class QueryPreflightView(ApiView):
                 way_out="Send no spec to try the newest revision.",
             )
         operation = begin_preflight(
-            query=reads.query(name), spec=spec, actor=self.actor, now=self.now
+            query=definitions.query(name), spec=spec, actor=self.actor, now=self.now
         )
         return accepted(operation)
 
@@ -105,7 +106,7 @@ class QueryXrayView(ApiView):
         """Read the rows of a state operator from a copy; follow the operation to its end."""
         asked = self.read(XrayForm, request.data or {})
         operation = xray.begin_xray(
-            query=reads.query(name), actor=self.actor, now=self.now, **asked
+            query=definitions.query(name), actor=self.actor, now=self.now, **asked
         )
         return accepted(operation)
 
@@ -118,8 +119,8 @@ class QueryXrayRowsView(ApiView):
     @describe(operation_id="get_x_ray", responses=XrayBody)
     def get(self, request: Request, name: str, uuid: UUID) -> Response:
         """Return the rows of a finished X-ray, for an hour after its end."""
-        operation = reads.operation(uuid)
-        if operation.query != reads.query(name) or operation.verb != Verb.XRAY:
+        operation = history.operation(uuid)
+        if operation.query != definitions.query(name) or operation.verb != Verb.XRAY:
             raise Missing(f"{name} has no X-ray {uuid}.")
         seen = xray.rows_of(operation, launcher=launcher(), now=self.now)
         if seen is None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import F, OuterRef, Prefetch, QuerySet, Subquery
 from django.template.defaultfilters import filesizeformat
 
 from listeners.models import Progress
@@ -16,6 +16,7 @@ from queries.checkpoints.operators import Operator
 from queries.domain.checkpoints.state_growth import Growth, growth
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, Query
+from queries.models.drivers import Run
 from queries.models.history import Operation
 from queries.selectors.supervision.observation import memory_mb
 
@@ -146,3 +147,17 @@ def _store(metrics: dict[str, Any]) -> str:
     if "stateOnCurrentVersionSizeBytes" in metrics:
         return f"newest version {filesizeformat(metrics['stateOnCurrentVersionSizeBytes'])}"
     return ""
+
+
+def checkpoints() -> QuerySet[Checkpoint]:
+    """Return checkpoints by location, the held ones first, each with its holder.
+
+    The attribute `newest_runs` holds the newest run on it, with its driver, if there is one.
+    """
+    newest = Run.objects.filter(checkpoint=OuterRef("checkpoint")).order_by("-epoch")
+    newest_runs = Run.objects.filter(pk=Subquery(newest.values("pk")[:1])).select_related("driver")
+    return (
+        Checkpoint.objects.select_related("query", "query__application", "built_from")
+        .prefetch_related(Prefetch("runs", queryset=newest_runs, to_attr="newest_runs"))
+        .order_by(F("retired_at").asc(nulls_first=True), "location", "pk")
+    )

@@ -18,7 +18,8 @@ from queries.domain.states import OperationOutcome, Verb
 from queries.launchers.configured import launcher
 from queries.models.history import Operation
 from queries.roles import DEFINE, OPERATE
-from queries.selectors.supervision import reads
+from queries.selectors.definitions import definitions
+from queries.selectors.supervision import history
 from queries.services.probes import xray
 from queries.services.probes.preflight import begin_preflight
 from queries.views.console.guard import needs
@@ -31,7 +32,7 @@ def try_revision(request: HttpRequest, name: str) -> HttpResponseBase:
     """Try the newest revision against a copy of the checkpoint."""
     try:
         operation = begin_preflight(
-            query=reads.query(name),
+            query=definitions.query(name),
             spec=None,
             actor=request.user.get_username(),
             now=timezone.now(),
@@ -46,7 +47,7 @@ def try_revision(request: HttpRequest, name: str) -> HttpResponseBase:
 @needs(DEFINE)
 def new_xray(request: HttpRequest, name: str) -> HttpResponseBase:
     """Ask which state to read; read it on POST."""
-    query = reads.query(name)
+    query = definitions.query(name)
     given = request.POST if request.method == "POST" else request.GET
     context: dict[str, Any] = {"query": query, "given": given, "most": xray.MOST_ROWS}
     if request.method == "GET":
@@ -74,7 +75,7 @@ def new_xray(request: HttpRequest, name: str) -> HttpResponseBase:
 @needs(DEFINE)
 def xray_rows(request: HttpRequest, name: str, uuid: UUID) -> HttpResponseBase:
     """Show what an X-ray has seen, rows of people's data included."""
-    operation = reads.operation(uuid)
+    operation = history.operation(uuid)
     if operation.query is None or operation.query.name != name or operation.verb != Verb.XRAY:
         raise Missing(f"{name} has no X-ray {uuid}.")
     seen = xray.rows_of(operation, launcher=launcher(), now=timezone.now())

@@ -8,12 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headgate_async.calls import Rules
+from headgate_async.calls import Backoff, Rules
 from headgate_async.counts import NAMES
 from headgate_async.errors import CallTimedOut
 from headgate_async.metrics import COUNTS, KEPT
 from headgate_async.operator import Plan, is_blocking, matcher, takes_client
-from headgate_async.pacing import Backoff
 from headgate_async.task import run
 from headgate_async.worker_state import registry
 from tests.headgate_async.remote import Remote, RemoteFailed, connect, connect_blocking, remote

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate_async.calls import Outcome, Rules
+from headgate_async.calls import Backoff, Outcome, Pace, Rules
 from headgate_async.counts import Counts
 from headgate_async.errors import AsyncMapError, CallStuck, CallTimedOut
 from headgate_async.limiter import Fixed
-from headgate_async.pacing import Backoff, Pace
 from headgate_async.scheduler import Scheduler
 from tests.headgate_async.virtual_time import run
 

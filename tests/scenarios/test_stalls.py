@@ -7,7 +7,7 @@ import pytest
 from listeners.models import Latest
 from queries.domain.states import Phase
 from queries.models.drivers import Run
-from queries.selectors.supervision.query_lines import query_line
+from queries.selectors.query_lines import query_line
 from tests.scenarios.stage import Stage
 
 

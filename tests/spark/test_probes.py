@@ -24,8 +24,8 @@ from queries.services.definitions import catalog
 from queries.services.probes import probe_steps
 from queries.services.probes.preflight import begin_preflight
 from queries.services.probes.xray import begin_xray, forget_old_results, rows_of
+from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance, cancel
-from queries.services.procedures.registry import PROCEDURES
 from tests.spark.probe_table import hashes
 from tests.spark.test_probe_answers import SUMS, _spec
 

@@ -18,7 +18,7 @@ from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Query
 from queries.roles import DEFINE, OPERATE
 from queries.selectors import checkpoints as reads
-from queries.selectors.supervision.reads import query as query_of
+from queries.selectors.definitions.definitions import query as query_of
 from queries.services.checkpoints import clone, reset, rewind, snapshot
 from queries.services.checkpoints.preview import preview_reset, preview_rewind
 from queries.services.checkpoints.source_starts import Wish

@@ -9,7 +9,7 @@ from queries.api.etags import etag
 from queries.api.links import application_links
 from queries.api.schema import ApplicationSpecField, ObjectField
 from queries.models.definitions import Query
-from queries.selectors.supervision.reads import ApplicationDetail
+from queries.selectors.supervision.applications import ApplicationDetail
 
 Body = serializers.Serializer[Any]
 

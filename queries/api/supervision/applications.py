@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from queries.api.base import ApiView
-from queries.api.definitions import definitions, inputs
+from queries.api.definitions import changes, inputs
 from queries.api.errors import invalid
 from queries.api.etags import check_if_match, etag
 from queries.api.paging import PAGING, Key, page, page_of_rows
@@ -20,7 +20,7 @@ from queries.api.supervision.queries import IF_MATCH, MergePatchParser
 from queries.domain.errors import Conflict
 from queries.domain.states import StopMode
 from queries.roles import DEFINE, OPERATE
-from queries.selectors.supervision import reads
+from queries.selectors.supervision import applications
 from queries.services.definitions import catalog
 from queries.services.supervision import application_operations
 
@@ -36,11 +36,11 @@ class ApplicationsView(ApiView):
     def get(self, request: Request) -> Response:
         """List living applications by name."""
 
-        def fetch(after: Key | None, count: int) -> list[reads.ApplicationDetail]:
-            rows = reads.applications()
+        def fetch(after: Key | None, count: int) -> list[applications.ApplicationDetail]:
+            rows = applications.applications()
             if after is not None:
                 rows = rows.filter(name__gt=str(after[0]))
-            return reads.application_details(list(rows[:count]))
+            return applications.application_details(list(rows[:count]))
 
         return page(request, fetch, lambda detail: [detail.application.name], _body)
 
@@ -76,9 +76,9 @@ class ApplicationView(ApiView):
     def put(self, request: Request, name: str) -> Response:
         """Replace the definition; the living driver keeps its own until it is replaced."""
         sent = self.read(inputs.ApplicationReplace, request.data)
-        row = reads.application(name)
+        row = applications.application(name)
 
-        def store(spec: definitions.Spec, expected: int | None) -> None:
+        def store(spec: changes.Spec, expected: int | None) -> None:
             catalog.revise_application(
                 application=row,
                 spec=spec,
@@ -87,7 +87,7 @@ class ApplicationView(ApiView):
                 now=self.now,
             )
 
-        definitions.replace(request, row, sent, {"name": row.name}, store)
+        changes.replace(request, row, sent, {"name": row.name}, store)
         return _answer(name, self)
 
     @describe(
@@ -102,9 +102,9 @@ class ApplicationView(ApiView):
     def patch(self, request: Request, name: str) -> Response:
         """Merge into the newest definition; If-Match is optional."""
         sent = self.read(inputs.ApplicationMerge, request.data)
-        row = reads.application(name)
+        row = applications.application(name)
 
-        def store(spec: definitions.Spec, expected: int | None) -> None:
+        def store(spec: changes.Spec, expected: int | None) -> None:
             catalog.revise_application(
                 application=row,
                 spec=spec,
@@ -113,13 +113,13 @@ class ApplicationView(ApiView):
                 now=self.now,
             )
 
-        definitions.patch(request, row, sent["spec"], store)
+        changes.patch(request, row, sent["spec"], store)
         return _answer(name, self)
 
     @describe(operation_id="delete_application", parameters=[IF_MATCH], responses={204: None})
     def delete(self, request: Request, name: str) -> Response:
         """Delete an application that has no living queries."""
-        row = reads.application(name)
+        row = applications.application(name)
         newest = row.revisions.order_by("-number")[0]
         check_if_match(request, row, newest.number, required=False)
         application_operations.archive_application(application=row, actor=self.actor, now=self.now)
@@ -136,7 +136,7 @@ class ApplicationStopView(ApiView):
         """Stop each query; answer with an operation for each."""
         mode = StopMode(self.read(inputs.Stop, request.data or {})["mode"])
         begun = application_operations.request_application_stop(
-            application=reads.application(name), mode=mode, actor=self.actor, now=self.now
+            application=applications.application(name), mode=mode, actor=self.actor, now=self.now
         )
         body = OperationsBody({"results": begun}).data
         location = reverse("api:operation", args=[begun[0].uuid]) if len(begun) == 1 else None
@@ -155,7 +155,7 @@ class ApplicationRestartView(ApiView):
         """Replace the driver by one on the newest revision, pools and code."""
         self.read(inputs.Nothing, request.data or {})
         operation = application_operations.request_application_restart(
-            application=reads.application(name), actor=self.actor, now=self.now
+            application=applications.application(name), actor=self.actor, now=self.now
         )
         return accepted(operation)
 
@@ -168,8 +168,8 @@ class PoolsView(ApiView):
     @describe(operation_id="list_pools", parameters=PAGING, responses=listed(PoolBody))
     def get(self, request: Request, name: str) -> Response:
         """List the pools by name, each with the queries that it holds."""
-        row = reads.application(name)
-        holdings = {held.pool.pk: held for held in reads.application_details([row])[0].pools}
+        row = applications.application(name)
+        holdings = {held.pool.pk: held for held in applications.application_details([row])[0].pools}
         return page_of_rows(
             request,
             row.pools.all(),
@@ -181,7 +181,7 @@ class PoolsView(ApiView):
     @describe(operation_id="create_pool", request=inputs.PoolCreate, responses={201: PoolBody})
     def post(self, request: Request, name: str) -> Response:
         """Create a pool; it takes effect with the application's next driver."""
-        row = reads.application(name)
+        row = applications.application(name)
         sent = self.read(inputs.PoolCreate, request.data)
         if row.pools.filter(name=sent["name"]).exists():
             raise Conflict(
@@ -190,7 +190,7 @@ class PoolsView(ApiView):
             )
         pool = catalog.save_pool(application=row, spec=sent, actor=self.actor, now=self.now)
         location = reverse("api:pool", args=[row.name, pool.name])
-        body = PoolBody(reads.pool_holding(row, pool.name)).data
+        body = PoolBody(applications.pool_holding(row, pool.name)).data
         return Response(body, status=201, headers={"Location": location})
 
 
@@ -202,34 +202,35 @@ class PoolView(ApiView):
     @describe(operation_id="get_pool", responses=PoolBody)
     def get(self, request: Request, name: str, pool: str) -> Response:
         """Return a pool with the queries that it holds."""
-        return Response(PoolBody(reads.pool_holding(reads.application(name), pool)).data)
+        holding = applications.pool_holding(applications.application(name), pool)
+        return Response(PoolBody(holding).data)
 
     @describe(operation_id="replace_pool", request=inputs.PoolReplace, responses=PoolBody)
     def put(self, request: Request, name: str, pool: str) -> Response:
         """Change a pool; it takes effect with the application's next driver."""
-        row = reads.application(name)
-        held = reads.pool_holding(row, pool).pool
+        row = applications.application(name)
+        held = applications.pool_holding(row, pool).pool
         sent = self.read(inputs.PoolReplace, request.data)
         if sent.setdefault("name", held.name) != held.name:
             way_out = "Delete this one and create another."
             raise invalid("name", sent["name"], "cannot be changed.", way_out)
         catalog.save_pool(application=row, spec=sent, actor=self.actor, now=self.now)
-        return Response(PoolBody(reads.pool_holding(row, pool)).data)
+        return Response(PoolBody(applications.pool_holding(row, pool)).data)
 
     @describe(operation_id="delete_pool", responses={204: None})
     def delete(self, request: Request, name: str, pool: str) -> Response:
         """Delete a pool that no query uses."""
-        held = reads.pool_holding(reads.application(name), pool).pool
+        held = applications.pool_holding(applications.application(name), pool).pool
         catalog.delete_pool(pool=held, actor=self.actor, now=self.now)
         return Response(status=204)
 
 
-def _body(detail: reads.ApplicationDetail) -> Any:
+def _body(detail: applications.ApplicationDetail) -> Any:
     return ApplicationBody(detail).data
 
 
 def _answer(name: str, view: ApiView, *, status: int = 200, created: bool = False) -> Response:
-    detail = reads.application_detail(name)
+    detail = applications.application_detail(name)
     headers = {"ETag": etag(detail.application, detail.newest.number if detail.newest else None)}
     if created:
         headers["Location"] = view.request.build_absolute_uri(

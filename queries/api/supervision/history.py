@@ -26,8 +26,10 @@ from queries.domain.states import GroupStatus
 from queries.launchers.configured import launcher
 from queries.models.failures import FailureGroup
 from queries.roles import OPERATE
+from queries.selectors import checkpoints
+from queries.selectors.failures import failures
 from queries.selectors.failures.what_changed import failure_with_changes
-from queries.selectors.supervision import reads
+from queries.selectors.supervision import runs
 from queries.services.failures import resolution
 from queries.services.failures.driver_logs import MOST_LINES, read_log
 
@@ -38,7 +40,7 @@ class RunView(ApiView):
     @describe(operation_id="get_run", responses=RunDetailBody)
     def get(self, request: Request, run_id: int) -> Response:
         """Return a run with its neighbours, its failures and the sum of its batches."""
-        return Response(RunDetailBody(reads.run_with_neighbours(run_id=run_id)).data)
+        return Response(RunDetailBody(runs.run_with_neighbours(run_id=run_id)).data)
 
 
 class RunLogView(ApiView):
@@ -58,7 +60,7 @@ class RunLogView(ApiView):
     def get(self, request: Request, run_id: int) -> HttpResponse:
         """Return the end of the driver's log as text, its secrets masked."""
         lines = whole_number(request, "tail", 200, low=1, high=MOST_LINES)
-        run = reads.run_with_neighbours(run_id=run_id).run
+        run = runs.run_with_neighbours(run_id=run_id).run
         text = read_log(run.driver, launcher=launcher(), lines=lines)
         return HttpResponse(text, content_type="text/plain; charset=utf-8")
 
@@ -95,7 +97,7 @@ class FailureGroupsView(ApiView):
             name: request.query_params.get(name, "").replace("\x00", "")
             for name in ("query", "application", "search")
         }
-        rows = reads.failure_groups(status=status, **filters)
+        rows = failures.failure_groups(status=status, **filters)
 
         def fetch(after: Key | None, count: int) -> list[FailureGroup]:
             if after is None:
@@ -120,7 +122,7 @@ class FailureGroupView(ApiView):
     @describe(operation_id="get_failure_group", responses=FailureGroupBody)
     def get(self, request: Request, group_id: int) -> Response:
         """Return a group."""
-        return Response(FailureGroupBody(reads.failure_group(group_id)).data)
+        return Response(FailureGroupBody(failures.failure_group(group_id)).data)
 
 
 class FailureGroupFailuresView(ApiView):
@@ -131,7 +133,7 @@ class FailureGroupFailuresView(ApiView):
     )
     def get(self, request: Request, group_id: int) -> Response:
         """List the group's failures, newest first."""
-        rows = reads.failures().filter(group=reads.failure_group(group_id))
+        rows = failures.failures().filter(group=failures.failure_group(group_id))
         return page_of_rows(request, rows, lambda row: FailureBody(row).data)
 
 
@@ -147,9 +149,9 @@ class FailureGroupResolveView(ApiView):
         """Mark a group as dealt with; its next failure reopens it."""
         self.read(inputs.Nothing, request.data or {})
         resolution.resolve_group(
-            group=reads.failure_group(group_id), actor=self.actor, now=self.now
+            group=failures.failure_group(group_id), actor=self.actor, now=self.now
         )
-        return Response(FailureGroupBody(reads.failure_group(group_id)).data)
+        return Response(FailureGroupBody(failures.failure_group(group_id)).data)
 
 
 class FailureGroupReopenView(ApiView):
@@ -163,8 +165,9 @@ class FailureGroupReopenView(ApiView):
     def post(self, request: Request, group_id: int) -> Response:
         """Mark a group as not dealt with after all."""
         self.read(inputs.Nothing, request.data or {})
-        resolution.reopen_group(group=reads.failure_group(group_id), actor=self.actor, now=self.now)
-        return Response(FailureGroupBody(reads.failure_group(group_id)).data)
+        group = failures.failure_group(group_id)
+        resolution.reopen_group(group=group, actor=self.actor, now=self.now)
+        return Response(FailureGroupBody(failures.failure_group(group_id)).data)
 
 
 class CheckpointsView(ApiView):
@@ -181,7 +184,7 @@ class CheckpointsView(ApiView):
     )
     def get(self, request: Request) -> Response:
         """List checkpoints, newest first, each with its holder and its newest run."""
-        rows = reads.checkpoints()
+        rows = checkpoints.checkpoints()
         if name := request.query_params.get("query", "").replace("\x00", ""):
             rows = rows.filter(query__name=name)
         held = request.query_params.get("held")

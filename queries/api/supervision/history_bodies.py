@@ -12,7 +12,7 @@ from queries.models.drivers import Run
 from queries.models.failures import Failure, FailureGroup
 from queries.models.history import Operation
 from queries.selectors.failures.what_changed import FailureDetail
-from queries.selectors.supervision.reads import RunDetail
+from queries.selectors.supervision.runs import RunDetail
 
 Body = serializers.Serializer[Any]
 

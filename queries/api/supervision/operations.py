@@ -33,7 +33,7 @@ from queries.api.schema import describe, listed
 from queries.api.supervision.history_bodies import OperationBody
 from queries.models.history import Operation
 from queries.roles import OPERATE
-from queries.selectors.supervision import reads
+from queries.selectors.supervision import history
 from queries.services.procedures.engine import cancel
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class OperationsView(ApiView):
     )
     def get(self, request: Request) -> Response:
         """List operations, newest first."""
-        rows = reads.operations()
+        rows = history.operations()
         given = request.query_params
         if name := given.get("query", "").replace("\x00", ""):
             rows = rows.filter(query__name=name)
@@ -96,7 +96,7 @@ class OperationView(ApiView):
     def get(self, request: Request, uuid: UUID) -> Response:
         """Return an operation, as soon as it has ended or `wait` is over."""
         wait = whole_number(request, "wait", 0, low=0, high=LONGEST_WAIT_S)
-        row = reads.operation(uuid)
+        row = history.operation(uuid)
         response = Response(OperationBody(row).data)
         response.wait_s = wait if not row.outcome else 0  # type: ignore[attr-defined]
         return response
@@ -113,9 +113,9 @@ class OperationCancelView(ApiView):
     def post(self, request: Request, uuid: UUID) -> Response:
         """Cancel an operation before its point of no return; what it built is tidied away."""
         self.read(inputs.Nothing, request.data or {})
-        row = reads.operation(uuid)
+        row = history.operation(uuid)
         cancel(row, actor=self.actor, now=self.now)
-        return accepted(reads.operation(uuid))
+        return accepted(history.operation(uuid))
 
 
 CANCELS = 3

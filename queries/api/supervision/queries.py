@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from listeners import selectors as heard
 from queries.api.base import ApiView
-from queries.api.definitions import definitions, inputs
+from queries.api.definitions import changes, inputs
 from queries.api.errors import invalid
 from queries.api.etags import check_if_match, etag
 from queries.api.paging import PAGING, Key, page, page_of_rows
@@ -27,8 +27,10 @@ from queries.api.supervision.query_bodies import QueryBody, QueryRevisionBody
 from queries.domain.states import Desired, Phase, StopMode, Verdict
 from queries.models.history import Operation
 from queries.roles import DEFINE, OPERATE
-from queries.selectors.supervision import reads
-from queries.selectors.supervision.query_lines import QueryLine, query_line, query_lines
+from queries.selectors.definitions import definitions
+from queries.selectors.failures import failures
+from queries.selectors.query_lines import QueryLine, query_line, query_lines
+from queries.selectors.supervision import runs
 from queries.services.definitions import catalog
 from queries.services.supervision import operations
 
@@ -126,16 +128,16 @@ class QueryView(ApiView):
     def put(self, request: Request, name: str) -> Response:
         """Replace the definition; it runs from the next start or restart on."""
         sent = self.read(inputs.QueryReplace, request.data)
-        row = reads.query(name)
+        row = definitions.query(name)
         held = row.checkpoints.filter(retired_at=None).values_list("location", flat=True)
         fixed = {"name": row.name, "application": row.application.name, "checkpoint": held[0]}
 
-        def store(spec: definitions.Spec, expected: int | None) -> None:
+        def store(spec: changes.Spec, expected: int | None) -> None:
             catalog.revise_query(
                 query=row, spec=spec, expected_revision=expected, actor=self.actor, now=self.now
             )
 
-        definitions.replace(request, row, sent, fixed, store)
+        changes.replace(request, row, sent, fixed, store)
         return _answer(name, self)
 
     @describe(
@@ -150,20 +152,20 @@ class QueryView(ApiView):
     def patch(self, request: Request, name: str) -> Response:
         """Merge into the newest definition; If-Match is optional."""
         sent = self.read(inputs.QueryMerge, request.data)
-        row = reads.query(name)
+        row = definitions.query(name)
 
-        def store(spec: definitions.Spec, expected: int | None) -> None:
+        def store(spec: changes.Spec, expected: int | None) -> None:
             catalog.revise_query(
                 query=row, spec=spec, expected_revision=expected, actor=self.actor, now=self.now
             )
 
-        definitions.patch(request, row, sent["spec"], store)
+        changes.patch(request, row, sent["spec"], store)
         return _answer(name, self)
 
     @describe(operation_id="delete_query", parameters=[IF_MATCH], responses={204: None})
     def delete(self, request: Request, name: str) -> Response:
         """Delete a stopped query; its history and its checkpoint's files are kept."""
-        row = reads.query(name)
+        row = definitions.query(name)
         newest = row.revisions.order_by("-number")[0]
         check_if_match(request, row, newest.number, required=False)
         operations.archive_query(query=row, actor=self.actor, now=self.now)
@@ -180,7 +182,7 @@ class QueryStartView(ApiView):
         """Want the query running on its newest revision; follow the operation to its end."""
         self.read(inputs.Nothing, request.data or {})
         operation = operations.request_start(
-            query=reads.query(name), actor=self.actor, now=self.now
+            query=definitions.query(name), actor=self.actor, now=self.now
         )
         return accepted(operation)
 
@@ -195,7 +197,7 @@ class QueryStopView(ApiView):
         """Want the query stopped, after the batch in flight (graceful) or at once (now)."""
         mode = StopMode(self.read(inputs.Stop, request.data or {})["mode"])
         operation = operations.request_stop(
-            query=reads.query(name), mode=mode, actor=self.actor, now=self.now
+            query=definitions.query(name), mode=mode, actor=self.actor, now=self.now
         )
         return accepted(operation)
 
@@ -210,7 +212,7 @@ class QueryRestartView(ApiView):
         """Stop the query gracefully and start it on its newest revision."""
         self.read(inputs.Nothing, request.data or {})
         operation: Operation = operations.request_restart(
-            query=reads.query(name), actor=self.actor, now=self.now
+            query=definitions.query(name), actor=self.actor, now=self.now
         )
         return accepted(operation)
 
@@ -223,7 +225,7 @@ class QueryRevisionsView(ApiView):
     )
     def get(self, request: Request, name: str) -> Response:
         """List the definition's revisions, newest first."""
-        rows = reads.revisions_of(reads.query(name))
+        rows = definitions.revisions_of(definitions.query(name))
         return page_of_rows(request, rows, lambda row: QueryRevisionBody(row).data, by="number")
 
 
@@ -233,7 +235,7 @@ class QueryRunsView(ApiView):
     @describe(operation_id="list_query_runs", parameters=PAGING, responses=listed(RunBody))
     def get(self, request: Request, name: str) -> Response:
         """List the runs, newest first."""
-        rows = reads.runs_of(reads.query(name))
+        rows = runs.runs_of(definitions.query(name))
         return page_of_rows(request, rows, lambda row: RunBody(row).data, by="epoch")
 
 
@@ -247,7 +249,7 @@ class QueryProgressView(ApiView):
     )
     def get(self, request: Request, name: str) -> Response:
         """List executed batches, newest first, each with Spark's own progress."""
-        row = reads.query(name)
+        row = definitions.query(name)
         text = request.query_params.get("run")
         if text is not None and not (text.isascii() and text.isdigit() and len(text) < 19):
             raise invalid("run", text, "is not a run's id.")
@@ -271,7 +273,7 @@ class QueryFailuresView(ApiView):
     @describe(operation_id="list_query_failures", parameters=PAGING, responses=listed(FailureBody))
     def get(self, request: Request, name: str) -> Response:
         """List failures, newest first, and the deaths of drivers that ended one of its runs."""
-        rows = reads.failures_of(reads.query(name))
+        rows = failures.failures_of(definitions.query(name))
         return page_of_rows(request, rows, lambda row: FailureBody(row).data)
 
 

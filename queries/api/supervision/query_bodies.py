@@ -10,7 +10,7 @@ from queries.api.schema import ObjectField, QuerySpecField
 from queries.domain.states import Desired, Phase, Verdict
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Run
-from queries.selectors.supervision.query_lines import QueryLine
+from queries.selectors.query_lines import QueryLine
 
 Body = serializers.Serializer[Any]
 

@@ -12,7 +12,7 @@ from queries.api.supervision.query_bodies import Body
 from queries.domain.errors import NotAllowed
 from queries.domain.triggers.advice import Advice
 from queries.domain.triggers.limits import Standing
-from queries.selectors.supervision.query_lines import query_line
+from queries.selectors.query_lines import query_line
 from queries.selectors.triggers.advice import query_advice, trigger_note
 
 

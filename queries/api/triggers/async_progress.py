@@ -13,7 +13,7 @@ from queries.api.supervision.history_bodies import OperationBody
 from queries.api.supervision.operations import accepted
 from queries.api.supervision.query_bodies import Body
 from queries.roles import DEFINE
-from queries.selectors.supervision import reads
+from queries.selectors.definitions import definitions
 from queries.selectors.triggers.replay_exposure import exposure
 from queries.services.triggers.async_off import turn_off
 
@@ -55,7 +55,7 @@ class QueryExposureView(ApiView):
     @describe(operation_id="get_query_exposure", responses=QueryExposureBody)
     def get(self, request: Request, name: str) -> Response:
         """Return what a crash now would do again, of a query with async progress tracking."""
-        found = exposure(reads.query(name), now=self.now)
+        found = exposure(definitions.query(name), now=self.now)
         body = {"async_progress": found is not None, "exposure": found}
         return Response(QueryExposureBody(body).data)
 
@@ -73,4 +73,4 @@ class QueryAsyncOffView(ApiView):
     def post(self, request: Request, name: str) -> Response:
         """Switch async progress tracking off in steps; bring back what died of its gap."""
         self.read(inputs.Nothing, request.data or {})
-        return accepted(turn_off(query=reads.query(name), actor=self.actor, now=self.now))
+        return accepted(turn_off(query=definitions.query(name), actor=self.actor, now=self.now))

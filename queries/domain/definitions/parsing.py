@@ -1,12 +1,19 @@
-"""The JSON form of a definition, and what pydantic finds wrong with it, as problems."""
+"""Parse the JSON form of a definition; what pydantic finds wrong with it become problems."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from queries.domain.definitions.spec import ApplicationSpec, PoolSpec, PythonQuery, SqlQuery
-from queries.domain.errors import Problem
+from queries.domain.definitions.spec import (
+    ApplicationSpec,
+    PoolSpec,
+    PythonQuery,
+    QuerySpec,
+    SqlQuery,
+)
+from queries.domain.errors import Invalid, Problem
 from queries.domain.masking import mask, still_masked
 
 #: Members of the discriminated unions, which pydantic puts into an error's path: at its
@@ -14,6 +21,39 @@ from queries.domain.masking import mask, still_masked
 _TAGS = frozenset(
     {"sql", "python", "processing_time", "once", "available_now", "continuous", "real_time"}
 )
+_QUERY: TypeAdapter[SqlQuery | PythonQuery] = TypeAdapter(QuerySpec)
+_POOL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9 ._-]{0,79}")
+
+
+def parse_query(raw: Mapping[str, Any]) -> SqlQuery | PythonQuery:
+    """Return a query's definition; raise `Invalid` where its shape is wrong."""
+    try:
+        return _QUERY.validate_python(raw)
+    except ValidationError as error:
+        raise Invalid(shape_problems(error)) from error
+
+
+def parse_application(raw: Mapping[str, Any]) -> ApplicationSpec:
+    """Return an application's definition; raise `Invalid` where its shape is wrong."""
+    try:
+        return ApplicationSpec.model_validate(raw)
+    except ValidationError as error:
+        raise Invalid(shape_problems(error)) from error
+
+
+def parse_pool(raw: Mapping[str, Any]) -> PoolSpec:
+    """Return a pool's definition; raise `Invalid` where it is wrong."""
+    try:
+        pool = PoolSpec.model_validate(raw)
+    except ValidationError as error:
+        raise Invalid(shape_problems(error)) from error
+    if not _POOL_NAME.fullmatch(pool.name):
+        way_out = "Use 1 to 80 letters, digits, spaces and . _ -"
+        raise Invalid([Problem("name", pool.name, "is no name for a pool.", way_out)])
+    if pool.name == "default":
+        way_out = "Queries without a pool are in it."
+        raise Invalid([Problem("name", pool.name, "is Spark's own pool.", way_out)])
+    return pool
 
 
 def as_json(spec: SqlQuery | PythonQuery | ApplicationSpec | PoolSpec) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from queries.domain.definitions.parsing import as_json
+from queries.domain.definitions.parsing import as_json, parse_query
 from queries.domain.definitions.spec import ProcessingTime, PythonQuery, RealTime, SqlQuery
 from queries.domain.definitions.sql_operators import Operator, operators
 from queries.domain.triggers.batch_cost import Cost, Sample, Untold, cost_of
@@ -30,7 +30,6 @@ from queries.domain.triggers.limits import (
     refusals,
     with_async_progress,
 )
-from queries.domain.validation.query_rules import parse_query
 
 #: Intervals that are suggested, in ms: those that people write.
 ROUND_MS = (

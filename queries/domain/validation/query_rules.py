@@ -6,71 +6,22 @@ disk) is handed in by the catalog, so that one set of rules serves page, API and
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
-
-from pydantic import TypeAdapter, ValidationError
 
 from queries.domain.definitions import configuration, sql_text
-from queries.domain.definitions.parsing import as_json, mask_problems, once, shape_problems
+from queries.domain.definitions.parsing import as_json, mask_problems, once
 from queries.domain.definitions.spec import (
     ApplicationSpec,
-    PoolSpec,
     PythonQuery,
-    QuerySpec,
     SqlQuery,
 )
-from queries.domain.errors import Invalid, Problem
+from queries.domain.errors import Problem
 from queries.domain.triggers import async_progress, kinds
 from queries.domain.triggers.cores import Ground, ground_of
 from queries.domain.validation import formats
-from queries.domain.validation.application_rules import MEMBER, application_problems
+from queries.domain.validation.application_rules import MEMBER
 from queries.domain.validation.surroundings import Surroundings
 
-__all__ = [
-    "application_problems",
-    "as_json",
-    "ground",
-    "name_problems",
-    "parse_application",
-    "parse_pool",
-    "parse_query",
-    "query_problems",
-]
-
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
-_QUERY: TypeAdapter[SqlQuery | PythonQuery] = TypeAdapter(QuerySpec)
-_POOL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9 ._-]{0,79}")
-
-
-def parse_query(raw: Mapping[str, Any]) -> SqlQuery | PythonQuery:
-    """Return a query's definition; raise `Invalid` where its shape is wrong."""
-    try:
-        return _QUERY.validate_python(raw)
-    except ValidationError as error:
-        raise Invalid(shape_problems(error)) from error
-
-
-def parse_application(raw: Mapping[str, Any]) -> ApplicationSpec:
-    """Return an application's definition; raise `Invalid` where its shape is wrong."""
-    try:
-        return ApplicationSpec.model_validate(raw)
-    except ValidationError as error:
-        raise Invalid(shape_problems(error)) from error
-
-
-def parse_pool(raw: Mapping[str, Any]) -> PoolSpec:
-    """Return a pool's definition; raise `Invalid` where it is wrong."""
-    try:
-        pool = PoolSpec.model_validate(raw)
-    except ValidationError as error:
-        raise Invalid(shape_problems(error)) from error
-    if not _POOL_NAME.fullmatch(pool.name):
-        way_out = "Use 1 to 80 letters, digits, spaces and . _ -"
-        raise Invalid([Problem("name", pool.name, "is no name for a pool.", way_out)])
-    if pool.name == "default":
-        way_out = "Queries without a pool are in it."
-        raise Invalid([Problem("name", pool.name, "is Spark's own pool.", way_out)])
-    return pool
 
 
 def name_problems(name: str, *, taken: bool = False, what: str = "query") -> list[Problem]:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import TypeVar
 
+from django.db.models import QuerySet
+
 from queries.domain.errors import Missing
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool
 from queries.models.definitions import Query, QueryRevision
@@ -100,3 +102,27 @@ def pool_names() -> list[tuple[str, str]]:
     """Return (pool, application) of every pool there is."""
     rows = SchedulerPool.objects.filter(application__archived_at__isnull=True)
     return list(rows.order_by("name", "application__name").values_list("name", "application__name"))
+
+
+def query(name: str) -> Query:
+    """Return a living query; raise `Missing` where there is none of that name."""
+    found = (
+        Query.objects.select_related("application", "target_revision")
+        .filter(name=name, archived_at__isnull=True)
+        .first()
+    )
+    if found is None:
+        raise Missing(
+            f"There is no query named {name}.", way_out="Look at the list of queries for its name."
+        )
+    return found
+
+
+def revisions_of(row: Query) -> QuerySet[QueryRevision]:
+    """Return a query's revisions, newest first."""
+    return QueryRevision.objects.filter(query=row).order_by("-number")
+
+
+def application_revisions_of(row: Application) -> QuerySet[ApplicationRevision]:
+    """Return an application's revisions, newest first."""
+    return ApplicationRevision.objects.filter(application=row).order_by("-number")

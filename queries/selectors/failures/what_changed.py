@@ -11,7 +11,7 @@ from queries.domain.states import RunOutcome
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
 from queries.models.history import Transition
-from queries.selectors.supervision.reads import failures
+from queries.selectors.failures.failures import failures
 
 #: Outcomes after which a run that has committed does not count as good.
 _BAD_OUTCOMES = (RunOutcome.FAILED, RunOutcome.REFUSED)

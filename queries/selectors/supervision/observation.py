@@ -34,7 +34,7 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
 from queries.models.installation import Installation
-from queries.selectors.supervision.query_lines import query_lines
+from queries.selectors.query_lines import query_lines
 
 #: Spark's own units of memory in MB; a bare number is MB in `spark.driver.memory`.
 _UNITS_MB = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}

@@ -14,7 +14,7 @@ from queries.domain.triggers.limits import doubts
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.selectors.kafka.sources import kafka_sources
-from queries.selectors.supervision.query_lines import QueryLine
+from queries.selectors.query_lines import QueryLine
 from queries.selectors.triggers.cores import (
     cores_beside,
     ground_for,

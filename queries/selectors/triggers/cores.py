@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from queries.domain.definitions import parsing
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
 from queries.domain.errors import Invalid
 from queries.domain.triggers.cores import HOLDING, Ground, ground_of, held
-from queries.domain.validation import query_rules
 from queries.models.applications import Application
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
 from queries.selectors.kafka.sources import kafka_sources
-from queries.selectors.supervision.query_lines import newest_revisions
+from queries.selectors.supervision.newest import newest_revisions
 
 Spec = SqlQuery | PythonQuery
 
@@ -84,6 +84,6 @@ def newest_application_spec(application: Application) -> ApplicationSpec:
 def parsed_or_none(raw: Mapping[str, Any]) -> Spec | None:
     """Return a stored definition; None where today's form cannot read it any more."""
     try:
-        return query_rules.parse_query(raw)
+        return parsing.parse_query(raw)
     except Invalid:
         return None

@@ -6,6 +6,7 @@ from typing import Any
 from django.db import transaction
 
 from controlplane.nudge import changed
+from queries.domain.definitions import parsing
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import Conflict, Invalid, NotAllowed, Problem, StaleRevision
 from queries.domain.masking import unmask
@@ -21,7 +22,7 @@ from queries.services.definitions.revisions import (
     record,
 )
 from queries.services.kafka import partitions
-from queries.services.triggers.offset_gaps import gap_problems
+from queries.services.supervision.offset_gaps import gap_problems
 
 
 def create_application(
@@ -56,7 +57,7 @@ def revise_application(
         newest = application.revisions.order_by("-number")[0]
         _refuse_stale(newest.number, expected_revision)
         form = _revised_application(application, unmask(spec, before=newest.spec))
-        if query_rules.as_json(form) == newest.spec:
+        if parsing.as_json(form) == newest.spec:
             return newest
         revision = add_application_revision(application, newest.number + 1, form, actor, now)
         changed(f"application:{application.pk}")
@@ -73,7 +74,7 @@ def save_pool(
     *, application: Application, spec: dict[str, Any], actor: str, now: datetime
 ) -> SchedulerPool:
     """Create or change a pool by name. Takes effect with the application's next driver."""
-    pool = query_rules.parse_pool(spec)
+    pool = parsing.parse_pool(spec)
     with transaction.atomic():
         _refuse_archived(application)
         before = application.pools.filter(name=pool.name).first()
@@ -168,7 +169,7 @@ def revise_query(
         spec = unmask(spec, before=newest.spec)
         draft = QueryDraft(query.name, spec, query=query, partitions=seen)
         _refuse(draft.problems + ([] if gap_accepted else gap_problems(query, newest, draft.form)))
-        if draft.form is None or query_rules.as_json(draft.form) == newest.spec:
+        if draft.form is None or parsing.as_json(draft.form) == newest.spec:
             return newest
         revision = add_query_revision(query, newest.number + 1, draft.form, actor, now)
         changed(f"query:{query.pk}")

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from queries.domain.definitions import parsing
 from queries.domain.definitions.locations import NotALocation, checkpoint_problem
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
 from queries.domain.errors import Invalid, Problem
-from queries.domain.validation import query_rules
+from queries.domain.validation import application_rules, query_rules
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.selectors.triggers.cores import cores_beside, known_partitions
@@ -107,7 +108,7 @@ class QueryDraft:
 
     def _query(self, raw: dict[str, Any]) -> None:
         try:
-            self.form = query_rules.parse_query(raw)
+            self.form = parsing.parse_query(raw)
         except Invalid as error:
             self.problems += error.problems
             return
@@ -129,11 +130,11 @@ class QueryDraft:
 def application_form(raw: dict[str, Any]) -> tuple[ApplicationSpec | None, list[Problem]]:
     """Return an application's definition (None where its shape is wrong) and its problems."""
     try:
-        form = query_rules.parse_application(raw)
+        form = parsing.parse_application(raw)
     except Invalid as error:
         return None, list(error.problems)
     seen = surroundings.look(form)
-    problems = query_rules.application_problems(form, surroundings=seen)
+    problems = application_rules.application_problems(form, surroundings=seen)
     return form, problems + surroundings.listener_problems(form)
 
 
@@ -144,7 +145,7 @@ def orphaned_queries(application: Application, form: ApplicationSpec) -> list[Pr
     before = ApplicationSpec.model_validate(application.revisions.order_by("-number")[0].spec)
     for query in application.queries.filter(archived_at=None):
         raw = query.revisions.order_by("-number")[0].spec
-        spec = query_rules.parse_query(raw)
+        spec = parsing.parse_query(raw)
         counts = known_partitions(query.pk, raw)
         beside = cores_beside(application, but=query.pk)
         known = {

@@ -2,9 +2,9 @@
 
 from datetime import datetime
 
+from queries.domain.definitions import parsing
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
 from queries.domain.errors import Missing
-from queries.domain.validation import query_rules
 from queries.models.applications import Application, ApplicationRevision
 from queries.models.definitions import Query, QueryRevision
 from queries.models.history import Transition
@@ -26,7 +26,7 @@ def add_application_revision(
     revision = ApplicationRevision.objects.create(
         application=application,
         number=number,
-        spec=query_rules.as_json(spec),
+        spec=parsing.as_json(spec),
         author=actor,
         created_at=now,
     )
@@ -52,7 +52,7 @@ def add_query_revision(
         query=query,
         number=number,
         kind=spec.kind,
-        spec=query_rules.as_json(spec),
+        spec=parsing.as_json(spec),
         author=actor,
         created_at=now,
     )

@@ -24,9 +24,9 @@ from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
 from queries.models.history import Operation, Transition
-from queries.services.probes.required_preflight import refuse_unproven
+from queries.services.supervision.offset_gaps import refuse_start_on_gap
 from queries.services.supervision.operation_rows import new_operation, renew_application, wake
-from queries.services.triggers.offset_gaps import refuse_start_on_gap
+from queries.services.supervision.required_preflight import refuse_unproven
 
 #: How often a verb reads the row anew when somebody else changed it in between.
 ATTEMPTS = 5

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from queries.domain.definitions.parsing import parse_query
 from queries.domain.errors import HeadgateError
 from queries.domain.states import Desired, OperationOutcome, Phase, StopMode
 from queries.domain.triggers.async_progress import switched, tracking
-from queries.domain.validation.query_rules import parse_query
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.history import Operation
 from queries.selectors.triggers.replay_exposure import gap_of

@@ -20,7 +20,7 @@ from queries.models.definitions import Checkpoint, Query
 from queries.roles import VIEW
 from queries.selectors import checkpoints as reads
 from queries.selectors.console.badges import names_of
-from queries.selectors.supervision.query_lines import query_line
+from queries.selectors.query_lines import query_line
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import needs
 from queries.views.supervision.query_page import head

@@ -16,7 +16,7 @@ from queries.domain.states import RunOutcome
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Run
 from queries.roles import VIEW
-from queries.selectors.supervision.reads import checkpoints
+from queries.selectors.checkpoints import checkpoints
 from queries.views.console.fragments import Changes, Drawn, fragments, keys
 from queries.views.console.guard import needs
 

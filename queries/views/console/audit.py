@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET
 
 from queries.roles import VIEW
-from queries.selectors.supervision.reads import audit, operations, transitions
+from queries.selectors.supervision.history import audit, operations, transitions
 from queries.views.console.following import ARRIVALS, Asked, asked_of, topic
 from queries.views.console.fragments import Changes, Drawn, fragments, keys, split
 from queries.views.console.guard import needs

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from queries.roles import ADMINISTER, DEFINE, OPERATE, VIEW, role_of
 from queries.selectors.console.badges import open_failure_groups
-from queries.selectors.supervision.query_lines import query_lines
+from queries.selectors.query_lines import query_lines
 from queries.views.console.banner import banner
 from queries.views.console.guard import needs
 

@@ -13,8 +13,8 @@ from queries.domain.errors import HeadgateError, Invalid, StaleRevision
 from queries.domain.masking import mask, unmask
 from queries.roles import DEFINE
 from queries.selectors.definitions.definitions import ApplicationDefinition, application_definition
+from queries.selectors.supervision.applications import PoolHolding, application, pool_holding
 from queries.selectors.supervision.drift import pool_form
-from queries.selectors.supervision.reads import PoolHolding, application, pool_holding
 from queries.services.definitions import catalog
 from queries.services.supervision import application_operations
 from queries.views.console.guard import needs

@@ -21,7 +21,7 @@ from queries.selectors.definitions.definitions import (
     query_definition,
     shared_application_names,
 )
-from queries.selectors.supervision.reads import operations as all_operations
+from queries.selectors.supervision.history import operations as all_operations
 from queries.selectors.triggers.advice import preflight_doubts
 from queries.services.definitions import catalog
 from queries.services.probes.preflight import begin_preflight

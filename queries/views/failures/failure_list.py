@@ -16,8 +16,8 @@ from django.views.decorators.http import require_GET
 from queries.domain.states import GroupStatus
 from queries.models.failures import FailureGroup
 from queries.roles import VIEW
+from queries.selectors.failures.failures import failure_groups
 from queries.selectors.failures.occurrences import group_counts, occurrences
-from queries.selectors.supervision.reads import failure_groups
 from queries.views.console.following import ARRIVALS, asked_of, topic
 from queries.views.console.fragments import Changes, Drawn, fragments, keys
 from queries.views.console.guard import needs

@@ -18,22 +18,22 @@ from queries.domain.failures.rules import ASYNC_PROGRESS_GAP
 from queries.domain.masking import mask, mask_text
 from queries.models.failures import Failure
 from queries.roles import OPERATE, VIEW
+from queries.selectors.failures.failures import failure_group, failures
 from queries.selectors.failures.occurrences import newest_failure_of
 from queries.selectors.failures.what_changed import failure_with_changes
-from queries.selectors.supervision.query_lines import progress_line
-from queries.selectors.supervision.reads import failure_group, failures
+from queries.selectors.query_lines import progress_line
 from queries.selectors.triggers.replays import replays_of
 from queries.services.failures import resolution
 from queries.views.checkpoints.takeover import urlpatterns as takeover_urls
 from queries.views.console.fragments import Changes, Drawn, fragments, keys
 from queries.views.console.guard import needs
+from queries.views.console.offset_text import offset_text
 from queries.views.console.shell import next_address
 from queries.views.console.wording import duration_words, rate_words
 from queries.views.definitions.diffs import changes
 from queries.views.failures.failure_list import urlpatterns as list_urls
 from queries.views.failures.stack import causes
 from queries.views.kafka.lost_data import lost_of
-from queries.views.kafka.offset_text import offset_text
 
 OCCURRENCES_SHOWN = 25
 

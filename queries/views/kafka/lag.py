@@ -19,7 +19,7 @@ from queries.models.definitions import Query
 from queries.roles import OPERATE, VIEW
 from queries.selectors.kafka.lag import TopicLag, lag_of, records_in
 from queries.selectors.kafka.loss_ledger import loss_totals, losses
-from queries.selectors.supervision.query_lines import QueryLine, query_line
+from queries.selectors.query_lines import QueryLine, query_line
 from queries.services.kafka.go_on_after_loss import go_on
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import needs

@@ -18,7 +18,7 @@ from queries.domain.errors import HeadgateError
 from queries.domain.states import PLAIN_VERBS, StopMode, Verb
 from queries.models.history import Operation
 from queries.roles import OPERATE
-from queries.selectors.supervision.query_lines import QueryLine, query_line, query_lines
+from queries.selectors.query_lines import QueryLine, query_line, query_lines
 from queries.services.supervision import operations
 from queries.views.console.guard import needs
 from queries.views.console.shell import next_address, wants_json

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods
 from queries.domain.errors import HeadgateError
 from queries.domain.states import LIVE_PHASES, StopMode
 from queries.roles import OPERATE
-from queries.selectors.supervision.reads import ApplicationDetail, application_detail
+from queries.selectors.supervision.applications import ApplicationDetail, application_detail
 from queries.services.supervision import application_operations
 from queries.views.console.guard import needs
 

@@ -18,15 +18,15 @@ from queries.domain.supervision.executors import executors
 from queries.roles import VIEW
 from queries.selectors.console.dropped_events import drops_of
 from queries.selectors.definitions.definitions import application_definition
-from queries.selectors.supervision.drift import pool_form
-from queries.selectors.supervision.reads import (
+from queries.selectors.supervision.applications import (
     ApplicationDetail,
     application_detail,
     application_details,
     applications,
     drivers_of,
-    transitions,
 )
+from queries.selectors.supervision.drift import pool_form
+from queries.selectors.supervision.history import transitions
 from queries.views.console.fragments import Changes, Drawn, fragments, keys
 from queries.views.console.guard import needs
 from queries.views.definitions.application_edit import urlpatterns as edit_urls

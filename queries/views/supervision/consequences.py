@@ -2,8 +2,8 @@
 
 from queries.domain.definitions.spec import ENDING_TRIGGERS
 from queries.domain.states import Desired, Phase, StopMode, Verb
-from queries.selectors.supervision.query_lines import QueryLine
-from queries.selectors.supervision.reads import application_detail
+from queries.selectors.query_lines import QueryLine
+from queries.selectors.supervision.applications import application_detail
 
 #: (value, label, hint) of the two ways to stop.
 STOP_MODES = (

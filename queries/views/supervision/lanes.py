@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from queries.models.drivers import Run
-from queries.selectors.supervision.reads import runs
+from queries.selectors.supervision.runs import runs
 from queries.views.console.wording import duration_words
 from queries.views.supervision.batch_bars import BAD_OUTCOMES
 

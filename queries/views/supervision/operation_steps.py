@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from queries.domain.states import OperationOutcome, Phase, StepState, Verb
 from queries.models.history import Operation
-from queries.selectors.supervision.query_lines import QueryLine
+from queries.selectors.query_lines import QueryLine
 
 #: An operation that ended is shown this long.
 SHOWN_AFTER_END = timedelta(minutes=2)

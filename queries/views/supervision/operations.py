@@ -28,8 +28,8 @@ from queries.domain.masking import mask, mask_text
 from queries.domain.states import OperationOutcome, StepState, Verb
 from queries.models.history import Operation
 from queries.roles import OPERATE, VIEW
-from queries.selectors.supervision.query_lines import query_line
-from queries.selectors.supervision.reads import operation, operations, transitions
+from queries.selectors.query_lines import query_line
+from queries.selectors.supervision.history import operation, operations, transitions
 from queries.services.procedures.engine import cancel
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import needs

@@ -13,8 +13,8 @@ from django.views.decorators.http import require_GET
 from queries.domain.states import Verdict
 from queries.roles import VIEW
 from queries.selectors.console.badges import names_in_drivers, names_of
-from queries.selectors.supervision.query_lines import query_lines
-from queries.selectors.supervision.reads import applications
+from queries.selectors.query_lines import query_lines
+from queries.selectors.supervision.applications import applications
 from queries.views.console.fragments import Changes, Drawn, fragments, keys
 from queries.views.console.guard import needs
 from queries.views.supervision.query_rows import Row, attention_first, counts, in_group, rows_of

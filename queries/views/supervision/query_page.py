@@ -20,15 +20,11 @@ from queries.domain.states import GroupStatus, Verb
 from queries.launchers.configured import launcher
 from queries.roles import VIEW
 from queries.selectors.console.badges import names_of, outcomes
-from queries.selectors.supervision.query_lines import QueryLine, query_line
-from queries.selectors.supervision.reads import (
-    failure_groups,
-    failures_of,
-    operations,
-    revisions_of,
-    runs_of,
-    transitions,
-)
+from queries.selectors.definitions.definitions import revisions_of
+from queries.selectors.failures.failures import failure_groups, failures_of
+from queries.selectors.query_lines import QueryLine, query_line
+from queries.selectors.supervision.history import operations, transitions
+from queries.selectors.supervision.runs import runs_of
 from queries.selectors.triggers.advice import trigger_note
 from queries.selectors.triggers.replay_exposure import exposure
 from queries.views.console.fragments import Changes, Drawn, fragments

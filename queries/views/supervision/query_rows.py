@@ -12,7 +12,7 @@ from queries.domain.states import (
     Verdict,
 )
 from queries.selectors.console.badges import outcomes
-from queries.selectors.supervision.query_lines import QueryLine
+from queries.selectors.query_lines import QueryLine
 from queries.views.supervision.batch_bars import Bar, draw
 
 

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_GET
 from queries.domain.states import RunOutcome
 from queries.models.drivers import Run
 from queries.roles import VIEW
-from queries.selectors.supervision.reads import runs
+from queries.selectors.supervision.runs import runs
 from queries.views.console.following import ARRIVALS, asked_of, topic
 from queries.views.console.fragments import Changes, Drawn, fragments, keys
 from queries.views.console.guard import needs

@@ -15,7 +15,7 @@ from queries.domain.states import Desired, Verb
 from queries.domain.triggers.async_progress import tracking
 from queries.models.definitions import Query
 from queries.roles import DEFINE
-from queries.selectors.supervision.query_lines import QueryLine, query_line
+from queries.selectors.query_lines import QueryLine, query_line
 from queries.selectors.triggers.replay_exposure import exposure
 from queries.services.triggers.async_off import BATCHES, turn_off
 from queries.views.console.fragments import Changes, Drawn, fragments

@@ -13,7 +13,7 @@ from queries.domain.errors import Conflict
 from queries.domain.triggers.advice import Advice, Suggestion
 from queries.domain.triggers.interval_model import Expected, expected, words
 from queries.roles import DEFINE, VIEW
-from queries.selectors.supervision.query_lines import query_line
+from queries.selectors.query_lines import query_line
 from queries.selectors.triggers.advice import QueryAdvice, query_advice
 from queries.services.definitions import catalog
 from queries.views.console.guard import needs

@@ -12,6 +12,7 @@ from queries.domain.checkpoints.logged_offsets import (
     records_between,
     resumed_after,
 )
+from queries.domain.definitions.parsing import parse_query
 from queries.domain.definitions.spec import PythonQuery, SqlQuery
 from queries.domain.triggers.async_progress import (
     EVOLUTION,
@@ -23,7 +24,6 @@ from queries.domain.triggers.async_progress import (
     switched,
     tracking,
 )
-from queries.domain.validation.query_rules import parse_query
 
 ON = "asyncProgressTrackingEnabled"
 EVERY = "asyncProgressTrackingCheckpointIntervalMs"

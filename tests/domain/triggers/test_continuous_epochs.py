@@ -14,7 +14,7 @@ from queries.domain.triggers.continuous_epochs import (
     progress_of,
     rows_between,
 )
-from queries.selectors.supervision.query_lines import progress_line
+from queries.selectors.query_lines import progress_line
 
 AT = datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 OF = Named("query-id", "run-id", "flights", "flights", "kafka")

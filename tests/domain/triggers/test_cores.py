@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queries.domain.definitions.parsing import parse_query
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.triggers.cores import (
     Ground,
@@ -16,7 +17,6 @@ from queries.domain.triggers.cores import (
     held,
     outgrown,
 )
-from queries.domain.validation.query_rules import parse_query
 from queries.domain.validation.surroundings import Surroundings
 from tests.domain.validation.test_query_rules import KAFKA, TO_KAFKA, found, python, said, sql
 

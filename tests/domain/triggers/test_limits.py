@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queries.domain.definitions.parsing import parse_query
 from queries.domain.triggers.cores import Ground
 from queries.domain.triggers.limits import (
     Limit,
@@ -16,7 +17,6 @@ from queries.domain.triggers.limits import (
     refusals,
     with_async_progress,
 )
-from queries.domain.validation.query_rules import parse_query
 from tests.domain.validation.test_query_rules import (
     KAFKA,
     RATE,

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queries.domain.definitions import parsing
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import Invalid, Problem
-from queries.domain.validation import query_rules
+from queries.domain.validation import application_rules, query_rules
 from queries.domain.validation.surroundings import Root, Surroundings
 
 FILES: dict[str, Any] = {
@@ -60,7 +61,7 @@ def found(
     default = {"connectors": ["kafka"], "python_path": ["/code"]}
     try:
         return query_rules.query_problems(
-            query_rules.parse_query(raw),
+            parsing.parse_query(raw),
             application=ApplicationSpec.model_validate(application or default),
             pools=pools,
             surroundings=surroundings or Surroundings(secret_env=("DB_PASSWORD",)),
@@ -285,7 +286,7 @@ def test_an_application_that_cannot_work_is_refused_by_field(
 
 def application_problems(raw: dict[str, Any]) -> list[Problem]:
     try:
-        spec = query_rules.parse_application(raw)
+        spec = parsing.parse_application(raw)
     except Invalid as error:
         return list(error.problems)
     known = {
@@ -295,7 +296,7 @@ def application_problems(raw: dict[str, Any]) -> list[Problem]:
         "/code/gone": Root("/code/gone", exists=False, allowed=True, modules=frozenset()),
         "/code/ours": Root("/code/ours", exists=True, allowed=True, modules=frozenset({"queries"})),
     }
-    return query_rules.application_problems(
+    return application_rules.application_problems(
         spec,
         surroundings=Surroundings(
             code_roots=("/code",),
@@ -324,14 +325,14 @@ def test_an_application_that_works_is_taken(raw: dict[str, Any]) -> None:
 
 
 def test_without_connectors_the_way_out_is_the_command_that_gets_it() -> None:
-    problems = query_rules.application_problems(
+    problems = application_rules.application_problems(
         ApplicationSpec(connectors=("kafka",)), surroundings=Surroundings()
     )
     assert problems[0].way_out == "Get it with `make kafka`."
 
 
 def test_without_allowed_roots_the_way_out_names_the_setting() -> None:
-    problems = query_rules.application_problems(
+    problems = application_rules.application_problems(
         ApplicationSpec(python_path=("/x",)),
         surroundings=Surroundings(
             roots=(Root("/x", exists=True, allowed=False, modules=frozenset()),)
@@ -353,26 +354,26 @@ def test_without_allowed_roots_the_way_out_names_the_setting() -> None:
 )
 def test_a_pool_that_cannot_be_is_refused(raw: dict[str, Any], field: str) -> None:
     with pytest.raises(Invalid) as error:
-        query_rules.parse_pool(raw)
+        parsing.parse_pool(raw)
     assert [problem.field for problem in error.value.problems] == [field]
 
 
 def test_a_pool_that_can_be_is_taken() -> None:
-    pool = query_rules.parse_pool({"name": "light one", "min_share": 1})
+    pool = parsing.parse_pool({"name": "light one", "min_share": 1})
     assert (pool.name, pool.weight, pool.min_share, pool.mode) == ("light one", 1, 1, "FAIR")
 
 
 @pytest.mark.parametrize("raw", [sql(), files(), python(), sql(sink=TO_FILES)])
 def test_the_json_form_is_read_back_as_it_was_written(raw: dict[str, Any]) -> None:
-    form = query_rules.parse_query(raw)
-    assert query_rules.parse_query(query_rules.as_json(form)) == form
+    form = parsing.parse_query(raw)
+    assert parsing.parse_query(parsing.as_json(form)) == form
 
 
 def test_numbers_and_truth_values_of_options_become_text() -> None:
-    form = query_rules.parse_query(
+    form = parsing.parse_query(
         sql(sink={"format": "console", "options": {"numRows": 5, "truncate": False}})
     )
-    assert query_rules.as_json(form)["sink"]["options"] == {"numRows": "5", "truncate": "false"}
+    assert parsing.as_json(form)["sink"]["options"] == {"numRows": "5", "truncate": "false"}
 
 
 json = st.recursive(

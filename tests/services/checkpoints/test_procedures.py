@@ -17,6 +17,7 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation, Transition
 from queries.services.checkpoints import clone, reset, rewind, snapshot
 from queries.services.checkpoints.source_starts import Wish
+from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import (
     Procedure,
     Step,
@@ -25,7 +26,6 @@ from queries.services.procedures.engine import (
     cancel,
     due_operations,
 )
-from queries.services.procedures.registry import PROCEDURES
 from queries.services.supervision import operations
 from tests.checkpoints.forms import names, put, tree, write_batch, write_checkpoint
 from tests.scenarios.stage import Stage

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from queries.models.failures import Failure
 from queries.selectors.failures.occurrences import crash_loops
-from queries.selectors.supervision.query_lines import query_line
+from queries.selectors.query_lines import query_line
 from queries.views.console import banner
 from tests.scenarios.stage import BROKEN_PIPE, Stage
 from tests.web.browserless import Page

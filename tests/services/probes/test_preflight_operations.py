@@ -28,8 +28,8 @@ from queries.models.history import Operation
 from queries.models.installation import Installation
 from queries.services.probes.preflight import begin_preflight
 from queries.services.probes.xray import begin_xray, rows_of
+from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance, cancel
-from queries.services.procedures.registry import PROCEDURES
 from queries.services.supervision import operations
 from queries.services.supervision.reconcile import due_applications, reconcile
 from tests.scenarios.stage import Stage

@@ -12,8 +12,8 @@ from queries import code_roots
 from queries.code_roots import digest_on_disk
 from queries.launchers.process import code_copies
 from queries.models.drivers import Driver
-from queries.selectors.supervision.query_lines import query_line
-from queries.selectors.supervision.reads import application_detail
+from queries.selectors.query_lines import query_line
+from queries.selectors.supervision.applications import application_detail
 from tests.scenarios.stage import Stage
 from tests.web.browserless import Page
 

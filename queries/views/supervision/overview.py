@@ -12,8 +12,9 @@ from django.views.decorators.http import require_GET
 
 from queries.domain.states import GroupStatus, Phase, Verdict
 from queries.roles import VIEW
-from queries.selectors.supervision.query_lines import query_lines
-from queries.selectors.supervision.reads import audit, failure_groups
+from queries.selectors.failures.failures import failure_groups
+from queries.selectors.query_lines import query_lines
+from queries.selectors.supervision.history import audit
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import needs
 from queries.views.console.wording import TONES, words
@@ -46,7 +47,7 @@ _PARTS = ("health", "attention", "lanes", "failures", "acts")
 def overview(request: HttpRequest) -> HttpResponse:
     """Show the whole installation on one page."""
     now = timezone.now()
-    return render(request, "console/overview/overview.html", _context(now) | {"parts": _PARTS})
+    return render(request, "supervision/overview/overview.html", _context(now) | {"parts": _PARTS})
 
 
 def _context(now: datetime) -> dict[str, Any]:
@@ -94,7 +95,7 @@ def draw_overview(key: str, changes: Changes, now: datetime) -> Drawn:
     """Draw the parts of the overview."""
     context = _context(now)
     for part in _PARTS:
-        yield f"overview-{part}", render_to_string(f"console/overview/_{part}.html", context)
+        yield f"overview-{part}", render_to_string(f"supervision/overview/_{part}.html", context)
 
 
 urlpatterns = [path("", overview, name="overview")]

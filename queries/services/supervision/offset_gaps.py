@@ -1,9 +1,9 @@
 """What async progress tracking has left in a checkpoint, when a definition would switch it off."""
 
+from queries.domain.definitions import parsing
 from queries.domain.definitions.spec import PythonQuery, SqlQuery
 from queries.domain.errors import NotAllowed, Problem
 from queries.domain.triggers.async_progress import ENABLED, tracking
-from queries.domain.validation import query_rules
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.selectors.triggers.replay_exposure import gap_of
 
@@ -21,7 +21,7 @@ def gap_problems(
     """
     if form is None or form.sink is None or tracking(newest.spec) is None:
         return []
-    if tracking(query_rules.as_json(form)) is not None:
+    if tracking(parsing.as_json(form)) is not None:
         return []
     checkpoint = Checkpoint.objects.filter(query=query, retired_at=None).first()
     gap = gap_of(checkpoint.location) if checkpoint else None

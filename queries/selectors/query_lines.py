@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django.db.models import OuterRef, Q, QuerySet, Subquery
+from django.db.models import Q, QuerySet
 from django.utils.dateparse import parse_datetime
 
 from listeners import selectors as heard
@@ -13,7 +13,6 @@ from queries.domain.errors import Missing
 from queries.domain.failures.crash_loops import CrashLoop
 from queries.domain.states import Desired, Hold, Phase, RunOutcome, Verdict
 from queries.domain.supervision.executors import Executors, executors
-from queries.domain.triggers.kinds import interval_ms
 from queries.models.applications import ApplicationRevision, SchedulerPool
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Driver, Run
@@ -21,6 +20,7 @@ from queries.selectors.failures.occurrences import crash_loops
 from queries.selectors.kafka.lag import LagLine, lag_lines
 from queries.selectors.supervision.drift import drift, newest_application_revisions, pools_of
 from queries.selectors.supervision.health import BATCHES, health_of
+from queries.selectors.supervision.newest import interval_of, newest_revisions, newest_runs
 
 _NOTHING_LOST = Dropped(bus=0, outbox=0, missing_batches=0, repaired=0, since=None, until=None)
 
@@ -236,31 +236,6 @@ def _converging(query: Query) -> bool:
     if query.hold != Hold.NONE and query.generation == query.seen_generation:
         return False  # it waits for a person, or for its next probe
     return phase is not Phase.RUNNING
-
-
-def newest_revisions(query_ids: list[int]) -> dict[int, QueryRevision]:
-    """Return each query's newest revision, in one database query."""
-    newest = QueryRevision.objects.filter(query=OuterRef("query")).order_by("-number")
-    rows = QueryRevision.objects.filter(query__in=query_ids, pk=Subquery(newest.values("pk")[:1]))
-    return {row.query_id: row for row in rows}
-
-
-def newest_runs(query_ids: list[int]) -> dict[int, Run]:
-    """Return each query's newest run with driver and revision, in one database query.
-
-    At most one run of a query is open, and it is the newest: epochs only rise.
-    """
-    newest = Run.objects.filter(query=OuterRef("query")).order_by("-epoch")
-    rows = Run.objects.filter(query__in=query_ids, pk=Subquery(newest.values("pk")[:1]))
-    rows = rows.select_related("driver__application_revision", "revision")
-    return {row.query_id: row for row in rows}
-
-
-def interval_of(trigger: dict[str, Any]) -> int | None:
-    """Return a processing-time trigger's interval in milliseconds, None for other triggers."""
-    if trigger.get("kind") != "processing_time":
-        return None
-    return interval_ms(str(trigger.get("interval", "")))
 
 
 def progress_line(progress: dict[str, Any]) -> ProgressLine:

@@ -1,0 +1,49 @@
+"""Failures and their groups, as lists filter them."""
+
+from django.db.models import Exists, OuterRef, Q, QuerySet
+
+from queries.domain.errors import Missing
+from queries.models.definitions import Query
+from queries.models.drivers import Run
+from queries.models.failures import Failure, FailureGroup
+
+
+def failures() -> QuerySet[Failure]:
+    """Return all failures, newest first, with run, query, driver, application and group."""
+    return Failure.objects.select_related(
+        "run", "run__query", "run__revision", "driver", "driver__application", "group"
+    ).order_by("-at", "-pk")
+
+
+def failures_of(query: Query) -> QuerySet[Failure]:
+    """Return a query's failures, and the deaths of drivers that ended one of its runs."""
+    ended_a_run = Run.objects.filter(query=query, driver=OuterRef("driver"))
+    return failures().filter(Q(run__query=query) | Q(run__isnull=True) & Exists(ended_a_run))
+
+
+def failure_groups(
+    *, status: str = "", application: str = "", query: str = "", search: str = ""
+) -> QuerySet[FailureGroup]:
+    """Return groups, the last seen first; an empty filter lets everything through."""
+    rows = FailureGroup.objects.select_related("query", "application").order_by("-last_seen", "-pk")
+    if status:
+        rows = rows.filter(status=status)
+    if application:
+        rows = rows.filter(application__name=application)
+    if query:
+        rows = rows.filter(query__name=query)
+    if search:
+        rows = rows.filter(
+            Q(title__icontains=search)
+            | Q(query__name__icontains=search)
+            | Q(application__name__icontains=search)
+        )
+    return rows
+
+
+def failure_group(group_id: int) -> FailureGroup:
+    """Return a group; raise `Missing` where there is none."""
+    group = failure_groups().filter(pk=group_id).first()
+    if group is None:
+        raise Missing(f"There is no failure group {group_id}.")
+    return group

@@ -1,0 +1,116 @@
+"""Applications with their driver, queries and pools."""
+
+from dataclasses import dataclass
+
+from django.db.models import QuerySet
+
+from listeners import selectors as heard
+from listeners.selectors import DriverTelemetry
+from queries.domain.errors import Missing
+from queries.domain.states import OPEN_DRIVER_STATES, DriverKind
+from queries.models.applications import Application, ApplicationRevision, SchedulerPool
+from queries.models.definitions import Query
+from queries.models.drivers import Driver
+from queries.selectors.supervision.drift import drift, newest_application_revisions, pools_of
+from queries.selectors.supervision.newest import newest_revisions
+
+
+@dataclass(frozen=True, slots=True)
+class PoolHolding:
+    """A scheduler pool with the living queries whose newest revision names it."""
+
+    pool: SchedulerPool
+    queries: list[Query]
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationDetail:
+    """An application with its newest revision, its living driver and all that it holds."""
+
+    application: Application
+    newest: ApplicationRevision | None
+    driver: Driver | None  # the open one
+    queries: list[Query]  # living, by name
+    pools: list[PoolHolding]
+    default_pool: list[Query]  # living queries that name no pool
+    needs_restart: tuple[str, ...]  # why: "revision", "pools", "code"
+    telemetry: DriverTelemetry | None
+
+
+def applications() -> QuerySet[Application]:
+    """Return living applications by name."""
+    return Application.objects.filter(archived_at__isnull=True).order_by("name")
+
+
+def application(name: str) -> Application:
+    """Return a living application; raise `Missing` where there is none of that name."""
+    found = applications().filter(name=name).first()
+    if found is None:
+        raise Missing(
+            f"There is no application named {name}.",
+            way_out="Look at the list of applications for its name.",
+        )
+    return found
+
+
+def application_detail(name: str) -> ApplicationDetail:
+    """Return one living application; raise `Missing` where there is none of that name."""
+    return application_details([application(name)])[0]
+
+
+def application_details(rows: list[Application]) -> list[ApplicationDetail]:
+    """Return the details of applications, in a constant number of database queries."""
+    ids = [row.pk for row in rows]
+    newest = newest_application_revisions(ids)
+    pools = pools_of(ids)
+    drivers = {
+        driver.application_id: driver for driver in open_drivers().filter(application__in=ids)
+    }
+    telemetry = heard.telemetry([driver.pk for driver in drivers.values()])
+    held: dict[int, list[Query]] = {pk: [] for pk in ids}
+    for query in Query.objects.filter(application__in=ids, archived_at__isnull=True).order_by(
+        "name"
+    ):
+        held[query.application_id].append(query)
+    revisions = newest_revisions([query.pk for queries in held.values() for query in queries])
+    named = {pk: revision.spec.get("pool", "") for pk, revision in revisions.items()}
+
+    def detail(row: Application) -> ApplicationDetail:
+        driver = drivers.get(row.pk)
+        return ApplicationDetail(
+            application=row,
+            newest=newest.get(row.pk),
+            driver=driver,
+            queries=held[row.pk],
+            pools=[
+                PoolHolding(pool, [q for q in held[row.pk] if named.get(q.pk) == pool.name])
+                for pool in pools.get(row.pk, [])
+            ],
+            default_pool=[q for q in held[row.pk] if not named.get(q.pk)],
+            needs_restart=drift(driver, newest=newest.get(row.pk), pools=pools.get(row.pk, [])),
+            telemetry=telemetry.get(driver.pk) if driver else None,
+        )
+
+    return [detail(row) for row in rows]
+
+
+def drivers_of(row: Application) -> QuerySet[Driver]:
+    """Return an application's drivers, newest first."""
+    return Driver.objects.filter(application=row, kind=DriverKind.SERVICE).select_related(
+        "application_revision"
+    )
+
+
+def open_drivers() -> QuerySet[Driver]:
+    """Return the living service drivers."""
+    return Driver.objects.filter(
+        kind=DriverKind.SERVICE, state__in=OPEN_DRIVER_STATES
+    ).select_related("application", "application_revision")
+
+
+def pool_holding(row: Application, name: str) -> PoolHolding:
+    """Return one pool of an application; raise `Missing` where there is none of that name."""
+    for holding in application_details([row])[0].pools:
+        if holding.pool.name == name:
+            return holding
+    raise Missing(f"Application {row.name} has no pool named {name}.")

@@ -1,0 +1,34 @@
+"""The newest revision and run of many queries at once, each in one database query."""
+
+from typing import Any
+
+from django.db.models import OuterRef, Subquery
+
+from queries.domain.triggers.kinds import interval_ms
+from queries.models.definitions import QueryRevision
+from queries.models.drivers import Run
+
+
+def newest_revisions(query_ids: list[int]) -> dict[int, QueryRevision]:
+    """Return each query's newest revision, in one database query."""
+    newest = QueryRevision.objects.filter(query=OuterRef("query")).order_by("-number")
+    rows = QueryRevision.objects.filter(query__in=query_ids, pk=Subquery(newest.values("pk")[:1]))
+    return {row.query_id: row for row in rows}
+
+
+def newest_runs(query_ids: list[int]) -> dict[int, Run]:
+    """Return each query's newest run with driver and revision, in one database query.
+
+    At most one run of a query is open, and it is the newest: epochs only rise.
+    """
+    newest = Run.objects.filter(query=OuterRef("query")).order_by("-epoch")
+    rows = Run.objects.filter(query__in=query_ids, pk=Subquery(newest.values("pk")[:1]))
+    rows = rows.select_related("driver__application_revision", "revision")
+    return {row.query_id: row for row in rows}
+
+
+def interval_of(trigger: dict[str, Any]) -> int | None:
+    """Return a processing-time trigger's interval in milliseconds, None for other triggers."""
+    if trigger.get("kind") != "processing_time":
+        return None
+    return interval_ms(str(trigger.get("interval", "")))

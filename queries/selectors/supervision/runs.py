@@ -1,0 +1,55 @@
+"""Runs, newest first, and one run between its neighbours."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Q, QuerySet
+
+from listeners import selectors as heard
+from queries.domain.errors import Missing
+from queries.models.definitions import Query
+from queries.models.drivers import Run
+from queries.models.failures import Failure
+from queries.models.history import Transition
+from queries.selectors.failures.failures import failures
+
+
+@dataclass(frozen=True, slots=True)
+class RunDetail:
+    """A run with those before and after it, and what it did."""
+
+    run: Run
+    previous: Run | None
+    next: Run | None
+    failures: list[Failure]
+    summary: dict[str, Any] | None  # listeners.selectors.run_summary
+    transitions: list[Transition]  # oldest first
+
+
+def runs() -> QuerySet[Run]:
+    """Return all runs, newest first, with query, driver, application, revision, checkpoint."""
+    return Run.objects.select_related(
+        "query", "driver", "driver__application", "revision", "checkpoint"
+    ).order_by("-epoch")
+
+
+def runs_of(query: Query) -> QuerySet[Run]:
+    """Return a query's runs, newest first."""
+    return runs().filter(query=query)
+
+
+def run_with_neighbours(*, run_id: int | None = None, epoch: int | None = None) -> RunDetail:
+    """Return a run by its id or its epoch; raise `Missing` where there is none."""
+    wanted = Q(pk=run_id) if epoch is None else Q(epoch=epoch)
+    run = runs().select_related("driver__application_revision").filter(wanted).first()
+    if run is None:
+        raise Missing(f"There is no run {run_id if epoch is None else f'with epoch {epoch}'}.")
+    others = Run.objects.filter(query=run.query_id)
+    return RunDetail(
+        run=run,
+        previous=others.filter(epoch__lt=run.epoch).order_by("-epoch").first(),
+        next=others.filter(epoch__gt=run.epoch).order_by("epoch").first(),
+        failures=list(failures().filter(run=run)),
+        summary=heard.run_summary(run.pk),
+        transitions=list(run.transitions.order_by("at", "pk")),
+    )
