@@ -7,7 +7,7 @@
 from dataclasses import dataclass
 
 from queries.domain.errors import NotAllowed
-from queries.domain.states import Desired, Phase, StopMode, Verb
+from queries.domain.states import FAILED_PHASES, STOPPED_PHASES, Desired, Phase, StopMode, Verb
 
 _P = Phase
 
@@ -73,9 +73,6 @@ TRANSITIONS: frozenset[tuple[Phase, Phase]] = frozenset(
     }
 )
 
-#: Wanted, but waiting in a way that a start cuts short: its counters are cleared.
-WAITING = frozenset({Phase.BACKOFF, Phase.BROKEN, Phase.FAILED})
-
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -103,7 +100,7 @@ class Change:
 def start(asked: Asked) -> Change | None:
     """Return the change that a start makes, or None where it is satisfied or under way."""
     _alive(asked)
-    if asked.desired is Desired.RUNNING and asked.phase not in WAITING:
+    if asked.desired is Desired.RUNNING and asked.phase not in FAILED_PHASES:
         return None
     return Change(Verb.START, Desired.RUNNING, StopMode.GRACEFUL, pin=True)
 
@@ -115,7 +112,7 @@ def stop(asked: Asked, mode: StopMode) -> Change | None:
     """
     _alive(asked)
     if asked.desired is Desired.STOPPED:
-        if asked.phase in {Phase.STOPPED, Phase.COMPLETED} and not asked.has_run:
+        if asked.phase in STOPPED_PHASES and not asked.has_run:
             return None
         if not (mode is StopMode.NOW and asked.stop_mode is StopMode.GRACEFUL):
             return None
@@ -125,7 +122,7 @@ def stop(asked: Asked, mode: StopMode) -> Change | None:
 def restart(asked: Asked) -> Change | None:
     """Return the change that a restart makes, or None where one is under way."""
     _alive(asked)
-    if asked.open_restart and asked.desired is Desired.RUNNING and asked.phase not in WAITING:
+    if asked.open_restart and asked.desired is Desired.RUNNING and asked.phase not in FAILED_PHASES:
         return None
     return Change(Verb.RESTART, Desired.RUNNING, StopMode.GRACEFUL, pin=True)
 

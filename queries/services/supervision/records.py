@@ -15,12 +15,12 @@ from django.db.models import F, Min
 from controlplane.nudge import changed, reconcile_soon
 from queries.domain.protocol import ExecutorSeen, RunStatus, Want
 from queries.domain.states import (
+    HELD_PHASES,
     PLAIN_VERBS,
     Desired,
     DriverState,
     Hold,
     OperationOutcome,
-    Phase,
     Reason,
     RunOutcome,
     Verb,
@@ -256,7 +256,7 @@ def close_operations(application: Application, decision: Decision, *, now: datet
             reached = choice.reached_generation if choice else 0
         if reached >= operation.generation:
             _close(operation, OperationOutcome.DONE, "", now)
-        elif choice is not None and choice.phase in {Phase.FAILED, Phase.BROKEN}:
+        elif choice is not None and choice.phase in HELD_PHASES:
             _close(operation, OperationOutcome.FAILED, choice.detail or choice.reason, now)
         elif operation.deadline <= now:
             waits = f"{choice.phase.label}: {choice.detail or choice.reason}" if choice else ""

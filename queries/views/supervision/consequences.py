@@ -1,7 +1,7 @@
 """What a verb will do to a query and its neighbours, in sentences, before it is asked."""
 
 from queries.domain.definitions.spec import ENDING_TRIGGERS
-from queries.domain.states import Desired, Phase, StopMode, Verb
+from queries.domain.states import FAILED_PHASES, STOPPED_PHASES, Desired, StopMode, Verb
 from queries.selectors.query_lines import QueryLine
 from queries.selectors.supervision.applications import application_detail
 
@@ -50,7 +50,7 @@ def _start(line: QueryLine, others: list[str]) -> list[str]:
         said.append(f"It joins the living driver of {application}; {_go_on(others)}")
     else:
         said.append(f"A driver is launched for {application}, which takes some seconds.")
-    if line.phase in (Phase.BACKOFF, Phase.BROKEN, Phase.FAILED):
+    if line.phase in FAILED_PHASES:
         said.append("Its counters of failures are cleared, and it is tried at once.")
     if line.trigger.get("kind") in ENDING_TRIGGERS:
         said.append("It ends by itself when it has read all there is.")
@@ -103,9 +103,9 @@ def changes_something(verb: Verb, line: QueryLine) -> bool:
     """Tell whether the verb would change anything now."""
     wanted = line.query.desired == Desired.RUNNING
     if verb is Verb.START:
-        return not wanted or line.phase in (Phase.BACKOFF, Phase.BROKEN, Phase.FAILED)
+        return not wanted or line.phase in FAILED_PHASES
     if verb is Verb.STOP:
-        return wanted or line.phase not in (Phase.STOPPED, Phase.COMPLETED)
+        return wanted or line.phase not in STOPPED_PHASES
     return wanted
 
 
