@@ -14,6 +14,7 @@ from queries.checkpoints.new_checkpoint import Start, is_stateful
 from queries.checkpoints.source_files import found_files
 from queries.domain.errors import Invalid, NotAllowed, Problem, Unavailable
 from queries.domain.kafka.offset_ranges import is_file, is_kafka
+from queries.domain.validation.formats import FILES
 from queries.models.definitions import Query
 from queries.secret_references import ReferenceMissing, References
 from queries.selectors.kafka.sources import KafkaSource, kafka_sources
@@ -72,7 +73,7 @@ def starts(query: Query, logs: CheckpointLogs, wish: Wish) -> Starts:
         spec = sources[place] if place < len(sources) else {}
         if is_kafka(end) or spec.get("format") == "kafka":
             start, rows = _kafka(name, end or {}, spec, wish)
-        elif is_file(end) or spec.get("format") in {"json", "csv", "parquet", "orc", "text"}:
+        elif is_file(end) or spec.get("format") in FILES:
             start, rows = _files(name, spec, wish, stateful=stateful)
         else:
             start, rows = _other(name, spec, wish)

@@ -1,10 +1,12 @@
 """Pages of long lists by cursor: rows that arrive meanwhile shift nothing."""
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
+
+from queries.selectors.paging import rows_after
 
 ROWS = 50
 
@@ -23,24 +25,11 @@ def page_of(rows: QuerySet[Any], *, by: str, cursor: str = "", size: int = ROWS)
 
     A cursor that cannot be read starts from the beginning.
     """
-    after = _read(cursor)
-    if after:
-        value, pk = after
-        rows = rows.filter(Q(**{f"{by}__lt": value}) | Q(**{by: value, "pk__lt": pk}))
-    found = list(rows.order_by(f"-{by}", "-pk")[: size + 1])
-    more = len(found) > size
-    found = found[:size]
-    return Page(rows=found, next=_write(found[-1], by) if more else "", first=after is None)
-
-
-def _write(row: Any, by: str) -> str:
-    value = getattr(row, by)
-    return f"{value.isoformat() if isinstance(value, datetime) else value}~{row.pk}"
-
-
-def _read(cursor: str) -> tuple[Any, int] | None:
-    text, _, pk = cursor.partition("~")
+    after = cursor.replace("\x00", "").split("~") if cursor else None
     try:
-        return (int(text) if text.isdigit() else datetime.fromisoformat(text)), int(pk)
-    except ValueError:
-        return None
+        ordered = rows_after(rows, by, "pk", after=after)
+    except (ValueError, ValidationError):
+        ordered, after = rows_after(rows, by, "pk", after=None), None
+    found = list(ordered[: size + 1])
+    more = f"{getattr(found[size - 1], by)}~{found[size - 1].pk}" if len(found) > size else ""
+    return Page(rows=found[:size], next=more, first=after is None)

@@ -1,5 +1,7 @@
 """What a verb will do to a query and its neighbours, in sentences, before it is asked."""
 
+from collections.abc import Mapping
+
 from queries.domain.definitions.spec import ENDING_TRIGGERS
 from queries.domain.states import FAILED_PHASES, STOPPED_PHASES, Desired, StopMode, Verb
 from queries.selectors.query_lines import QueryLine
@@ -18,6 +20,11 @@ STOP_MODES = (
         "The batch in flight is interrupted; the next start replays it from its first row.",
     ),
 )
+
+
+def stop_mode(sent: Mapping[str, str]) -> StopMode:
+    """Return how a form asks to stop: gracefully, unless it says "now"."""
+    return StopMode.NOW if sent.get("mode") == StopMode.NOW else StopMode.GRACEFUL
 
 
 def neighbours(line: QueryLine) -> list[str]:
@@ -83,7 +90,7 @@ def _restart(line: QueryLine, others: list[str]) -> list[str]:
         said.append("It comes back in a fresh driver process.")
     if others and line.needs_application_restart:
         said.append(
-            f"The application's {_and(list(line.needs_application_restart))} changed since its "
+            f"The application's {named(list(line.needs_application_restart))} changed since its "
             f"driver began: that takes a restart of {line.query.application.name}."
         )
     return said
@@ -141,10 +148,11 @@ def asked(verb: Verb, name: str) -> str:
 def _go_on(others: list[str]) -> str:
     if not others:
         return "no other query is touched."
-    return f"{_and(others)} {'goes' if len(others) == 1 else 'go'} on untouched."
+    return f"{named(others)} {'goes' if len(others) == 1 else 'go'} on untouched."
 
 
-def _and(names: list[str]) -> str:
+def named(names: list[str]) -> str:
+    """Return names as a sentence has them: "a", "a and b", "a, b and c"."""
     if len(names) < 2:
         return "".join(names)
     return f"{', '.join(names[:-1])} and {names[-1]}"

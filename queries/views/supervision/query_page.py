@@ -4,7 +4,6 @@ import json
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
@@ -155,8 +154,8 @@ def activity_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show what was asked of the query and how it changed, newest first."""
     context = head(request, name, "query-activity")
     context["operations"] = operations().filter(query=context["query"])[:10]
-    pages = Paginator(transitions(query=context["query"]), 50)
-    context["page"] = pages.get_page(request.GET.get("page"))
+    changes = transitions(query=context["query"])
+    context["page"] = page_of(changes, by="at", cursor=request.GET.get("after", ""))
     return render(request, "supervision/queries/activity.html", context)
 
 
