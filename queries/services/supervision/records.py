@@ -33,8 +33,8 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation, Transition
 from queries.models.installation import Installation
+from queries.selectors.supervision.drift import pool_form
 from queries.selectors.triggers.replays import replayed_by
-from queries.services.supervision.assignments import pools_of
 
 #: Telemetry of a run's first batch that is this late is not waited for any more.
 MEASURED_WITHIN = timedelta(minutes=10)
@@ -58,7 +58,7 @@ def create_driver(
     driver = Driver.objects.create(
         application=application,
         application_revision=revision,
-        pools=pools_of(application),
+        pools=[pool_form(pool) for pool in application.pools.all()],
         code_sha256=code_sha256,
         epoch=epoch,
         generation=application.generation,
