@@ -10,7 +10,11 @@ from django.template.loader import render_to_string
 from django.urls import path, reverse
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
+from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import get_lexer_by_name
 
 from listeners import selectors as heard
 from queries.domain import async_calls
@@ -31,7 +35,6 @@ from queries.views.console.guard import needs
 from queries.views.console.paging import page_of
 from queries.views.definitions.diffs import changes as differences
 from queries.views.definitions.diffs import readable
-from queries.views.definitions.highlighting import colours
 from queries.views.supervision import consequences
 from queries.views.supervision.operation_steps import way
 from queries.views.supervision.query_rows import row_of
@@ -125,11 +128,17 @@ def definition_tab(request: HttpRequest, name: str) -> HttpResponse:
         "revisions": revisions,
         "shown": shown,
         "before": before,
-        "sql": colours(spec["sql"], "sql") if spec.get("sql") else "",
-        "rest": colours(readable({k: v for k, v in spec.items() if k != "sql"}), "yaml"),
+        "sql": _colours(spec["sql"], "sql") if spec.get("sql") else "",
+        "rest": _colours(readable({k: v for k, v in spec.items() if k != "sql"}), "yaml"),
         "lines": differences(mask(before.spec), spec) if before else [],
     }
     return render(request, "definitions/of_query.html", context)
+
+
+def _colours(text: str, language: str) -> SafeString:
+    """Return code as HTML spans with classes of the stylesheet; Pygments escapes the text."""
+    formatter = HtmlFormatter(nowrap=True)
+    return SafeString(highlight(text, get_lexer_by_name(language), formatter))
 
 
 @require_GET
