@@ -12,13 +12,13 @@ from django.db import transaction
 
 from queries.checkpoints.file_sink import FileSink
 from queries.checkpoints.snapshot import remove, snapshot
-from queries.domain.errors import Invalid, Missing, NotAllowed, Problem
+from queries.domain.errors import Invalid, NotAllowed, Problem
 from queries.domain.masking import unmask
 from queries.domain.states import Verb
 from queries.domain.validation.formats import FILES
-from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
+from queries.selectors.checkpoints import snapshot_of
 from queries.services.checkpoints.snapshot import local_logs, place_of
 from queries.services.checkpoints.switching import current
 from queries.services.definitions import catalog, surroundings
@@ -77,10 +77,7 @@ def request_clone(
 def _origin(query: Query, snapshot_id: int | None) -> str:
     if snapshot_id is None:
         return current(query).location
-    row = Snapshot.objects.filter(pk=snapshot_id, checkpoint__query=query, removed_at=None).first()
-    if row is None:
-        raise Missing(f"{query.name} has no snapshot {snapshot_id}.")
-    return row.location
+    return snapshot_of(query, snapshot_id).location
 
 
 def _spec(
