@@ -10,20 +10,6 @@ from datetime import UTC, datetime
 from listeners import models
 from listeners.wire import Event, Heartbeat, Kind
 
-_LATEST_COLUMNS = [
-    "driver",
-    "epoch",
-    "seq",
-    "run",
-    "at",
-    "idle_at",
-    "progress_at",
-    "batch",
-    "progress",
-    "progress_run",
-]
-_HEARTBEAT_COLUMNS = ["epoch", "seq", "at", "received_at", "body"]
-
 
 def advance_latest(events: Iterable[Event]) -> None:
     """Bring each query's latest line up to these events."""
@@ -40,12 +26,7 @@ def advance_latest(events: Iterable[Event]) -> None:
         lines[event.query] = line
         if advance(line, event):
             changed.add(event.query)
-    models.Latest.objects.bulk_create(
-        [lines[query] for query in sorted(changed)],
-        update_conflicts=True,
-        unique_fields=["query"],
-        update_fields=_LATEST_COLUMNS,
-    )
+    models.upsert(models.Latest, (lines[query] for query in sorted(changed)), "query")
 
 
 def advance(line: models.Latest, event: Event) -> bool:
@@ -95,12 +76,7 @@ def keep_heartbeats(events: Iterable[Event], received_at: datetime) -> None:
             body=beat.body,
         )
     models.DroppedEvents.objects.bulk_create(rises, ignore_conflicts=True)
-    models.Heartbeat.objects.bulk_create(
-        list(changed.values()),
-        update_conflicts=True,
-        unique_fields=["driver"],
-        update_fields=_HEARTBEAT_COLUMNS,
-    )
+    models.upsert(models.Heartbeat, changed.values(), "driver")
 
 
 def rises_between(

@@ -1,9 +1,22 @@
 """What drivers said, stored once; plain ids, no foreign key upwards. All [I]."""
 
-from typing import ClassVar
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
 from django.db import models
 from django.db.models import Q
+
+
+def upsert(model: type[Any], rows: Iterable[Any], *key: str) -> None:
+    """Insert rows; where the columns of `key` are there already, replace all the others."""
+    columns = [one.name for one in model._meta.concrete_fields if not one.primary_key]
+    model._default_manager.bulk_create(
+        list(rows),
+        batch_size=500,
+        update_conflicts=True,
+        unique_fields=key,
+        update_fields=[name for name in columns if name not in key],
+    )
 
 
 class Event(models.Model):

@@ -16,21 +16,10 @@ from listeners import models
 from listeners.series import WIDTHS_S, watermark_delay_s
 
 _CURSOR = "rollups"
+_KEY = ("query", "width_s", "start")
 _ROWS_AT_ONCE = 20_000  # new rows of one call; the next call goes on
 #: Buckets further apart than this are read by queries of their own.
 _APART = timedelta(minutes=5)
-_COLUMNS = [
-    "batches",
-    "rows",
-    "duration_ms_min",
-    "duration_ms_max",
-    "duration_ms_sum",
-    "input_rate_max",
-    "processed_rate_max",
-    "state_rows_max",
-    "watermark_delay_s_max",
-    "phases_ms_sum",
-]
 
 Bucket = tuple[int, datetime]  # query, start
 
@@ -48,10 +37,10 @@ def roll_up() -> int:
     fine, middle, coarse = WIDTHS_S
     touched = {(query, floor(at, fine)) for _, query, at in new}
     with transaction.atomic():
-        _save(_from_progress(touched, fine))
+        models.upsert(models.Rollup, _from_progress(touched, fine), *_KEY)
         for narrow, wide in ((fine, middle), (middle, coarse)):
             touched = {(query, floor(start, wide)) for query, start in touched}
-            _save(_from_rollups(touched, narrow, wide))
+            models.upsert(models.Rollup, _from_rollups(touched, narrow, wide), *_KEY)
         moved = models.Cursor.objects.filter(name=_CURSOR, position__lt=new[-1][0])
         moved.update(position=new[-1][0])
     return len(new)
@@ -150,13 +139,3 @@ def _add(bucket: models.Rollup, part: models.Rollup) -> None:
 def _highest(one: float | None, other: float | None) -> float | None:
     known = [value for value in (one, other) if value is not None]
     return max(known, default=None)
-
-
-def _save(buckets: Iterable[models.Rollup]) -> None:
-    models.Rollup.objects.bulk_create(
-        list(buckets),
-        batch_size=500,
-        update_conflicts=True,
-        unique_fields=["query", "width_s", "start"],
-        update_fields=_COLUMNS,
-    )

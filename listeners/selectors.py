@@ -126,6 +126,13 @@ def progress_page(
     ]
 
 
+def drops_of(driver_id: int, *, limit: int = 20) -> list[dict[str, Any]]:
+    """Return the newest rises of a driver's drop counters: {queue, count, total, since, until}."""
+    rows = models.DroppedEvents.objects.filter(driver=driver_id).order_by("-until", "-pk")
+    found = rows.values("queue", "count", "total", "since", "until")[:limit]
+    return [dict(row) for row in found]
+
+
 def series(query_id: int, *, since: datetime, until: datetime, points: int = 600) -> Series:
     """Return chart columns of a query.
 

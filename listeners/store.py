@@ -102,42 +102,16 @@ def _one_at_a_time() -> None:
 
 
 # --- rows ---------------------------------------------------------------------------------
-_PROGRESS_COLUMNS = [
-    "driver",
-    "epoch",
-    "seq",
-    "query",
-    "run",
-    "spark_run_id",
-    "batch",
-    "at",
-    "received_at",
-    "repaired",
-    "num_input_rows",
-    "input_rows_per_second",
-    "processed_rows_per_second",
-    "batch_duration_ms",
-    "state_rows",
-    "watermark",
-    "body",
-]
-_EVENT_COLUMNS = [
-    "driver",
-    "epoch",
-    "seq",
-    "at",
-    "received_at",
-    "kind",
-    "query",
-    "run",
-    "spark_run_id",
-    "body",
-]
+_PROGRESS_COLUMNS = (
+    "driver epoch seq query run spark_run_id batch at received_at repaired num_input_rows"
+    " input_rows_per_second processed_rows_per_second batch_duration_ms state_rows watermark body"
+)
+_EVENT_COLUMNS = "driver epoch seq at received_at kind query run spark_run_id body"
 
 
-def _insert(model: Any, columns: list[str]) -> str:
-    names = ", ".join(f'"{name}"' for name in columns)
-    places = ", ".join(["%s"] * len(columns))
+def _insert(model: Any, columns: str) -> str:
+    names = ", ".join(f'"{name}"' for name in columns.split())
+    places = ", ".join(["%s"] * len(columns.split()))
     return (
         f'INSERT INTO "{model._meta.db_table}" ({names}) VALUES ({places}) ON CONFLICT DO NOTHING'
     )

@@ -6,14 +6,11 @@ that process says of an error passes `mask` first.
 """
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from queries.domain.masking import mask_text
-
-_REFERENCE = re.compile(r"(env|file):([A-Za-z0-9_.\-]+)")
+from queries.domain.masking import is_reference, mask_text
 
 
 class ReferenceMissing(Exception):
@@ -30,10 +27,10 @@ class References:
 
     def resolve(self, value: str) -> str:
         """Return what a reference stands for, any other text as it is."""
-        found = _REFERENCE.fullmatch(value)
-        if found is None:
+        if not is_reference(value):
             return value
-        secret = self._from_env(found[2]) if found[1] == "env" else self._from_file(found[2])
+        kind, _, name = value.partition(":")
+        secret = self._from_env(name) if kind == "env" else self._from_file(name)
         self._values.add(secret)
         return secret
 
@@ -57,11 +54,17 @@ class References:
 
     def named_by(self, values: Mapping[str, str]) -> list[str]:
         """Return the keys whose values are references."""
-        return [name for name, value in values.items() if _REFERENCE.fullmatch(value)]
+        return [name for name, value in values.items() if is_reference(value)]
 
     def mask(self, text: str) -> str:
         """Return the text without any secret that was resolved."""
-        return mask_text(text, secrets=self._values)
+        return mask_text(text, secrets=self.secrets)
+
+    @property
+    def secrets(self) -> set[str]:
+        """Return the secrets that were resolved, and their lines: a file may hold several."""
+        parts = {part for value in self._values for part in (value.strip(), *value.splitlines())}
+        return {part for part in parts if part.strip()}
 
     def _from_env(self, name: str) -> str:
         if name not in self._allowlist:

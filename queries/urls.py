@@ -5,7 +5,7 @@ from django.urls import URLPattern, URLResolver
 from queries.views import async_calls, probes
 from queries.views.checkpoints import checkpoint, checkpoint_actions, checkpoint_list
 from queries.views.console import access, audit, live, shell
-from queries.views.definitions import connectors, query_edit
+from queries.views.definitions import query_edit
 from queries.views.failures import failure_page
 from queries.views.kafka import lag
 from queries.views.supervision import (
@@ -37,7 +37,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *checkpoint.urlpatterns,
     *checkpoint_actions.urlpatterns,
     *checkpoint_list.urlpatterns,
-    *connectors.urlpatterns,
     *audit.urlpatterns,
     *operations.urlpatterns,
     *access.urlpatterns,

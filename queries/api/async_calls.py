@@ -8,8 +8,8 @@ from queries.api.base import ApiView
 from queries.api.schema import describe
 from queries.api.supervision.query_bodies import Body
 from queries.domain.async_calls import Advice, Bound, Operator
-from queries.selectors.async_calls import async_operators
 from queries.selectors.definitions import definitions
+from queries.selectors.triggers.advice import async_operators
 
 
 class AsyncOperatorBody(Body):

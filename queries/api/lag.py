@@ -134,7 +134,7 @@ class QueryLossesView(ApiView):
     def get(self, request: Request, name: str) -> Response:
         """List what the query never read, newest first."""
         rows = loss_ledger.losses(definitions.query(name))
-        return page_of_rows(request, rows, lambda row: LossBody(row).data, by="noticed_at")
+        return page_of_rows(request, rows, lambda row: LossBody(row).data, "noticed_at", "pk")
 
 
 class QueryGoOnView(ApiView):

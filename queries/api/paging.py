@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from django.core.exceptions import ValidationError
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Model, QuerySet
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
@@ -15,6 +15,7 @@ from rest_framework.response import Response
 
 from queries.api.errors import invalid
 from queries.domain.errors import Invalid
+from queries.selectors.paging import rows_after
 
 DEFAULT_LIMIT = 50
 LARGEST_LIMIT = 200
@@ -75,19 +76,16 @@ def page_of_rows(
     request: Request,
     rows: QuerySet[M],
     show: Callable[[M], Any],
-    *,
-    by: str = "pk",
+    *by: str,
     descending: bool = True,
 ) -> Response:
-    """Answer with one page of a query set, ordered by one unique column."""
+    """Answer with one page of a query set in the order of the columns `by`, unique together."""
+    columns = by or ("pk",)
 
     def fetch(after: Key | None, count: int) -> list[M]:
-        ordered = rows.order_by(f"-{by}" if descending else by)
-        if after is not None:
-            ordered = ordered.filter(Q(**{f"{by}__{'lt' if descending else 'gt'}": after[0]}))
-        return list(ordered[:count])
+        return list(rows_after(rows, *columns, after=after, descending=descending)[:count])
 
-    return page(request, fetch, lambda row: [getattr(row, by)], show)
+    return page(request, fetch, lambda row: [getattr(row, name) for name in columns], show)
 
 
 def _after(request: Request) -> Key | None:
@@ -116,7 +114,9 @@ def _plain(found: list[Any]) -> bool:
 
 
 def _next(request: Request, key: Key) -> str:
-    text = base64.urlsafe_b64encode(json.dumps(key, separators=(",", ":")).encode()).decode()
+    text = base64.urlsafe_b64encode(
+        json.dumps(key, default=str, separators=(",", ":")).encode()
+    ).decode()
     others = [
         (name, value)
         for name, values in request.query_params.lists()

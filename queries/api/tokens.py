@@ -77,7 +77,7 @@ class TokensView(ApiView):
         rows = tokens_seen_by(request.user)
         if name := request.query_params.get("user", "").replace("\x00", ""):
             rows = rows.filter(user__username=name)
-        return page_of_rows(request, rows, lambda row: TokenBody(row).data, by="uuid")
+        return page_of_rows(request, rows, lambda row: TokenBody(row).data, "uuid")
 
     @describe(
         operation_id="create_token", request=inputs.TokenCreate, responses={201: NewTokenBody}

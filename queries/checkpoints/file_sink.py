@@ -21,8 +21,6 @@ from queries.domain.definitions.locations import NotALocation, canonical, local_
 
 LOG = "_spark_metadata"
 ASIDE = "_headgate"
-#: Spark's own file formats; any other sink keeps no such log.
-FORMATS = frozenset({"parquet", "json", "csv", "orc", "text", "avro"})
 #: `spark.sql.streaming.fileSink.log.compactInterval`, Spark's default.
 COMPACT_EVERY = 10
 

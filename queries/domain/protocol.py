@@ -29,9 +29,11 @@ the application's folder `probes`, where nothing is current: several may run at 
 """
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass
 from enum import StrEnum
-from typing import Any, Self
+from functools import cache
+from types import UnionType
+from typing import Any, Self, get_args, get_origin, get_type_hints
 
 PROTOCOL = 1
 
@@ -45,7 +47,6 @@ EXIT = "exit.json"
 CURRENT = "current.json"
 DRIVER_LOG = "driver.log"
 SPARK_LOG = "spark.log"
-SPOOL = "spool"
 TMP = "tmp"
 DRIVER_LOCK = "driver.lock"
 LAST_SEQ = "last_seq"
@@ -72,14 +73,22 @@ class RunState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
+class Form:
+    """A file's content, as JSON."""
+
     def dumps(self) -> str:
         """Return the JSON text of this form."""
         return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
 
+    @classmethod
+    def loads(cls, text: str) -> Self:
+        """Return the form that `text` holds; raise ValueError or TypeError where it holds none."""
+        form: Self = read(cls, _object(text))
+        return form
+
 
 @dataclass(frozen=True, slots=True)
-class DriverSpec(_Form):
+class DriverSpec(Form):
     """Everything a driver is started with."""
 
     driver: int  # primary key
@@ -105,14 +114,6 @@ class DriverSpec(_Form):
     probe: bool = False  # runs `queries.runtime.probes.main` on its probe.json; no epoch fences it
     protocol: int = PROTOCOL
 
-    @classmethod
-    def loads(cls, text: str) -> Self:
-        """Return the form that `text` holds; raise ValueError where it cannot be read."""
-        raw = _object(text)
-        for name in ("code_roots", "listeners", "jars", "env_allowlist"):
-            raw[name] = tuple(raw.get(name, ()))
-        return cls(**raw)
-
 
 @dataclass(frozen=True, slots=True)
 class AssignmentEntry:
@@ -132,7 +133,7 @@ class AssignmentEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment(_Form):
+class Assignment(Form):
     """What a driver is to do now, whole."""
 
     generation: int
@@ -140,15 +141,6 @@ class Assignment(_Form):
     queries: tuple[AssignmentEntry, ...] = ()
     end: bool = False  # leave when nothing runs any more
     protocol: int = PROTOCOL
-
-    @classmethod
-    def loads(cls, text: str) -> Self:
-        """Return the form that `text` holds; raise ValueError where it cannot be read."""
-        raw = _object(text)
-        raw["queries"] = tuple(
-            AssignmentEntry(**{**entry, "want": Want(entry["want"])}) for entry in raw["queries"]
-        )
-        return cls(**raw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +192,7 @@ class ExecutorSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Status(_Form):
+class Status(Form):
     """What a driver says of itself, whole."""
 
     epoch: int
@@ -217,18 +209,9 @@ class Status(_Form):
     error: RunError | None = None  # the driver's own: a session that cannot be built
     protocol: int = PROTOCOL
 
-    @classmethod
-    def loads(cls, text: str) -> Self:
-        """Return the form that `text` holds; raise ValueError where it cannot be read."""
-        raw = _object(text)
-        raw["runs"] = tuple(_run_status(entry) for entry in raw["runs"])
-        raw["executors"] = tuple(ExecutorSeen(**entry) for entry in raw.get("executors", ()))
-        raw["error"] = RunError(**raw["error"]) if raw.get("error") else None
-        return cls(**raw)
-
 
 @dataclass(frozen=True, slots=True)
-class Ident(_Form):
+class Ident(Form):
     """Who the driver's processes are: (boot_id, pid, start_time) is an identity for good."""
 
     boot_id: str
@@ -241,14 +224,9 @@ class Ident(_Form):
     jvm_start_time: int | None = None
     protocol: int = PROTOCOL
 
-    @classmethod
-    def loads(cls, text: str) -> Self:
-        """Return the form that `text` holds; raise ValueError where it cannot be read."""
-        return cls(**_object(text))
-
 
 @dataclass(frozen=True, slots=True)
-class ExitReport(_Form):
+class ExitReport(Form):
     """How the driver's processes ended: "0", "1"…, "SIGKILL"…, or "UNKNOWN"; never a guess."""
 
     python: str
@@ -260,36 +238,31 @@ class ExitReport(_Form):
     log_tail: str = ""
     protocol: int = PROTOCOL
 
-    @classmethod
-    def loads(cls, text: str) -> Self:
-        """Return the form that `text` holds; raise ValueError where it cannot be read."""
-        return cls(**_object(text))
-
 
 @dataclass(frozen=True, slots=True)
-class Current(_Form):
+class Current(Form):
     """Which driver of an application is the newest: a shim of another epoch leaves."""
 
     epoch: int
     directory: str
 
-    @classmethod
-    def loads(cls, text: str) -> Self:
-        """Return the form that `text` holds; raise ValueError where it cannot be read."""
-        return cls(**_object(text))
+
+def read(kind: Any, value: Any) -> Any:
+    """Return plain JSON as the type that `kind` names: dataclasses, tuples, enums, or as it is."""
+    if isinstance(kind, UnionType):  # always "or None" here
+        return None if value is None else read(get_args(kind)[0], value)
+    if is_dataclass(kind):
+        hints = _hints(kind)  # type: ignore[arg-type]
+        held = {name: read(hints.get(name), part) for name, part in dict(value).items()}
+        return kind(**held)  # type: ignore[operator]
+    if get_origin(kind) is tuple:
+        first, rest = get_args(kind)
+        kinds = [first] * len(value) if rest is Ellipsis else [first, rest]
+        return tuple(read(*pair) for pair in zip(kinds, value, strict=True))
+    return kind(value) if isinstance(kind, type) and issubclass(kind, StrEnum) else value
 
 
-def _run_status(raw: dict[str, Any]) -> RunStatus:
-    error = raw.get("error")
-    return RunStatus(
-        **{
-            **raw,
-            "state": RunState(raw["state"]),
-            "asked_for": Want(raw["asked_for"]),
-            "warnings": tuple(raw.get("warnings", ())),
-            "error": RunError(**error) if error else None,
-        }
-    )
+_hints = cache(get_type_hints)
 
 
 def _object(text: str) -> dict[str, Any]:

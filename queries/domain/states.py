@@ -61,10 +61,18 @@ _DESCRIPTIONS: dict[Phase, str] = {
 
 #: Phases in which a driver may be executing batches.
 LIVE_PHASES = frozenset({Phase.STARTING, Phase.RUNNING, Phase.STOPPING, Phase.LOST})
+#: Phases of a query that has ended as it should.
+STOPPED_PHASES = frozenset({Phase.STOPPED, Phase.COMPLETED})
 #: Phases at rest: nothing will change without a person.
-RESTING_PHASES = frozenset({Phase.STOPPED, Phase.COMPLETED, Phase.FAILED})
+RESTING_PHASES = STOPPED_PHASES | {Phase.FAILED}
+#: Phases that hold a failed query until a person, or the next probe, tries it.
+HELD_PHASES = frozenset({Phase.BROKEN, Phase.FAILED})
+#: Phases after a failure: nothing runs, and a start tries again at once.
+FAILED_PHASES = HELD_PHASES | {Phase.BACKOFF}
+#: Phases in which a restart would have nothing to stop.
+DOWN_PHASES = STOPPED_PHASES | FAILED_PHASES
 #: Phases that a list puts first.
-TROUBLED_PHASES = frozenset({Phase.BACKOFF, Phase.BROKEN, Phase.FAILED, Phase.LOST})
+TROUBLED_PHASES = FAILED_PHASES | {Phase.LOST}
 
 
 class Hold(StrEnum):
@@ -105,6 +113,12 @@ class RunOutcome(StrEnum):
     FAILED = "FAILED"
     REFUSED = "REFUSED"
     DRIVER_ENDED = "DRIVER_ENDED"
+
+
+#: Outcomes of runs in which the query failed by itself, with an error of its own.
+FAILED_OUTCOMES = frozenset({RunOutcome.FAILED, RunOutcome.REFUSED})
+#: Outcomes of runs that ended badly, with their driver or by themselves.
+BAD_OUTCOMES = FAILED_OUTCOMES | {RunOutcome.DRIVER_ENDED}
 
 
 class Policy(StrEnum):
@@ -156,6 +170,8 @@ class Verb(StrEnum):
 
 #: Verbs that are one change of what is wanted, done when its generation is reached.
 PLAIN_VERBS = frozenset({Verb.START, Verb.STOP, Verb.RESTART})
+#: Verbs that only read the checkpoint: a start or a stop at the same time does no harm.
+READING_VERBS = frozenset({Verb.SNAPSHOT, Verb.CLONE, Verb.PREFLIGHT, Verb.XRAY})
 
 
 class StepState(StrEnum):
@@ -176,6 +192,12 @@ class OperationOutcome(StrEnum):
     SUPERSEDED = "SUPERSEDED"
     TIMED_OUT = "TIMED_OUT"
     CANCELLED = "CANCELLED"
+
+
+#: Outcomes of an operation that still does, or has done, what was asked.
+GOOD_OPERATIONS = frozenset({OperationOutcome.OPEN, OperationOutcome.DONE})
+#: Outcomes of an operation that failed by itself.
+FAILED_OPERATIONS = frozenset({OperationOutcome.FAILED, OperationOutcome.TIMED_OUT})
 
 
 class LossKind(StrEnum):

@@ -11,13 +11,12 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from queries.domain.failures.error_text import telling
 from queries.domain.protocol import RunError
 
 MESSAGE_LIMIT = 32 * 1024  # characters, as `RunError.message` says
 ROOT_LIMIT = 2_000
 _CHAIN_LIMIT = 20  # causes that are followed; Spark's chains have three to six
-#: Conditions that only say that there was a failure: an inner one says more.
-_WRAPPERS = frozenset({"STREAM_FAILED", "INTERNAL_ERROR"})
 #: The last line of a Python traceback: "package.SomeError: text".
 _RAISED = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:: (.*))?$", re.DOTALL)
 
@@ -63,12 +62,11 @@ def from_java(throwable: Any, mask: Mask) -> RunError:
     """Return what a Java throwable and its causes say."""
     chain = _chain(throwable)
     conditions = [name for cause in chain if (name := _condition(cause))]
-    inner = [name for name in conditions if name not in _WRAPPERS]
     root = chain[-1]
     text = _text(root)
     type_name, root_cause = _python_root(text) or (_class_name(root), text)
     return RunError(
-        error_class=(inner or conditions or [""])[0],
+        error_class=telling(conditions),
         type_name=type_name,
         root_cause=_cut(mask(root_cause or type_name), ROOT_LIMIT),
         message=_cut(mask(_stack(throwable)), MESSAGE_LIMIT),

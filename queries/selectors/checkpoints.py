@@ -14,6 +14,7 @@ from queries.checkpoints.batches import Batch
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.operators import Operator
 from queries.domain.checkpoints.state_growth import Growth, growth
+from queries.domain.errors import Missing
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
@@ -120,6 +121,14 @@ def snapshots_of(query: Query) -> QuerySet[Snapshot]:
         .select_related("checkpoint", "operation")
         .order_by("-taken_at", "-pk")
     )
+
+
+def snapshot_of(query: Query, pk: int) -> Snapshot:
+    """Return one of these; raise `Missing` where there is none."""
+    row = snapshots_of(query).filter(pk=pk).first() if pk < 2**62 else None
+    if row is None:
+        raise Missing(f"{query.name} has no kept snapshot {pk}.")
+    return row
 
 
 def earlier_checkpoints(query: Query) -> QuerySet[Checkpoint]:

@@ -11,7 +11,7 @@ from listeners import selectors as heard
 from listeners.selectors import BatchBar, DriverTelemetry, Dropped, LatestLine
 from queries.domain.errors import Missing
 from queries.domain.failures.crash_loops import CrashLoop
-from queries.domain.states import Desired, Hold, Phase, RunOutcome, Verdict
+from queries.domain.states import STOPPED_PHASES, Desired, Hold, Phase, RunOutcome, Verdict
 from queries.domain.supervision.executors import Executors, executors
 from queries.models.applications import ApplicationRevision, SchedulerPool
 from queries.models.definitions import Checkpoint, Query, QueryRevision
@@ -232,7 +232,7 @@ def _health(
 def _converging(query: Query) -> bool:
     phase = Phase(query.phase)
     if query.desired == Desired.STOPPED:
-        return phase not in (Phase.STOPPED, Phase.COMPLETED)
+        return phase not in STOPPED_PHASES
     if query.hold != Hold.NONE and query.generation == query.seen_generation:
         return False  # it waits for a person, or for its next probe
     return phase is not Phase.RUNNING

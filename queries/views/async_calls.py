@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET
 from queries.domain.async_calls import FAILING, Advice, Bound, Operator
 from queries.models.definitions import Query
 from queries.roles import VIEW
-from queries.selectors.async_calls import async_operators
+from queries.selectors.triggers.advice import async_operators
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import needs
 from queries.views.supervision.query_page import head

@@ -47,6 +47,21 @@ def test_lag_is_told_by_topic_and_partition(as_viewer: APIClient, delays: Query)
     assert (query["source_reachable"], query["source_unreachable_since"]) == (True, None)
 
 
+def test_losses_noticed_at_one_moment_are_each_on_one_page(
+    as_viewer: APIClient, delays: Query
+) -> None:
+    now = timezone.now()
+    for number in range(3):
+        Loss.objects.create(
+            query=delays, kind=LossKind.LATE, source=f"dedupe {number}", records=7, noticed_at=now
+        )
+    first = as_viewer.get("/api/v1/queries/delays/losses/?limit=2").json()
+    second = as_viewer.get(f"{first['next']}").json()
+    listed = [row["source"] for row in first["results"] + second["results"]]
+    assert listed[:3] == ["dedupe 2", "dedupe 1", "dedupe 0"]
+    assert len(listed) == len(set(listed))
+
+
 def test_losses_are_listed_newest_first(as_viewer: APIClient, delays: Query) -> None:
     Loss.objects.create(
         query=delays, kind=LossKind.LATE, source="dedupe 0", records=7, noticed_at=timezone.now()

@@ -1,6 +1,6 @@
 """A query's checkpoint over REST: its batches, its snapshots, and the acts on it."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -13,15 +13,12 @@ from queries.api.schema import describe, listed
 from queries.api.supervision.history_bodies import OperationBody
 from queries.api.supervision.operations import accepted
 from queries.checkpoints import batches
-from queries.domain.errors import Missing
-from queries.models.checkpoints import Snapshot
-from queries.models.definitions import Query
 from queries.roles import DEFINE, OPERATE
 from queries.selectors import checkpoints as reads
 from queries.selectors.definitions.definitions import query as query_of
 from queries.services.checkpoints import clone, reset, rewind, snapshot
 from queries.services.checkpoints.preview import preview_reset, preview_rewind
-from queries.services.checkpoints.source_starts import Wish
+from queries.services.checkpoints.source_starts import Wish, offsets_of
 from queries.services.checkpoints.switching import current
 
 
@@ -79,7 +76,7 @@ class QuerySnapshotView(ApiView):
     @describe(operation_id="read_query_snapshot", responses=bodies.SnapshotBody)
     def get(self, request: Request, name: str, number: int) -> Response:
         """Return a snapshot."""
-        return Response(bodies.SnapshotBody(_snapshot(query_of(name), number)).data)
+        return Response(bodies.SnapshotBody(reads.snapshot_of(query_of(name), number)).data)
 
     @describe(
         operation_id="pin_query_snapshot",
@@ -88,7 +85,7 @@ class QuerySnapshotView(ApiView):
     )
     def patch(self, request: Request, name: str, number: int) -> Response:
         """Pin a snapshot, so that it is not removed when newer ones come, or unpin it."""
-        row = _snapshot(query_of(name), number)
+        row = reads.snapshot_of(query_of(name), number)
         snapshot.pin(row, pinned=self.read(bodies.SnapshotChange, request.data)["pinned"])
         row.refresh_from_db()
         return Response(bodies.SnapshotBody(row).data)
@@ -96,7 +93,7 @@ class QuerySnapshotView(ApiView):
     @describe(operation_id="remove_query_snapshot", responses={204: None})
     def delete(self, request: Request, name: str, number: int) -> Response:
         """Remove a snapshot's files for good. A pinned one is refused."""
-        snapshot.remove_snapshot(_snapshot(query_of(name), number), now=self.now)
+        snapshot.remove_snapshot(reads.snapshot_of(query_of(name), number), now=self.now)
         return Response(status=204)
 
 
@@ -135,7 +132,7 @@ class QueryResetView(ApiView):
         """Let the sources begin elsewhere, without state; `dry_run` says what it does."""
         sent = self.read(bodies.ResetForm, request.data)
         query = query_of(name)
-        wish = Wish(sent["to"], sent["at"], _offsets(sent["offsets"]))
+        wish = Wish(sent["to"], sent["at"], offsets_of(sent["offsets"]))
         if sent["dry_run"]:
             return Response(bodies.PreviewBody(preview_reset(query, wish)).data)
         return accepted(reset.request_reset(query=query, wish=wish, actor=self.actor, now=self.now))
@@ -162,26 +159,3 @@ class QueryCloneView(ApiView):
                 **sent,
             )
         )
-
-
-def _snapshot(query: Query, number: int) -> Snapshot:
-    row = reads.snapshots_of(query).filter(pk=number).first() if number < 2**62 else None
-    if row is None:
-        raise Missing(f"{query.name} has no snapshot {number}.")
-    return row
-
-
-def _offsets(given: Any) -> dict[str, dict[str, int]]:
-    """Return offsets as they are meant; raise `Invalid` for any other form."""
-    try:
-        found = {
-            str(topic): {str(int(number)): int(at) for number, at in parts.items()}
-            for topic, parts in given.items()
-        }
-    except (AttributeError, TypeError, ValueError) as error:
-        raise invalid(
-            "offsets", given, "is not offsets.", 'Write {"flights": {"0": 1200}}.'
-        ) from error
-    if any(abs(at) > 2**62 for parts in found.values() for at in parts.values()):
-        raise invalid("offsets", given, "holds an offset that no partition can have.")
-    return found

@@ -174,7 +174,7 @@ class PoolsView(ApiView):
             request,
             row.pools.all(),
             lambda pool: PoolBody(holdings[pool.pk]).data,
-            by="name",
+            "name",
             descending=False,
         )
 

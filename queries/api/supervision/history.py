@@ -1,9 +1,7 @@
 """Runs with their logs, failures and their groups, checkpoints."""
 
-from datetime import datetime
 from typing import ClassVar
 
-from django.db.models import Q
 from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
@@ -13,7 +11,7 @@ from rest_framework.response import Response
 from queries.api.base import ApiView
 from queries.api.definitions import inputs
 from queries.api.errors import invalid
-from queries.api.paging import PAGING, Key, page, page_of_rows, whole_number
+from queries.api.paging import PAGING, page_of_rows, whole_number
 from queries.api.schema import describe, listed
 from queries.api.supervision.history_bodies import (
     FailureBody,
@@ -24,7 +22,6 @@ from queries.api.supervision.history_bodies import (
 from queries.api.supervision.query_bodies import CheckpointBody
 from queries.domain.states import GroupStatus
 from queries.launchers.configured import launcher
-from queries.models.failures import FailureGroup
 from queries.roles import OPERATE
 from queries.selectors import checkpoints
 from queries.selectors.failures import failures
@@ -98,21 +95,8 @@ class FailureGroupsView(ApiView):
             for name in ("query", "application", "search")
         }
         rows = failures.failure_groups(status=status, **filters)
-
-        def fetch(after: Key | None, count: int) -> list[FailureGroup]:
-            if after is None:
-                return list(rows[:count])
-            seen = datetime.fromisoformat(after[0])
-            if seen.tzinfo is None:
-                raise ValueError("a time without its zone")
-            behind = Q(last_seen__lt=seen) | Q(last_seen=seen, pk__lt=int(after[1]))
-            return list(rows.filter(behind)[:count])
-
-        return page(
-            request,
-            fetch,
-            lambda group: [group.last_seen.isoformat(), group.pk],
-            lambda group: FailureGroupBody(group).data,
+        return page_of_rows(
+            request, rows, lambda group: FailureGroupBody(group).data, "last_seen", "pk"
         )
 
 

@@ -226,7 +226,7 @@ class QueryRevisionsView(ApiView):
     def get(self, request: Request, name: str) -> Response:
         """List the definition's revisions, newest first."""
         rows = definitions.revisions_of(definitions.query(name))
-        return page_of_rows(request, rows, lambda row: QueryRevisionBody(row).data, by="number")
+        return page_of_rows(request, rows, lambda row: QueryRevisionBody(row).data, "number")
 
 
 class QueryRunsView(ApiView):
@@ -236,7 +236,7 @@ class QueryRunsView(ApiView):
     def get(self, request: Request, name: str) -> Response:
         """List the runs, newest first."""
         rows = runs.runs_of(definitions.query(name))
-        return page_of_rows(request, rows, lambda row: RunBody(row).data, by="epoch")
+        return page_of_rows(request, rows, lambda row: RunBody(row).data, "epoch")
 
 
 class QueryProgressView(ApiView):

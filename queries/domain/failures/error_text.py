@@ -71,8 +71,13 @@ def condition(error_class: str, root_cause: str, message: str) -> str:
         return error_class
     if _PROXY in message or _PROXY in root_cause:
         return "FOREACH_BATCH_USER_FUNCTION_ERROR"
-    found = [*conditions(root_cause, message), error_class]
-    return next((name for name in found if name != "STREAM_FAILED"), "")
+    return telling([*conditions(root_cause, message), error_class])
+
+
+def telling(names: list[str]) -> str:
+    """Return the first condition that is no wrapper, else the first that says anything."""
+    said = sorted(names, key=lambda name: name in WRAPPERS)
+    return next((name for name in said if name != "STREAM_FAILED"), "")
 
 
 def sqlstate(*texts: str) -> str:

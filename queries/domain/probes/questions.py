@@ -7,9 +7,11 @@ other.
 """
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any
+
+from queries.domain.protocol import Form
 
 TASK = "probe.json"
 RESULT = "result.json"
@@ -35,14 +37,7 @@ class AttemptEnd(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
-    def dumps(self) -> str:
-        """Return the JSON text of this form."""
-        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
-
-
-@dataclass(frozen=True, slots=True)
-class PreflightTask(_Form):
+class PreflightTask(Form):
     """A definition to be tried, and where."""
 
     name: str  # the query's
@@ -58,15 +53,9 @@ class PreflightTask(_Form):
     same_code: bool = True  # both definitions run the same code
     kind: str = "preflight"
 
-    @classmethod
-    def loads(cls, text: str) -> Self:
-        """Return the form that `text` holds."""
-        raw = json.loads(text)
-        return cls(**{**raw, "old_code_roots": tuple(raw.get("old_code_roots", ()))})
-
 
 @dataclass(frozen=True, slots=True)
-class XrayTask(_Form):
+class XrayTask(Form):
     """A state store to be read."""
 
     checkpoint: str  # canonical location of a copy, or of a checkpoint at rest
@@ -80,11 +69,6 @@ class XrayTask(_Form):
     contains: str = ""  # text that the key holds, written as JSON
     state_format: int = 1  # 2: commits name the versions of the state by unique ids
     kind: str = "x-ray"
-
-    @classmethod
-    def loads(cls, text: str) -> Self:
-        """Return the form that `text` holds."""
-        return cls(**json.loads(text))
 
 
 def read_task(text: str) -> PreflightTask | XrayTask:
@@ -104,12 +88,6 @@ class Tried:
     ms: int = 0
     error: dict[str, Any] | None = None  # `protocol.RunError`'s fields
 
-    @classmethod
-    def of(cls, raw: dict[str, Any]) -> Self:
-        """Return what its JSON form says."""
-        end, attempt = AttemptEnd(raw["end"]), Attempt(raw["attempt"])
-        return cls(**{**raw, "end": end, "attempt": attempt})
-
 
 @dataclass(frozen=True, slots=True)
 class PlanSeen:
@@ -120,15 +98,9 @@ class PlanSeen:
     columns: tuple[tuple[str, str], ...] = ()  # name and type, as Spark writes it
     missing: str = ""
 
-    @classmethod
-    def of(cls, raw: dict[str, Any]) -> Self:
-        """Return what its JSON form says."""
-        columns = tuple((name, kind) for name, kind in raw.get("columns", ()))
-        return cls(**{**raw, "columns": columns})
-
 
 @dataclass(frozen=True, slots=True)
-class ProbeResult(_Form):
+class ProbeResult(Form):
     """What a probe has found so far."""
 
     at: str  # what it is at, as a phrase: "Starting Spark"
@@ -141,16 +113,3 @@ class ProbeResult(_Form):
     sink: str = ""  # the format that a writer of the user's own names, where it does
     partitions: dict[str, int] = field(default_factory=dict)  # of each topic that was read
     state: dict[str, Any] | None = None  # of an X-ray
-
-    @classmethod
-    def loads(cls, text: str) -> Self:
-        """Return the form that `text` holds."""
-        raw = json.loads(text)
-        return cls(
-            **{
-                **raw,
-                "tried": tuple(Tried.of(each) for each in raw["tried"]),
-                "plan": PlanSeen.of(raw["plan"]) if raw["plan"] else None,
-                "old_plan": PlanSeen.of(raw["old_plan"]) if raw["old_plan"] else None,
-            }
-        )

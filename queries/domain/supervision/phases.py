@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from queries.domain.protocol import Want
-from queries.domain.states import Desired, Hold, Phase, Reason
+from queries.domain.states import STOPPED_PHASES, Desired, Hold, Phase, Reason
 from queries.domain.supervision.draft import Plan, Work
 from queries.domain.triggers.cores import HOLDING
 
@@ -27,7 +27,7 @@ def name_phase(plan: Plan, work: Work) -> Named:
 def reached(plan: Plan, work: Work, phase: Phase) -> bool:
     """Return whether what was last asked of the query has come true."""
     if work.completed or work.seen.desired is Desired.STOPPED:
-        return phase in {Phase.STOPPED, Phase.COMPLETED}
+        return phase in STOPPED_PHASES
     current = work.run is not None and work.run.generation == work.seen.generation
     return phase is Phase.RUNNING and current
 

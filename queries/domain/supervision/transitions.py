@@ -7,74 +7,25 @@
 from dataclasses import dataclass
 
 from queries.domain.errors import NotAllowed
-from queries.domain.states import Desired, Phase, StopMode, Verb
+from queries.domain.states import FAILED_PHASES, STOPPED_PHASES, Desired, Phase, StopMode, Verb
 
-_P = Phase
-
+#: From each phase, those that supervision may make of it.
+_NEXT = {
+    Phase.STOPPED: "PENDING STARTING FAILED",
+    Phase.COMPLETED: "PENDING STARTING STOPPED",
+    Phase.PENDING: "STARTING BACKOFF FAILED STOPPED",
+    Phase.STARTING: "RUNNING PENDING COMPLETED BACKOFF BROKEN FAILED STOPPING STOPPED LOST",
+    Phase.RUNNING: "PENDING STARTING COMPLETED BACKOFF BROKEN FAILED STOPPING STOPPED LOST",
+    Phase.STOPPING: "STOPPED PENDING STARTING COMPLETED BACKOFF FAILED BROKEN LOST",
+    Phase.BACKOFF: "PENDING STARTING STOPPED FAILED",
+    Phase.BROKEN: "PENDING STARTING STOPPED",
+    Phase.FAILED: "PENDING STARTING BACKOFF STOPPED",
+    Phase.LOST: "STARTING RUNNING STOPPING STOPPED PENDING BACKOFF BROKEN COMPLETED FAILED",
+}
 #: (from, to) of every change of phase that supervision makes.
 TRANSITIONS: frozenset[tuple[Phase, Phase]] = frozenset(
-    {
-        (_P.STOPPED, _P.PENDING),
-        (_P.STOPPED, _P.STARTING),
-        (_P.STOPPED, _P.FAILED),
-        (_P.COMPLETED, _P.PENDING),
-        (_P.COMPLETED, _P.STARTING),
-        (_P.COMPLETED, _P.STOPPED),
-        (_P.PENDING, _P.STARTING),
-        (_P.PENDING, _P.BACKOFF),
-        (_P.PENDING, _P.FAILED),
-        (_P.PENDING, _P.STOPPED),
-        (_P.STARTING, _P.RUNNING),
-        (_P.STARTING, _P.PENDING),
-        (_P.STARTING, _P.COMPLETED),
-        (_P.STARTING, _P.BACKOFF),
-        (_P.STARTING, _P.BROKEN),
-        (_P.STARTING, _P.FAILED),
-        (_P.STARTING, _P.STOPPING),
-        (_P.STARTING, _P.STOPPED),
-        (_P.STARTING, _P.LOST),
-        (_P.RUNNING, _P.PENDING),
-        (_P.RUNNING, _P.STARTING),
-        (_P.RUNNING, _P.COMPLETED),
-        (_P.RUNNING, _P.BACKOFF),
-        (_P.RUNNING, _P.BROKEN),
-        (_P.RUNNING, _P.FAILED),
-        (_P.RUNNING, _P.STOPPING),
-        (_P.RUNNING, _P.STOPPED),
-        (_P.RUNNING, _P.LOST),
-        (_P.STOPPING, _P.STOPPED),
-        (_P.STOPPING, _P.PENDING),
-        (_P.STOPPING, _P.STARTING),
-        (_P.STOPPING, _P.COMPLETED),
-        (_P.STOPPING, _P.BACKOFF),
-        (_P.STOPPING, _P.FAILED),
-        (_P.STOPPING, _P.BROKEN),
-        (_P.STOPPING, _P.LOST),
-        (_P.BACKOFF, _P.PENDING),
-        (_P.BACKOFF, _P.STARTING),
-        (_P.BACKOFF, _P.STOPPED),
-        (_P.BACKOFF, _P.FAILED),
-        (_P.BROKEN, _P.PENDING),
-        (_P.BROKEN, _P.STARTING),
-        (_P.BROKEN, _P.STOPPED),
-        (_P.FAILED, _P.PENDING),
-        (_P.FAILED, _P.STARTING),
-        (_P.FAILED, _P.BACKOFF),
-        (_P.FAILED, _P.STOPPED),
-        (_P.LOST, _P.STARTING),
-        (_P.LOST, _P.RUNNING),
-        (_P.LOST, _P.STOPPING),
-        (_P.LOST, _P.STOPPED),
-        (_P.LOST, _P.PENDING),
-        (_P.LOST, _P.BACKOFF),
-        (_P.LOST, _P.BROKEN),
-        (_P.LOST, _P.COMPLETED),
-        (_P.LOST, _P.FAILED),
-    }
+    (before, Phase(after)) for before, names in _NEXT.items() for after in names.split()
 )
-
-#: Wanted, but waiting in a way that a start cuts short: its counters are cleared.
-WAITING = frozenset({Phase.BACKOFF, Phase.BROKEN, Phase.FAILED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +54,7 @@ class Change:
 def start(asked: Asked) -> Change | None:
     """Return the change that a start makes, or None where it is satisfied or under way."""
     _alive(asked)
-    if asked.desired is Desired.RUNNING and asked.phase not in WAITING:
+    if asked.desired is Desired.RUNNING and asked.phase not in FAILED_PHASES:
         return None
     return Change(Verb.START, Desired.RUNNING, StopMode.GRACEFUL, pin=True)
 
@@ -115,7 +66,7 @@ def stop(asked: Asked, mode: StopMode) -> Change | None:
     """
     _alive(asked)
     if asked.desired is Desired.STOPPED:
-        if asked.phase in {Phase.STOPPED, Phase.COMPLETED} and not asked.has_run:
+        if asked.phase in STOPPED_PHASES and not asked.has_run:
             return None
         if not (mode is StopMode.NOW and asked.stop_mode is StopMode.GRACEFUL):
             return None
@@ -125,7 +76,7 @@ def stop(asked: Asked, mode: StopMode) -> Change | None:
 def restart(asked: Asked) -> Change | None:
     """Return the change that a restart makes, or None where one is under way."""
     _alive(asked)
-    if asked.open_restart and asked.desired is Desired.RUNNING and asked.phase not in WAITING:
+    if asked.open_restart and asked.desired is Desired.RUNNING and asked.phase not in FAILED_PHASES:
         return None
     return Change(Verb.RESTART, Desired.RUNNING, StopMode.GRACEFUL, pin=True)
 

@@ -1,13 +1,14 @@
 """What an application's definition may say, field by field."""
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from queries.domain.definitions import configuration
 from queries.domain.definitions.parsing import as_json, mask_problems, once
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import Problem
 from queries.domain.validation import formats
-from queries.domain.validation.surroundings import Root, Surroundings
 
 #: The packages that share a driver's import path with users' code: ours, Spark's and py4j.
 RESERVED_MODULES = frozenset(
@@ -35,6 +36,29 @@ _MASTER = re.compile(
     r"|yarn|k8s://(https?://)?[\w.-]+(:\d+)?"
 )
 _MEMORY = re.compile(r"(\d+)([mg])", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A code root as it lies on disk."""
+
+    path: str
+    exists: bool
+    allowed: bool  # lies under a root that the settings allow
+    modules: frozenset[str]  # names of the modules and packages directly in it
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What validation may not look up by itself."""
+
+    code_roots: tuple[str, ...] = ()  # allowed ones, for the way out
+    roots: tuple[Root, ...] = ()  # the definition's python_path
+    connectors: frozenset[str] = frozenset()  # installed
+    secret_env: tuple[str, ...] = ()  # names that "env:NAME" may resolve
+    host_cores: int | None = None  # of this host, for local[*]
+    partitions: Mapping[str, int] = field(default_factory=dict)  # by source's name, looked up
+    beside: Mapping[str, int] = field(default_factory=dict)  # cores other queries hold for good
 
 
 def application_problems(spec: ApplicationSpec, *, surroundings: Surroundings) -> list[Problem]:

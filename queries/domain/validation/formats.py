@@ -15,6 +15,7 @@ from queries.domain.kafka.options import (
 )
 from queries.domain.triggers.kinds import interval_problem
 
+#: Spark's file formats; a sink of one keeps its own log of what it has committed.
 FILES = frozenset({"json", "csv", "parquet", "orc", "text", "avro"})
 SOURCES = FILES | {"rate", "rate-micro-batch", "socket", "kafka"}
 TABLES = FILES

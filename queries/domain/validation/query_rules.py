@@ -18,8 +18,7 @@ from queries.domain.errors import Problem
 from queries.domain.triggers import async_progress, kinds
 from queries.domain.triggers.cores import Ground, ground_of
 from queries.domain.validation import formats
-from queries.domain.validation.application_rules import MEMBER
-from queries.domain.validation.surroundings import Surroundings
+from queries.domain.validation.application_rules import MEMBER, Surroundings
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 

@@ -8,9 +8,11 @@ writer of the user's own tells what it would have written to.
 from collections.abc import Callable
 from typing import Any
 
+from queries.domain.validation.formats import FILES as SAVED
+
 FILES = "2"  # a fresh batch's
 OFFSETS = "1000"  # a fresh batch's, of all partitions together
-FILE_FORMATS = frozenset({"json", "csv", "parquet", "orc", "text", "xml", "avro", "binaryfile"})
+FILE_FORMATS = SAVED | {"xml", "binaryfile"}  # those too that only code can name
 
 _ASYNC = "asyncprogresstrackingenabled"
 _BOUNDS = {
@@ -50,8 +52,9 @@ def bound_readers(reader: type) -> None:
 
     reader.format, reader.option = noted_format, bounded_option  # type: ignore[attr-defined]
     reader.options, reader.load = bounded_options, bounded_load  # type: ignore[attr-defined]
-    for name in ("json", "csv", "parquet", "orc", "text", "xml"):
-        setattr(reader, name, _bounded_file(name, getattr(reader, name), option))
+    for name in FILE_FORMATS:
+        if read := getattr(reader, name, None):  # Spark has no method for avro and binaryFile
+            setattr(reader, name, _bounded_file(name, read, option))
 
 
 def _bounded_file(name: str, read: Callable[..., Any], option: Callable[..., Any]) -> Any:

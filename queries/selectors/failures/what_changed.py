@@ -7,14 +7,12 @@ from django.db.models import Q
 
 from queries.domain.errors import Missing
 from queries.domain.masking import mask
-from queries.domain.states import RunOutcome
+from queries.domain.states import FAILED_OUTCOMES
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
 from queries.models.history import Transition
 from queries.selectors.failures.failures import failures
 
-#: Outcomes after which a run that has committed does not count as good.
-_BAD_OUTCOMES = (RunOutcome.FAILED, RunOutcome.REFUSED)
 #: Acts shown at most; the activity page has them all.
 _MOST_ACTS = 50
 
@@ -80,7 +78,7 @@ def _last_good_run(run: Run) -> Run | None:
         .filter(query=run.query_id, epoch__lt=run.epoch, first_commit_at__isnull=False)
         .order_by("-epoch")
     )
-    return earlier.exclude(outcome__in=_BAD_OUTCOMES).first() or earlier.first()
+    return earlier.exclude(outcome__in=FAILED_OUTCOMES).first() or earlier.first()
 
 
 def _last_good_driver(driver: Driver) -> Driver | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from listeners import selectors as heard
+from queries.domain import async_calls
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.kafka.lag import kafka_offsets
 from queries.domain.triggers.advice import Advice, BatchSeen, advise
@@ -25,6 +26,8 @@ from queries.selectors.triggers.cores import (
 
 #: Progress rows that are looked at: more than the fit takes, so that idle ones cost nothing.
 ROWS = 300
+#: Progress events that are looked at for async operators: the limiter has moved within them.
+ASYNC_ROWS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +135,10 @@ def _batch(row: dict[str, Any], *, first: bool) -> BatchSeen:
         logs_ms=float(spent.get("walCommit") or 0) + float(spent.get("commitOffsets") or 0),
         first=first,
     )
+
+
+def async_operators(query_id: int) -> list[tuple[async_calls.Operator, async_calls.Advice]]:
+    """Return a query's async operators with what bounds each, by name; [] where it has none."""
+    rows = heard.progress_page(query_id, limit=ASYNC_ROWS)
+    found = async_calls.operators([row["progress"] for row in rows])
+    return [(one, async_calls.advise(one)) for one in found]

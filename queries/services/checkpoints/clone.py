@@ -10,14 +10,15 @@ from typing import Any
 
 from django.db import transaction
 
-from queries.checkpoints.file_sink import FORMATS, FileSink
+from queries.checkpoints.file_sink import FileSink
 from queries.checkpoints.snapshot import remove, snapshot
-from queries.domain.errors import Invalid, Missing, NotAllowed, Problem
+from queries.domain.errors import Invalid, NotAllowed, Problem
 from queries.domain.masking import unmask
 from queries.domain.states import Verb
-from queries.models.checkpoints import Snapshot
+from queries.domain.validation.formats import FILES
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
+from queries.selectors.checkpoints import snapshot_of
 from queries.services.checkpoints.snapshot import local_logs, place_of
 from queries.services.checkpoints.switching import current
 from queries.services.definitions import catalog, surroundings
@@ -76,10 +77,7 @@ def request_clone(
 def _origin(query: Query, snapshot_id: int | None) -> str:
     if snapshot_id is None:
         return current(query).location
-    row = Snapshot.objects.filter(pk=snapshot_id, checkpoint__query=query, removed_at=None).first()
-    if row is None:
-        raise Missing(f"{query.name} has no snapshot {snapshot_id}.")
-    return row.location
+    return snapshot_of(query, snapshot_id).location
 
 
 def _spec(
@@ -101,7 +99,7 @@ def _spec(
     if sink is not None:
         spec["sink"] = unmask({"sink": sink}, before={"sink": before})["sink"]
     after = spec.get("sink") or {}
-    if after.get("format") in FORMATS and _path(after) == _path(before or {}):
+    if after.get("format") in FILES and _path(after) == _path(before or {}):
         raise Invalid(
             [
                 Problem(
@@ -146,7 +144,7 @@ def _copy(turn: Turn) -> Told:
 def _seed_sink(turn: Turn) -> Told:
     """Let a new file sink's log begin where the clone begins."""
     sink = turn.arguments["spec"].get("sink") or {}
-    if sink.get("format") in FORMATS:
+    if sink.get("format") in FILES:
         found = FileSink.at(_path(sink))
         batch = local_logs(turn.arguments["location"]).last_commit()
         if found is not None and batch is not None:

@@ -3,7 +3,8 @@
 import re
 
 from listeners.models import Latest
-from queries.checkpoints.file_sink import FORMATS, FileSink
+from queries.checkpoints.file_sink import FileSink
+from queries.domain.validation.formats import FILES
 from queries.models.definitions import Query
 
 #: What Spark calls a file sink in the progress of a query.
@@ -28,7 +29,7 @@ def sink_of(query: Query) -> tuple[str, str]:
 def file_sink(query: Query) -> FileSink | None:
     """Return the file sink whose log goes with the query's checkpoint; None for other sinks."""
     kind, path = sink_of(query)
-    return FileSink.at(path) if path and (kind == "file" or kind in FORMATS) else None
+    return FileSink.at(path) if path and (kind == "file" or kind in FILES) else None
 
 
 def _described(query: Query) -> str:

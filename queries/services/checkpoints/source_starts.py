@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from django.conf import settings
-
 from queries.brokers.options import Unusable, client_options
 from queries.brokers.reader import At, BrokerReader, Ends, Unreachable
 from queries.checkpoints.logs import CheckpointLogs
@@ -14,9 +12,11 @@ from queries.checkpoints.new_checkpoint import Start, is_stateful
 from queries.checkpoints.source_files import found_files
 from queries.domain.errors import Invalid, NotAllowed, Problem, Unavailable
 from queries.domain.kafka.offset_ranges import is_file, is_kafka
+from queries.domain.validation.formats import FILES
 from queries.models.definitions import Query
-from queries.secret_references import ReferenceMissing, References
+from queries.secret_references import ReferenceMissing
 from queries.selectors.kafka.sources import KafkaSource, kafka_sources
+from queries.services.local_references import local_references
 
 Target = Literal["earliest", "latest", "time", "offsets"]
 TARGETS: tuple[Target, ...] = ("earliest", "latest", "time", "offsets")
@@ -29,6 +29,21 @@ class Wish:
     to: Target
     at: datetime | None = None  # for "time"
     offsets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # topic: {partition: n}
+
+
+def offsets_of(given: Any) -> dict[str, dict[str, int]]:
+    """Return {topic: {partition: offset}} as somebody wrote it; raise `Invalid` otherwise."""
+    try:
+        found = {
+            str(topic): {str(int(number)): int(at) for number, at in parts.items()}
+            for topic, parts in given.items()
+        }
+        if any(abs(at) > 2**62 for parts in found.values() for at in parts.values()):
+            raise ValueError("an offset that no partition can have")
+    except (AttributeError, TypeError, ValueError) as error:
+        way_out = 'Write {"flights": {"0": 1200}}.'
+        raise Invalid([Problem("offsets", str(given)[:200], "is not offsets.", way_out)]) from error
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +87,7 @@ def starts(query: Query, logs: CheckpointLogs, wish: Wish) -> Starts:
         spec = sources[place] if place < len(sources) else {}
         if is_kafka(end) or spec.get("format") == "kafka":
             start, rows = _kafka(name, end or {}, spec, wish)
-        elif is_file(end) or spec.get("format") in {"json", "csv", "parquet", "orc", "text"}:
+        elif is_file(end) or spec.get("format") in FILES:
             start, rows = _files(name, spec, wish, stateful=stateful)
         else:
             start, rows = _other(name, spec, wish)
@@ -109,9 +124,7 @@ def _kafka(
 
 def _ends(source: KafkaSource, wish: Wish) -> dict[At, tuple[Ends, int]]:
     """Return each partition's ends, and where it is to begin (for other wishes than offsets)."""
-    references = References(
-        env_allowlist=tuple(settings.SECRET_ENV_ALLOWLIST), secrets_dir=str(settings.SECRETS_DIR)
-    )
+    references = local_references()
     at_ms = int(wish.at.timestamp() * 1000) if wish.to == "time" and wish.at else None
     try:
         reader = BrokerReader(client_options(references.resolve_all(dict(source.brokers))))

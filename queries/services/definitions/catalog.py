@@ -97,7 +97,7 @@ def delete_pool(*, pool: SchedulerPool, actor: str, now: datetime) -> None:
         users = [
             query.name
             for query in pool.application.queries.filter(archived_at=None)
-            if pool.name in _pools_of(query)
+            if pool.name in _pools_named_by(query)
         ]
         if users:
             raise Conflict(
@@ -243,7 +243,7 @@ def _free_application_name(name: str) -> str:
     return free
 
 
-def _pools_of(query: Query) -> set[str]:
+def _pools_named_by(query: Query) -> set[str]:
     """Return the pools that the query's newest and its pinned revision name."""
     revisions = [query.revisions.order_by("-number").first(), query.target_revision]
     return {str(revision.spec.get("pool", "")) for revision in revisions if revision}

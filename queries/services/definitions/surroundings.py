@@ -9,7 +9,7 @@ from django.conf import settings
 from queries.domain.definitions.locations import canonical, local_path
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery
 from queries.domain.errors import Problem
-from queries.domain.validation.surroundings import Root, Surroundings
+from queries.domain.validation.application_rules import Root, Surroundings
 from queries.selectors.definitions.connectors import ready_connectors
 
 

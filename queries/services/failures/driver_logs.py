@@ -1,12 +1,12 @@
 """Read a driver's log for a person: its end, with every secret masked."""
 
-import os
-
-from django.conf import settings
+from contextlib import suppress
 
 from queries.domain.masking import mask_text, references
 from queries.launchers.base import Launcher
 from queries.models.drivers import Driver
+from queries.secret_references import ReferenceMissing
+from queries.services.local_references import local_references
 
 #: Lines shown at most; the launcher stops at 256 KiB before.
 MOST_LINES = 5000
@@ -27,19 +27,8 @@ def secrets_of(driver: Driver) -> set[str]:
     """Return the values of the secrets that a driver and its queries were given, as known here."""
     specs = [driver.application_revision.spec]
     specs += driver.runs.values_list("revision__spec", flat=True).distinct()
-    return {value for name in references(specs) for value in _resolve(name)}
-
-
-def _resolve(reference: str) -> list[str]:
-    """Return a secret's value and its lines (a file may hold several), or nothing."""
-    kind, _, name = reference.partition(":")
-    if kind == "env":
-        value = os.environ.get(name, "") if name in settings.SECRET_ENV_ALLOWLIST else ""
-    else:
-        path = settings.SECRETS_DIR / name
-        inside = path.resolve().is_relative_to(settings.SECRETS_DIR.resolve())
-        try:
-            value = path.read_text() if inside else ""
-        except (OSError, UnicodeDecodeError):
-            value = ""
-    return [part for part in {value.strip(), *value.splitlines()} if part.strip()]
+    known = local_references()
+    for name in references(specs):
+        with suppress(ReferenceMissing):
+            known.resolve(name)
+    return known.secrets

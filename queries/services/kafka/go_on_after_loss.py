@@ -12,7 +12,16 @@ from django.db import transaction
 
 from queries.domain.errors import Conflict, NotAllowed, Unavailable
 from queries.domain.kafka.losses import Gap, gaps_of
-from queries.domain.states import Desired, LossKind, OperationOutcome, Phase, RunOutcome, Verb
+from queries.domain.states import (
+    GOOD_OPERATIONS,
+    HELD_PHASES,
+    STOPPED_PHASES,
+    Desired,
+    LossKind,
+    Phase,
+    RunOutcome,
+    Verb,
+)
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
 from queries.models.drivers import Run
@@ -26,7 +35,6 @@ from queries.services.supervision import operations
 
 #: For all steps together; most of it is for a driver that starts and a backlog that is read.
 LIMIT = timedelta(hours=1)
-_REST = frozenset({Phase.STOPPED, Phase.COMPLETED})
 
 
 def go_on(*, query: Query, offsets: int, actor: str, now: datetime) -> Operation:
@@ -96,12 +104,12 @@ def _fail_on_loss_again(turn: Turn) -> Told:
             turn.insist()
             turn.result["accepting"] = False
             Operation.objects.filter(pk=turn.operation.pk).update(result=turn.result)
-            if run is not None and run.accepts_loss and turn.query.phase not in _REST:
+            if run is not None and run.accepts_loss and turn.query.phase not in STOPPED_PHASES:
                 _run_anew(turn)
         return waiting("It starts again without the exception.")
     if run is not None and run.accepts_loss:
         return waiting("The run that went over the gap is ending.")
-    if turn.query.phase in (Phase.RUNNING, *_REST):
+    if turn.query.phase in (Phase.RUNNING, *STOPPED_PHASES):
         return DONE
     _refuse_dead(turn)
     return waiting(f"{Phase(turn.query.phase).label}: {turn.query.phase_detail}")
@@ -148,9 +156,9 @@ def _refuse_dead(turn: Turn) -> None:
     """Give up where the run that was asked for has failed in its turn."""
     query = turn.query
     asked = Operation.objects.filter(parent=turn.operation).order_by("-pk").first()
-    if asked is None or asked.outcome in (OperationOutcome.OPEN, OperationOutcome.DONE):
+    if asked is None or asked.outcome in GOOD_OPERATIONS:
         return
-    if query.phase in (Phase.FAILED, Phase.BROKEN):
+    if query.phase in HELD_PHASES:
         raise Conflict(f"{query.name} has failed again: {query.phase_detail or query.phase_reason}")
 
 

@@ -13,15 +13,13 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from django.conf import settings
-
 from controlplane.nudge import changed
 from queries.brokers.options import Unusable, Wanted, client_options
 from queries.brokers.reader import At, Ends, Readers, Unreachable
 from queries.domain.masking import is_secret_name, mask_text
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
-from queries.secret_references import ReferenceMissing, References
+from queries.secret_references import ReferenceMissing
 from queries.selectors.kafka.sources import Reading, readings, told_by_progress
 from queries.services.kafka.lag_rows import (
     Answer,
@@ -32,6 +30,7 @@ from queries.services.kafka.lag_rows import (
     write,
     write_told,
 )
+from queries.services.local_references import local_references
 
 logger = logging.getLogger(__name__)
 
@@ -113,9 +112,7 @@ def _ask(
 
 def _answer(one: _Asked, known: Mapping[int, Known], readers: Readers) -> Answer:
     """Ask one broker set; runs in a thread of its own and touches no database."""
-    references = References(
-        env_allowlist=tuple(settings.SECRET_ENV_ALLOWLIST), secrets_dir=str(settings.SECRETS_DIR)
-    )
+    references = local_references()
     options: dict[str, str] = {}
 
     def told(error: Exception) -> str:

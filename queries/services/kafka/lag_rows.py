@@ -12,6 +12,7 @@ from django.conf import settings
 from django.db import transaction
 
 from controlplane.nudge import changed, reconcile_soon
+from listeners.models import upsert
 from queries.brokers.options import Wanted
 from queries.brokers.reader import At, BrokerLook, Ends, RecordSeen
 from queries.domain.kafka.lag import PartitionLook, after, unread
@@ -122,12 +123,7 @@ def write_told(told: Told, now: datetime) -> None:
     with transaction.atomic():
         gone = [row.pk for at, row in known.items() if at not in rows]
         SourceLag.objects.filter(pk__in=gone).delete()
-        SourceLag.objects.bulk_create(
-            rows.values(),
-            update_conflicts=True,
-            unique_fields=["query", "source", "partition"],
-            update_fields=_COLUMNS,
-        )
+        upsert(SourceLag, rows.values(), "query", "source", "partition")
     changed(f"lag:{told.query.pk}")
 
 
@@ -218,24 +214,6 @@ def _deleted_at(row: SourceLag, now: datetime) -> datetime | None:
     return found.at if found is not None else None
 
 
-_COLUMNS = [
-    "committed",
-    "earliest",
-    "latest",
-    "record_at",
-    "deleted_at",
-    "arrival_rate",
-    "processing_rate",
-    "record_bytes",
-    "retention_ms",
-    "retention_bytes",
-    "compacted",
-    "holes",
-    "seen_at",
-    "error",
-]
-
-
 def _store(
     reading: Reading,
     fresh: Known,
@@ -248,13 +226,7 @@ def _store(
     """Write the rows of a look; what was not seen keeps its numbers and says why they are old."""
     rows = SourceLag.objects.filter(query=reading.query)
     rows.filter(pk__in=[known[at].pk for at in gone]).delete()
-    if fresh:
-        SourceLag.objects.bulk_create(
-            fresh.values(),
-            update_conflicts=True,
-            unique_fields=["query", "source", "partition"],
-            update_fields=_COLUMNS,
-        )
+    upsert(SourceLag, fresh.values(), "query", "source", "partition")
     stale = known.keys() - fresh.keys() - gone
     if stale:
         why = error or "Its partition has no leader now."

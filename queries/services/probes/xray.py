@@ -12,15 +12,15 @@ from typing import Any
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.snapshot import remove, snapshot
 from queries.domain.checkpoints.lock_files import local_path
-from queries.domain.errors import Invalid, Missing, NotAllowed, Problem
+from queries.domain.errors import Invalid, NotAllowed, Problem
 from queries.domain.failures.error_text import first_sentence
 from queries.domain.probes.questions import XrayTask
 from queries.domain.states import DriverKind, DriverState, Verb
 from queries.launchers.base import Launcher
-from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver
 from queries.models.history import Operation
+from queries.selectors.checkpoints import snapshot_of
 from queries.services.probes import probe_steps
 from queries.services.procedures.engine import DONE, Procedure, Step, Told, Turn, begin
 
@@ -59,7 +59,7 @@ def begin_xray(
     if problems:
         raise Invalid(problems)
     if snapshot is not None:
-        _kept(query, snapshot)
+        snapshot_of(query, snapshot)
     arguments: dict[str, Any] = {"operator": operator, "rows": rows, "snapshot": snapshot}
     arguments |= {k: v for k, v in (("side", side), ("variable", variable)) if v}
     if store != "default":
@@ -96,7 +96,7 @@ def _copy(turn: Turn) -> Told:
     turn.result["checkpoint"] = checkpoint.pk
     source = checkpoint.location
     if (kept := turn.arguments.get("snapshot")) is not None:
-        source = _kept(turn.query, kept).location
+        source = snapshot_of(turn.query, kept).location
     place = probe_steps.folder(turn, checkpoint)
     remove(place)
     copied = snapshot(source, place / "copy", new_id=True)
@@ -167,13 +167,6 @@ def _checkpoint(turn: Turn) -> Checkpoint:
             f"{found.location} does not lie on this host's file system.",
             way_out="Read it with Spark's statestore reader.",
         )
-    return found
-
-
-def _kept(query: Query, pk: int) -> Snapshot:
-    found = Snapshot.objects.filter(pk=pk, checkpoint__query=query, removed_at=None).first()
-    if found is None:
-        raise Missing(f"{query.name} has no kept snapshot {pk}.")
     return found
 
 

@@ -20,11 +20,11 @@ from django.utils import timezone
 
 from controlplane.nudge import advance_soon, changed
 from queries.domain.errors import Conflict, HeadgateError, NotAllowed
-from queries.domain.states import PLAIN_VERBS, OperationOutcome, StepState, Verb
+from queries.domain.states import PLAIN_VERBS, READING_VERBS, OperationOutcome, StepState, Verb
 from queries.launchers.base import Launcher
 from queries.models.definitions import Query
 from queries.models.history import Operation
-from queries.services.supervision.operations import UNDISTURBED, locked
+from queries.services.supervision.operations import locked
 
 logger = logging.getLogger(__name__)
 
@@ -279,10 +279,10 @@ def _tidy(procedure: Procedure, turn: Turn) -> None:
 
 
 def _refuse_beside_another(row: Query, verb: Verb) -> None:
-    if verb in UNDISTURBED:
+    if verb in READING_VERBS:
         return
     found = Operation.objects.filter(query=row, outcome=OperationOutcome.OPEN)
-    other = found.exclude(verb__in=PLAIN_VERBS | UNDISTURBED).first()
+    other = found.exclude(verb__in=PLAIN_VERBS | READING_VERBS).first()
     if other is not None:
         raise Conflict(
             f"A {other.verb} of {row.name} is under way.",

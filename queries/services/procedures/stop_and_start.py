@@ -1,14 +1,11 @@
 """Steps that several procedures share: stop the query for the work, and start it again after."""
 
-from queries.domain.states import Desired, Phase, RunOutcome, StopMode
+from queries.domain.states import STOPPED_PHASES, Desired, Phase, RunOutcome, StopMode
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.history import Operation
 from queries.services.procedures.engine import DONE, Told, Turn, waiting
 from queries.services.supervision import operations
-
-#: Phases in which nothing runs and nothing will, while STOPPED is wanted.
-_AT_REST = frozenset({Phase.STOPPED, Phase.COMPLETED})
 
 
 def remember(turn: Turn, **found: object) -> None:
@@ -34,7 +31,7 @@ def stop(turn: Turn) -> Told:
             within=turn.operation,
         )
         query.refresh_from_db()
-    if query.phase in _AT_REST and not _has_run(query):
+    if query.phase in STOPPED_PHASES and not _has_run(query):
         return DONE
     return waiting(f"{Phase(query.phase).label}: {query.phase_detail or query.phase_reason}")
 

@@ -87,14 +87,6 @@ def connector_jars(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(found.values())
 
 
-def pools_of(application: Application) -> list[dict[str, Any]]:
-    """Return the application's pools in their JSON form, by name."""
-    return [
-        {"name": p.name, "weight": p.weight, "min_share": p.min_share, "mode": p.mode}
-        for p in application.pools.all()
-    ]
-
-
 def pools_xml(driver: Driver) -> str:
     """Return the fairscheduler.xml of the pools that the driver was made with."""
     return fairscheduler_xml(tuple(PoolSpec.model_validate(pool) for pool in driver.pools))

@@ -9,7 +9,9 @@ from django.db import transaction
 from controlplane.nudge import changed
 from queries.domain.errors import Conflict
 from queries.domain.states import (
+    GOOD_OPERATIONS,
     OPEN_DRIVER_STATES,
+    READING_VERBS,
     Desired,
     DriverKind,
     OperationOutcome,
@@ -30,9 +32,6 @@ from queries.services.supervision.required_preflight import refuse_unproven
 
 #: How often a verb reads the row anew when somebody else changed it in between.
 ATTEMPTS = 5
-
-#: Operations with steps that only read the checkpoint: a start or a stop beside them is no harm.
-UNDISTURBED = frozenset({Verb.SNAPSHOT, Verb.CLONE, Verb.PREFLIGHT, Verb.XRAY})
 
 _REASONS = {
     Verb.START: Reason.ASKED_START,
@@ -173,7 +172,7 @@ def _apply(
     if change.pin:
         _pin_application(row, change.verb)
     others = Operation.objects.filter(query=row, outcome=OperationOutcome.OPEN)
-    others.exclude(pk=within.pk if within else 0).exclude(verb__in=UNDISTURBED).update(
+    others.exclude(pk=within.pk if within else 0).exclude(verb__in=READING_VERBS).update(
         outcome=OperationOutcome.SUPERSEDED, ended_at=now, detail=f"{change.verb} by {actor}"
     )
     operation = new_operation(
@@ -207,7 +206,7 @@ def _joined(row: Query, name: Verb, actor: str, now: datetime) -> Operation:
         query=row, verb__in=verbs, generation__lte=row.generation
     ).order_by("-generation", "-pk")
     newest = found.first()
-    if newest is not None and newest.outcome in {OperationOutcome.OPEN, OperationOutcome.DONE}:
+    if newest is not None and newest.outcome in GOOD_OPERATIONS:
         return newest
     operation = new_operation(name, row.application, row, row.generation, actor, now)
     if row.reached_generation >= row.generation:

@@ -15,12 +15,12 @@ from django.db.models import F, Min
 from controlplane.nudge import changed, reconcile_soon
 from queries.domain.protocol import ExecutorSeen, RunStatus, Want
 from queries.domain.states import (
+    HELD_PHASES,
     PLAIN_VERBS,
     Desired,
     DriverState,
     Hold,
     OperationOutcome,
-    Phase,
     Reason,
     RunOutcome,
     Verb,
@@ -33,8 +33,8 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation, Transition
 from queries.models.installation import Installation
+from queries.selectors.supervision.drift import pool_form
 from queries.selectors.triggers.replays import replayed_by
-from queries.services.supervision.assignments import pools_of
 
 #: Telemetry of a run's first batch that is this late is not waited for any more.
 MEASURED_WITHIN = timedelta(minutes=10)
@@ -58,7 +58,7 @@ def create_driver(
     driver = Driver.objects.create(
         application=application,
         application_revision=revision,
-        pools=pools_of(application),
+        pools=[pool_form(pool) for pool in application.pools.all()],
         code_sha256=code_sha256,
         epoch=epoch,
         generation=application.generation,
@@ -256,7 +256,7 @@ def close_operations(application: Application, decision: Decision, *, now: datet
             reached = choice.reached_generation if choice else 0
         if reached >= operation.generation:
             _close(operation, OperationOutcome.DONE, "", now)
-        elif choice is not None and choice.phase in {Phase.FAILED, Phase.BROKEN}:
+        elif choice is not None and choice.phase in HELD_PHASES:
             _close(operation, OperationOutcome.FAILED, choice.detail or choice.reason, now)
         elif operation.deadline <= now:
             waits = f"{choice.phase.label}: {choice.detail or choice.reason}" if choice else ""

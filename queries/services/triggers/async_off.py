@@ -18,6 +18,8 @@ from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.domain.checkpoints.logged_offsets import missing_batch
 from queries.domain.errors import Conflict, NotAllowed
 from queries.domain.states import (
+    DOWN_PHASES,
+    HELD_PHASES,
     Desired,
     OperationOutcome,
     Phase,
@@ -33,7 +35,6 @@ from queries.services.definitions import catalog
 from queries.services.procedures.engine import DONE, Procedure, Step, Told, Turn, begin, waiting
 from queries.services.supervision import operations
 from queries.services.triggers.async_off_undo import (
-    DOWN,
     base_of,
     location_of,
     newest_of,
@@ -104,7 +105,7 @@ def _start_on_it(turn: Turn) -> Told:
     child = _child(turn, Verb.START, Verb.RESTART)
     if child is None:
         ask = operations.request_start
-        if turn.query.desired == Desired.RUNNING and turn.query.phase not in DOWN:
+        if turn.query.desired == Desired.RUNNING and turn.query.phase not in DOWN_PHASES:
             ask = operations.request_restart
         child = _asked(turn, ask)
     return _followed(turn, child, "its start")
@@ -268,7 +269,7 @@ def _followed(turn: Turn, child: Operation, what: str) -> Told:
 
 
 def _refuse_dead(turn: Turn) -> None:
-    if turn.query.phase in (Phase.FAILED, Phase.BROKEN):
+    if turn.query.phase in HELD_PHASES:
         raise Conflict(
             f"{turn.query.name} has failed meanwhile: "
             f"{turn.query.phase_detail or turn.query.phase_reason}."

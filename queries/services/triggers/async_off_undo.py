@@ -4,7 +4,7 @@ from typing import Any
 
 from queries.domain.definitions.parsing import parse_query
 from queries.domain.errors import HeadgateError
-from queries.domain.states import Desired, OperationOutcome, Phase, StopMode
+from queries.domain.states import DOWN_PHASES, Desired, OperationOutcome, StopMode
 from queries.domain.triggers.async_progress import switched, tracking
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.history import Operation
@@ -12,9 +12,6 @@ from queries.selectors.triggers.replay_exposure import gap_of
 from queries.services.definitions import catalog
 from queries.services.procedures.engine import Turn
 from queries.services.supervision import operations
-
-#: Phases in which a restart would have nothing to stop.
-DOWN = frozenset({Phase.STOPPED, Phase.COMPLETED, Phase.FAILED, Phase.BROKEN, Phase.BACKOFF})
 
 
 def newest_of(query: Query) -> QueryRevision:
@@ -81,7 +78,7 @@ def _as_it_ran(turn: Turn) -> str:
     runs_again = turn.arguments["was"] == Desired.RUNNING and (
         tracking(base_of(turn).spec) is not None or gap_of(location_of(query)) is None
     )
-    if runs_again and query.desired == Desired.RUNNING and query.phase not in DOWN:
+    if runs_again and query.desired == Desired.RUNNING and query.phase not in DOWN_PHASES:
         operations.request_restart(query=query, actor=actor, now=turn.now, within=within)
         return "It restarts on that."
     if runs_again:

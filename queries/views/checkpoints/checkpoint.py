@@ -45,7 +45,7 @@ class BatchLine:
 def batches_tab(request: HttpRequest, name: str) -> HttpResponse:
     """List the batches that the checkpoint's logs hold, newest first."""
     context = _head(request, name, "batches")
-    before = _number(request.GET.get("before"))
+    before = number_of(request.GET.get("before"))
     context |= _batches(context["query"], context["logs"], before)
     context["compare"] = (request.GET.get("one", ""), request.GET.get("other", ""))
     return render(request, "checkpoints/batches.html", context)
@@ -74,7 +74,7 @@ def batch_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
 def compare_page(request: HttpRequest, name: str) -> HttpResponse:
     """Set any two batches against each other."""
     context = _head(request, name, "batches")
-    one, other = _number(request.GET.get("one")), _number(request.GET.get("other"))
+    one, other = number_of(request.GET.get("one")), number_of(request.GET.get("other"))
     logs: CheckpointLogs | None = context["logs"]
     found = None
     if logs and one is not None and other is not None:
@@ -241,8 +241,9 @@ def _chart(points: tuple[tuple[datetime, int, int], ...], limit: int | None) -> 
     }
 
 
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isdecimal() and len(text) < 19 else None
+def number_of(text: str | None) -> int | None:
+    """Return a number that an address or a form holds; None where it holds none."""
+    return int(text) if text and text.strip().isdecimal() and len(text) < 19 else None
 
 
 @fragments("checkpoint", hears=("query", "operation"), own_key_only=("query",))

@@ -5,6 +5,7 @@ Nothing of it needs JavaScript. An act that leaves state behind wants the query'
 
 import json
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from django.contrib import messages
@@ -14,18 +15,18 @@ from django.urls import path, reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST
 
-from queries.domain.errors import HeadgateError, Invalid, Missing, Problem
+from queries.domain.errors import HeadgateError, Invalid, Problem
 from queries.domain.masking import mask
-from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Query
 from queries.roles import DEFINE, OPERATE
 from queries.selectors import checkpoints as reads
 from queries.selectors.definitions.definitions import query_definition
 from queries.services.checkpoints import clone, reset, rewind, snapshot
 from queries.services.checkpoints.preview import preview_reset, preview_rewind
-from queries.services.checkpoints.source_starts import TARGETS, Wish
+from queries.services.checkpoints.source_starts import TARGETS, Wish, offsets_of
 from queries.services.checkpoints.switching import current
-from queries.views.checkpoints.checkpoint import logs_of
+from queries.views.checkpoints.checkpoint import logs_of, number_of
+from queries.views.console.errors import answered
 from queries.views.console.guard import needs
 
 _TARGETS = {
@@ -46,13 +47,11 @@ def take_snapshot(request: HttpRequest, name: str) -> HttpResponseBase:
             request,
             query,
             "Its snapshot is being taken",
-            lambda: snapshot.request_snapshot(
-                query=query,
-                batch=_batch(request.POST.get("batch")),
+            partial(
+                snapshot.request_snapshot,
+                batch=number_of(request.POST.get("batch")),
                 reason=request.POST.get("reason", "")[:200],
                 pinned=request.POST.get("pinned") == "1",
-                actor=request.user.get_username(),
-                now=timezone.now(),
             ),
         )
     context = _context(query, "Take a snapshot") | {"batch": request.GET.get("batch", "")}
@@ -65,19 +64,10 @@ def rewind_to(request: HttpRequest, name: str) -> HttpResponseBase:
     """Preview a rewind to a batch; ask for it on POST."""
     query = _query(name)
     asked = request.POST if request.method == "POST" else request.GET
-    batch = _batch(asked.get("batch"))
+    batch = number_of(asked.get("batch"))
     if request.method == "POST" and batch is not None:
-        return _asked(
-            request,
-            query,
-            f"It is being rewound to batch {batch}",
-            lambda: rewind.request_rewind(
-                query=query,
-                batch=batch,
-                actor=request.user.get_username(),
-                now=timezone.now(),
-            ),
-        )
+        ask = partial(rewind.request_rewind, batch=batch)
+        return _asked(request, query, f"It is being rewound to batch {batch}", ask)
     context = _context(query, "Rewind") | {"batch": batch}
     if batch is not None:
         context["preview"] = _tried(context, lambda: preview_rewind(query, batch))
@@ -105,17 +95,8 @@ def reset_to(request: HttpRequest, name: str) -> HttpResponseBase:
         return render(request, "checkpoints/reset.html", context, status=422)
     if request.method == "POST":
         if asked.get("typed", "").strip() == name:
-            return _asked(
-                request,
-                query,
-                f"It is being reset to {context['at'] or context['to']}",
-                lambda: reset.request_reset(
-                    query=query,
-                    wish=wish,
-                    actor=request.user.get_username(),
-                    now=timezone.now(),
-                ),
-            )
+            said = f"It is being reset to {context['at'] or context['to']}"
+            return _asked(request, query, said, partial(reset.request_reset, wish=wish))
         context["problem"] = f"Type {name} to confirm."
     context["preview"] = _tried(context, lambda: preview_reset(query, wish))
     return render(request, "checkpoints/reset.html", context)
@@ -143,8 +124,8 @@ def make_clone(request: HttpRequest, name: str) -> HttpResponseBase:
             name=context["name"].strip(),
             sink=None if context["same_sink"] else _json("sink", context["sink"]),
             same_sink=context["same_sink"],
-            batch=_batch(context["batch"]),
-            snapshot_id=_batch(context["snapshot_id"]),
+            batch=number_of(context["batch"]),
+            snapshot_id=number_of(context["snapshot_id"]),
             actor=request.user.get_username(),
             now=timezone.now(),
         )
@@ -159,7 +140,7 @@ def make_clone(request: HttpRequest, name: str) -> HttpResponseBase:
 @needs(OPERATE)
 def pin_snapshot(request: HttpRequest, name: str, number: int) -> HttpResponseBase:
     """Keep a snapshot from being pruned, or let it go again."""
-    row = _snapshot(_query(name), number)
+    row = reads.snapshot_of(_query(name), number)
     snapshot.pin(row, pinned=request.POST.get("pinned") == "1")
     return redirect("query-checkpoint-kept", name)
 
@@ -169,16 +150,15 @@ def pin_snapshot(request: HttpRequest, name: str, number: int) -> HttpResponseBa
 def remove_snapshot(request: HttpRequest, name: str, number: int) -> HttpResponseBase:
     """Say which snapshot goes; remove its files on POST."""
     query = _query(name)
-    row = _snapshot(query, number)
+    row = reads.snapshot_of(query, number)
     back = reverse("query-checkpoint-kept", args=[name])
     if request.method == "POST":
-        try:
-            snapshot.remove_snapshot(row, now=timezone.now())
-        except HeadgateError as error:
-            messages.error(request, str(error))
-        else:
-            messages.success(request, f"The snapshot of batch {row.batch} is removed.")
-        return redirect(back)
+        return answered(
+            request,
+            lambda: snapshot.remove_snapshot(row, now=timezone.now()),
+            f"The snapshot of batch {row.batch} is removed.",
+            back,
+        )
     context = _context(query, "Remove a snapshot") | {
         "what": f"Remove the snapshot of batch {row.batch}?",
         "consequences": [
@@ -196,13 +176,6 @@ def remove_snapshot(request: HttpRequest, name: str, number: int) -> HttpRespons
 
 def _query(name: str) -> Query:
     return query_definition(name).query
-
-
-def _snapshot(query: Query, number: int) -> Snapshot:
-    row = reads.snapshots_of(query).filter(pk=number).first()
-    if row is None:
-        raise Missing(f"{query.name} has no snapshot {number}.")
-    return row
 
 
 def _context(query: Query, heading: str) -> dict[str, Any]:
@@ -231,13 +204,12 @@ def _tried(context: dict[str, Any], look: Any) -> Any:
 
 def _asked(request: HttpRequest, query: Query, said: str, ask: Any) -> HttpResponse:
     """Ask for an operation and go to the query's page, which shows its steps."""
-    try:
-        operation = ask()
-    except HeadgateError as error:
-        messages.error(request, str(error))
-        return redirect("query-checkpoint", query.name)
-    messages.success(request, f"{said}: operation {str(operation.uuid)[:8]}.")
-    return redirect("query-checkpoint", query.name)
+    return answered(
+        request,
+        lambda: ask(query=query, actor=request.user.get_username(), now=timezone.now()),
+        lambda operation: f"{said}: operation {str(operation.uuid)[:8]}.",
+        reverse("query-checkpoint", args=[query.name]),
+    )
 
 
 def _wish(asked: Any) -> Wish:
@@ -251,21 +223,8 @@ def _wish(asked: Any) -> Wish:
                 [Problem("at", asked.get("at", ""), "is no time.", "Write 2026-03-02T12:00.")]
             ) from error
         at = at if at.tzinfo else at.replace(tzinfo=UTC)
-    offsets = _offsets(asked.get("offsets", "")) if to == "offsets" else {}
+    offsets = offsets_of(_json("offsets", asked.get("offsets", ""))) if to == "offsets" else {}
     return Wish(to, at, offsets)
-
-
-def _offsets(text: str) -> dict[str, dict[str, int]]:
-    found = _json("offsets", text)
-    try:
-        return {
-            str(topic): {str(int(number)): int(at) for number, at in parts.items()}
-            for topic, parts in found.items()
-        }
-    except (AttributeError, TypeError, ValueError) as error:
-        raise Invalid(
-            [Problem("offsets", text[:200], "is not offsets.", 'Write {"flights": {"0": 12}}.')]
-        ) from error
 
 
 def _json(field: str, text: str) -> dict[str, Any]:
@@ -287,10 +246,6 @@ def _suggested_sink(query: Query) -> dict[str, Any]:
             options[key] = f"{options[key]}-clone"
     found: dict[str, Any] = mask({**sink, "options": options}) if sink else {"format": "noop"}
     return found
-
-
-def _batch(text: str | None) -> int | None:
-    return int(text) if text and text.strip().isdecimal() and len(text) < 19 else None
 
 
 urlpatterns = [

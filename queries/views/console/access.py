@@ -150,7 +150,7 @@ def change_user(request: HttpRequest, user_id: int) -> HttpResponseBase:
             done = f"is {role} now" if role else "has no role now"
         messages.success(request, f"{user.username} {done}.")
     except HeadgateError as error:
-        messages.error(request, f"{error.message} {error.way_out}".strip())
+        messages.error(request, str(error))
     return redirect("users")
 
 

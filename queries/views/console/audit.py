@@ -14,10 +14,9 @@ from django.views.decorators.http import require_GET
 
 from queries.roles import VIEW
 from queries.selectors.supervision.history import audit, operations, transitions
-from queries.views.console.following import ARRIVALS, Asked, asked_of, topic
 from queries.views.console.fragments import Changes, Drawn, fragments, keys, split
 from queries.views.console.guard import needs
-from queries.views.console.paging import ROWS, page_of
+from queries.views.console.paging import ARRIVALS, ROWS, Asked, asked_of, filters, page_of, topic
 
 #: What of the address filters, and by which column.
 FILTERS = {
@@ -48,8 +47,7 @@ def audit_page(request: HttpRequest) -> HttpResponseBase:
 
 
 def _asked(given: Mapping[str, str]) -> dict[str, str]:
-    asked = {name: given.get(name, "").strip() for name in (*FILTERS, "tab", "all")}
-    return {**asked, "tab": asked["tab"] if asked["tab"] in TABS else "changes"}
+    return filters(given, (*FILTERS, "all"), tab=TABS)
 
 
 def _rows(asked: Mapping[str, str]) -> QuerySet[Any]:

@@ -1,6 +1,7 @@
 """What goes wrong on behalf of a person becomes a page or a message, never a traceback."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from django.contrib import messages
 from django.http import (
@@ -15,6 +16,7 @@ from django.shortcuts import redirect, render
 from queries.domain.errors import Forbidden, HeadgateError, Missing, Unavailable
 from queries.views.console.shell import next_address, wants_json
 
+T = TypeVar("T")
 Respond = Callable[[HttpRequest], HttpResponseBase]
 
 _ONLY_FORMS = HeadgateError(
@@ -57,6 +59,19 @@ class Problems:
             return JsonResponse({"tone": "bad", "text": str(error)}, status=409)
         messages.error(request, str(error))
         return redirect(next_address(request, request.headers.get("Referer") or "/"))
+
+
+def answered(
+    request: HttpRequest, ask: Callable[[], T], said: str | Callable[[T], str], back: str
+) -> HttpResponse:
+    """Do what a form asks for and go `back`, where a message says how it went."""
+    try:
+        found = ask()
+    except HeadgateError as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, said if isinstance(said, str) else said(found))
+    return redirect(back)
 
 
 def _page(request: HttpRequest, template: str, error: HeadgateError, status: int) -> HttpResponse:

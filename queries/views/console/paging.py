@@ -1,12 +1,33 @@
-"""Pages of long lists by cursor: rows that arrive meanwhile shift nothing."""
+"""Long lists: their filters, their pages by cursor, and how they follow what happens.
 
+A list's topic names the list as it is filtered ("failures:query=delays&status=open"), so that
+everybody who looks at it in the same way shares one drawing. Rows that stand on the page are
+morphed one by one and keep their place. What came since goes into a body of rows of its own
+above them ("arrivals"): drawn hidden, and shown by static/js/arrivals.js, which leaves out
+what the page has already and waits while somebody points at the list.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
-from django.db.models import Q, QuerySet
+from django.core.exceptions import ValidationError
+from django.db.models import QuerySet
+from django.http import QueryDict
+
+from queries.selectors.paging import rows_after
 
 ROWS = 50
+#: Newest rows that are looked through for arrivals; a page holds more.
+ARRIVALS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The filters of a list, where a page has its request: links keep them."""
+
+    GET: QueryDict
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,24 +44,36 @@ def page_of(rows: QuerySet[Any], *, by: str, cursor: str = "", size: int = ROWS)
 
     A cursor that cannot be read starts from the beginning.
     """
-    after = _read(cursor)
-    if after:
-        value, pk = after
-        rows = rows.filter(Q(**{f"{by}__lt": value}) | Q(**{by: value, "pk__lt": pk}))
-    found = list(rows.order_by(f"-{by}", "-pk")[: size + 1])
-    more = len(found) > size
-    found = found[:size]
-    return Page(rows=found, next=_write(found[-1], by) if more else "", first=after is None)
-
-
-def _write(row: Any, by: str) -> str:
-    value = getattr(row, by)
-    return f"{value.isoformat() if isinstance(value, datetime) else value}~{row.pk}"
-
-
-def _read(cursor: str) -> tuple[Any, int] | None:
-    text, _, pk = cursor.partition("~")
+    after = cursor.replace("\x00", "").split("~") if cursor else None
     try:
-        return (int(text) if text.isdigit() else datetime.fromisoformat(text)), int(pk)
-    except ValueError:
-        return None
+        ordered = rows_after(rows, by, "pk", after=after)
+    except (ValueError, ValidationError):
+        ordered, after = rows_after(rows, by, "pk", after=None), None
+    found = list(ordered[: size + 1])
+    more = f"{getattr(found[size - 1], by)}~{found[size - 1].pk}" if len(found) > size else ""
+    return Page(rows=found[:size], next=more, first=after is None)
+
+
+def filters(
+    given: Mapping[str, str], names: Iterable[str], **choices: Collection[str]
+) -> dict[str, str]:
+    """Return what an address filters a list by, "" where it does not.
+
+    Of `choices` only the values named count; the first stands for every other text.
+    """
+    asked = {name: given.get(name, "").strip() for name in (*names, *choices)}
+    for name, known in choices.items():
+        if asked[name] not in known:
+            asked[name] = next(iter(known))
+    return asked
+
+
+def topic(kind: str, asked: Mapping[str, str]) -> str:
+    """Return the topic of a list with these filters, empty ones left out."""
+    chosen = sorted((name, value) for name, value in asked.items() if value)
+    return f"{kind}:{urlencode(chosen)}" if chosen else kind
+
+
+def asked_of(key: str) -> QueryDict:
+    """Return the filters that a topic's key holds."""
+    return QueryDict(key.replace("%00", ""))  # no text column holds it, and PostgreSQL says so

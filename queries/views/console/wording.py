@@ -1,6 +1,8 @@
 """The words and tones of states and quantities, the same on every page and fragment."""
 
+import json
 import math
+from typing import Any
 
 from queries.domain.states import Verdict
 
@@ -146,3 +148,10 @@ def act_words(reason: str, *, subject: str = "", first: bool = False) -> str:
     if subject == "definition" and not reason:
         return "defined" if first else "changed"
     return _ACTS.get(reason, reason)
+
+
+def offset_text(offset: Any) -> str:
+    """Return an offset, JSON of any shape, as compact text; "" where there is none."""
+    if offset is None or isinstance(offset, str):
+        return offset or ""
+    return json.dumps(offset, separators=(", ", ": "), ensure_ascii=False)

@@ -17,6 +17,7 @@ from queries.selectors.supervision.applications import PoolHolding, application,
 from queries.selectors.supervision.drift import pool_form
 from queries.services.definitions import catalog
 from queries.services.supervision import application_operations
+from queries.views.console.errors import answered
 from queries.views.console.guard import needs
 from queries.views.definitions.application_form import (
     ApplicationSpecForm,
@@ -137,7 +138,7 @@ def delete_application(request: HttpRequest, name: str) -> HttpResponseBase:
                     application=found, actor=request.user.get_username(), now=timezone.now()
                 )
             except HeadgateError as error:
-                context["error"] = f"{error.message} {error.way_out}".strip()
+                context["error"] = str(error)
             else:
                 messages.success(request, f"{name} is deleted. Its history is kept.")
                 return redirect("applications")
@@ -209,20 +210,21 @@ def _pool(
 def delete_pool(request: HttpRequest, name: str, pool: str) -> HttpResponseBase:
     """Delete a pool that no query uses."""
     held = pool_holding(application(name), pool)
-    try:
-        catalog.delete_pool(pool=held.pool, actor=request.user.get_username(), now=timezone.now())
-    except HeadgateError as error:
-        messages.error(request, f"{error.message} {error.way_out}".strip())
-    else:
-        messages.success(request, f"Pool {pool} is deleted.")
-    return redirect(f"/applications/{name}/#pools")
+    return answered(
+        request,
+        lambda: catalog.delete_pool(
+            pool=held.pool, actor=request.user.get_username(), now=timezone.now()
+        ),
+        f"Pool {pool} is deleted.",
+        f"/applications/{name}/#pools",
+    )
 
 
 def _show(form: Any, error: HeadgateError) -> None:
     if isinstance(error, Invalid):
         show_problems(form, error.problems)
     else:
-        form.add_error(None, f"{error.message} {error.way_out}".strip())
+        form.add_error(None, str(error))
 
 
 urlpatterns = [

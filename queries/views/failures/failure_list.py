@@ -18,10 +18,9 @@ from queries.models.failures import FailureGroup
 from queries.roles import VIEW
 from queries.selectors.failures.failures import failure_groups
 from queries.selectors.failures.occurrences import group_counts, occurrences
-from queries.views.console.following import ARRIVALS, asked_of, topic
 from queries.views.console.fragments import Changes, Drawn, fragments, keys
 from queries.views.console.guard import needs
-from queries.views.console.paging import ROWS, page_of
+from queries.views.console.paging import ARRIVALS, ROWS, asked_of, filters, page_of, topic
 
 #: The list's tabs: name in the address -> (words, filter).
 TABS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -55,9 +54,7 @@ def failure_list(request: HttpRequest) -> HttpResponseBase:
 
 
 def _asked(given: Mapping[str, str]) -> dict[str, str]:
-    status = given.get("status", "")
-    asked = {name: given.get(name, "").strip() for name in _FILTERS}
-    return {**asked, "status": status if status in TABS else "open"}
+    return filters(given, _FILTERS, status=TABS)
 
 
 def _rows(asked: Mapping[str, str]) -> QuerySet[FailureGroup]:

@@ -15,25 +15,25 @@ from django.views.decorators.http import require_GET, require_POST
 from queries.domain.definitions.spec import RestartPolicy
 from queries.domain.failures.diagnosis import Category, Classified, classify, classify_exit
 from queries.domain.failures.rules import ASYNC_PROGRESS_GAP
+from queries.domain.kafka.losses import named_in
 from queries.domain.masking import mask, mask_text
 from queries.models.failures import Failure
 from queries.roles import OPERATE, VIEW
 from queries.selectors.failures.failures import failure_group, failures
 from queries.selectors.failures.occurrences import newest_failure_of
 from queries.selectors.failures.what_changed import failure_with_changes
+from queries.selectors.kafka.lag import lag_of, records_in
 from queries.selectors.query_lines import progress_line
 from queries.selectors.triggers.replays import replays_of
 from queries.services.failures import resolution
 from queries.views.checkpoints.takeover import urlpatterns as takeover_urls
 from queries.views.console.fragments import Changes, Drawn, fragments, keys
 from queries.views.console.guard import needs
-from queries.views.console.offset_text import offset_text
 from queries.views.console.shell import next_address
-from queries.views.console.wording import duration_words, rate_words
+from queries.views.console.wording import duration_words, offset_text, rate_words
 from queries.views.definitions.diffs import changes
 from queries.views.failures.failure_list import urlpatterns as list_urls
 from queries.views.failures.stack import causes
-from queries.views.kafka.lost_data import lost_of
 
 OCCURRENCES_SHOWN = 25
 
@@ -48,7 +48,7 @@ def failure_page(request: HttpRequest, failure_id: int) -> HttpResponseBase:
         **_moving(failure, timezone.now()),
         "detail": detail,
         "advice": (advice := advice_of(failure)),
-        "lost": lost_of(failure, advice),
+        "lost": _lost(failure, advice),
         "async_gap": advice.meaning == ASYNC_PROGRESS_GAP.meaning,
         "foreign": failure.category == Category.OWNERSHIP and not failure.error_class,
         "message": mask_text(failure.message),
@@ -65,6 +65,19 @@ def failure_page(request: HttpRequest, failure_id: int) -> HttpResponseBase:
         "conf": sorted(mask(failure.conf).items()),
     }
     return render(request, "failures/failure.html", context)
+
+
+def _lost(failure: Failure, advice: Classified) -> dict[str, Any] | None:
+    """Return the offsets that are gone, with the records they held; None for other failures."""
+    if advice.category is not Category.SOURCE_LOST or failure.run is None:
+        return None
+    lag = lag_of(failure.run.query, now=timezone.now())
+    gaps = lag.gaps or named_in(f"{failure.root_cause}\n{failure.message}")
+    return {
+        "gaps": [(gap, records_in(lag, gap)) for gap in gaps],
+        "count": sum(gap.offsets for gap in gaps),
+        "now": bool(lag.gaps),  # as the broker says now; else as Spark named them when it failed
+    }
 
 
 def _moving(failure: Failure, now: datetime) -> dict[str, Any]:

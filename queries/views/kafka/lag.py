@@ -111,7 +111,7 @@ def go_on_page(request: HttpRequest, name: str) -> HttpResponseBase:
         )
     except HeadgateError as error:
         context = _confirmation(line, back, timezone.now())
-        context["error"] = f"{error.message} {error.way_out}".strip()
+        context["error"] = str(error)
         return render(request, "kafka/go_on.html", context, status=409)
     messages.success(request, f"{name} goes on from what is left.")
     return redirect("operation", operation.uuid)

@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from queries.domain.errors import HeadgateError
-from queries.domain.states import PLAIN_VERBS, StopMode, Verb
+from queries.domain.states import PLAIN_VERBS, Verb
 from queries.models.history import Operation
 from queries.roles import OPERATE
 from queries.selectors.query_lines import QueryLine, query_line, query_lines
@@ -35,7 +35,7 @@ def act(request: HttpRequest, name: str, verb: Verb) -> HttpResponseBase:
     back = next_address(request, reverse("query", args=[name]))
     if request.method == "GET":
         return render(request, "supervision/queries/confirm.html", _confirmation(line, verb, back))
-    _ask(line, verb, mode=_mode(request), actor=request.user.get_username())
+    _ask(request, line, verb)
     text = consequences.asked(verb, name)
     if wants_json(request):
         return JsonResponse({"tone": "ok", "text": text})
@@ -56,16 +56,13 @@ def _confirmation(line: QueryLine, verb: Verb, back: str) -> dict[str, Any]:
     }
 
 
-def _mode(request: HttpRequest) -> StopMode:
-    return StopMode.NOW if request.POST.get("mode") == StopMode.NOW else StopMode.GRACEFUL
-
-
-def _ask(line: QueryLine, verb: Verb, *, mode: StopMode, actor: str) -> Operation:
-    now = timezone.now()
+def _ask(request: HttpRequest, line: QueryLine, verb: Verb) -> Operation:
+    actor, now = request.user.get_username(), timezone.now()
     match verb:
         case Verb.START:
             return operations.request_start(query=line.query, actor=actor, now=now)
         case Verb.STOP:
+            mode = consequences.stop_mode(request.POST)
             return operations.request_stop(query=line.query, mode=mode, actor=actor, now=now)
         case _:
             return operations.request_restart(query=line.query, actor=actor, now=now)
@@ -113,7 +110,7 @@ def _preview(line: QueryLine, verb: Verb) -> Item:
 
 def _do(request: HttpRequest, line: QueryLine, verb: Verb) -> Item:
     try:
-        _ask(line, verb, mode=_mode(request), actor=request.user.get_username())
+        _ask(request, line, verb)
     except HeadgateError as error:
         return Item(line, "bad", str(error), acts=False)
     return Item(line, "done", consequences.asked(verb, line.query.name))

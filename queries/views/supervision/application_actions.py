@@ -1,20 +1,18 @@
 """Restart and stop an application, after saying who is affected."""
 
-from typing import Any
-
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.urls import path, reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
-from queries.domain.errors import HeadgateError
-from queries.domain.states import LIVE_PHASES, StopMode
+from queries.domain.states import LIVE_PHASES
 from queries.roles import OPERATE
 from queries.selectors.supervision.applications import ApplicationDetail, application_detail
 from queries.services.supervision import application_operations
+from queries.views.console.errors import answered
 from queries.views.console.guard import needs
+from queries.views.supervision.consequences import STOP_MODES, named, stop_mode
 
 
 @require_http_methods(["GET", "POST"])
@@ -24,15 +22,15 @@ def restart_application(request: HttpRequest, name: str) -> HttpResponseBase:
     detail = application_detail(name)
     if request.method == "GET":
         return _confirm(request, detail, restart=True)
-    return _asked(
+    return answered(
         request,
-        detail,
-        f"{name} gets a fresh driver.",
         lambda: application_operations.request_application_restart(
             application=detail.application,
             actor=request.user.get_username(),
             now=timezone.now(),
         ),
+        f"{name} gets a fresh driver.",
+        reverse("application", args=[name]),
     )
 
 
@@ -43,28 +41,17 @@ def stop_application(request: HttpRequest, name: str) -> HttpResponseBase:
     detail = application_detail(name)
     if request.method == "GET":
         return _confirm(request, detail, restart=False)
-    mode = StopMode.NOW if request.POST.get("mode") == StopMode.NOW else StopMode.GRACEFUL
-    return _asked(
+    return answered(
         request,
-        detail,
-        f"The queries of {name} stop.",
         lambda: application_operations.request_application_stop(
             application=detail.application,
-            mode=mode,
+            mode=stop_mode(request.POST),
             actor=request.user.get_username(),
             now=timezone.now(),
         ),
+        f"The queries of {name} stop.",
+        reverse("application", args=[name]),
     )
-
-
-def _asked(request: HttpRequest, detail: ApplicationDetail, done: str, ask: Any) -> HttpResponse:
-    try:
-        ask()
-    except HeadgateError as error:
-        messages.error(request, f"{error.message} {error.way_out}".strip())
-    else:
-        messages.success(request, done)
-    return redirect("application", detail.application.name)
 
 
 def _confirm(request: HttpRequest, detail: ApplicationDetail, *, restart: bool) -> HttpResponse:
@@ -77,18 +64,9 @@ def _confirm(request: HttpRequest, detail: ApplicationDetail, *, restart: bool) 
         "consequences": (_restart_words if restart else _stop_words)(detail, live),
         "action": reverse("application-restart" if restart else "application-stop", args=[name]),
         "cancel": reverse("application", args=[name]),
-        "choices": () if restart else _STOP_CHOICES,
+        "choices": () if restart else ("mode", STOP_MODES),
     }
     return render(request, "supervision/applications/confirm.html", context)
-
-
-_STOP_CHOICES = (
-    "mode",
-    [
-        (StopMode.GRACEFUL, "After the batch in flight", "Nothing is done twice."),
-        (StopMode.NOW, "At once", "The batch in flight is interrupted, and done again later."),
-    ],
-)
 
 
 def _restart_words(detail: ApplicationDetail, live: list[str]) -> list[str]:
@@ -96,7 +74,7 @@ def _restart_words(detail: ApplicationDetail, live: list[str]) -> list[str]:
         return ["None of its queries is running: nothing is interrupted."]
     newer = ", ".join(detail.needs_restart)
     return [
-        f"{_names(live)} {'stops' if len(live) == 1 else 'stop'} after the batch in flight and "
+        f"{named(live)} {'stops' if len(live) == 1 else 'stop'} after the batch in flight and "
         f"{'goes' if len(live) == 1 else 'go'} on in a fresh driver from "
         f"{'its checkpoint' if len(live) == 1 else 'their checkpoints'}.",
         "A fresh driver commits its first batch after some 5 to 15 seconds.",
@@ -112,18 +90,12 @@ def _stop_words(detail: ApplicationDetail, live: list[str]) -> list[str]:
     if not wanted and not live:
         return ["None of its queries is running or wanted: nothing changes."]
     return [
-        f"{_names(sorted({*wanted, *live}))} will not run until somebody starts "
+        f"{named(sorted({*wanted, *live}))} will not run until somebody starts "
         f"{'it' if len({*wanted, *live}) == 1 else 'them'} again.",
         "Its driver ends when the last of them has stopped.",
         "Checkpoints stay: a start goes on where the stop was.",
         "Other applications see nothing.",
     ]
-
-
-def _names(names: list[str]) -> str:
-    if len(names) < 2:
-        return "".join(names)
-    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 urlpatterns = [

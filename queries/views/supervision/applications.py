@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
@@ -11,12 +12,13 @@ from django.urls import path
 from django.utils import timezone
 from django.views.decorators.http import require_GET
 
+from listeners import selectors as heard
 from queries.domain.definitions.pools import advice, cores_of
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.masking import mask
 from queries.domain.supervision.executors import executors
 from queries.roles import VIEW
-from queries.selectors.console.dropped_events import drops_of
+from queries.selectors.definitions.connectors import connectors
 from queries.selectors.definitions.definitions import application_definition
 from queries.selectors.supervision.applications import (
     ApplicationDetail,
@@ -76,7 +78,7 @@ def _moving(detail: ApplicationDetail, now: datetime) -> dict[str, Any]:
         "pools": _pools(detail),
         "advice": _advice(detail, spec),
         "telemetry": detail.telemetry,
-        "drops": drops_of(detail.driver.pk) if detail.driver else [],
+        "drops": heard.drops_of(detail.driver.pk) if detail.driver else [],
         "drivers": drivers_of(detail.application)[:DRIVERS_SHOWN],
         "executors": executors(detail.driver.executors if detail.driver else [], now=now),
         "acts": transitions(application=detail.application)[:ACTS_SHOWN],
@@ -171,7 +173,16 @@ def application_revisions(request: HttpRequest, name: str) -> HttpResponseBase:
     return render(request, "definitions/revisions.html", context)
 
 
+@require_GET
+@needs(VIEW)
+def connector_list(request: HttpRequest) -> HttpResponseBase:
+    """List the connectors that are installed or named, with jars and applications."""
+    context = {"connectors": connectors(), "folder": settings.CONNECTORS_DIR}
+    return render(request, "definitions/connectors.html", context)
+
+
 urlpatterns = [
+    path("connectors/", connector_list, name="connectors"),
     path("applications/", application_list, name="applications"),
     *edit_urls,
     path("applications/<str:name>/", application_page, name="application"),

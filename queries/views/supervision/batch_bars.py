@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from listeners.selectors import BatchBar
-from queries.domain.states import RunOutcome
+from queries.domain.states import BAD_OUTCOMES
 from queries.views.console.wording import duration_words
 
 SLOTS = 40
@@ -15,8 +15,6 @@ HEIGHT = 24
 LOWEST = 3.0
 #: Slots that a hole in batch ids takes at most, however many batches it lacks.
 WIDEST_GAP = 3
-
-BAD_OUTCOMES = frozenset({RunOutcome.FAILED, RunOutcome.DRIVER_ENDED, RunOutcome.REFUSED})
 
 
 @dataclass(frozen=True, slots=True)

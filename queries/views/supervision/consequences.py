@@ -1,7 +1,9 @@
 """What a verb will do to a query and its neighbours, in sentences, before it is asked."""
 
+from collections.abc import Mapping
+
 from queries.domain.definitions.spec import ENDING_TRIGGERS
-from queries.domain.states import Desired, Phase, StopMode, Verb
+from queries.domain.states import FAILED_PHASES, STOPPED_PHASES, Desired, StopMode, Verb
 from queries.selectors.query_lines import QueryLine
 from queries.selectors.supervision.applications import application_detail
 
@@ -18,6 +20,11 @@ STOP_MODES = (
         "The batch in flight is interrupted; the next start replays it from its first row.",
     ),
 )
+
+
+def stop_mode(sent: Mapping[str, str]) -> StopMode:
+    """Return how a form asks to stop: gracefully, unless it says "now"."""
+    return StopMode.NOW if sent.get("mode") == StopMode.NOW else StopMode.GRACEFUL
 
 
 def neighbours(line: QueryLine) -> list[str]:
@@ -50,7 +57,7 @@ def _start(line: QueryLine, others: list[str]) -> list[str]:
         said.append(f"It joins the living driver of {application}; {_go_on(others)}")
     else:
         said.append(f"A driver is launched for {application}, which takes some seconds.")
-    if line.phase in (Phase.BACKOFF, Phase.BROKEN, Phase.FAILED):
+    if line.phase in FAILED_PHASES:
         said.append("Its counters of failures are cleared, and it is tried at once.")
     if line.trigger.get("kind") in ENDING_TRIGGERS:
         said.append("It ends by itself when it has read all there is.")
@@ -83,7 +90,7 @@ def _restart(line: QueryLine, others: list[str]) -> list[str]:
         said.append("It comes back in a fresh driver process.")
     if others and line.needs_application_restart:
         said.append(
-            f"The application's {_and(list(line.needs_application_restart))} changed since its "
+            f"The application's {named(list(line.needs_application_restart))} changed since its "
             f"driver began: that takes a restart of {line.query.application.name}."
         )
     return said
@@ -103,9 +110,9 @@ def changes_something(verb: Verb, line: QueryLine) -> bool:
     """Tell whether the verb would change anything now."""
     wanted = line.query.desired == Desired.RUNNING
     if verb is Verb.START:
-        return not wanted or line.phase in (Phase.BACKOFF, Phase.BROKEN, Phase.FAILED)
+        return not wanted or line.phase in FAILED_PHASES
     if verb is Verb.STOP:
-        return wanted or line.phase not in (Phase.STOPPED, Phase.COMPLETED)
+        return wanted or line.phase not in STOPPED_PHASES
     return wanted
 
 
@@ -141,10 +148,11 @@ def asked(verb: Verb, name: str) -> str:
 def _go_on(others: list[str]) -> str:
     if not others:
         return "no other query is touched."
-    return f"{_and(others)} {'goes' if len(others) == 1 else 'go'} on untouched."
+    return f"{named(others)} {'goes' if len(others) == 1 else 'go'} on untouched."
 
 
-def _and(names: list[str]) -> str:
+def named(names: list[str]) -> str:
+    """Return names as a sentence has them: "a", "a and b", "a, b and c"."""
     if len(names) < 2:
         return "".join(names)
     return f"{', '.join(names[:-1])} and {names[-1]}"

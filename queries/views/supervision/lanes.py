@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from queries.domain.states import BAD_OUTCOMES
 from queries.models.drivers import Run
 from queries.selectors.supervision.runs import runs
 from queries.views.console.wording import duration_words
-from queries.views.supervision.batch_bars import BAD_OUTCOMES
 
 SPAN = timedelta(hours=1)
 WIDTH = 600  # units of the picture

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from queries.domain.states import OperationOutcome, Phase, StepState, Verb
+from queries.domain.states import FAILED_OPERATIONS, OperationOutcome, Phase, StepState, Verb
 from queries.models.history import Operation
 from queries.selectors.query_lines import QueryLine
 
@@ -62,7 +62,7 @@ def way(operation: Operation | None, line: QueryLine, now: datetime) -> Way | No
     if operation.outcome == OperationOutcome.DONE:
         return Way(operation, [Step(label, "done") for label in labels], "")
     at = _AT[operation.verb].get(line.phase, 0)
-    broken = operation.outcome in (OperationOutcome.FAILED, OperationOutcome.TIMED_OUT)
+    broken = operation.outcome in FAILED_OPERATIONS
     steps = [
         Step(label, "done" if index < at else "todo" if index > at else "now")
         for index, label in enumerate(labels)
@@ -75,10 +75,10 @@ def way(operation: Operation | None, line: QueryLine, now: datetime) -> Way | No
 
 def _step(step: dict[str, str]) -> Step:
     """Return a step of an operation that has several, as its procedure wrote it."""
-    return Step(step["name"], _STATES[StepState(step["state"])])
+    return Step(step["name"], STEP_STATES[StepState(step["state"])])
 
 
-_STATES = {
+STEP_STATES = {
     StepState.TODO: "todo",
     StepState.DOING: "now",
     StepState.DONE: "done",

@@ -25,7 +25,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from queries.domain.errors import NotAllowed
 from queries.domain.masking import mask, mask_text
-from queries.domain.states import OperationOutcome, StepState, Verb
+from queries.domain.states import FAILED_OPERATIONS, OperationOutcome, StepState, Verb
 from queries.models.history import Operation
 from queries.roles import OPERATE, VIEW
 from queries.selectors.query_lines import query_line
@@ -35,7 +35,7 @@ from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import needs
 from queries.views.console.shell import next_address, wants_json
 from queries.views.definitions.diffs import readable
-from queries.views.supervision.operation_steps import way
+from queries.views.supervision.operation_steps import STEP_STATES, way
 
 Result = Callable[[Operation, datetime], dict[str, Any]]
 
@@ -55,13 +55,6 @@ HEADINGS: dict[str, str] = {
 }
 
 CHANGES_SHOWN = 40
-
-_STATES = {
-    StepState.TODO: "todo",
-    StepState.DOING: "now",
-    StepState.DONE: "done",
-    StepState.FAILED: "failed",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +112,7 @@ def _context(row: Operation, now: datetime) -> dict[str, Any]:
         "acts_template": _template(
             f"supervision/operations/_acts_{verb}.html", "supervision/operations/_acts.html"
         ),
+        "failed": row.outcome in FAILED_OPERATIONS,
         "can_cancel": row.cancellable,
         "children": operations().filter(parent=row).order_by("pk"),
         "changes": _changes(row, now),
@@ -150,7 +144,7 @@ def steps_of(row: Operation, now: datetime) -> list[StepLine]:
 
 
 def _step(step: dict[str, Any], *, over: bool) -> StepLine:
-    state = _STATES[StepState(step["state"])]
+    state = STEP_STATES[StepState(step["state"])]
     if over and state in ("now", "todo"):
         state = "left"  # it was never finished, and nobody is at it any more
     at = parse_datetime(step["at"]) if step.get("at") else None

@@ -4,14 +4,17 @@ import json
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import path, reverse
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
+from django.utils.safestring import SafeString
 from django.views.decorators.http import require_GET
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import get_lexer_by_name
 
 from listeners import selectors as heard
 from queries.domain import async_calls
@@ -32,7 +35,6 @@ from queries.views.console.guard import needs
 from queries.views.console.paging import page_of
 from queries.views.definitions.diffs import changes as differences
 from queries.views.definitions.diffs import readable
-from queries.views.definitions.highlighting import colours
 from queries.views.supervision import consequences
 from queries.views.supervision.operation_steps import way
 from queries.views.supervision.query_rows import row_of
@@ -126,11 +128,17 @@ def definition_tab(request: HttpRequest, name: str) -> HttpResponse:
         "revisions": revisions,
         "shown": shown,
         "before": before,
-        "sql": colours(spec["sql"], "sql") if spec.get("sql") else "",
-        "rest": colours(readable({k: v for k, v in spec.items() if k != "sql"}), "yaml"),
+        "sql": _colours(spec["sql"], "sql") if spec.get("sql") else "",
+        "rest": _colours(readable({k: v for k, v in spec.items() if k != "sql"}), "yaml"),
         "lines": differences(mask(before.spec), spec) if before else [],
     }
     return render(request, "definitions/of_query.html", context)
+
+
+def _colours(text: str, language: str) -> SafeString:
+    """Return code as HTML spans with classes of the stylesheet; Pygments escapes the text."""
+    formatter = HtmlFormatter(nowrap=True)
+    return SafeString(highlight(text, get_lexer_by_name(language), formatter))
 
 
 @require_GET
@@ -155,8 +163,8 @@ def activity_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show what was asked of the query and how it changed, newest first."""
     context = head(request, name, "query-activity")
     context["operations"] = operations().filter(query=context["query"])[:10]
-    pages = Paginator(transitions(query=context["query"]), 50)
-    context["page"] = pages.get_page(request.GET.get("page"))
+    changes = transitions(query=context["query"])
+    context["page"] = page_of(changes, by="at", cursor=request.GET.get("after", ""))
     return render(request, "supervision/queries/activity.html", context)
 
 

@@ -5,6 +5,8 @@ from typing import Any
 
 from queries.domain.definitions.spec import ENDING_TRIGGERS
 from queries.domain.states import (
+    FAILED_PHASES,
+    STOPPED_PHASES,
     TROUBLED_PHASES,
     TROUBLED_VERDICTS,
     Desired,
@@ -89,9 +91,9 @@ def verbs(line: QueryLine) -> list[str]:
     """Return the verbs that would change something now."""
     wanted = line.query.desired == Desired.RUNNING
     if not wanted:
-        at_rest = line.phase in (Phase.STOPPED, Phase.COMPLETED)
+        at_rest = line.phase in STOPPED_PHASES
         return ["start"] if at_rest else ["start", "stop-now"]
-    waiting = line.phase in (Phase.BACKOFF, Phase.BROKEN, Phase.FAILED)
+    waiting = line.phase in FAILED_PHASES
     return ["start", "stop"] if waiting else ["stop", "restart"]
 
 
@@ -138,7 +140,7 @@ def counts(rows: list[Row]) -> dict[str, int]:
         "risk": sum(bool(row.line.query.risk) for row in rows),
         "running": phases.count(Phase.RUNNING),
         "changing": sum(row.line.converging for row in rows),
-        "stopped": sum(phase in (Phase.STOPPED, Phase.COMPLETED) for phase in phases),
+        "stopped": sum(phase in STOPPED_PHASES for phase in phases),
     }
 
 
@@ -150,5 +152,5 @@ def in_group(row: Row, group: str) -> bool:
         "risk": bool(row.line.query.risk),
         "running": phase is Phase.RUNNING,
         "changing": row.line.converging,
-        "stopped": phase in (Phase.STOPPED, Phase.COMPLETED),
+        "stopped": phase in STOPPED_PHASES,
     }.get(group, True)

@@ -15,10 +15,9 @@ from queries.domain.states import RunOutcome
 from queries.models.drivers import Run
 from queries.roles import VIEW
 from queries.selectors.supervision.runs import runs
-from queries.views.console.following import ARRIVALS, asked_of, topic
 from queries.views.console.fragments import Changes, Drawn, fragments, keys
 from queries.views.console.guard import needs
-from queries.views.console.paging import ROWS, page_of
+from queries.views.console.paging import ARRIVALS, ROWS, asked_of, filters, page_of, topic
 
 OUTCOMES = ("OPEN", *(outcome.value for outcome in RunOutcome if outcome.value))
 JUST_ENDED = timedelta(minutes=1)
@@ -45,8 +44,7 @@ def run_list(request: HttpRequest) -> HttpResponseBase:
 
 
 def _asked(given: Mapping[str, str]) -> dict[str, str]:
-    asked = {name: given.get(name, "").strip() for name in (*_FILTERS, "outcome")}
-    return {**asked, "outcome": asked["outcome"] if asked["outcome"] in OUTCOMES else ""}
+    return filters(given, _FILTERS, outcome=("", *OUTCOMES))
 
 
 def _rows(asked: Mapping[str, str]) -> QuerySet[Run]:

@@ -19,8 +19,7 @@ from queries.selectors.supervision.run_batches import EdgeBatch, edge_batches
 from queries.selectors.supervision.runs import RunDetail, run_with_neighbours, runs
 from queries.views.console.fragments import Changes, Drawn, fragments, keys
 from queries.views.console.guard import needs
-from queries.views.console.offset_text import offset_text
-from queries.views.console.wording import duration_words
+from queries.views.console.wording import duration_words, offset_text
 from queries.views.supervision.query_page import LIVE_TAIL
 from queries.views.supervision.run_list import lasted
 from queries.views.supervision.run_list import urlpatterns as list_urls

@@ -10,6 +10,11 @@ from hypothesis import strategies as st
 from queries.domain.definitions.spec import RestartPolicy
 from queries.domain.protocol import ExitReport, RunError, RunState, RunStatus, Status, Want
 from queries.domain.states import (
+    FAILED_PHASES,
+    HELD_PHASES,
+    LIVE_PHASES,
+    RESTING_PHASES,
+    STOPPED_PHASES,
     Desired,
     DriverState,
     Hold,
@@ -46,10 +51,10 @@ maybe = st.none() | moments
 
 def _live_phases(run: bool, desired: Desired) -> st.SearchStrategy[Phase]:
     if run:
-        return st.sampled_from([Phase.STARTING, Phase.RUNNING, Phase.STOPPING, Phase.LOST])
+        return st.sampled_from(sorted(LIVE_PHASES))
     if desired is Desired.STOPPED:
-        return st.sampled_from([Phase.STOPPED, Phase.COMPLETED])
-    return st.sampled_from([Phase.PENDING, Phase.BACKOFF, Phase.BROKEN, Phase.FAILED])
+        return st.sampled_from(sorted(STOPPED_PHASES))
+    return st.sampled_from(sorted(FAILED_PHASES | {Phase.PENDING}))
 
 
 @st.composite
@@ -89,7 +94,7 @@ def queries(draw: st.DrawFn, number: int, driver: int | None) -> QuerySeen:
             status=draw(st.none() | run_statuses(number * 10, number)),
         )
     phase = draw(_live_phases(run is not None, desired))
-    hold = Hold(phase.value) if phase in {Phase.BROKEN, Phase.FAILED} else Hold.NONE
+    hold = Hold(phase.value) if phase in HELD_PHASES else Hold.NONE
     return QuerySeen(
         id=number,
         name=f"q{number}",
@@ -209,7 +214,7 @@ def test_every_end_of_a_driver_has_an_exit_and_unknown_is_never_zero(obs: Observ
 def test_whatever_is_wanted_and_possible_is_looked_at_again(obs: Observation) -> None:
     decision = decide(obs, NOW)
     for seen, choice in zip(obs.queries, decision.queries, strict=True):
-        unfinished = choice.phase not in {Phase.STOPPED, Phase.COMPLETED, Phase.FAILED}
+        unfinished = choice.phase not in RESTING_PHASES
         if unfinished and not (obs.paused and seen.run is None):
             held = choice.phase is Phase.BROKEN and choice.next_attempt_at is None
             assert decision.wake_at is not None or decision.again or held

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from queries.domain.errors import NotAllowed
-from queries.domain.states import Desired, Phase, StopMode, Verb
+from queries.domain.states import FAILED_PHASES, Desired, Phase, StopMode, Verb
 from queries.domain.supervision import transitions
 from queries.domain.supervision.transitions import TRANSITIONS, Asked
 
@@ -33,7 +33,7 @@ def test_a_start_under_way_changes_nothing(phase: Phase) -> None:
     assert transitions.start(asked(Desired.RUNNING, phase)) is None
 
 
-@pytest.mark.parametrize("phase", [Phase.BACKOFF, Phase.BROKEN, Phase.FAILED])
+@pytest.mark.parametrize("phase", sorted(FAILED_PHASES))
 def test_a_start_cuts_waiting_short_on_the_newest_revision(phase: Phase) -> None:
     change = transitions.start(asked(Desired.RUNNING, phase))
     assert change == transitions.Change(Verb.START, Desired.RUNNING, StopMode.GRACEFUL, True)

@@ -17,7 +17,7 @@ from queries.domain.triggers.cores import (
     held,
     outgrown,
 )
-from queries.domain.validation.surroundings import Surroundings
+from queries.domain.validation.application_rules import Surroundings
 from tests.domain.validation.test_query_rules import KAFKA, TO_KAFKA, found, python, said, sql
 
 CONTINUOUS = {"kind": "continuous", "interval": "1 second"}

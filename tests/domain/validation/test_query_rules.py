@@ -10,7 +10,7 @@ from queries.domain.definitions import parsing
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import Invalid, Problem
 from queries.domain.validation import application_rules, query_rules
-from queries.domain.validation.surroundings import Root, Surroundings
+from queries.domain.validation.application_rules import Root, Surroundings
 
 FILES: dict[str, Any] = {
     "name": "flights",

@@ -151,7 +151,7 @@ def test_nonsense_in_the_address_falls_back_to_the_default(vera: Client, stage: 
         "series/?range=x&since=yesterday",
         "log/?lines=-1",
         "runs/?after=~~",
-        "activity/?page=0",
+        "activity/?after=~~",
         "definition/?revision=99&against=x",
     ):
         assert vera.get(f"/queries/delays/{address}").status_code == 200

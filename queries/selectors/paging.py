@@ -1,0 +1,38 @@
+"""Rows behind a key: how pages and REST go on in a list, whatever arrives meanwhile."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from django.db.models import Model, Q, QuerySet
+
+M = TypeVar("M", bound=Model)
+
+
+def rows_after(
+    rows: QuerySet[M], *by: str, after: Sequence[Any] | None, descending: bool = True
+) -> QuerySet[M]:
+    """Return the rows in the order of the columns `by`, unique together, from behind `after`.
+
+    `after` holds a value for each column, as text or as it is; None begins at the start. Raises
+    `ValueError` or `ValidationError` where it is no such key.
+    """
+    ordered = rows.order_by(*(f"-{name}" if descending else name for name in by))
+    if after is None:
+        return ordered
+    than = "lt" if descending else "gt"
+    behind, same = Q(), Q()
+    for name, told in zip(by, after, strict=True):
+        value = _read(rows.model, name, told)
+        behind |= same & Q(**{f"{name}__{than}": value})
+        same &= Q(**{name: value})
+    return ordered.filter(behind)
+
+
+def _read(model: type[Model], name: str, told: Any) -> Any:
+    meta = model._meta
+    field = meta.pk if name == "pk" else meta.get_field(name)
+    value = field.to_python(told)  # type: ignore[union-attr]
+    if isinstance(value, datetime) and value.tzinfo is None:
+        raise ValueError("a time without its zone")
+    return value

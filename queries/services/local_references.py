@@ -1,0 +1,12 @@
+"""Secrets by reference, as this host resolves them: for brokers that are asked, and for masks."""
+
+from django.conf import settings
+
+from queries.secret_references import References
+
+
+def local_references() -> References:
+    """Return what resolves the references that this installation's drivers may read."""
+    return References(
+        env_allowlist=tuple(settings.SECRET_ENV_ALLOWLIST), secrets_dir=str(settings.SECRETS_DIR)
+    )
