@@ -68,14 +68,11 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "django.contrib.humanize",
-    "django_htmx",
-    "template_partials",
     "csp",
     "axes",
     "rules.apps.AutodiscoverRulesConfig",
     "rest_framework",
     "knox",
-    "django_filters",
     "drf_spectacular",
     "drf_spectacular_sidecar",
 ]
@@ -90,7 +87,6 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "django_htmx.middleware.HtmxMiddleware",
     "queries.views.console.errors.Problems",
     "axes.middleware.AxesMiddleware",  # last, as its documentation asks
 ]
