@@ -39,6 +39,9 @@ CODE_ROOTS = [
     Path(root).resolve()
     for root in env.names("HEADGATE_CODE_ROOTS", (str(BASE_DIR / "examples"),), shown="examples/")
 ]
+#: Kinds of launcher, by the name that HEADGATE_LAUNCHER gives: the function that makes one.
+LAUNCHERS = {"process": "queries.launchers.process.launcher.configured"}
+LAUNCHER = env.choice("HEADGATE_LAUNCHER", "process", tuple(LAUNCHERS))
 #: Names that a definition's "env:NAME" may resolve, on the driver's host.
 SECRET_ENV_ALLOWLIST = env.names("HEADGATE_SECRET_ENV", ())
 
