@@ -13,6 +13,9 @@ from typing import Any
 import redis
 from celery import Celery, signals
 
+from controlplane import signs_of_life
+from controlplane.redis_client import connection
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
 app = Celery("headgate")
@@ -32,8 +35,6 @@ def _keep_our_logging(**_: Any) -> None:
 
 @signals.worker_ready.connect
 def _worker_is_ready(**_: Any) -> None:
-    from controlplane import signs_of_life
-
     # Drivers that outlived the last worker are looked at now, not at the next tick.
     app.send_task("queries.tasks.adopt")
     threading.Thread(
@@ -48,8 +49,6 @@ def _worker_leaves(**_: Any) -> None:
 
 @signals.task_postrun.connect
 def _sweep_is_done(task: Any = None, state: str = "", **_: Any) -> None:
-    from controlplane import signs_of_life
-
     if task is not None and task.name == "queries.tasks.sweep" and state == "SUCCESS":
         _say(signs_of_life.SWEEP)
 
@@ -60,8 +59,6 @@ def _beat_starts(**_: Any) -> None:
 
 
 def _beat_has_sent(sender: str = "", **_: Any) -> None:
-    from controlplane import signs_of_life
-
     if sender == "queries.tasks.sweep":
         _say(signs_of_life.BEAT)
 
@@ -74,9 +71,7 @@ def _say_every(name: str) -> None:
 
 
 def _say(name: str) -> None:
-    from controlplane import nudge, signs_of_life
-
     try:
-        signs_of_life.say(nudge.connection(), name, now=datetime.now(UTC))
+        signs_of_life.say(connection(), name, now=datetime.now(UTC))
     except redis.RedisError as error:  # the missing sign is itself the message
         logger.debug("sign of life of %s not sent: %s", name, error)

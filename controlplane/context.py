@@ -1,21 +1,18 @@
 """What every page knows without its view saying so."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
-from controlplane.system_health import system_health
-
-if TYPE_CHECKING:
-    from controlplane.system_health import SystemHealth
+from controlplane.system_health import SystemHealth, system_health
 
 
 def system(request: HttpRequest) -> dict[str, Any]:
     """Return `system`, the system's own health, looked at only where a template asks."""
 
-    def look() -> "SystemHealth":
+    def look() -> SystemHealth:
         return system_health(timezone.now())
 
     return {"system": SimpleLazyObject(look)}

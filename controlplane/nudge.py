@@ -12,8 +12,9 @@ from uuid import uuid4
 import redis
 from django.conf import settings
 from django.db import transaction
-from redis.backoff import NoBackoff
-from redis.retry import Retry
+
+from controlplane.celery import app
+from controlplane.redis_client import connection
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +35,6 @@ def advance_soon(operation_id: int) -> None:
 
 
 def _send(task: str, row_id: int) -> None:
-    from controlplane.celery import app
-
     try:
         # Celery's own client tries for six seconds where nobody listens, in the midst of a
         # request; ours says at once that there is no use.
@@ -83,20 +82,3 @@ def lease(name: str, *, limit_s: float) -> Iterator[bool]:
 
 
 _LET_GO = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end"
-
-_client: redis.Redis | None = None
-
-
-def connection() -> redis.Redis:
-    """Return this process's Redis client, with a limit on every wait."""
-    global _client
-    if _client is None:
-        _client = redis.Redis.from_url(
-            settings.REDIS_URL,
-            socket_timeout=settings.REDIS_SOCKET_TIMEOUT_S,
-            socket_connect_timeout=settings.REDIS_SOCKET_TIMEOUT_S,
-            health_check_interval=30,
-            # redis-py's own default waits up to seven seconds more, in the midst of a request.
-            retry=Retry(NoBackoff(), 1),
-        )
-    return _client

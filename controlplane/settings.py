@@ -39,6 +39,9 @@ CODE_ROOTS = [
     Path(root).resolve()
     for root in env.names("HEADGATE_CODE_ROOTS", (str(BASE_DIR / "examples"),), shown="examples/")
 ]
+#: Kinds of launcher, by the name that HEADGATE_LAUNCHER gives: the function that makes one.
+LAUNCHERS = {"process": "queries.launchers.process.launcher.configured"}
+LAUNCHER = env.choice("HEADGATE_LAUNCHER", "process", tuple(LAUNCHERS))
 #: Names that a definition's "env:NAME" may resolve, on the driver's host.
 SECRET_ENV_ALLOWLIST = env.names("HEADGATE_SECRET_ENV", ())
 
@@ -68,14 +71,11 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "django.contrib.humanize",
-    "django_htmx",
-    "template_partials",
     "csp",
     "axes",
     "rules.apps.AutodiscoverRulesConfig",
     "rest_framework",
     "knox",
-    "django_filters",
     "drf_spectacular",
     "drf_spectacular_sidecar",
 ]
@@ -90,7 +90,6 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "django_htmx.middleware.HtmxMiddleware",
     "queries.views.console.errors.Problems",
     "axes.middleware.AxesMiddleware",  # last, as its documentation asks
 ]

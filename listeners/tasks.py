@@ -7,7 +7,7 @@ import redis
 from celery import shared_task
 from django.conf import settings
 
-from controlplane import nudge
+from controlplane.redis_client import connection
 from listeners import gaps, retention, rollups
 
 logger = logging.getLogger(__name__)
@@ -18,7 +18,7 @@ def judge_gaps() -> None:
     """Bring gaps up to date and repair what spools still hold."""
     try:
         gaps.judge(
-            client=nudge.connection(),
+            client=connection(),
             stream=settings.EVENT_STREAM,
             drivers_dir=settings.DRIVERS_DIR,
             now=datetime.now(UTC),

@@ -72,16 +72,16 @@ def _binary() -> str:
 @pytest.fixture
 def valkey(tmp_path: Path, settings: Any) -> Iterator[ValkeyServer]:
     """Start a Valkey for one test and make the settings point to it."""
-    from controlplane import nudge
+    from controlplane import redis_client
 
     server = ValkeyServer(tmp_path)
     server.start()
     settings.REDIS_URL = server.url
-    nudge._client = None
+    redis_client._client = None
     yield server
-    if nudge._client is not None:
-        nudge._client.close()
-        nudge._client = None
+    if redis_client._client is not None:
+        redis_client._client.close()
+        redis_client._client = None
     server.kill()
 
 

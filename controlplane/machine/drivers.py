@@ -3,32 +3,16 @@
 import time
 from datetime import datetime
 
-from django.conf import settings
-
 from queries.domain.states import OPEN_DRIVER_STATES, Reason
-from queries.domain.supervision.observation import Liveness
-from queries.launchers.process.launcher import PROBES, LocalProcessLauncher
+from queries.launchers.configured import launcher
 from queries.models.drivers import Driver
 
-_LIVING = frozenset({Liveness.SPAWNING, Liveness.ALIVE, Liveness.ORPHANED})
 _LOOK_EVERY_S = 0.25  # files and /proc; several processes may end, so there is no one event
-
-
-def _launcher() -> LocalProcessLauncher:
-    return LocalProcessLauncher(settings.DRIVERS_DIR, settings.CODE_DIR)
 
 
 def living() -> list[tuple[str, int]]:
     """Return (application, epoch) of every driver whose processes really live."""
-    launcher = _launcher()
-    found = []
-    for directory in settings.DRIVERS_DIR.glob("*/*"):
-        if not directory.name.isdigit():
-            continue
-        application, epoch = directory.parent.name, int(directory.name)
-        if launcher.sight(application, epoch).liveness in _LIVING:
-            found.append((application, epoch))
-    return sorted(found)
+    return launcher().living()
 
 
 def keep_streaming() -> str:
@@ -63,15 +47,11 @@ def end(*, now: datetime, limit_s: float) -> int:
 
 def end_without_rows(*, limit_s: float) -> int:
     """End every driver by its files alone; return how many had to be killed."""
-    launcher = _launcher()
-    for directory in settings.DRIVERS_DIR.glob(f"*/{PROBES}/*"):
-        # A probe holds nothing that a kill could harm, and its copies are thrown away anyway.
-        if directory.name.isdigit():
-            launcher.end_probe(directory.parent.parent.name, int(directory.name))
+    launcher().end_probes()  # their copies are thrown away anyway
     for application, epoch in living():
-        launcher.terminate(application, epoch)
+        launcher().terminate(application, epoch)
     left = wait_until_gone(limit_s)
     for application, epoch in left:
-        launcher.kill(application, epoch)
+        launcher().kill(application, epoch)
     wait_until_gone(10)  # for their shims to write how they ended
     return len(left)

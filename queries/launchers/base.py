@@ -1,6 +1,11 @@
-"""What supervision may ask of the place where drivers run."""
+"""What supervision may ask of the place where drivers run.
 
-from pathlib import Path
+A driver is named by its application and its epoch, a probe by the same and `probe=True`.
+Where files lie and which processes there are is the launcher's own business: it answers in
+texts and in the forms of `queries.domain`. `tests/launchers/test_contract.py` holds every
+kind of launcher to what is said here.
+"""
+
 from typing import Protocol
 
 from queries.domain.protocol import Assignment, DriverSpec
@@ -10,19 +15,20 @@ from queries.domain.supervision.observation import Sighting
 class Launcher(Protocol):
     """A place where drivers run; every call is idempotent and bounded in time."""
 
-    def directory(self, application: str, epoch: int) -> Path:
-        """Return the directory of a driver, made or not."""
+    def place(self, application: str, epoch: int, *, probe: bool = False) -> str:
+        """Return where a person finds what a driver keeps, whether or not it is there yet."""
         ...
 
     def highest_epoch(self, application: str) -> int:
-        """Return the highest epoch that this host has seen of an application, 0 for none."""
+        """Return the highest epoch of the application's drivers and probes known here, or 0."""
         ...
 
     def launch(self, spec: DriverSpec, assignment: Assignment, pools_xml: str) -> None:
-        """Write the intent (directory, spec, assignment, pools, current), then spawn the shim.
+        """Record the intent, then start the driver.
 
         Called again for the same epoch it completes what is missing and never starts a
-        second driver. Raises `LaunchRefused` with a sentence where it cannot.
+        second driver; an epoch below a later one's is FENCED and never lives. Raises
+        `LaunchRefused` with a sentence where it cannot.
         """
         ...
 
@@ -30,20 +36,27 @@ class Launcher(Protocol):
         """Replace the assignment unless a higher generation is there, and nudge the driver."""
         ...
 
-    def sight(self, application: str, epoch: int, *, locations: tuple[str, ...] = ()) -> Sighting:
+    def sight(
+        self,
+        application: str,
+        epoch: int,
+        *,
+        probe: bool = False,
+        locations: tuple[str, ...] = (),
+    ) -> Sighting:
         """Return what can be seen of a driver; `locations` are the checkpoints it may hold."""
         ...
 
+    def living(self) -> list[tuple[str, int]]:
+        """Return application and epoch of every driver that really lives here; no probes."""
+        ...
+
     def terminate(self, application: str, epoch: int) -> None:
-        """Ask the driver's Python, and only it, to leave (SIGTERM)."""
+        """Ask the driver to leave."""
         ...
 
     def kill(self, application: str, epoch: int) -> None:
-        """SIGKILL the driver's Python and JVM, an orphaned JVM included."""
-        ...
-
-    def holder(self, location: str) -> int | None:
-        """Return the pid that holds a checkpoint's lock on this host, or None."""
+        """End the driver by force, whatever is left of it included."""
         ...
 
     def freeze_code(self, roots: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
@@ -54,19 +67,11 @@ class Launcher(Protocol):
         """Return the `count` copies that were made under this SHA-256; None: not there any more."""
         ...
 
-    def probe_directory(self, application: str, epoch: int) -> Path:
-        """Return the directory of a probe, made or not."""
-        ...
-
     def launch_probe(self, spec: DriverSpec, task: str) -> None:
-        """Write spec and task (`queries.domain.probes.questions`) to disk, then spawn the shim.
+        """Record the intent (`task`: `queries.domain.probes.questions`), then start the probe.
 
-        As `launch`, but a probe replaces nobody: the application's driver goes on beside it.
+        As `launch`, but a probe replaces nobody: the application's driver goes on.
         """
-        ...
-
-    def sight_probe(self, application: str, epoch: int) -> Sighting:
-        """Return what can be seen of a probe's processes."""
         ...
 
     def probe_result(self, application: str, epoch: int) -> str:
@@ -74,23 +79,25 @@ class Launcher(Protocol):
         ...
 
     def end_probe(self, application: str, epoch: int, *, grace_s: float = 0) -> None:
-        """Wait at most `grace_s` for a probe to leave, then SIGKILL its Python and JVM."""
+        """Wait at most `grace_s` for a probe to leave, then end it by force."""
         ...
 
-    def probe_log_tail(self, application: str, epoch: int, *, lines: int = 200) -> str:
-        """Return the end of a probe's log, at most 256 KiB; "" where there is none."""
+    def end_probes(self) -> None:
+        """End every probe by force: it holds nothing that this could harm."""
         ...
 
     def forget_result(self, application: str, epoch: int) -> None:
         """Remove what a probe has found: it may hold rows of people's data."""
         ...
 
-    def log_tail(self, application: str, epoch: int, *, lines: int = 200) -> str:
-        """Return the end of the driver's log, at most 256 KiB; "" where there is none."""
+    def log_tail(
+        self, application: str, epoch: int, *, probe: bool = False, lines: int = 200
+    ) -> str:
+        """Return the end of a driver's log, at most 256 KiB; "" where there is none."""
         ...
 
     def prune(self, application: str, *, keep: int) -> None:
-        """Remove directories of ended drivers and probes beyond the newest `keep` of each."""
+        """Remove what ended drivers and probes have left, beyond the newest `keep` of each."""
         ...
 
 

@@ -1,14 +1,16 @@
 """The launcher that this installation's settings name."""
 
+from collections.abc import Callable
 from functools import cache
 
 from django.conf import settings
+from django.utils.module_loading import import_string
 
 from queries.launchers.base import Launcher
-from queries.launchers.process.launcher import LocalProcessLauncher
 
 
 @cache
 def launcher() -> Launcher:
-    """Return this process's launcher."""
-    return LocalProcessLauncher(drivers_dir=settings.DRIVERS_DIR, code_dir=settings.CODE_DIR)
+    """Return this process's launcher, of the kind that HEADGATE_LAUNCHER names."""
+    made: Callable[[], Launcher] = import_string(settings.LAUNCHERS[settings.LAUNCHER])
+    return made()

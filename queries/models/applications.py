@@ -54,6 +54,12 @@ class Application(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    def renew(self) -> None:
+        """Have the driver replaced by a fresh one on the newest revision."""
+        self.generation += 1
+        self.target_revision = self.revisions.order_by("-number").first()
+        self.save(update_fields=["generation", "target_revision"])
+
 
 class ApplicationRevision(models.Model):
     """One immutable form of an application's definition."""

@@ -19,7 +19,7 @@ from queries.domain.supervision.observation import Liveness
 from queries.launchers.process import identities
 from queries.launchers.process.launcher import LocalProcessLauncher
 from tests.pieces import redis_server
-from tests.spark.driver_under_test import DriverUnderTest, rate_query, wait_for
+from tests.spark.driver_under_test import DriverUnderTest, holder, rate_query, wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults]
 
@@ -78,12 +78,6 @@ def _running(
     return driver
 
 
-def _ident(driver: DriverUnderTest) -> Ident:
-    ident = driver.sight().ident
-    assert ident is not None
-    return ident
-
-
 def _report(driver: DriverUnderTest) -> ExitReport:
     report = driver.wait_exit().exit
     assert report is not None
@@ -102,7 +96,7 @@ def test_a_killed_python_takes_its_jvm_and_its_children_with_it(
 ) -> None:
     forks = {"kind": "python", "function": "users_forks:frame", "sink": {"format": "noop"}}
     driver = _running(drivers, home, redis_url, spec=forks)
-    ident = _ident(driver)
+    ident = driver.ident()
     assert ident.jvm_pid is not None
     below = identities.descendants(ident.shim_pid)
     assert len(below) >= 4  # Python, JVM, the forked child, the sleep
@@ -113,7 +107,7 @@ def test_a_killed_python_takes_its_jvm_and_its_children_with_it(
     assert report.jvm in ("0", "SIGKILL")  # it left when its standard input ended, or was helped
     assert not [pid for pid, started in known if identities.is_alive(pid, started)]
     assert not (driver.directory / "tmp").exists()
-    assert driver.launcher.holder(f"file://{home}/checkpoints/q1") is None
+    assert holder(f"file://{home}/checkpoints/q1") is None
     notice = wait_for(lambda: _notices(redis_url, driver.epoch), "the shim's notice")
     assert [(event.driver, event.epoch, event.seq) for event in notice] == [
         (driver.epoch, driver.epoch, 0)
@@ -125,7 +119,7 @@ def test_a_killed_jvm_makes_its_python_leave_with_a_code_of_its_own(
     drivers: list[DriverUnderTest], home: Path, redis_url: str
 ) -> None:
     driver = _running(drivers, home, redis_url)
-    jvm = _ident(driver).jvm_pid
+    jvm = driver.ident().jvm_pid
     assert jvm is not None
     os.kill(jvm, signal.SIGKILL)
     report = _report(driver)
@@ -141,10 +135,10 @@ def test_a_driver_told_to_leave_leaves_with_0_and_a_second_one_was_kept_out(
     drivers: list[DriverUnderTest], home: Path, redis_url: str
 ) -> None:
     driver = _running(drivers, home, redis_url)
-    before = _ident(driver)
+    before = driver.ident()
     # Launched again, by a worker that does not know: nothing happens.
     driver.launch()
-    assert _ident(driver) == before
+    assert driver.ident() == before
     # Another driver, by hand, on the same checkpoint: refused, and told by whom.
     other = DriverUnderTest(home, application="by-hand", epoch=next(EPOCHS))
     drivers.append(other)
@@ -172,7 +166,7 @@ def test_an_orphaned_jvm_is_seen_named_and_killed(
     drivers: list[DriverUnderTest], home: Path, redis_url: str
 ) -> None:
     driver = _running(drivers, home, redis_url)
-    ident = _ident(driver)
+    ident = driver.ident()
     assert ident.jvm_pid is not None
     location = f"file://{home}/checkpoints/q1"
     os.kill(ident.shim_pid, signal.SIGKILL)
@@ -182,10 +176,10 @@ def test_an_orphaned_jvm_is_seen_named_and_killed(
     seen = wait_for(
         lambda: s if (s := driver.sight()).liveness is not Liveness.ALIVE else None, "Python's end"
     )
-    assert (seen.liveness, seen.orphan_pid) == (Liveness.ORPHANED, ident.jvm_pid)
-    assert driver.launcher.holder(location) == ident.jvm_pid
+    assert seen.liveness is Liveness.ORPHANED
+    assert holder(location) == ident.jvm_pid
     driver.launcher.kill(driver.application, driver.epoch)
-    assert driver.launcher.holder(location) is None
+    assert holder(location) is None
     assert driver.sight(locations=(location,)).liveness is Liveness.GONE
     assert not (driver.directory / EXIT).exists()  # nobody saw it: unknown, never a guess
 
@@ -194,7 +188,7 @@ def test_a_jvm_told_to_end_is_the_drivers_end_and_no_failure_of_its_query(
     drivers: list[DriverUnderTest], home: Path, redis_url: str
 ) -> None:
     driver = _running(drivers, home, redis_url)
-    jvm = _ident(driver).jvm_pid
+    jvm = driver.ident().jvm_pid
     assert jvm is not None
     os.kill(jvm, signal.SIGTERM)
     report = _report(driver)
@@ -209,7 +203,7 @@ def test_a_shim_that_is_told_to_end_lets_its_driver_leave(
     drivers: list[DriverUnderTest], home: Path, redis_url: str
 ) -> None:
     driver = _running(drivers, home, redis_url)
-    os.kill(_ident(driver).shim_pid, signal.SIGTERM)
+    os.kill(driver.ident().shim_pid, signal.SIGTERM)
     assert _report(driver).python == "0"
 
 

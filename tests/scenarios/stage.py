@@ -5,13 +5,13 @@ from typing import Any
 
 from queries.domain.protocol import RunError
 from queries.domain.states import RunOutcome, StopMode
-from queries.launchers.in_memory import InMemoryLauncher
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation, Transition
 from queries.services.supervision import operations
 from queries.services.supervision.reconcile import due_applications, reconcile
+from tests.launchers.in_memory import InMemoryLauncher
 
 START = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)  # three in the morning
 

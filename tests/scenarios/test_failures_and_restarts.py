@@ -180,7 +180,7 @@ def test_a_driver_gone_without_a_word_has_an_unknown_exit(stage: Stage) -> None:
 def test_an_orphaned_jvm_is_killed_before_anything_starts(stage: Stage) -> None:
     stage.query("delays")
     stage.up("delays")
-    stage.launcher.orphan("delays", pid=4711)
+    stage.launcher.orphan("delays")
     stage.look()
     assert stage.launcher.calls[-1].verb == "kill"
     assert len(stage.launcher.epochs("delays")) == 1

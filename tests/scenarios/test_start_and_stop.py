@@ -79,7 +79,7 @@ def test_a_stop_during_start_ends_stopped(stage: Stage) -> None:
     stage.wait(3)
     assert stage.phase("delays") == Phase.STOPPED
     assert outcome(stop) == OperationOutcome.DONE
-    assert stage.launcher.living() == ()
+    assert stage.launcher.living() == []
 
 
 def test_a_start_during_stop_ends_running_in_a_new_run(stage: Stage) -> None:

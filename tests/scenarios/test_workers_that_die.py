@@ -4,9 +4,9 @@ import pytest
 
 from queries.domain.states import Phase
 from queries.domain.supervision.observation import Liveness, Sighting
-from queries.launchers.in_memory import Crash
 from queries.models.drivers import Driver, Run
 from queries.services.supervision.reconcile import reconcile
+from tests.launchers.in_memory import Crash
 from tests.scenarios.stage import Stage
 
 

@@ -9,16 +9,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from queries.domain.checkpoints.lock_files import lock_file
 from queries.domain.protocol import (
+    IDENT,
     Assignment,
     AssignmentEntry,
     DriverSpec,
+    Ident,
     RunState,
     RunStatus,
     Status,
     Want,
 )
 from queries.domain.supervision.observation import Liveness, Sighting
+from queries.files import lock_holder
 from queries.launchers.process.launcher import LocalProcessLauncher
 
 T = TypeVar("T")
@@ -35,6 +39,12 @@ def wait_for(look: Callable[[], T | None], what: str, limit_s: float = LIMIT_S) 
             return found
         time.sleep(0.15)
     raise AssertionError(f"{what}: not within {limit_s} s")
+
+
+def holder(location: str) -> int | None:
+    """Return the pid that holds a checkpoint's lock, or None."""
+    path = lock_file(location)
+    return None if path is None else lock_holder(Path(path))
 
 
 def rate_query(*, sql: str = "SELECT value FROM numbers", **changes: Any) -> dict[str, Any]:
@@ -148,19 +158,19 @@ class DriverUnderTest:
             "the driver has left",
         )
 
+    def ident(self) -> Ident:
+        return Ident.loads((self.directory / IDENT).read_text())
+
     def kill_python(self, number: signal.Signals = signal.SIGKILL) -> None:
-        ident = self.sight().ident
-        assert ident is not None
-        os.kill(ident.pid, number)
+        os.kill(self.ident().pid, number)
 
     def end(self) -> None:
         """Leave nothing running."""
         self.launcher.kill(self.application, self.epoch)
         if self.directory.exists():
-            shim = self.sight().ident
             wait_for(
                 lambda: self.sight().liveness in (Liveness.EXITED, Liveness.GONE, Liveness.ABSENT),
-                f"shim {shim} has reported",
+                "the shim has reported",
             )
 
     def _assignment(self) -> Assignment:

@@ -123,7 +123,7 @@ class Ground:
     def log(self, operation: Operation) -> str:
         driver = probe_steps.probe_of(operation.uuid)
         name = operation.application.name
-        return self.launcher.probe_log_tail(name, driver.epoch) if driver else ""
+        return self.launcher.log_tail(name, driver.epoch, probe=True) if driver else ""
 
     def left(self) -> list[Path]:
         return list((self.home / "checkpoints/.headgate/probes").glob("*"))
@@ -160,7 +160,9 @@ def test_a_preflight_names_what_spark_takes_in_silence_and_leaves_nothing(ground
     assert ground.hashes() == before
     assert ground.left() == []
     assert not ground.launcher.probe_result("sums", probe.epoch)
-    assert ground.launcher.probe_directory("sums", probe.epoch).joinpath("driver.log").exists()
+    assert (
+        ground.launcher.directory("sums", probe.epoch, probe=True).joinpath("driver.log").exists()
+    )
 
 
 def test_a_preflight_of_what_spark_cannot_read_says_why(ground: Ground) -> None:
@@ -183,7 +185,7 @@ def test_a_cancelled_preflight_ends_its_process_and_throws_its_copy_away(ground:
     operation.refresh_from_db()
     probe = Driver.objects.get(kind=DriverKind.PROBE)
     assert (probe.state, probe.host) == (DriverState.STARTING, settings.HEADGATE_HOST)
-    assert ground.launcher.sight_probe("sums", probe.epoch).liveness is not Liveness.ABSENT
+    assert ground.launcher.sight("sums", probe.epoch, probe=True).liveness is not Liveness.ABSENT
     assert ground.left()
     cancel(operation, actor="aude", now=timezone.now())
     operation = ground.to_the_end(operation)
@@ -191,7 +193,7 @@ def test_a_cancelled_preflight_ends_its_process_and_throws_its_copy_away(ground:
     probe.refresh_from_db()
     assert probe.state == DriverState.ENDED
     assert probe.exit_python.startswith("SIG")
-    assert ground.launcher.sight_probe("sums", probe.epoch).liveness is Liveness.EXITED
+    assert ground.launcher.sight("sums", probe.epoch, probe=True).liveness is Liveness.EXITED
     assert ground.left() == []
 
 

@@ -13,7 +13,13 @@ import pytest
 
 from queries.domain.protocol import RunState, Want
 from queries.files import lock_holder
-from tests.spark.driver_under_test import DriverUnderTest, rate_query, wait_for, write_rows
+from tests.spark.driver_under_test import (
+    DriverUnderTest,
+    holder,
+    rate_query,
+    wait_for,
+    write_rows,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -101,17 +107,16 @@ def test_a_query_runs_from_its_first_commit_and_drains_after_a_batch(
     assert running.started_at
     assert running.first_commit_at
     checkpoint = driver.home / "checkpoints/q1"
-    holder = driver.launcher.holder(f"file://{checkpoint}")
     status = driver.sight().status
     assert status is not None
-    assert holder == status.jvm_pid
+    assert holder(f"file://{checkpoint}") == status.jvm_pid
     driver.ask(10, Want.DRAIN)
     ended = driver.wait_run(10, RunState.ENDED, RunState.FAILED)
     assert ended.state is RunState.ENDED
     assert ended.asked_for is Want.DRAIN
     assert ended.error is None
     # Free as soon as it is said to have ended, and every batch that was begun has committed.
-    assert driver.launcher.holder(f"file://{checkpoint}") is None
+    assert holder(f"file://{checkpoint}") is None
     assert _last(checkpoint / "offsets") == _last(checkpoint / "commits") == ended.last_batch
     _forget(driver, 10)
 
@@ -162,7 +167,7 @@ def test_a_failure_names_its_class_its_cause_its_batch_and_its_offsets(
     assert failed.failed_batch == _last(checkpoint / "offsets")
     assert set(failed.failed_offsets) == {"0"}
     assert failed.failed_offsets["0"]["end"] is not None
-    assert driver.launcher.holder(f"file://{checkpoint}") is None
+    assert holder(f"file://{checkpoint}") is None
     assert "DIVIDE_BY_ZERO" in driver.launcher.log_tail(driver.application, driver.epoch)
     _forget(driver, 40)
 

@@ -10,11 +10,11 @@ from django.test import Client
 from django.utils import timezone
 
 from queries.domain.states import OperationOutcome, Verb
-from queries.launchers.in_memory import InMemoryLauncher
 from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.services.definitions import catalog
 from queries.services.probes import xray
+from tests.launchers.in_memory import InMemoryLauncher
 from tests.web.browserless import Page
 
 SPEC = {

@@ -1,9 +1,9 @@
 """decide(observation, now): the whole of supervision as one pure function.
 
-It reads as a pipeline of named steps over one working copy: read the driver, settle the runs
-that ended, forget old failures, want (or not) a driver, open runs, say what each run is to
-do, name the phases, and say when to look again. Nothing here acts; `services/reconcile.py`
-carries the decision out and the promises of `docs/architecture.md` are its properties.
+It reads as a pipeline over one working copy: settle what has ended, say what is wanted from
+now on, name the phases, and say when to look again. Nothing here acts;
+`services/reconcile.py` carries the decision out and the promises of `docs/architecture.md`
+are its properties.
 """
 
 from datetime import datetime, timedelta
@@ -22,10 +22,10 @@ from queries.domain.supervision.decision import (
     QueryDecision,
 )
 from queries.domain.supervision.draft import Plan, Work
-from queries.domain.supervision.driver_steps import end_slow_driver, read_driver, want_driver
+from queries.domain.supervision.driver_steps import decide_wants
 from queries.domain.supervision.observation import Observation
 from queries.domain.supervision.phases import name_phase, reached
-from queries.domain.supervision.run_steps import forget_failures, open_runs, settle_runs, want_runs
+from queries.domain.supervision.run_steps import settle_ends
 
 #: How soon to look again while something is under way; nudges make it sooner.
 WATCHFUL = timedelta(seconds=1)
@@ -37,21 +37,13 @@ def decide(obs: Observation, now: datetime) -> Decision:
     """Return what is to be done about the application `obs` shows.
 
     1. Clear the counters of queries whose generation is new.
-    2. Read the driver: did it end, hang in its start, leave an orphan?
-    3. Settle the runs that ended: outcome, failure, ladder.
-    4. Forget failures of runs that have been healthy long enough.
-    5. Say whether the driver is wanted; launch one where it is and none is there.
-    6. Open a run for each query that is due, and say what open runs are to do.
-    7. Name the phases and the generations reached; say when to look again.
+    2. Settle what has ended: the driver, runs, old failures.
+    3. Say what is wanted of the driver and of each run from now on.
+    4. Name the phases and the generations reached; say when to look again.
     """
     plan = _begin(obs, now)
-    read_driver(plan)
-    settle_runs(plan)
-    forget_failures(plan)
-    want_driver(plan)
-    open_runs(plan)
-    want_runs(plan)
-    end_slow_driver(plan)
+    settle_ends(plan)
+    decide_wants(plan)
     return _conclude(plan)
 
 

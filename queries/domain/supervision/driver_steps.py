@@ -1,65 +1,29 @@
-"""The steps of a decision that are about the driver: did it end, is it wanted, does it hang?"""
+"""The second half of a decision: what is wanted of the driver and of each run from now on."""
 
 from datetime import timedelta
-from typing import assert_never
 
-from queries.domain.states import Desired, DriverState, Hold, Policy, Reason
-from queries.domain.supervision import restart
+from queries.domain.protocol import RunState, Want
+from queries.domain.states import Desired, DriverState, Hold, Phase, Reason, StopMode
 from queries.domain.supervision.decision import DriverAction
 from queries.domain.supervision.draft import Plan, Work
-from queries.domain.supervision.endings import FENCED, driver_fault, exit_of
-from queries.domain.supervision.observation import Liveness
+from queries.domain.supervision.observation import RunSeen
 
 
-def read_driver(plan: Plan) -> None:
-    """Read off the sighting whether the driver ended, hangs in its start, or left an orphan."""
-    driver = plan.obs.driver
-    if driver is None:
-        return
-    late = plan.now - driver.created_at > timedelta(seconds=plan.obs.limits.start_s)
-    match driver.sighting.liveness:
-        case Liveness.EXITED | Liveness.GONE:
-            _end_driver(plan)
-        case Liveness.ABSENT if late:
-            _end_driver(plan)
-        case Liveness.ABSENT:
-            plan.action = DriverAction.SPAWN
-        case Liveness.ORPHANED:
-            plan.action = DriverAction.KILL
-        case Liveness.ELSEWHERE:
-            plan.lost = True
-        case Liveness.SPAWNING | Liveness.ALIVE:
-            if plan.driver_ready:
-                ending = bool(plan.end_wanted)
-                plan.state = DriverState.STOPPING if ending else DriverState.LIVE
-            elif late:
-                plan.end_wanted = plan.end_wanted or Reason.START_TIMED_OUT
-                plan.action = DriverAction.KILL
-        case never:
-            assert_never(never)
+def decide_wants(plan: Plan) -> None:
+    """Say what is wanted from now on.
+
+    1. Say whether the driver is wanted; launch one where it is and none is there.
+    2. Open a run for each query that is due.
+    3. Say of each open run whether it goes on, ends after its batch, or ends at once.
+    4. Press a driver that is to end harder the longer it takes.
+    """
+    _want_driver(plan)
+    _open_runs(plan)
+    _want_runs(plan)
+    _end_slow_driver(plan)
 
 
-def _end_driver(plan: Plan) -> None:
-    driver = plan.obs.driver
-    assert driver is not None
-    plan.exit = exit_of(driver, at=plan.now.isoformat())
-    fenced = plan.exit.python == FENCED
-    plan.state = DriverState.FENCED if fenced else DriverState.ENDED
-    plan.fault = None if fenced else driver_fault(driver, plan.exit)
-    if plan.fault is None:
-        return
-    plan.failures += 1
-    if plan.fault.classified.policy is Policy.FATAL:
-        plan.hold = Hold.FAILED
-        plan.hold_reason = plan.fault.classified.title
-        plan.next_attempt_at = None
-        return
-    wait = restart.delay(plan.obs.policy, plan.failures, key=f"application:{plan.obs.application}")
-    plan.next_attempt_at = plan.now + wait if wait else None
-    plan.hold_reason = plan.fault.classified.title
-
-
-def want_driver(plan: Plan) -> None:
+def _want_driver(plan: Plan) -> None:
     """Say whether the living driver is still wanted, or whether one is to be launched."""
     obs, driver = plan.obs, plan.obs.driver
     if plan.lost:
@@ -95,7 +59,74 @@ def _needs_driver(plan: Plan, work: Work) -> bool:
     return work.run is not None or plan.due(work) or waits_soon
 
 
-def end_slow_driver(plan: Plan) -> None:
+def _open_runs(plan: Plan) -> None:
+    """Open a run for each query that is due and has a driver to take it."""
+    if plan.exit is not None or plan.lost or plan.end_wanted or not plan.driver_open:
+        return
+    if plan.action is DriverAction.KILL:
+        return
+    for work in plan.queries:
+        if plan.due(work):
+            work.open_run = _cause(work)
+
+
+def _cause(work: Work) -> Reason:
+    """Return why a run is opened, read off what the query was doing until now."""
+    seen = work.seen
+    if work.hold is Hold.BROKEN:
+        return Reason.PROBE
+    if seen.phase is Phase.STOPPING:
+        stalled = seen.phase_reason == Reason.STALLED
+        return Reason.STALLED if stalled else Reason.ASKED_RESTART
+    if seen.phase_reason == Reason.ASKED_RESTART:
+        return Reason.ASKED_RESTART
+    if work.failures:
+        return Reason.RETRY_DUE
+    if seen.reached_generation < seen.generation:
+        return Reason.ASKED_START
+    if seen.phase_reason == Reason.SHUTDOWN:
+        return Reason.RESUMED
+    return Reason.DRIVER_DIED
+
+
+def _want_runs(plan: Plan) -> None:
+    """Say of each open run whether it goes on, ends after its batch, or ends at once."""
+    stop = timedelta(seconds=plan.obs.limits.stop_s)
+    leave = timedelta(seconds=plan.obs.limits.leave_s)
+    for work in plan.queries:
+        run, seen = work.run, work.seen
+        if run is None:
+            continue
+        asked = seen.desired is Desired.STOPPED or run.generation < seen.generation
+        hung = _hung_in_start(plan, run)
+        ending = seen.phase is Phase.STOPPING and seen.phase_reason == Reason.STALLED
+        work.stalled = plan.obs.policy.restart_on_stall and (seen.stalled or ending) and not asked
+        if not (asked or plan.end_wanted or hung or work.stalled):
+            continue
+        at_once = (
+            hung
+            or work.stalled
+            or (seen.desired is Desired.STOPPED and seen.stop_mode is StopMode.NOW)
+        )
+        since = run.stop_asked_at or plan.now
+        asked_until = seen.stop_deadline if asked else None
+        work.deadline = asked_until or since + stop
+        work.want = Want.STOP if at_once or work.deadline <= plan.now else Want.DRAIN
+        work.stuck = run.stop_asked_at is not None and plan.now > work.deadline + leave
+        if hung:
+            work.detail = "Spark did not start the query in time."
+
+
+def _hung_in_start(plan: Plan, run: RunSeen) -> bool:
+    status = plan.obs.driver.sighting.status if plan.obs.driver else None
+    if not plan.driver_ready or status is None or run.proven_at is not None:
+        return False
+    if run.status is not None and (run.status.started_at or run.status.state is RunState.RUNNING):
+        return False
+    return plan.now - run.created_at > timedelta(seconds=plan.obs.limits.start_s)
+
+
+def _end_slow_driver(plan: Plan) -> None:
     """Press a driver that is to end harder the longer it takes."""
     driver = plan.obs.driver
     if driver is None or plan.exit is not None or plan.lost or not plan.end_wanted:

@@ -4,12 +4,13 @@ Observers fill it (`selectors/observation.py` from the rows, the launcher from p
 files); they never act. `decide` reads it and nothing else.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
 from queries.domain.definitions.spec import RestartPolicy
-from queries.domain.protocol import ExitReport, Ident, RunStatus, Status
+from queries.domain.protocol import ExitReport, RunStatus, Status
 from queries.domain.states import Desired, DriverState, Hold, Phase, Reason, StopMode
 
 
@@ -30,11 +31,11 @@ class Sighting:
     """All that can be seen of a driver from its host, read in a few milliseconds."""
 
     liveness: Liveness
-    ident: Ident | None = None
+    #: Who its processes are, by column of the driver's row: kept and shown, never judged by.
+    process: Mapping[str, str | int] = field(default_factory=dict)
     status: Status | None = None
     exit: ExitReport | None = None
-    assignment_generation: int = 0  # of the file on disk
-    orphan_pid: int | None = None  # the JVM that outlived its Python
+    assignment_generation: int = 0  # of the one that it was last given
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,77 @@
-"""The steps of a decision that are about runs: which ended and why, which open, which go on."""
+"""The first half of a decision: what has ended, and what follows for the ladders of restarts."""
 
 from datetime import timedelta
+from typing import assert_never
 
-from queries.domain.protocol import RunState, Want
-from queries.domain.states import Desired, Hold, Phase, Policy, Reason, RunOutcome, StopMode
+from queries.domain.states import Desired, DriverState, Hold, Policy, Reason, RunOutcome
 from queries.domain.supervision import restart
 from queries.domain.supervision.decision import DriverAction, Fault, RunEnd
 from queries.domain.supervision.draft import Plan, Work
-from queries.domain.supervision.endings import run_end
-from queries.domain.supervision.observation import RunSeen
+from queries.domain.supervision.endings import FENCED, driver_fault, exit_of, run_end
+from queries.domain.supervision.observation import Liveness
 
 
-def settle_runs(plan: Plan) -> None:
+def settle_ends(plan: Plan) -> None:
+    """Settle what has ended.
+
+    1. Read the driver: did it end, hang in its start, leave an orphan?
+    2. Settle the runs that ended: outcome, failure, ladder.
+    3. Forget the failures of runs that have been healthy long enough.
+    """
+    _read_driver(plan)
+    _settle_runs(plan)
+    _forget_failures(plan)
+
+
+def _read_driver(plan: Plan) -> None:
+    """Read off the sighting whether the driver ended, hangs in its start, or left an orphan."""
+    driver = plan.obs.driver
+    if driver is None:
+        return
+    late = plan.now - driver.created_at > timedelta(seconds=plan.obs.limits.start_s)
+    match driver.sighting.liveness:
+        case Liveness.EXITED | Liveness.GONE:
+            _end_driver(plan)
+        case Liveness.ABSENT if late:
+            _end_driver(plan)
+        case Liveness.ABSENT:
+            plan.action = DriverAction.SPAWN
+        case Liveness.ORPHANED:
+            plan.action = DriverAction.KILL
+        case Liveness.ELSEWHERE:
+            plan.lost = True
+        case Liveness.SPAWNING | Liveness.ALIVE:
+            if plan.driver_ready:
+                ending = bool(plan.end_wanted)
+                plan.state = DriverState.STOPPING if ending else DriverState.LIVE
+            elif late:
+                plan.end_wanted = plan.end_wanted or Reason.START_TIMED_OUT
+                plan.action = DriverAction.KILL
+        case never:
+            assert_never(never)
+
+
+def _end_driver(plan: Plan) -> None:
+    driver = plan.obs.driver
+    assert driver is not None
+    plan.exit = exit_of(driver, at=plan.now.isoformat())
+    fenced = plan.exit.python == FENCED
+    plan.state = DriverState.FENCED if fenced else DriverState.ENDED
+    plan.fault = None if fenced else driver_fault(driver, plan.exit)
+    if plan.fault is None:
+        return
+    plan.failures += 1
+    if plan.fault.classified.policy is Policy.FATAL:
+        plan.hold = Hold.FAILED
+        plan.hold_reason = plan.fault.classified.title
+        plan.next_attempt_at = None
+        return
+    wait = restart.delay(plan.obs.policy, plan.failures, key=f"application:{plan.obs.application}")
+    plan.next_attempt_at = plan.now + wait if wait else None
+    plan.hold_reason = plan.fault.classified.title
+
+
+def _settle_runs(plan: Plan) -> None:
     """Settle the runs that ended: outcome, failure, ladder."""
     for work in plan.queries:
         if work.run is None:
@@ -77,7 +137,7 @@ def _climb(plan: Plan, work: Work, fault: Fault) -> None:
     work.next_attempt_at = plan.now + wait if wait else None
 
 
-def forget_failures(plan: Plan) -> None:
+def _forget_failures(plan: Plan) -> None:
     """Forget the failures of runs that have been healthy, or have committed, long enough."""
     for work in plan.queries:
         if work.run is None:
@@ -90,70 +150,3 @@ def forget_failures(plan: Plan) -> None:
         if restart.healthy(plan.obs.policy, proven_at=proven, now=plan.now):
             work.failures, work.detail = 0, ""
             plan.failures, plan.next_attempt_at, plan.hold_reason = 0, None, ""
-
-
-def open_runs(plan: Plan) -> None:
-    """Open a run for each query that is due and has a driver to take it."""
-    if plan.exit is not None or plan.lost or plan.end_wanted or not plan.driver_open:
-        return
-    if plan.action is DriverAction.KILL:
-        return
-    for work in plan.queries:
-        if plan.due(work):
-            work.open_run = _cause(work)
-
-
-def _cause(work: Work) -> Reason:
-    """Return why a run is opened, read off what the query was doing until now."""
-    seen = work.seen
-    if work.hold is Hold.BROKEN:
-        return Reason.PROBE
-    if seen.phase is Phase.STOPPING:
-        stalled = seen.phase_reason == Reason.STALLED
-        return Reason.STALLED if stalled else Reason.ASKED_RESTART
-    if seen.phase_reason == Reason.ASKED_RESTART:
-        return Reason.ASKED_RESTART
-    if work.failures:
-        return Reason.RETRY_DUE
-    if seen.reached_generation < seen.generation:
-        return Reason.ASKED_START
-    if seen.phase_reason == Reason.SHUTDOWN:
-        return Reason.RESUMED
-    return Reason.DRIVER_DIED
-
-
-def want_runs(plan: Plan) -> None:
-    """Say of each open run whether it goes on, ends after its batch, or ends at once."""
-    stop = timedelta(seconds=plan.obs.limits.stop_s)
-    leave = timedelta(seconds=plan.obs.limits.leave_s)
-    for work in plan.queries:
-        run, seen = work.run, work.seen
-        if run is None:
-            continue
-        asked = seen.desired is Desired.STOPPED or run.generation < seen.generation
-        hung = _hung_in_start(plan, run)
-        ending = seen.phase is Phase.STOPPING and seen.phase_reason == Reason.STALLED
-        work.stalled = plan.obs.policy.restart_on_stall and (seen.stalled or ending) and not asked
-        if not (asked or plan.end_wanted or hung or work.stalled):
-            continue
-        at_once = (
-            hung
-            or work.stalled
-            or (seen.desired is Desired.STOPPED and seen.stop_mode is StopMode.NOW)
-        )
-        since = run.stop_asked_at or plan.now
-        asked_until = seen.stop_deadline if asked else None
-        work.deadline = asked_until or since + stop
-        work.want = Want.STOP if at_once or work.deadline <= plan.now else Want.DRAIN
-        work.stuck = run.stop_asked_at is not None and plan.now > work.deadline + leave
-        if hung:
-            work.detail = "Spark did not start the query in time."
-
-
-def _hung_in_start(plan: Plan, run: RunSeen) -> bool:
-    status = plan.obs.driver.sighting.status if plan.obs.driver else None
-    if not plan.driver_ready or status is None or run.proven_at is not None:
-        return False
-    if run.status is not None and (run.status.started_at or run.status.state is RunState.RUNNING):
-        return False
-    return plan.now - run.created_at > timedelta(seconds=plan.obs.limits.start_s)

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from queries.domain.checkpoints.lock_files import lock_file
+from django.conf import settings
+
 from queries.domain.probes.questions import RESULT, TASK
 from queries.domain.protocol import (
     ASSIGNMENT,
@@ -33,8 +34,8 @@ from queries.domain.protocol import (
     DriverSpec,
     Ident,
 )
-from queries.domain.supervision.observation import Sighting
-from queries.files import is_locked, lock_holder, read_file, read_tail, replace_file
+from queries.domain.supervision.observation import Liveness, Sighting
+from queries.files import is_locked, read_file, read_tail, replace_file
 from queries.launchers.base import LaunchRefused
 from queries.launchers.process import code_copies as code
 from queries.launchers.process import environment, identities, sighting
@@ -45,6 +46,13 @@ KILL_WAIT_S = 5
 LOG_TAIL_BYTES = 256 * 1024
 PROBES = "probes"  # folder of an application's probes, beside its drivers' directories
 
+_LIVING = frozenset({Liveness.SPAWNING, Liveness.ALIVE, Liveness.ORPHANED})
+
+
+def configured() -> "LocalProcessLauncher":
+    """Return the launcher of this installation's folders."""
+    return LocalProcessLauncher(drivers_dir=settings.DRIVERS_DIR, code_dir=settings.CODE_DIR)
+
 
 class LocalProcessLauncher:
     """Launch, see and signal drivers on this host (`Launcher`)."""
@@ -53,11 +61,16 @@ class LocalProcessLauncher:
         self._drivers = drivers_dir
         self._code = code_dir
 
-    def directory(self, application: str, epoch: int) -> Path:
-        """Return the directory of a driver, made or not."""
+    def directory(self, application: str, epoch: int, *, probe: bool = False) -> Path:
+        """Return the directory of a driver or probe, made or not."""
         if application in ("", ".", "..") or "/" in application:
             raise ValueError(f"application: {application!r} cannot name a folder")
-        return self._drivers / application / str(epoch)
+        folder = self._drivers / application
+        return (folder / PROBES if probe else folder) / str(epoch)
+
+    def place(self, application: str, epoch: int, *, probe: bool = False) -> str:
+        """Return the directory of a driver or probe as people write it."""
+        return str(self.directory(application, epoch, probe=probe))
 
     def highest_epoch(self, application: str) -> int:
         """Return the highest epoch of the application's folders and of its `current.json`."""
@@ -100,9 +113,21 @@ class LocalProcessLauncher:
             if ident is not None:
                 identities.send(ident.pid, ident.start_time, signal.SIGUSR1)
 
-    def sight(self, application: str, epoch: int, *, locations: tuple[str, ...] = ()) -> Sighting:
+    def sight(
+        self,
+        application: str,
+        epoch: int,
+        *,
+        probe: bool = False,
+        locations: tuple[str, ...] = (),
+    ) -> Sighting:
         """Return what can be seen of a driver; `locations` are the checkpoints it may hold."""
-        return sighting.look(self.directory(application, epoch), locations)
+        return sighting.look(self.directory(application, epoch, probe=probe), locations)
+
+    def living(self) -> list[tuple[str, int]]:
+        """Return application and epoch of every driver whose processes really live."""
+        found = sorted((path.parent.name, int(path.name)) for path in self._folders("*"))
+        return [each for each in found if self.sight(*each).liveness in _LIVING]
 
     def terminate(self, application: str, epoch: int) -> None:
         """Ask the driver's Python, and only it, to leave (SIGTERM)."""
@@ -127,13 +152,9 @@ class LocalProcessLauncher:
 
     # --- probes -----------------------------------------------------------------------
 
-    def probe_directory(self, application: str, epoch: int) -> Path:
-        """Return the directory of a probe, made or not."""
-        return self.directory(application, epoch).parent / PROBES / str(epoch)
-
     def launch_probe(self, spec: DriverSpec, task: str) -> None:
         """Write the intent (spec, task), spawn the shim, return once it holds the directory."""
-        directory = self.probe_directory(spec.application, spec.epoch)
+        directory = self.directory(spec.application, spec.epoch, probe=True)
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if (directory / IDENT).exists() or (directory / EXIT).exists():
@@ -149,20 +170,16 @@ class LocalProcessLauncher:
                 "Make room or mend the permissions of the drivers' folder."
             ) from error
 
-    def sight_probe(self, application: str, epoch: int) -> Sighting:
-        """Return what can be seen of a probe's processes."""
-        return sighting.look(self.probe_directory(application, epoch), ())
-
     def probe_result(self, application: str, epoch: int) -> str:
         """Return the text of what a probe has found so far, "" for nothing yet."""
-        return read_file(self.probe_directory(application, epoch) / RESULT) or ""
+        return read_file(self.directory(application, epoch, probe=True) / RESULT) or ""
 
     def end_probe(self, application: str, epoch: int, *, grace_s: float = 0) -> None:
         """Wait at most `grace_s` for a probe to leave, then SIGKILL its Python and JVM.
 
         Returns once its shim has reported, or a few seconds after the kill.
         """
-        directory = self.probe_directory(application, epoch)
+        directory = self.directory(application, epoch, probe=True)
         ident = self._ident(directory)
         if ident is not None and grace_s > 0:
             identities.wait_end(ident.shim_pid, ident.shim_start_time, grace_s)
@@ -171,21 +188,16 @@ class LocalProcessLauncher:
             if ident is not None:
                 identities.wait_end(ident.shim_pid, ident.shim_start_time, KILL_WAIT_S)
 
-    def probe_log_tail(self, application: str, epoch: int, *, lines: int = 200) -> str:
-        """Return the end of a probe's log, at most 256 KiB; "" where there is none."""
-        path = self.probe_directory(application, epoch) / DRIVER_LOG
-        return "\n".join(read_tail(path, LOG_TAIL_BYTES).splitlines()[-lines:])
+    def end_probes(self) -> None:
+        """SIGKILL every probe's Python and JVM."""
+        for directory in self._folders(f"*/{PROBES}"):
+            self.end_probe(directory.parent.parent.name, int(directory.name))
 
     def forget_result(self, application: str, epoch: int) -> None:
         """Remove what a probe has found."""
-        (self.probe_directory(application, epoch) / RESULT).unlink(missing_ok=True)
+        (self.directory(application, epoch, probe=True) / RESULT).unlink(missing_ok=True)
 
     # --- what is left behind ----------------------------------------------------------
-
-    def holder(self, location: str) -> int | None:
-        """Return the pid that holds a checkpoint's lock on this host, or None."""
-        path = lock_file(location)
-        return None if path is None else lock_holder(Path(path))
 
     def freeze_code(self, roots: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
         """Return the content-addressed copies of code roots and their common SHA-256."""
@@ -195,10 +207,12 @@ class LocalProcessLauncher:
         """Return the `count` copies that were made under this SHA-256; None: not there any more."""
         return code.frozen(count, sha256, self._code)
 
-    def log_tail(self, application: str, epoch: int, *, lines: int = 200) -> str:
-        """Return the end of the driver's log, at most 256 KiB; "" where there is none."""
-        text = read_tail(self.directory(application, epoch) / DRIVER_LOG, LOG_TAIL_BYTES)
-        return "\n".join(text.splitlines()[-lines:])
+    def log_tail(
+        self, application: str, epoch: int, *, probe: bool = False, lines: int = 200
+    ) -> str:
+        """Return the end of a driver's log, at most 256 KiB; "" where there is none."""
+        path = self.directory(application, epoch, probe=probe) / DRIVER_LOG
+        return "\n".join(read_tail(path, LOG_TAIL_BYTES).splitlines()[-lines:])
 
     def prune(self, application: str, *, keep: int) -> None:
         """Remove directories of ended drivers and probes beyond the newest `keep` of each."""
@@ -215,6 +229,9 @@ class LocalProcessLauncher:
             shutil.rmtree(directory, ignore_errors=True)
 
     # --- inside -----------------------------------------------------------------------
+
+    def _folders(self, below: str) -> Iterator[Path]:
+        return (path for path in self._drivers.glob(f"{below}/*") if path.name.isdigit())
 
     def _spawn(self, directory: Path, spec: DriverSpec) -> None:
         env = environment.passed(os.environ, spec.env_allowlist)

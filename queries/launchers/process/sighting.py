@@ -1,7 +1,5 @@
 """What can be proven of a driver from its directory and the kernel, without touching it."""
 
-import contextlib
-import json
 from pathlib import Path
 
 from queries.domain.checkpoints.lock_files import lock_file
@@ -27,16 +25,25 @@ def look(directory: Path, locations: tuple[str, ...]) -> Sighting:
     status = _status(directory)
     text = read_file(directory / IDENT)
     ident = Ident.loads(text) if text is not None else None
-    liveness, orphan = _prove(directory, ident, status, locations)
+    liveness = _prove(directory, ident, status, locations)
     # Read last: an exit that is there after the look is the truth about it.
     text = read_file(directory / EXIT)
     report = ExitReport.loads(text) if text is not None else None
     if report is not None:
-        liveness, orphan = Liveness.EXITED, None
+        liveness = Liveness.EXITED
         status = _status(directory)  # the driver's last word
     text = read_file(directory / ASSIGNMENT)
     generation = Assignment.loads(text).generation if text is not None else 0
-    return Sighting(liveness, ident, status, report, generation, orphan)
+    return Sighting(liveness, _process(ident), status, report, generation)
+
+
+def _process(ident: Ident | None) -> dict[str, str | int]:
+    """Return who the driver's processes are, for its row."""
+    if ident is None:
+        return {}
+    known = {"pid": ident.pid, "start_time": ident.start_time, "jvm_pid": ident.jvm_pid}
+    numbers = {name: number for name, number in known.items() if number is not None}
+    return {"boot_id": ident.boot_id, **numbers}
 
 
 def _status(directory: Path) -> Status | None:
@@ -57,9 +64,7 @@ def processes_of(directory: Path) -> list[tuple[int, int]]:
     found = []
     for pid in identities.all_pids():
         line = identities.command_line(pid)
-        if str(directory) in line and (
-            "queries.runtime.main" in line or "org.apache.spark" in line
-        ):
+        if str(directory) in line and ("queries.runtime." in line or "org.apache.spark" in line):
             started = identities.start_time(pid)
             if started is not None:
                 found.append((pid, started))
@@ -68,52 +73,37 @@ def processes_of(directory: Path) -> list[tuple[int, int]]:
 
 def _prove(
     directory: Path, ident: Ident | None, status: Status | None, locations: tuple[str, ...]
-) -> tuple[Liveness, int | None]:
+) -> Liveness:
     shim_holds = is_locked(directory / SHIM_LOCK)
     if ident is None:
         if shim_holds:
-            return Liveness.SPAWNING, None
+            return Liveness.SPAWNING
         # A shim that died between spawn and ident.json leaves a driver that nobody knows.
-        if is_locked(directory / DRIVER_LOCK):
-            return Liveness.ORPHANED, _any_process(directory)
-        return Liveness.ABSENT, None
+        return Liveness.ORPHANED if is_locked(directory / DRIVER_LOCK) else Liveness.ABSENT
     if ident.boot_id != identities.boot_id():
-        return Liveness.GONE, None
+        return Liveness.GONE
     if identities.is_alive(ident.pid, ident.start_time):
-        return Liveness.ALIVE, None
+        return Liveness.ALIVE
     # Python is gone. A shim that works will report within seconds; a stopped one never will.
     if shim_holds and identities.state(ident.shim_pid) not in ("T", "t"):
-        return Liveness.ALIVE, None
-    orphan = _orphan(directory, ident, status, locations)
-    return (Liveness.GONE, None) if orphan is None else (Liveness.ORPHANED, orphan)
+        return Liveness.ALIVE
+    outlived = _outlived(directory, ident, status, locations)
+    return Liveness.ORPHANED if outlived else Liveness.GONE
 
 
-def _orphan(
+def _outlived(
     directory: Path, ident: Ident, status: Status | None, locations: tuple[str, ...]
-) -> int | None:
-    """Return the pid of what outlived the driver's Python, None where nothing did."""
+) -> bool:
+    """Tell whether anything has outlived the driver's Python."""
     if ident.jvm_pid is not None and identities.is_alive(ident.jvm_pid, ident.jvm_start_time):
-        return ident.jvm_pid
+        return True
     # Not recorded by the shim: believe the number only if that process is ours.
     said = status.jvm_pid if status is not None else None
     if ident.jvm_pid is None and said in [pid for pid, _ in processes_of(directory)]:
-        return said
+        return True
     for location in locations:
         path = lock_file(location)
         holder = lock_holder(Path(path)) if path is not None else None
         if holder and str(directory) in identities.command_line(holder):
-            return holder
-    if is_locked(directory / DRIVER_LOCK):
-        return _any_process(directory)
-    return None
-
-
-def _any_process(directory: Path) -> int | None:
-    """Return a living process of a driver whose lock is held: as its file says, or as seen."""
-    with contextlib.suppress(ValueError, TypeError, AttributeError):
-        said = json.loads(read_file(directory / DRIVER_LOCK) or "{}")
-        pid, started = int(said["pid"]), int(said["start_time"])
-        if identities.is_alive(pid, started):
-            return pid
-    found = processes_of(directory)
-    return found[0][0] if found else None
+            return True
+    return is_locked(directory / DRIVER_LOCK)

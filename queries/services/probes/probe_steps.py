@@ -6,7 +6,7 @@ Its row is found again by its operation, whichever worker takes the next step.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -140,14 +140,14 @@ def await_answer(turn: Turn) -> ProbeResult | Told:
     """
     driver = _must(turn)
     name = driver.application.name
-    seen = turn.launcher.sight_probe(name, driver.epoch)
+    seen = turn.launcher.sight(name, driver.epoch, probe=True)
     text = turn.launcher.probe_result(name, driver.epoch)
     result = ProbeResult.loads(text) if text else None
-    _note(driver, seen.ident, up=result is not None and result.took_ms != {}, now=turn.now)
+    _note(driver, seen.process, up=result is not None and result.took_ms != {}, now=turn.now)
     if result is not None and result.done:
         return result
     if seen.liveness in _OVER:
-        tail = turn.launcher.probe_log_tail(name, driver.epoch, lines=3)
+        tail = turn.launcher.log_tail(name, driver.epoch, probe=True, lines=3)
         why = "ran out of memory" if seen.exit and seen.exit.oom else "ended without an answer"
         raise NoAnswer(
             f"The probe {why}. {tail[-500:]}".strip(),
@@ -164,7 +164,7 @@ def put_away(turn: Turn) -> Told:
     name = driver.application.name
     answered = '"done":true' in turn.launcher.probe_result(name, driver.epoch)
     turn.launcher.end_probe(name, driver.epoch, grace_s=LEAVES_S if answered else 0)
-    seen = turn.launcher.sight_probe(name, driver.epoch)
+    seen = turn.launcher.sight(name, driver.epoch, probe=True)
     if seen.liveness not in _OVER and seen.liveness is not Liveness.ABSENT:
         return waiting("Waits for the probe's processes to end")
     Driver.objects.filter(pk=driver.pk).update(
@@ -224,7 +224,7 @@ def _insert(turn: Turn, revision: ApplicationRevision) -> None:
         application_revision=revision,
         epoch=epoch,
         host=settings.HEADGATE_HOST,
-        directory=str(turn.launcher.probe_directory(name, epoch)),
+        directory=turn.launcher.place(name, epoch, probe=True),
         created_at=turn.now,
         state=DriverState.STARTING,
         state_reason=_reason(turn.operation.uuid),
@@ -233,13 +233,9 @@ def _insert(turn: Turn, revision: ApplicationRevision) -> None:
     _record(driver, "", DriverState.STARTING, turn)
 
 
-def _note(driver: Driver, ident: Any, *, up: bool, now: Any) -> None:
+def _note(driver: Driver, process: Mapping[str, Any], *, up: bool, now: Any) -> None:
     """Write who the processes are, and give the start slot back once Spark is up."""
-    fields: dict[str, Any] = {}
-    if ident is not None and driver.pid is None:
-        fields = {"boot_id": ident.boot_id, "pid": ident.pid, "start_time": ident.start_time}
-    if ident is not None and ident.jvm_pid is not None:
-        fields["jvm_pid"] = ident.jvm_pid
+    fields: dict[str, Any] = {**process}
     if up and driver.state == DriverState.STARTING:
         fields |= {"state": DriverState.LIVE, "state_since": now}
     fresh = {name: value for name, value in fields.items() if getattr(driver, name) != value}

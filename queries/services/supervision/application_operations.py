@@ -15,7 +15,7 @@ from queries.domain.states import (
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.history import Operation, Transition
-from queries.services.supervision.operation_rows import new_operation, renew_application, wake
+from queries.services.supervision.operation_rows import follow
 from queries.services.supervision.operations import request_stop
 
 
@@ -34,22 +34,17 @@ def request_application_restart(
         ).first()
         if joined is not None:
             return joined
-        renew_application(application)
-        operation = new_operation(
-            Verb.RESTART, application, None, application.generation, actor, now
-        )
-        Transition.objects.create(
-            at=now,
-            application=application,
-            subject="desired",
+        application.renew()
+        return follow(
+            Verb.RESTART,
+            application,
+            None,
+            generation=application.generation,
             before="",
             after="RESTARTED",
-            reason=Reason.ASKED_RESTART,
             actor=actor,
-            operation=operation,
+            now=now,
         )
-        wake(application.pk, now)
-    return operation
 
 
 def request_application_stop(

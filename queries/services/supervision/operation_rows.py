@@ -5,11 +5,54 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db.models import F
 
-from controlplane.nudge import reconcile_soon
-from queries.domain.states import Verb
+from controlplane.nudge import changed, reconcile_soon
+from queries.domain.states import Reason, Verb
 from queries.models.applications import Application
 from queries.models.definitions import Query
-from queries.models.history import Operation
+from queries.models.history import Operation, Transition
+
+_REASONS = {
+    Verb.START: Reason.ASKED_START,
+    Verb.STOP: Reason.ASKED_STOP,
+    Verb.RESTART: Reason.ASKED_RESTART,
+}
+
+
+def follow(
+    verb: Verb,
+    application: Application,
+    query: Query | None,
+    *,
+    generation: int,
+    before: str,
+    after: str,
+    actor: str,
+    now: datetime,
+    parent: Operation | None = None,
+) -> Operation:
+    """Write down what was asked, and have the application looked at.
+
+    1. An Operation that ends when `generation` is reached, or its time is over; `query` is
+       None where the whole application is meant.
+    2. A Transition of what is wanted, from `before` to `after`.
+    3. The application's wake-up, and the news for open pages.
+    """
+    operation = new_operation(verb, application, query, generation, actor, now, parent)
+    Transition.objects.create(
+        at=now,
+        application=application,
+        query=query,
+        subject="desired",
+        before=before,
+        after=after,
+        reason=_REASONS[verb],
+        actor=actor,
+        operation=operation,
+    )
+    wake(application.pk, now)
+    if query is not None:
+        changed(f"query:{query.pk}")
+    return operation
 
 
 def new_operation(
@@ -32,13 +75,6 @@ def new_operation(
         created_at=now,
         deadline=now + timedelta(seconds=settings.OPERATION_DEADLINE_S),
     )
-
-
-def renew_application(application: Application) -> None:
-    """Have the application's driver replaced by a fresh one on its newest revision."""
-    application.generation += 1
-    application.target_revision = application.revisions.order_by("-number").first()
-    application.save(update_fields=["generation", "target_revision"])
 
 
 def wake(application_id: int, now: datetime) -> None:

@@ -27,17 +27,11 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
 from queries.models.history import Operation, Transition
 from queries.services.supervision.offset_gaps import refuse_start_on_gap
-from queries.services.supervision.operation_rows import new_operation, renew_application, wake
+from queries.services.supervision.operation_rows import follow, new_operation, wake
 from queries.services.supervision.required_preflight import refuse_unproven
 
 #: How often a verb reads the row anew when somebody else changed it in between.
 ATTEMPTS = 5
-
-_REASONS = {
-    Verb.START: Reason.ASKED_START,
-    Verb.STOP: Reason.ASKED_STOP,
-    Verb.RESTART: Reason.ASKED_RESTART,
-}
 
 
 def request_start(
@@ -97,7 +91,16 @@ def archive_query(*, query: Query, actor: str, now: datetime) -> None:
         Operation.objects.filter(query=query, outcome=OperationOutcome.OPEN).update(
             outcome=OperationOutcome.SUPERSEDED, ended_at=now, detail=f"deleted by {actor}"
         )
-        _record(query, "definition", "", "DELETED", Reason.ARCHIVED, actor, now, None)
+        Transition.objects.create(
+            at=now,
+            application=query.application,
+            query=query,
+            subject="definition",
+            before="",
+            after="DELETED",
+            reason=Reason.ARCHIVED,
+            actor=actor,
+        )
         application = query.application
         if application.own and not application.queries.filter(archived_at=None).exists():
             Application.objects.filter(pk=application.pk).update(archived_at=now)
@@ -155,7 +158,6 @@ def _apply(
     within: Operation | None,
 ) -> Operation | None:
     """Write the change by compare-and-set; None means that somebody else won."""
-    before = row.desired
     fields: dict[str, object] = {
         "desired": change.desired,
         "stop_mode": change.stop_mode,
@@ -175,14 +177,17 @@ def _apply(
     others.exclude(pk=within.pk if within else 0).exclude(verb__in=READING_VERBS).update(
         outcome=OperationOutcome.SUPERSEDED, ended_at=now, detail=f"{change.verb} by {actor}"
     )
-    operation = new_operation(
-        change.verb, row.application, row, row.generation + 1, actor, now, parent=within
+    return follow(
+        change.verb,
+        row.application,
+        row,
+        generation=row.generation + 1,
+        before=row.desired,
+        after=change.desired,
+        actor=actor,
+        now=now,
+        parent=within,
     )
-    reason = _REASONS[change.verb]
-    _record(row, "desired", before, change.desired, reason, actor, now, operation)
-    wake(row.application_id, now)
-    changed(f"query:{row.pk}")
-    return operation
 
 
 def _pin_application(row: Query, verb: Verb) -> None:
@@ -193,7 +198,7 @@ def _pin_application(row: Query, verb: Verb) -> None:
         kind=DriverKind.SERVICE, state__in=sorted(OPEN_DRIVER_STATES)
     ).exists()
     if verb is Verb.RESTART and alone and has_driver:
-        renew_application(application)
+        application.renew()
     elif alone or not has_driver:
         newest = application.revisions.order_by("-number").first()
         Application.objects.filter(pk=application.pk).update(target_revision=newest)
@@ -234,27 +239,4 @@ def _asked(row: Query) -> transitions.Asked:
         open_restart=Operation.objects.filter(
             query=row, verb=Verb.RESTART, outcome=OperationOutcome.OPEN
         ).exists(),
-    )
-
-
-def _record(
-    row: Query,
-    subject: str,
-    before: str,
-    after: str,
-    reason: Reason,
-    actor: str,
-    now: datetime,
-    operation: Operation | None,
-) -> None:
-    Transition.objects.create(
-        at=now,
-        application=row.application,
-        query=row,
-        subject=subject,
-        before=before,
-        after=after,
-        reason=reason,
-        actor=actor,
-        operation=operation,
     )

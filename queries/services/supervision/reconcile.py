@@ -182,7 +182,7 @@ class _Step:
                 self.application,
                 self.rows.revision,
                 seen_epoch=self.launcher.highest_epoch(self.application.name),
-                directory=lambda epoch: str(self.launcher.directory(self.application.name, epoch)),
+                place=lambda epoch: self.launcher.place(self.application.name, epoch),
                 code_sha256=self.code_sha256,
                 now=self.now,
             )

@@ -44,7 +44,7 @@ def create_driver(
     application: Application,
     revision: ApplicationRevision,
     *,
-    directory: Callable[[int], str],
+    place: Callable[[int], str],
     seen_epoch: int,
     code_sha256: str,
     now: datetime,
@@ -63,7 +63,7 @@ def create_driver(
         epoch=epoch,
         generation=application.generation,
         host=settings.HEADGATE_HOST,
-        directory=directory(epoch),
+        directory=place(epoch),
         created_at=now,
         state=DriverState.STARTING,
         state_reason=Reason.LAUNCHED,
@@ -78,10 +78,8 @@ def update_driver(
 ) -> None:
     """Write what was seen of a driver, and its change of state."""
     fields: dict[str, Any] = {}
-    if sighting is not None and sighting.ident is not None:
-        ident = sighting.ident
-        fields |= {"boot_id": ident.boot_id, "pid": ident.pid, "start_time": ident.start_time}
-        fields["jvm_pid"] = ident.jvm_pid or driver.jvm_pid
+    if sighting is not None:
+        fields |= sighting.process
     if sighting is not None and sighting.status is not None:
         status = sighting.status
         fields["jvm_pid"] = status.jvm_pid or fields.get("jvm_pid") or driver.jvm_pid

@@ -20,7 +20,7 @@ from queries.models.definitions import Checkpoint, Query
 from queries.roles import VIEW
 from queries.selectors import checkpoints as reads
 from queries.selectors.console.badges import names_of
-from queries.selectors.query_lines import query_line
+from queries.selectors.definitions.definitions import query as living_query
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import needs
 from queries.views.supervision.query_page import head
@@ -252,7 +252,7 @@ def draw_batches(key: str, changes: Changes, now: datetime) -> Drawn:
     name = names_of([int(key)]).get(int(key)) if key.isdigit() else None
     if name is None:
         return
-    query = query_line(name, now=now, bars=0).query
+    query = living_query(name)
     logs = logs_of(query.checkpoints.filter(retired_at=None).first())
     context = {"query": query, "now": now, **_batches(query, logs, None)}
     yield f"newest-batches-{key}", render_to_string("checkpoints/_batches.html", context)

@@ -15,9 +15,11 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from queries.domain.errors import HeadgateError
-from queries.domain.states import PLAIN_VERBS, Verb
+from queries.domain.states import PLAIN_VERBS, StopMode, Verb
+from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.roles import OPERATE
+from queries.selectors.definitions import definitions
 from queries.selectors.query_lines import QueryLine, query_line, query_lines
 from queries.services.supervision import operations
 from queries.views.console.guard import needs
@@ -31,11 +33,12 @@ BULK_AT_MOST = 200
 @needs(OPERATE)
 def act(request: HttpRequest, name: str, verb: Verb) -> HttpResponseBase:
     """Say what the verb will do; do it on POST."""
-    line = query_line(name, now=timezone.now())
     back = next_address(request, reverse("query", args=[name]))
     if request.method == "GET":
+        line = query_line(name, now=timezone.now())
         return render(request, "supervision/queries/confirm.html", _confirmation(line, verb, back))
-    _ask(request, line, verb)
+    mode = consequences.stop_mode(request.POST)
+    _ask(definitions.query(name), verb, mode=mode, actor=request.user.get_username())
     text = consequences.asked(verb, name)
     if wants_json(request):
         return JsonResponse({"tone": "ok", "text": text})
@@ -56,16 +59,15 @@ def _confirmation(line: QueryLine, verb: Verb, back: str) -> dict[str, Any]:
     }
 
 
-def _ask(request: HttpRequest, line: QueryLine, verb: Verb) -> Operation:
-    actor, now = request.user.get_username(), timezone.now()
+def _ask(query: Query, verb: Verb, *, mode: StopMode, actor: str) -> Operation:
+    now = timezone.now()
     match verb:
         case Verb.START:
-            return operations.request_start(query=line.query, actor=actor, now=now)
+            return operations.request_start(query=query, actor=actor, now=now)
         case Verb.STOP:
-            mode = consequences.stop_mode(request.POST)
-            return operations.request_stop(query=line.query, mode=mode, actor=actor, now=now)
+            return operations.request_stop(query=query, mode=mode, actor=actor, now=now)
         case _:
-            return operations.request_restart(query=line.query, actor=actor, now=now)
+            return operations.request_restart(query=query, actor=actor, now=now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,8 @@ def _preview(line: QueryLine, verb: Verb) -> Item:
 
 def _do(request: HttpRequest, line: QueryLine, verb: Verb) -> Item:
     try:
-        _ask(request, line, verb)
+        mode = consequences.stop_mode(request.POST)
+        _ask(line.query, verb, mode=mode, actor=request.user.get_username())
     except HeadgateError as error:
         return Item(line, "bad", str(error), acts=False)
     return Item(line, "done", consequences.asked(verb, line.query.name))

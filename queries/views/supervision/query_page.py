@@ -23,6 +23,7 @@ from queries.domain.states import GroupStatus, Verb
 from queries.launchers.configured import launcher
 from queries.roles import VIEW
 from queries.selectors.console.badges import names_of, outcomes
+from queries.selectors.definitions.definitions import query as living_query
 from queries.selectors.definitions.definitions import revisions_of
 from queries.selectors.failures.failures import failure_groups, failures_of
 from queries.selectors.query_lines import QueryLine, query_line
@@ -69,7 +70,7 @@ def live_tab(request: HttpRequest, name: str) -> HttpResponse:
 def series(request: HttpRequest, name: str) -> JsonResponse:
     """Return chart columns of a range, or of all since a moment."""
     now = timezone.now()
-    query = query_line(name, now=now, bars=0).query
+    query = living_query(name)
     since = parse_datetime(request.GET.get("since", ""))
     if since is None or timezone.is_naive(since):
         since = now - RANGES.get(request.GET.get("range", ""), RANGES[DEFAULT_RANGE])

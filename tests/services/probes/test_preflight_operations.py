@@ -21,7 +21,6 @@ from queries.domain.probes.questions import (
     read_task,
 )
 from queries.domain.states import DriverKind, DriverState, OperationOutcome
-from queries.launchers.in_memory import InMemoryLauncher
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation
@@ -32,6 +31,7 @@ from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance, cancel
 from queries.services.supervision import operations
 from queries.services.supervision.reconcile import due_applications, reconcile
+from tests.launchers.in_memory import InMemoryLauncher
 from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.django_db

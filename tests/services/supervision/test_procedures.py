@@ -7,7 +7,6 @@ from django.utils import timezone
 
 from queries.domain.errors import Conflict, NotAllowed
 from queries.domain.states import OperationOutcome, StepState, StopMode, Verb
-from queries.launchers.in_memory import InMemoryLauncher
 from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.services.procedures.engine import (
@@ -23,6 +22,7 @@ from queries.services.procedures.engine import (
     waiting,
 )
 from queries.services.supervision import operations
+from tests.launchers.in_memory import InMemoryLauncher
 from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.django_db

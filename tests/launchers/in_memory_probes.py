@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 from queries.domain.protocol import DriverSpec, ExitReport
 from queries.domain.supervision.observation import Liveness, Sighting
@@ -24,14 +23,9 @@ class InMemoryProbes:
     """The part of `Launcher` that is about probes, kept to the letter."""
 
     refusal: str
-    root: Path
 
     def __init__(self) -> None:
         self.probes: dict[tuple[str, int], Probe] = {}
-
-    def probe_directory(self, application: str, epoch: int) -> Path:
-        """Return the directory the probe would have."""
-        return self.root / application / "probes" / str(epoch)
 
     def launch_probe(self, spec: DriverSpec, task: str) -> None:
         """Start a probe that is alive at once; again: change nothing."""
@@ -59,9 +53,17 @@ class InMemoryProbes:
         if probe is not None and probe.exit is None and not probe.gone:
             probe.exit = _exit("SIGKILL", "SIGKILL")
 
-    def probe_log_tail(self, application: str, epoch: int, *, lines: int = 200) -> str:
-        """Return nothing: it writes no log."""
-        return ""
+    def end_probes(self) -> None:
+        """SIGKILL every probe."""
+        for application, epoch in self.probes:
+            self.end_probe(application, epoch)
+
+    def prune_probes(self, application: str, keep: int) -> None:
+        """Forget ended probes beyond the newest `keep`."""
+        epochs = sorted((e for name, e in self.probes if name == application), reverse=True)
+        for epoch in epochs[max(1, keep) :]:
+            if self.probes[application, epoch].exit is not None:
+                del self.probes[application, epoch]
 
     def forget_result(self, application: str, epoch: int) -> None:
         """Forget what it has found."""

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from queries.domain.protocol import (
@@ -20,7 +19,6 @@ from queries.domain.protocol import (
     AssignmentEntry,
     DriverSpec,
     ExitReport,
-    Ident,
     RunError,
     RunState,
     RunStatus,
@@ -29,7 +27,7 @@ from queries.domain.protocol import (
 )
 from queries.domain.supervision.observation import Liveness, Sighting
 from queries.launchers.base import LaunchRefused
-from queries.launchers.in_memory_probes import InMemoryProbes
+from tests.launchers.in_memory_probes import InMemoryProbes
 
 ENDED = frozenset({RunState.ENDED, RunState.FAILED, RunState.REFUSED})
 BOOT_ID = "in-memory"
@@ -54,7 +52,7 @@ class _Driver:
     spec: DriverSpec
     assignment: Assignment
     pools_xml: str
-    ident: Ident | None = None
+    process: dict[str, str | int] = field(default_factory=dict)
     ready: bool = False
     hanging: bool = False  # applies no assignment
     applied_generation: int = 0
@@ -62,15 +60,15 @@ class _Driver:
     error: RunError | None = None
     exit: ExitReport | None = None
     gone: bool = False
-    orphan_pid: int | None = None
+    orphaned: bool = False
 
     @property
     def alive(self) -> bool:
-        return self.exit is None and not self.gone and self.orphan_pid is None
+        return self.exit is None and not self.gone and not self.orphaned
 
     @property
     def jvm_lives(self) -> bool:
-        return self.alive or self.orphan_pid is not None
+        return self.alive or self.orphaned
 
 
 class InMemoryLauncher(InMemoryProbes):
@@ -87,12 +85,10 @@ class InMemoryLauncher(InMemoryProbes):
         *,
         obliging: bool = False,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        root: Path = Path("/in-memory/drivers"),
     ) -> None:
         super().__init__()
         self.obliging = obliging
         self.clock = clock
-        self.root = root
         self.calls: list[Call] = []
         self.refusal = ""
         self.crash_before: set[str] = set()
@@ -101,20 +97,21 @@ class InMemoryLauncher(InMemoryProbes):
         self.code_version = "1"
         self._frozen: set[str] = set()
         self._drivers: dict[str, dict[int, _Driver]] = {}
-        self._strangers: dict[str, int] = {}  # location -> pid that is none of ours
+        self._newest: dict[str, int] = {}  # application -> epoch
         self._logs: dict[tuple[str, int], str] = {}
         self._pids = iter(range(10_000, 10_000_000))
         self._lock = threading.RLock()
 
     # --- the protocol -----------------------------------------------------------------
 
-    def directory(self, application: str, epoch: int) -> Path:
-        """Return the directory the driver would have."""
-        return self.root / application / str(epoch)
+    def place(self, application: str, epoch: int, *, probe: bool = False) -> str:
+        """Return a name for what a driver would keep."""
+        return f"/in-memory/{application}/{'probes/' if probe else ''}{epoch}"
 
     def highest_epoch(self, application: str) -> int:
         """Return the highest epoch that was launched."""
-        return max(self.epochs(application), default=0)
+        probes = (epoch for name, epoch in self.probes if name == application)
+        return max(self._newest.get(application, 0), *probes, 0)
 
     def launch(self, spec: DriverSpec, assignment: Assignment, pools_xml: str) -> None:
         """Start a driver that is alive at once, and not ready; again: change nothing."""
@@ -122,9 +119,14 @@ class InMemoryLauncher(InMemoryProbes):
             if self.refusal:
                 raise LaunchRefused(self.refusal)
             drivers = self._drivers.setdefault(spec.application, {})
-            if spec.epoch in drivers or any(epoch > spec.epoch for epoch in drivers):
+            if spec.epoch in drivers:
                 return
-            drivers[spec.epoch] = _Driver(spec, assignment, pools_xml, ident=self._new_ident())
+            driver = drivers[spec.epoch] = _Driver(spec, assignment, pools_xml)
+            if spec.epoch < self._newest.get(spec.application, 0):
+                driver.exit = self._exit("FENCED", "FENCED")
+                return
+            self._newest[spec.application] = spec.epoch
+            driver.process = self._new_process()
             if self.obliging:
                 self.ready(spec.application)
 
@@ -138,8 +140,17 @@ class InMemoryLauncher(InMemoryProbes):
             driver.assignment = assignment
             self._apply(driver)
 
-    def sight(self, application: str, epoch: int, *, locations: tuple[str, ...] = ()) -> Sighting:
+    def sight(
+        self,
+        application: str,
+        epoch: int,
+        *,
+        probe: bool = False,
+        locations: tuple[str, ...] = (),
+    ) -> Sighting:
         """Return what a look at the host would show."""
+        if probe:
+            return self.sight_probe(application, epoch)
         with self._lock:
             driver = self._drivers.get(application, {}).get(epoch)
             if self.elsewhere:
@@ -148,12 +159,20 @@ class InMemoryLauncher(InMemoryProbes):
                 return Sighting(Liveness.ABSENT)
             return Sighting(
                 liveness=_liveness(driver),
-                ident=driver.ident,
+                process=driver.process,
                 status=_status(driver, self._now()),
                 exit=driver.exit,
                 assignment_generation=driver.assignment.generation,
-                orphan_pid=driver.orphan_pid,
             )
+
+    def living(self) -> list[tuple[str, int]]:
+        """Return (application, epoch) of every driver whose JVM lives."""
+        return [
+            (application, epoch)
+            for application, drivers in sorted(self._drivers.items())
+            for epoch, driver in sorted(drivers.items())
+            if driver.jvm_lives
+        ]
 
     def terminate(self, application: str, epoch: int) -> None:
         """Record the SIGTERM; an obliging driver leaves at once."""
@@ -168,24 +187,10 @@ class InMemoryLauncher(InMemoryProbes):
             driver = self._drivers.get(application, {}).get(epoch)
             if driver is None:
                 return
-            if driver.orphan_pid is not None:
-                driver.orphan_pid, driver.gone = None, True
+            if driver.orphaned:
+                driver.orphaned, driver.gone = False, True
             elif driver.alive:
                 self.die(application, epoch=epoch)
-
-    def holder(self, location: str) -> int | None:
-        """Return the pid of the JVM (or stranger) that holds the checkpoint's lock."""
-        with self._lock:
-            if location in self._strangers:
-                return self._strangers[location]
-            for driver in self._all():
-                entries = {entry.run: entry for entry in driver.assignment.queries}
-                for run, status in driver.runs.items():
-                    if not driver.jvm_lives or status.state in ENDED or run not in entries:
-                        continue
-                    if entries[run].checkpoint == location:
-                        return driver.orphan_pid or (driver.ident.jvm_pid if driver.ident else None)
-            return None
 
     def freeze_code(self, roots: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
         """Return names of copies made from the roots' names and `code_version`."""
@@ -205,7 +210,9 @@ class InMemoryLauncher(InMemoryProbes):
         """Remove every copy, as somebody who makes room does."""
         self._frozen.clear()
 
-    def log_tail(self, application: str, epoch: int, *, lines: int = 200) -> str:
+    def log_tail(
+        self, application: str, epoch: int, *, probe: bool = False, lines: int = 200
+    ) -> str:
         """Return the end of what `log` was given."""
         return "\n".join(self._logs.get((application, epoch), "").splitlines()[-lines:])
 
@@ -213,9 +220,10 @@ class InMemoryLauncher(InMemoryProbes):
         """Forget ended drivers beyond the newest `keep`."""
         with self._call(Call("prune", application)):
             drivers = self._drivers.get(application, {})
-            ended = sorted(e for e, driver in drivers.items() if not driver.jvm_lives)
-            for epoch in ended[: max(0, len(ended) - keep)]:
-                del drivers[epoch]
+            for epoch in sorted(drivers, reverse=True)[max(1, keep) :]:
+                if not drivers[epoch].jvm_lives:
+                    del drivers[epoch]
+            self.prune_probes(application, keep)
 
     # --- what a test says happens -----------------------------------------------------
 
@@ -313,19 +321,12 @@ class InMemoryLauncher(InMemoryProbes):
         """Shim, Python and JVM are gone, and nothing was reported."""
         with self._lock:
             driver = self._driver(application, epoch)
-            driver.gone, driver.orphan_pid = True, None
+            driver.gone, driver.orphaned = True, False
 
-    def orphan(self, application: str, pid: int, *, epoch: int | None = None) -> None:
+    def orphan(self, application: str, *, epoch: int | None = None) -> None:
         """Shim and Python are gone, the JVM lives on and holds its locks."""
         with self._lock:
-            self._driver(application, epoch).orphan_pid = pid
-
-    def hold(self, location: str, pid: int | None) -> None:
-        """A stranger's process holds (None: lets go of) the checkpoint's lock."""
-        if pid is None:
-            self._strangers.pop(location, None)
-        else:
-            self._strangers[location] = pid
+            self._driver(application, epoch).orphaned = True
 
     def log(self, application: str, epoch: int, text: str) -> None:
         """Set what the driver's log holds."""
@@ -336,15 +337,6 @@ class InMemoryLauncher(InMemoryProbes):
     def epochs(self, application: str) -> tuple[int, ...]:
         """Return the epochs that were launched, in order."""
         return tuple(sorted(self._drivers.get(application, {})))
-
-    def living(self) -> tuple[tuple[str, int], ...]:
-        """Return (application, epoch) of every driver whose JVM lives."""
-        return tuple(
-            (application, epoch)
-            for application, drivers in sorted(self._drivers.items())
-            for epoch, driver in sorted(drivers.items())
-            if driver.jvm_lives
-        )
 
     def assignment(self, application: str, *, epoch: int | None = None) -> Assignment:
         """Return the assignment on disk of the newest (or the named) driver."""
@@ -434,18 +426,9 @@ class InMemoryLauncher(InMemoryProbes):
     def _now(self) -> str:
         return self.clock().isoformat()
 
-    def _new_ident(self) -> Ident:
+    def _new_process(self) -> dict[str, str | int]:
         pid = next(self._pids)
-        return Ident(
-            boot_id=BOOT_ID,
-            pid=pid,
-            start_time=pid,
-            shim_pid=next(self._pids),
-            shim_start_time=pid,
-            spawned_at=self._now(),
-            jvm_pid=next(self._pids),
-            jvm_start_time=pid,
-        )
+        return {"boot_id": BOOT_ID, "pid": pid, "start_time": pid, "jvm_pid": next(self._pids)}
 
     def _exit(self, python: str, jvm: str, *, oom: bool = False) -> ExitReport:
         return ExitReport(python, jvm, core=False, oom=oom, at=self._now(), last_seq=0)
@@ -454,7 +437,7 @@ class InMemoryLauncher(InMemoryProbes):
 def _liveness(driver: _Driver) -> Liveness:
     if driver.exit is not None:
         return Liveness.EXITED
-    if driver.orphan_pid is not None:
+    if driver.orphaned:
         return Liveness.ORPHANED
     return Liveness.GONE if driver.gone else Liveness.ALIVE
 
@@ -471,7 +454,7 @@ def _status(driver: _Driver, now: str) -> Status | None:
         java_version="17",
         application_id=f"local-{driver.spec.epoch}",
         ui_url="http://127.0.0.1:4040",
-        jvm_pid=driver.ident.jvm_pid if driver.ident else None,
+        jvm_pid=int(driver.process["jvm_pid"]),
         runs=tuple(driver.runs.values()),
         error=driver.error,
     )

@@ -1,0 +1,342 @@
+"""What every kind of launcher promises (`queries.launchers.base`), said once for all of them."""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from queries.domain.protocol import (
+    DRIVER_LOG,
+    Assignment,
+    AssignmentEntry,
+    DriverSpec,
+    RunState,
+    RunStatus,
+    Want,
+)
+from queries.domain.supervision.observation import Liveness, Sighting
+from queries.launchers.base import Launcher, LaunchRefused
+from queries.launchers.process.launcher import LocalProcessLauncher
+from queries.models.drivers import Driver
+from tests.launchers.in_memory import InMemoryLauncher
+from tests.spark.driver_under_test import rate_query, wait_for
+
+ALIVE = {Liveness.SPAWNING, Liveness.ALIVE}
+NAME = "flights"
+
+
+class Ground(ABC):
+    """A launcher, and the world around it as far as a launcher can tell."""
+
+    launcher: Launcher
+
+    @abstractmethod
+    def refuse(self) -> None:
+        """Make the next launches impossible."""
+
+    @abstractmethod
+    def accept(self) -> None:
+        """Make launches possible again."""
+
+    @abstractmethod
+    def edit_code(self) -> None:
+        """Change a file below the code root."""
+
+    @abstractmethod
+    def write_log(self, epoch: int, text: str) -> None:
+        """Add to a driver's log."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """Leave nothing running."""
+
+    def until(self, epoch: int, liveness: Liveness, *, probe: bool = False) -> Sighting:
+        """Wait until the driver is seen so."""
+
+        def look() -> Sighting | None:
+            seen = self.launcher.sight(NAME, epoch, probe=probe)
+            return seen if seen.liveness is liveness else None
+
+        return wait_for(look, f"driver {epoch} is {liveness}")
+
+    def prune(self, epoch: int, *, probe: bool = False) -> None:
+        """Prune until nothing of that driver is left: its shim may be just about to end."""
+
+        def look() -> bool:
+            self.launcher.prune(NAME, keep=1)
+            return self.launcher.sight(NAME, epoch, probe=probe).liveness is Liveness.ABSENT
+
+        wait_for(look, f"driver {epoch} is pruned")
+
+
+class InMemory(Ground):
+    """The double, whose world is what a test says."""
+
+    def __init__(self, *, obliging: bool = False) -> None:
+        self.launcher = self.double = InMemoryLauncher(obliging=obliging)
+
+    def refuse(self) -> None:
+        self.double.refusal = "No Java was found. Set JAVA_HOME."
+
+    def accept(self) -> None:
+        self.double.refusal = ""
+
+    def edit_code(self) -> None:
+        self.double.code_version += "!"
+
+    def write_log(self, epoch: int, text: str) -> None:
+        self.double.log(NAME, epoch, text)
+
+    def end(self) -> None:
+        pass
+
+
+class Processes(Ground):
+    """Real shims and drivers; `java` says which JVM they find, None: the one of this host."""
+
+    def __init__(self, home: Path, patch: pytest.MonkeyPatch, java: str | None) -> None:
+        self.launcher = self.local = LocalProcessLauncher(home / "drivers", home / "code")
+        self.code = home / "users_code"
+        self.patch = patch
+        self.java = os.environ.get("JAVA_HOME", "")
+        self.code.mkdir()
+        self.edit_code()
+        if java is not None:
+            program = home / "java/bin/java"
+            program.parent.mkdir(parents=True)
+            program.write_text(java)
+            program.chmod(0o755)
+            self.java = str(home / "java")
+        self.accept()
+
+    def refuse(self) -> None:
+        self.patch.setenv("JAVA_HOME", "/nowhere")
+
+    def accept(self) -> None:
+        if self.java:
+            self.patch.setenv("JAVA_HOME", self.java)
+
+    def edit_code(self) -> None:
+        with (self.code / "module.py").open("a") as file:
+            file.write("ONE = 1\n")
+
+    def write_log(self, epoch: int, text: str) -> None:
+        with (self.local.directory(NAME, epoch) / DRIVER_LOG).open("a") as file:
+            file.write(text)
+
+    def end(self) -> None:
+        self.launcher.end_probes()
+        for _, epoch in self.launcher.living():
+            self.until(epoch, Liveness.ALIVE)
+            self.launcher.kill(NAME, epoch)
+            self.until(epoch, Liveness.EXITED)
+
+
+@pytest.fixture(params=["in memory", "process"])
+def ground(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Ground]:
+    """Yield each kind of launcher; its drivers live, and their Spark never comes up."""
+    hangs = "#!/bin/sh\nexec sleep 600\n"
+    in_memory = request.param == "in memory"
+    made = InMemory() if in_memory else Processes(tmp_path, monkeypatch, hangs)
+    yield made
+    made.end()
+
+
+@pytest.fixture(params=["in memory", pytest.param("process", marks=pytest.mark.spark)])
+def obliging(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Ground]:
+    """Yield each kind of launcher; its drivers do what they are asked."""
+    in_memory = request.param == "in memory"
+    if not in_memory:
+        request.getfixturevalue("java_home")
+    made = InMemory(obliging=True) if in_memory else Processes(tmp_path, monkeypatch, None)
+    yield made
+    made.end()
+
+
+def _spec(epoch: int) -> DriverSpec:
+    return DriverSpec(
+        driver=epoch,
+        epoch=epoch,
+        application=NAME,
+        installation="here",
+        host="one",
+        master="local[2]",
+        memory="512m",
+        conf={},
+        env={},
+        code_roots=(),
+        code_sha256="",
+        scheduler_mode="FAIR",
+        listeners=(),
+        redis_url="redis://127.0.0.1:9/0",  # nobody there: it must not matter
+        stream="events",
+    )
+
+
+def _launch(launcher: Launcher, epoch: int, generation: int = 1) -> None:
+    launcher.launch(_spec(epoch), Assignment(generation, epoch), "<allocations/>")
+
+
+def test_of_a_driver_that_was_never_launched_nothing_is_known(ground: Ground) -> None:
+    launcher = ground.launcher
+    for probe in (False, True):
+        assert launcher.sight(NAME, 1, probe=probe) == Sighting(Liveness.ABSENT)
+        assert launcher.log_tail(NAME, 1, probe=probe) == ""
+    assert launcher.place(NAME, 1) != launcher.place(NAME, 1, probe=True)
+    assert launcher.highest_epoch(NAME) == 0
+    assert launcher.living() == []
+    assert launcher.probe_result(NAME, 1) == ""
+    launcher.assign(NAME, Assignment(1, 1))
+    launcher.terminate(NAME, 1)
+    launcher.kill(NAME, 1)
+    launcher.end_probe(NAME, 1)
+    launcher.end_probes()
+    launcher.forget_result(NAME, 1)
+    launcher.prune(NAME, keep=1)
+    assert launcher.sight(NAME, 1) == Sighting(Liveness.ABSENT)
+
+
+def test_a_driver_lives_until_it_is_killed_and_an_epoch_is_launched_once(ground: Ground) -> None:
+    launcher = ground.launcher
+    _launch(launcher, 3)
+    assert launcher.sight(NAME, 3).liveness in ALIVE
+    first = ground.until(3, Liveness.ALIVE)
+    assert first.process
+    assert set(first.process) <= {field.name for field in Driver._meta.get_fields()}
+    assert (launcher.living(), launcher.highest_epoch(NAME)) == ([(NAME, 3)], 3)
+    _launch(launcher, 3)
+    assert launcher.sight(NAME, 3).process == first.process
+    launcher.kill(NAME, 3)
+    ended = ground.until(3, Liveness.EXITED)
+    assert ended.exit is not None
+    assert ended.exit.python == "SIGKILL"
+    assert ended.process == first.process
+    launcher.kill(NAME, 3)
+    _launch(launcher, 3)
+    assert launcher.sight(NAME, 3).exit == ended.exit
+    assert launcher.living() == []
+
+
+def test_an_assignment_never_goes_back(ground: Ground) -> None:
+    _launch(ground.launcher, 1, generation=5)
+    assert ground.launcher.sight(NAME, 1).assignment_generation == 5
+    ground.launcher.assign(NAME, Assignment(7, 1))
+    ground.launcher.assign(NAME, Assignment(6, 1))
+    assert ground.launcher.sight(NAME, 1).assignment_generation == 7
+
+
+def test_an_epoch_below_a_later_one_never_lives_and_is_pruned_first(ground: Ground) -> None:
+    launcher = ground.launcher
+    _launch(launcher, 9)
+    _launch(launcher, 4)
+    ended = ground.until(4, Liveness.EXITED)
+    assert ended.exit is not None
+    assert (ended.exit.python, ended.exit.jvm) == ("FENCED", "FENCED")
+    assert (launcher.living(), launcher.highest_epoch(NAME)) == ([(NAME, 9)], 9)
+    ground.prune(4)
+    assert launcher.sight(NAME, 9).liveness in ALIVE
+
+
+def test_a_refused_launch_starts_nothing_and_can_be_completed(ground: Ground) -> None:
+    ground.refuse()
+    with pytest.raises(LaunchRefused, match="No Java was found") as refused:
+        _launch(ground.launcher, 1)
+    assert not refused.value.passing
+    assert ground.launcher.sight(NAME, 1).liveness is Liveness.ABSENT
+    assert ground.launcher.living() == []
+    ground.accept()
+    _launch(ground.launcher, 1)
+    assert ground.launcher.sight(NAME, 1).liveness in ALIVE
+
+
+def test_code_is_frozen_by_its_content(ground: Ground, tmp_path: Path) -> None:
+    launcher, roots = ground.launcher, (str(tmp_path / "users_code"),)
+    copies, digest = launcher.freeze_code(roots)
+    assert launcher.freeze_code(roots) == (copies, digest)
+    assert len(copies) == len(roots)
+    assert launcher.frozen_code(1, digest) == copies
+    ground.edit_code()
+    others, other = launcher.freeze_code(roots)
+    assert other != digest
+    assert set(others).isdisjoint(copies)
+    assert launcher.frozen_code(1, digest) == copies
+    assert launcher.freeze_code(()) == ((), "")
+    assert launcher.frozen_code(0, "") == ()
+    assert launcher.frozen_code(1, "0" * 64) is None
+
+
+def test_a_log_is_read_from_its_end(ground: Ground) -> None:
+    _launch(ground.launcher, 1)
+    ground.until(1, Liveness.ALIVE)
+    ground.write_log(1, "one\ntwo\nthree\n")
+    assert ground.launcher.log_tail(NAME, 1, lines=2) == "two\nthree"
+
+
+def test_a_probe_lives_its_own_life(ground: Ground) -> None:
+    launcher = ground.launcher
+    for epoch in (2, 3):
+        launcher.launch_probe(replace(_spec(epoch), probe=True), "{}")
+        assert launcher.sight(NAME, epoch, probe=True).liveness in ALIVE
+    assert launcher.sight(NAME, 2).liveness is Liveness.ABSENT
+    assert (launcher.living(), launcher.highest_epoch(NAME)) == ([], 3)
+    ground.until(2, Liveness.ALIVE, probe=True)
+    launcher.end_probe(NAME, 2)
+    ended = ground.until(2, Liveness.EXITED, probe=True)
+    assert ended.exit is not None
+    assert ended.exit.python == "SIGKILL"
+    launcher.launch_probe(replace(_spec(2), probe=True), "{}")
+    assert launcher.sight(NAME, 2, probe=True).exit == ended.exit
+    assert launcher.probe_result(NAME, 2) == ""
+    launcher.forget_result(NAME, 2)
+    ground.until(3, Liveness.ALIVE, probe=True)
+    launcher.end_probes()
+    ground.until(3, Liveness.EXITED, probe=True)
+    ground.prune(2, probe=True)
+    assert launcher.sight(NAME, 3, probe=True).liveness is Liveness.EXITED
+
+
+def test_a_driver_takes_its_runs_keeps_their_ends_and_leaves_when_asked(
+    obliging: Ground, tmp_path: Path
+) -> None:
+    launcher = obliging.launcher
+    entry = AssignmentEntry(
+        query=1,
+        name="q1",
+        run=7,
+        epoch=7,
+        spec=rate_query(),
+        checkpoint=f"file://{tmp_path}/checkpoints/q1",
+        pool="",
+        want=Want.RUN,
+    )
+
+    def until(*states: RunState) -> tuple[RunStatus, ...]:
+        def look() -> tuple[tuple[RunStatus, ...]] | None:
+            seen = launcher.sight(NAME, 1, locations=(entry.checkpoint,))
+            assert seen.liveness in ALIVE, seen
+            status = seen.status
+            if status is None or not status.ready:
+                return None
+            return (status.runs,) if tuple(r.state for r in status.runs) == states else None
+
+        return wait_for(look, f"the runs are {states}")[0]
+
+    launcher.launch(_spec(1), Assignment(1, 1, (entry,)), "<allocations/>")
+    until(RunState.RUNNING)
+    launcher.assign(NAME, Assignment(2, 1, (replace(entry, want=Want.STOP),)))
+    (ended,) = until(RunState.ENDED)
+    assert (ended.run, ended.asked_for, ended.error) == (7, Want.STOP, None)
+    launcher.assign(NAME, Assignment(3, 1))
+    until()
+    assert obliging.until(1, Liveness.ALIVE).assignment_generation == 3
+    launcher.terminate(NAME, 1)
+    report = obliging.until(1, Liveness.EXITED).exit
+    assert report is not None
+    assert (report.python, report.jvm, report.oom) == ("0", "0", False)
