@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import assert_never
 
+from queries.domain.reasons import Because, Detail
 from queries.domain.states import Desired, DriverState, Hold, Policy, Reason
 from queries.domain.supervision import restart
 from queries.domain.supervision.decision import DriverAction
@@ -49,14 +50,13 @@ def _end_driver(plan: Plan) -> None:
     if plan.fault is None:
         return
     plan.failures += 1
+    plan.hold_reason = Because(Detail.DRIVER_FAILURE, {"title": plan.fault.classified.title})
     if plan.fault.classified.policy is Policy.FATAL:
         plan.hold = Hold.FAILED
-        plan.hold_reason = plan.fault.classified.title
         plan.next_attempt_at = None
         return
     wait = restart.delay(plan.obs.policy, plan.failures, key=f"application:{plan.obs.application}")
     plan.next_attempt_at = plan.now + wait if wait else None
-    plan.hold_reason = plan.fault.classified.title
 
 
 def want_driver(plan: Plan) -> None:
@@ -77,14 +77,14 @@ def want_driver(plan: Plan) -> None:
         plan.next_attempt_at = None
 
 
-def _end_reason(plan: Plan, generation: int) -> str:
+def _end_reason(plan: Plan, generation: int) -> Reason:
     if plan.obs.paused:
         return Reason.SHUTDOWN
     if plan.obs.generation > generation:
         return Reason.REPLACED
     if not any(_needs_driver(plan, work) for work in plan.queries):
         return Reason.NOT_WANTED
-    return ""
+    return Reason.NONE
 
 
 def _needs_driver(plan: Plan, work: Work) -> bool:

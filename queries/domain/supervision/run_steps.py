@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 from queries.domain.protocol import RunState, Want
+from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import Desired, Hold, Phase, Policy, Reason, RunOutcome, StopMode
 from queries.domain.supervision import restart
 from queries.domain.supervision.decision import DriverAction, Fault, RunEnd
@@ -28,7 +29,7 @@ def settle_runs(plan: Plan) -> None:
         work.ended, work.run = ended, None
         work.completed = ended.outcome is RunOutcome.COMPLETED and current
         if ended.fault is None:
-            work.detail = ""
+            work.detail = NOTHING
         elif work.seen.desired is Desired.RUNNING and current:
             _climb(plan, work, ended.fault)
         if ended.outcome is RunOutcome.REFUSED:
@@ -54,7 +55,8 @@ def _climb(plan: Plan, work: Work, fault: Fault) -> None:
     """Move a query one rung up its ladder, or off it."""
     policy, classified = plan.obs.policy, fault.classified
     work.failures += 1
-    work.detail = f"{classified.title.rstrip('.')}. {classified.way_out}".strip()
+    said = {"title": classified.title.rstrip("."), "way_out": classified.way_out}
+    work.detail = Because(Detail.FAILURE, said)
     work.refused = bool(fault.error and fault.error.refused)
     if classified.policy is Policy.FATAL:
         work.hold, work.next_attempt_at = Hold.FAILED, None
@@ -83,13 +85,13 @@ def forget_failures(plan: Plan) -> None:
         if work.run is None:
             continue
         if work.run.committed and work.hold is Hold.BROKEN:
-            work.hold, work.failures, work.detail = Hold.NONE, 0, ""
+            work.hold, work.failures, work.detail = Hold.NONE, 0, NOTHING
         if work.hold is not Hold.BROKEN:  # a probe that ends unproven is due again
             work.next_attempt_at = None
         proven = work.run.proven_at if work.run.committed else None
         if restart.healthy(plan.obs.policy, proven_at=proven, now=plan.now):
-            work.failures, work.detail = 0, ""
-            plan.failures, plan.next_attempt_at, plan.hold_reason = 0, None, ""
+            work.failures, work.detail = 0, NOTHING
+            plan.failures, plan.next_attempt_at, plan.hold_reason = 0, None, NOTHING
 
 
 def open_runs(plan: Plan) -> None:
@@ -109,15 +111,15 @@ def _cause(work: Work) -> Reason:
     if work.hold is Hold.BROKEN:
         return Reason.PROBE
     if seen.phase is Phase.STOPPING:
-        stalled = seen.phase_reason == Reason.STALLED
+        stalled = seen.phase_reason is Reason.STALLED
         return Reason.STALLED if stalled else Reason.ASKED_RESTART
-    if seen.phase_reason == Reason.ASKED_RESTART:
+    if seen.phase_reason is Reason.ASKED_RESTART:
         return Reason.ASKED_RESTART
     if work.failures:
         return Reason.RETRY_DUE
     if seen.reached_generation < seen.generation:
         return Reason.ASKED_START
-    if seen.phase_reason == Reason.SHUTDOWN:
+    if seen.phase_reason is Reason.SHUTDOWN:
         return Reason.RESUMED
     return Reason.DRIVER_DIED
 
@@ -132,7 +134,7 @@ def want_runs(plan: Plan) -> None:
             continue
         asked = seen.desired is Desired.STOPPED or run.generation < seen.generation
         hung = _hung_in_start(plan, run)
-        ending = seen.phase is Phase.STOPPING and seen.phase_reason == Reason.STALLED
+        ending = seen.phase is Phase.STOPPING and seen.phase_reason is Reason.STALLED
         work.stalled = plan.obs.policy.restart_on_stall and (seen.stalled or ending) and not asked
         if not (asked or plan.end_wanted or hung or work.stalled):
             continue
@@ -146,8 +148,6 @@ def want_runs(plan: Plan) -> None:
         work.deadline = asked_until or since + stop
         work.want = Want.STOP if at_once or work.deadline <= plan.now else Want.DRAIN
         work.stuck = run.stop_asked_at is not None and plan.now > work.deadline + leave
-        if hung:
-            work.detail = "Spark did not start the query in time."
 
 
 def _hung_in_start(plan: Plan, run: RunSeen) -> bool:
