@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from queries.domain.checkpoints.lock_files import lock_file
-from queries.domain.probes.questions import RESULT, TASK
+from queries.domain.probes.questions import MOST_CHARACTERS, RESULT, TASK
 from queries.domain.protocol import (
     ASSIGNMENT,
     CURRENT,
@@ -155,7 +155,8 @@ class LocalProcessLauncher:
 
     def probe_result(self, application: str, epoch: int) -> str:
         """Return the text of what a probe has found so far, "" for nothing yet."""
-        return read_file(self.probe_directory(application, epoch) / RESULT) or ""
+        path = self.probe_directory(application, epoch) / RESULT
+        return read_file(path, most=MOST_CHARACTERS + 1) or ""
 
     def end_probe(self, application: str, epoch: int, *, grace_s: float = 0) -> None:
         """Wait at most `grace_s` for a probe to leave, then SIGKILL its Python and JVM.
