@@ -22,8 +22,8 @@ class BecauseField(models.JSONField):
         return name, "django.db.models.JSONField", args, {**kwargs, "default": dict}
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> Because:
-        """Return what the row says."""
-        return Because.of(super().from_db_value(value, expression, connection))
+        """Return what the row says; a join to no row says nothing."""
+        return Because.of(super().from_db_value(value, expression, connection) or {})
 
     def get_prep_value(self, value: Any) -> Any:
         """Return the JSON form of what is written, or compared with."""

@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 
 from queries.domain.errors import NotAllowed
-from queries.domain.states import GroupStatus, OperationOutcome, StopMode
+from queries.domain.states import GroupStatus, OperationOutcome, Reason, StopMode
 from queries.models.definitions import Checkpoint, Query
 from queries.models.failures import FailureGroup
 from queries.models.history import Operation, Transition
@@ -52,7 +52,7 @@ def test_each_click_leaves_who_asked_for_what(stage: Stage) -> None:
         "STOPPED",
         "RUNNING",
         "olga",
-        "start requested",
+        Reason.ASKED_START,
     )
 
 
