@@ -63,10 +63,10 @@ def test_results_bar_nobody_in_either_theme(
     numbers = {name: STATE[name] for name in ("operator", "rows", "bytes")}
     rows = [{"partition": n, "rows": 900 + n * 137, "bytes": n * 9000 + 99} for n in range(4)]
     seen = _ended(ticks, Verb.XRAY, result={**numbers, "partitions": rows, "batch": 41})
-    found = ProbeResult("Reading the state", done=True, state=STATE)
+    answer = ProbeResult("Reading the state", done=True, state=STATE)
     probing = "queries.services.probes.probe_steps."
     monkeypatch.setattr(probing + "probe_of", lambda operation: operation)
-    monkeypatch.setattr(probing + "found_by", lambda driver, *, launcher: found)
+    monkeypatch.setattr(probing + "found_by", lambda driver, *, launcher: answer)
     shown = {
         "differs": _ended(
             ticks,

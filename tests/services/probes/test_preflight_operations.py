@@ -20,12 +20,13 @@ from queries.domain.probes.questions import (
     XrayTask,
     read_task,
 )
-from queries.domain.states import DriverKind, DriverState, OperationOutcome
+from queries.domain.states import DriverKind, DriverState, OperationOutcome, Reason
 from queries.launchers.in_memory import InMemoryLauncher
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation
 from queries.models.installation import Installation
+from queries.services.probes import probe_steps
 from queries.services.probes.preflight import begin_preflight
 from queries.services.probes.xray import begin_xray, rows_of
 from queries.services.procedure_registry import PROCEDURES
@@ -201,6 +202,29 @@ def test_a_probe_that_dies_fails_the_operation_and_leaves_nothing(ground: Ground
     probe.refresh_from_db()
     assert (probe.state, probe.exit_python) == (DriverState.ENDED, "SIGKILL")
     assert ground.left() == []
+
+
+@pytest.mark.parametrize("text", [PASSED.dumps()[:-30], '{"done":true}', "[1]"])
+def test_an_answer_that_is_not_whole_fails_the_operation_and_is_not_waited_for(
+    ground: Ground, text: str
+) -> None:
+    ground.commit(2)
+    operation = ground.advance(ground.begin())
+    ground.launcher.answer(text)
+    operation = ground.advance(operation)
+    assert operation.outcome == OperationOutcome.FAILED
+    assert "The probe's answer cannot be read" in operation.detail.text
+    assert operation.detail.params["error"] == "no-answer"
+    assert ground.left() == []
+
+
+def test_a_probe_is_found_by_its_operation(ground: Ground) -> None:
+    first, second = ground.begin(), ground.begin()
+    ground.advance(first)
+    ground.advance(second)
+    found = [probe_steps.probe_of(first), probe_steps.probe_of(second)]
+    assert found == list(Driver.objects.filter(kind=DriverKind.PROBE).order_by("epoch"))
+    assert [one and one.state_reason for one in found] == [Reason.PROBED] * 2
 
 
 def test_a_cancelled_one_kills_its_probe_and_removes_its_copy(ground: Ground) -> None:
