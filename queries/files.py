@@ -36,10 +36,11 @@ def replace_file(path: Path, text: str, *, durable: bool = True) -> None:
         _sync_folder(path.parent)
 
 
-def read_file(path: Path) -> str | None:
-    """Return the text of `path`, or None where there is no such file."""
+def read_file(path: Path, most: int = -1) -> str | None:
+    """Return the text of `path`, `most` characters of it; None where there is no such file."""
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            return file.read(most)
     except (FileNotFoundError, NotADirectoryError):
         return None
 

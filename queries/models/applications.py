@@ -9,6 +9,7 @@ from django.db import models
 from django.db.models import Q
 
 from queries.domain.states import Hold
+from queries.models.because import BecauseField
 
 
 class Application(models.Model):
@@ -30,7 +31,7 @@ class Application(models.Model):
     failures = models.IntegerField(default=0)  # [R] the ladder's n: deaths of drivers
     next_attempt_at = models.DateTimeField(null=True)  # [R]
     hold = models.CharField(max_length=8, default="", choices=[(h, h) for h in Hold])  # [R]
-    hold_reason = models.TextField(default="")  # [R]
+    hold_reason = BecauseField()  # [R] its newest driver's failure
     #: [R] when reconcile must look again; read by `tasks.sweep`, which takes the due ones.
     reconcile_after = models.DateTimeField(null=True)
 

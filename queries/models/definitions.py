@@ -5,7 +5,8 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import Q
 
-from queries.domain.states import Desired, Hold, Phase, StopMode
+from queries.domain.states import Desired, Hold, Phase, Reason, StopMode
+from queries.models.because import BecauseField
 
 
 class Query(models.Model):
@@ -29,8 +30,8 @@ class Query(models.Model):
     )
 
     phase = models.CharField(max_length=10, default=Phase.STOPPED, db_index=True)  # [R]
-    phase_reason = models.CharField(max_length=60, default="never started")  # [R] Reason
-    phase_detail = models.TextField(default="")  # [R] the sentence beside the reason
+    phase_reason = models.CharField(max_length=60, default=Reason.NEVER_STARTED)  # [R] Reason
+    phase_detail = BecauseField()  # [R] what goes on, beside the reason
     phase_since = models.DateTimeField(null=True)  # [R]
     reached_generation = models.BigIntegerField(default=0)  # [R]
     seen_generation = models.BigIntegerField(default=0)  # [R] an unseen one clears the counters

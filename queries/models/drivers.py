@@ -20,17 +20,20 @@ class Driver(models.Model):
     )
     pools = models.JSONField(default=list)  # the pools it was launched with
     code_sha256 = models.CharField(max_length=64, default="")
+    operation = models.OneToOneField(  # that a PROBE answers; null: of a SERVICE
+        "queries.Operation", null=True, on_delete=models.SET_NULL, related_name="probe"
+    )
     epoch = models.BigIntegerField(unique=True)
     generation = models.BigIntegerField(default=0)  # the application's when it was made
     host = models.CharField(max_length=255)
     directory = models.CharField(max_length=1024)
     created_at = models.DateTimeField()
     state = models.CharField(max_length=8, default=DriverState.STARTING, db_index=True)
-    state_reason = models.CharField(max_length=60, default="")
+    state_reason = models.CharField(max_length=60, default="")  # Reason
     state_since = models.DateTimeField()
     assignment_digest = models.CharField(max_length=64, default="")  # of what it was last given
     applied_generation = models.BigIntegerField(default=0)
-    end_wanted = models.CharField(max_length=60, default="")  # reason, "" while it is wanted
+    end_wanted = models.CharField(max_length=60, default="")  # Reason, "" while it is wanted
     end_wanted_at = models.DateTimeField(null=True)
 
     boot_id = models.CharField(max_length=64, default="")

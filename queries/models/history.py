@@ -6,6 +6,7 @@ from typing import ClassVar
 from django.db import models
 
 from queries.domain.states import PLAIN_VERBS, OperationOutcome
+from queries.models.because import BecauseField
 
 
 class Operation(models.Model):
@@ -35,7 +36,7 @@ class Operation(models.Model):
     outcome = models.CharField(  # [R]
         max_length=12, default="", choices=[(o, o) for o in OperationOutcome], db_index=True
     )
-    detail = models.TextField(default="")  # [R] why it failed, or what it waits for
+    detail = BecauseField()  # [R] why it failed, or what it waits for
     ended_at = models.DateTimeField(null=True)  # [R]
 
     class Meta:
@@ -70,7 +71,7 @@ class Transition(models.Model):
     before = models.CharField(max_length=40)
     after = models.CharField(max_length=40)
     reason = models.CharField(max_length=60)  # Reason
-    detail = models.TextField(default="")
+    detail = BecauseField()
     actor = models.CharField(max_length=150, default="")  # "" for supervision
     operation = models.ForeignKey(
         Operation, null=True, on_delete=models.SET_NULL, related_name="transitions"

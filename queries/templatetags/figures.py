@@ -5,6 +5,7 @@ from typing import Any
 
 from django import template
 
+from queries.domain import reasons
 from queries.models.history import Transition
 from queries.views.console import wording
 
@@ -67,6 +68,12 @@ def grouped(value: Any) -> str:
 def lower_words(state: Any) -> str:
     """Return a state within a sentence: "catching up"."""
     return wording.words(str(state)).lower()
+
+
+@register.filter
+def phrase(code: str) -> str:
+    """Return a reason's words: "waits for its driver"."""
+    return reasons.phrase(code)
 
 
 @register.filter

@@ -1,6 +1,5 @@
 """Results of preflights and X-rays are right in both themes, for everybody, and for the policy."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,8 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from playwright.sync_api import expect
 
+from queries.domain.probes.questions import ProbeResult
+from queries.domain.reasons import Because, Detail
 from queries.domain.states import OperationOutcome, Verb
 from queries.services.definitions import catalog
 from tests.browser.conftest import Complaints, Open, Site
@@ -62,10 +63,10 @@ def test_results_bar_nobody_in_either_theme(
     numbers = {name: STATE[name] for name in ("operator", "rows", "bytes")}
     rows = [{"partition": n, "rows": 900 + n * 137, "bytes": n * 9000 + 99} for n in range(4)]
     seen = _ended(ticks, Verb.XRAY, result={**numbers, "partitions": rows, "batch": 41})
-    monkeypatch.setattr(
-        "queries.services.probes.probe_steps.result_text",
-        lambda uuid, *, launcher: json.dumps({"state": STATE}),
-    )
+    answer = ProbeResult("Reading the state", done=True, state=STATE)
+    probing = "queries.services.probes.probe_steps."
+    monkeypatch.setattr(probing + "probe_of", lambda operation: operation)
+    monkeypatch.setattr(probing + "found_by", lambda driver, *, launcher: answer)
     shown = {
         "differs": _ended(
             ticks,
@@ -79,7 +80,7 @@ def test_results_bar_nobody_in_either_theme(
             arguments={"spec": SPEC},
             result={"preflight": failed},
             outcome=OperationOutcome.FAILED,
-            detail=f"{REFUSED['label']}: {REFUSED['title']}",
+            detail=Because(Detail.STEP, {"note": f"{REFUSED['label']}: {REFUSED['title']}"}),
         ),
     }
     pages = {name: f"/operations/{row.uuid}/" for name, row in shown.items()}

@@ -13,7 +13,7 @@ from django.utils import timezone
 from queries.brokers.reader import LOOK_S
 from queries.domain.errors import Conflict
 from queries.domain.failures.diagnosis import Category
-from queries.domain.states import LossKind, OperationOutcome
+from queries.domain.states import LossKind, OperationOutcome, Reason
 from queries.models.checkpoints import Loss, SourceLag
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
@@ -126,7 +126,7 @@ def test_records_deleted_under_queries_are_warned_of_named_and_gone_on_from(
     operation = world.row("counts").operations.get(verb="go-on")
     world.wait(lambda: operation.__class__.objects.get(pk=operation.pk).outcome, "it has ended")
     operation.refresh_from_db()
-    assert operation.outcome == OperationOutcome.DONE, operation.detail
+    assert operation.outcome == OperationOutcome.DONE, operation.detail.text
     run = Run.objects.get(query__name="counts", outcome="")
     assert not run.accepts_loss
     before = Run.objects.filter(query__name="counts", accepts_loss=True)
@@ -189,11 +189,11 @@ def test_a_broker_that_goes_away_restarts_nothing_and_is_named(
     world.look()
     world.start("copy")
     waits = world.wait(
-        lambda: row if (row := world.row("copy")).phase_reason == "source not reachable" else None,
+        lambda: row if (row := world.row("copy")).phase_reason == Reason.WAITS_SOURCE else None,
         "it says what it waits for",
     )
     assert waits.phase == "STARTING"
-    assert "Source not reachable since" in waits.phase_detail
+    assert "Source not reachable since" in waits.phase_detail.text
     began = timezone.now()
     world.wait(lambda: (timezone.now() - began).total_seconds() > 15, "it waits on")
     assert world.row("copy").phase == "STARTING"

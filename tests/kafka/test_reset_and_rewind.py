@@ -80,7 +80,7 @@ class Trial:
             for pk in due_operations(now=timezone.now()):
                 advance(pk, procedures=PROCEDURES, launcher=self.stage.launcher, now=timezone.now())
         operation.refresh_from_db()
-        assert (operation.outcome, operation.detail) == (OperationOutcome.DONE, "")
+        assert (operation.outcome, operation.detail.text) == (OperationOutcome.DONE, "")
 
     def reset(self, wish: Wish) -> None:
         self.done(

@@ -134,11 +134,11 @@ class World:
 
     def _standing(self) -> str:
         queries = [
-            f"{query.name}: {query.phase} ({query.phase_reason}; {query.phase_detail})"
+            f"{query.name}: {query.phase} ({query.phase_reason}; {query.phase_detail.text})"
             for query in Query.objects.all()
         ]
         under_way = [
-            f"{one.verb}: {one.detail}"
+            f"{one.verb}: {one.detail.text}"
             for one in Operation.objects.filter(outcome=OperationOutcome.OPEN)
         ]
         return "; ".join(queries + under_way)

@@ -287,7 +287,7 @@ def test_an_edit_in_the_midst_ends_it_and_is_left_alone(
     way.stopped()
     assert way.row is not None
     assert way.row.outcome == OperationOutcome.FAILED
-    assert "ines has saved revision 3" in way.row.detail
+    assert "ines has saved revision 3" in way.row.detail.text
     assert flights.spec()["description"] == "edited"
     assert stage.row("flights").desired == Desired.RUNNING  # as it was
 
@@ -359,7 +359,7 @@ def test_a_query_that_fails_in_the_midst_ends_it_with_the_reason(
     way.work()
     assert way.row is not None
     assert way.row.outcome == OperationOutcome.FAILED
-    assert "has failed meanwhile" in way.row.detail
+    assert "has failed meanwhile" in way.row.detail.text
     assert flights.options() == ASYNC
 
 
@@ -377,7 +377,7 @@ def test_a_log_that_is_not_whole_after_all_ends_it_before_the_switch(
     way.stopped()
     assert way.row is not None
     assert way.row.outcome == OperationOutcome.FAILED
-    assert f"lacks batch {last - 1}" in way.row.detail
+    assert f"lacks batch {last - 1}" in way.row.detail.text
     assert flights.options() == ASYNC
 
 

@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from queries.domain.states import GroupStatus, OperationOutcome, Phase, RunOutcome
+from queries.domain.states import GroupStatus, OperationOutcome, Phase, Reason, RunOutcome
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Driver, Run
@@ -20,7 +20,7 @@ def test_a_first_failure_is_retried_at_once_in_the_living_driver(stage: Stage) -
     stage.fail("delays", BROKEN_PIPE, batch=7)
     assert stage.phase("delays") == Phase.STARTING
     assert stage.run("delays").driver_id == driver
-    assert stage.run("delays").cause == "retry due"
+    assert stage.run("delays").cause == Reason.RETRY_DUE
     failure = Failure.objects.get()
     assert (failure.policy, failure.batch, failure.attempt) == ("RETRY", 7, 1)
 
@@ -65,7 +65,7 @@ def test_the_same_error_on_the_same_batch_three_times_is_broken(stage: Stage) ->
         stage.fail("recovery", DIVIDE, batch=4)
     row = stage.row("recovery")
     assert row.phase == Phase.BROKEN
-    assert "DIVIDE_BY_ZERO" in row.phase_detail
+    assert "DIVIDE_BY_ZERO" in row.phase_detail.text
     group = FailureGroup.objects.get()
     assert (group.count, group.status) == (3, GroupStatus.OPEN)
     assert Operation.objects.get().outcome == OperationOutcome.FAILED
@@ -77,7 +77,7 @@ def test_a_broken_query_is_probed_and_mends_itself_when_the_batch_commits(stage:
     stage.wait(60)
     assert stage.phase("recovery") == Phase.BROKEN
     stage.wait(1800)
-    assert stage.run("recovery").cause == "probe of a broken query"
+    assert stage.run("recovery").cause == Reason.PROBE
     stage.ready("recovery")
     stage.fail("recovery", DIVIDE, batch=4)
     assert stage.phase("recovery") == Phase.BROKEN
@@ -159,7 +159,7 @@ def test_a_driver_that_keeps_dying_climbs_the_applications_ladder(stage: Stage) 
         row = Application.objects.get()
         if row.next_attempt_at:
             assert stage.phase("delays") == Phase.BACKOFF
-            assert stage.row("delays").phase_reason == "its driver died"
+            assert stage.row("delays").phase_reason == Reason.DRIVER_DIED
             stage.now = row.next_attempt_at
             stage.settle()
     assert Application.objects.get().failures == 3
@@ -210,8 +210,8 @@ def test_a_held_checkpoint_is_waited_for_naming_the_holder(stage: Stage) -> None
     stage.launcher.refuse(stage.run("delays").pk, "held", holder_pid=4711)
     stage.look()
     row = stage.row("delays")
-    assert (row.phase, row.phase_reason) == (Phase.BACKOFF, "waits for the checkpoint's lock")
-    assert "4711" in row.phase_detail
+    assert (row.phase, row.phase_reason) == (Phase.BACKOFF, Reason.WAITS_LOCK)
+    assert "4711" in row.phase_detail.text
     stage.wait(10)
     stage.commit("delays")
     assert stage.phase("delays") == Phase.RUNNING

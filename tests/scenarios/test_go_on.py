@@ -82,14 +82,14 @@ def test_the_gap_is_gone_over_by_one_run_and_the_next_fails_again(
     assert run.accepts_loss
     entries = failed.launcher.assignment("delays").queries
     assert [entry.accepts_loss for entry in entries if entry.run == run.pk] == [True]
-    assert "flights-0 has committed 100 of 180" in _advance(failed, operation).detail
+    assert "flights-0 has committed 100 of 180" in _advance(failed, operation).detail.text
     assert operation.outcome == OperationOutcome.OPEN
 
     commit(tmp_path / "delays", 1, {0: 180, 1: 100})
     _advance(failed, operation)
     _settle(failed)
     _advance(failed, operation)
-    assert operation.outcome == OperationOutcome.DONE, operation.detail
+    assert operation.outcome == OperationOutcome.DONE, operation.detail.text
     assert failed.phase("delays") == "RUNNING"
     assert not failed.run("delays").accepts_loss
     assert Run.objects.filter(query__name="delays", accepts_loss=True).count() == 1

@@ -113,7 +113,7 @@ def test_deleting_a_query_ends_the_operation_that_still_waits(stage: Stage) -> N
     )
     operations.archive_query(query=stage.row("delays"), actor="ada", now=stage.now)
     stop.refresh_from_db()
-    assert (stop.outcome, stop.detail) == (OperationOutcome.SUPERSEDED, "deleted by ada")
+    assert (stop.outcome, stop.detail.text) == (OperationOutcome.SUPERSEDED, "deleted by ada")
 
 
 def test_an_operation_whose_time_is_over_says_what_it_waited_for(stage: Stage) -> None:
@@ -124,7 +124,7 @@ def test_an_operation_whose_time_is_over_says_what_it_waited_for(stage: Stage) -
     stage.wait(660)
     operation.refresh_from_db()
     assert operation.outcome == OperationOutcome.TIMED_OUT
-    assert "Starting" in operation.detail
+    assert "Starting" in operation.detail.text
 
 
 def test_a_driver_that_holds_a_hanging_starts_lock_makes_room_for_a_fresh_one(
@@ -150,7 +150,7 @@ def test_a_launch_that_is_refused_says_why_and_a_start_tries_again(stage: Stage)
     stage.launcher.refusal = "No Java was found. Set JAVA_HOME."
     operation = stage.start("delays")
     row = stage.row("delays")
-    assert (row.phase, row.phase_detail) == (Phase.FAILED, "No Java was found. Set JAVA_HOME.")
+    assert (row.phase, row.phase_detail.text) == (Phase.FAILED, "No Java was found. Set JAVA_HOME.")
     operation.refresh_from_db()
     assert operation.outcome == OperationOutcome.FAILED
     assert (Driver.objects.get().state, Run.objects.get().outcome) == ("ENDED", "DRIVER_ENDED")

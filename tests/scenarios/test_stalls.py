@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from listeners.models import Latest
-from queries.domain.states import Phase
+from queries.domain.states import Phase, Reason
 from queries.models.drivers import Run
 from queries.selectors.query_lines import query_line
 from tests.scenarios.stage import Stage
@@ -32,4 +32,4 @@ def test_a_stalled_query_is_restarted_where_its_policy_says_so(
     assert Run.objects.count() == runs
     assert stage.phase("delays") == Phase.RUNNING
     if acts:
-        assert stage.run("delays").cause == "stalled; restarted as its policy says"
+        assert stage.run("delays").cause == Reason.STALLED

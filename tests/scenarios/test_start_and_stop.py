@@ -1,6 +1,6 @@
 """An operator starts and stops queries, early, late, twice and at once."""
 
-from queries.domain.states import Desired, OperationOutcome, Phase, RunOutcome, StopMode
+from queries.domain.states import Desired, OperationOutcome, Phase, Reason, RunOutcome, StopMode
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation
 from queries.services.supervision import application_operations, installation
@@ -158,7 +158,7 @@ def test_a_restart_of_an_application_is_the_cause_of_its_queries_next_runs(stage
     stage.ready("flights")
     for name in ("a", "b"):
         stage.commit(name)
-        assert stage.run(name).cause == "restart requested"
+        assert stage.run(name).cause == Reason.ASKED_RESTART
 
 
 def test_an_available_now_query_completes_and_stays_so(stage: Stage) -> None:
@@ -191,7 +191,7 @@ def test_the_whole_installation_stops_without_changing_what_is_wanted(stage: Sta
     installation.resume(now=stage.now)
     stage.wait(2)
     assert stage.phase("delays") == Phase.RUNNING
-    assert stage.last_run("delays").cause == "installation started again"
+    assert stage.last_run("delays").cause == Reason.RESUMED
 
 
 def test_a_third_driver_waits_for_a_start_slot_and_says_so(stage: Stage) -> None:
@@ -199,7 +199,7 @@ def test_a_third_driver_waits_for_a_start_slot_and_says_so(stage: Stage) -> None
         stage.query(name)
         stage.start(name)
     assert stage.phase("c") == Phase.PENDING
-    assert "2 of 2 drivers are starting" in stage.row("c").phase_detail
+    assert "2 of 2 drivers are starting" in stage.row("c").phase_detail.text
     stage.ready("a")
     stage.wait(2)
     assert stage.phase("c") == Phase.STARTING

@@ -272,7 +272,7 @@ def _work_with_a_crash(operation: Operation, stage: Stage) -> None:
             advance(pk, procedures=PROCEDURES, launcher=stage.launcher, now=timezone.now())
         stage.settle()
     operation.refresh_from_db()
-    assert (operation.outcome, operation.detail) == (OperationOutcome.DONE, "")
+    assert (operation.outcome, operation.detail.text) == (OperationOutcome.DONE, "")
 
 
 def _take_and_die(pk: int, stage: Stage) -> None:

@@ -121,7 +121,7 @@ class Ground:
         raise AssertionError(f"{operation.verb} is at {operation.steps} {self.log(operation)}")
 
     def log(self, operation: Operation) -> str:
-        driver = probe_steps.probe_of(operation.uuid)
+        driver = probe_steps.probe_of(operation)
         name = operation.application.name
         return self.launcher.log_tail(name, driver.epoch, probe=True) if driver else ""
 
@@ -144,7 +144,10 @@ def test_a_preflight_names_what_spark_takes_in_silence_and_leaves_nothing(ground
     spec = _spec(ground.home, SUMS.replace("1 hour", "2 hours"))
     operation = begin_preflight(query=query, spec=spec, actor="aude", now=timezone.now())
     operation = ground.to_the_end(operation)
-    assert operation.outcome == OperationOutcome.DONE, (operation.detail, ground.log(operation))
+    assert operation.outcome == OperationOutcome.DONE, (
+        operation.detail.text,
+        ground.log(operation),
+    )
     judged = operation.result["preflight"]
     assert judged["verdict"] == "differs", judged
     assert [each["what"] for each in judged["differences"]] == ["window"]
@@ -171,7 +174,7 @@ def test_a_preflight_of_what_spark_cannot_read_says_why(ground: Ground) -> None:
     operation = begin_preflight(query=query, spec=spec, actor="aude", now=timezone.now())
     operation = ground.to_the_end(operation)
     assert operation.outcome == OperationOutcome.FAILED
-    assert "UNRESOLVED_COLUMN" in operation.detail
+    assert "UNRESOLVED_COLUMN" in operation.detail.text
     told: Any = operation.result["preflight"]["tries"][-1]
     assert told["category"] == "query plan"
     assert ground.hashes() == before
@@ -201,7 +204,10 @@ def test_an_x_ray_keeps_numbers_for_all_and_rows_for_an_hour(ground: Ground) -> 
     query, before = ground.query(), ground.hashes()
     operation = begin_xray(query=query, actor="aude", now=timezone.now(), contains='"carrier":"b"')
     operation = ground.to_the_end(operation)
-    assert operation.outcome == OperationOutcome.DONE, (operation.detail, ground.log(operation))
+    assert operation.outcome == OperationOutcome.DONE, (
+        operation.detail.text,
+        ground.log(operation),
+    )
     assert operation.result["rows"] == 1
     assert "2013" not in json.dumps(operation.result)  # no key, no value
     ended = operation.ended_at
@@ -212,6 +218,8 @@ def test_an_x_ray_keeps_numbers_for_all_and_rows_for_an_hour(ground: Ground) -> 
     later = ended + timedelta(minutes=61)
     assert rows_of(operation, launcher=ground.launcher, now=later) is None
     forget_old_results(launcher=ground.launcher, now=later)
-    assert probe_steps.result_text(operation.uuid, launcher=ground.launcher) == ""
+    driver = probe_steps.probe_of(operation)
+    assert driver is not None
+    assert probe_steps.found_by(driver, launcher=ground.launcher) is None
     assert ground.hashes() == before
     assert ground.left() == []

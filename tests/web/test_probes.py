@@ -1,6 +1,5 @@
 """Pages of preflights and X-rays: asked for where one edits, read where one follows."""
 
-import json
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +8,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from queries.domain.probes.questions import ProbeResult
 from queries.domain.states import OperationOutcome, Verb
 from queries.models.definitions import Query
 from queries.models.history import Operation
@@ -165,11 +165,10 @@ def probed(ticks: Query, monkeypatch: pytest.MonkeyPatch) -> Operation:
     operation = _ended(
         ticks, Verb.XRAY, arguments={"operator": 0, "private_key": "WN"}, result=result
     )
-    texts = {operation.uuid: json.dumps({"state": STATE})}
-    monkeypatch.setattr(
-        "queries.services.probes.probe_steps.result_text",
-        lambda uuid, *, launcher: texts.get(uuid, ""),
-    )
+    found = {operation: ProbeResult("Reading the state", done=True, state=STATE)}
+    probing = "queries.services.probes.probe_steps."
+    monkeypatch.setattr(probing + "probe_of", lambda of: of if of in found else None)
+    monkeypatch.setattr(probing + "found_by", lambda driver, *, launcher: found[driver])
     return operation
 
 

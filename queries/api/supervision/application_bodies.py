@@ -7,6 +7,7 @@ from rest_framework import serializers
 
 from queries.api.etags import etag
 from queries.api.links import application_links
+from queries.api.reasons import DetailCodeField, PhraseField
 from queries.api.schema import ApplicationSpecField, ObjectField
 from queries.models.definitions import Query
 from queries.selectors.supervision.applications import ApplicationDetail
@@ -20,7 +21,8 @@ class DriverBody(Body):
     id = serializers.IntegerField(source="pk")
     epoch = serializers.IntegerField()
     state = serializers.CharField()
-    state_reason = serializers.CharField()
+    state_reason = PhraseField()
+    state_reason_code = serializers.CharField(source="state_reason")
     state_since = serializers.DateTimeField()
     host = serializers.CharField()
     pid = serializers.IntegerField(allow_null=True)
@@ -82,6 +84,7 @@ class ApplicationBody(Body):
     )
     hold = serializers.CharField(source="application.hold")
     hold_reason = serializers.CharField(source="application.hold_reason")
+    hold_reason_code = DetailCodeField(source="application.hold_reason")
     telemetry = TelemetryBody(allow_null=True)
     created_at = serializers.DateTimeField(source="application.created_at")
     etag = serializers.SerializerMethodField()

@@ -5,6 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from queries.api.links import failure_links, group_links, operation_links, run_links
+from queries.api.reasons import DetailCodeField, PhraseField
 from queries.api.schema import ObjectField
 from queries.domain.masking import mask, mask_text
 from queries.domain.states import GroupStatus, OperationOutcome, Policy, StepState
@@ -63,6 +64,7 @@ class OperationBody(Body):
         help_text="Null while it is under way.",
     )
     detail = MaskedText()
+    detail_code = DetailCodeField(source="detail")
     actor = serializers.CharField()
     created_at = serializers.DateTimeField()
     deadline = serializers.DateTimeField()
@@ -115,7 +117,8 @@ class RunBody(Body):
     application = serializers.CharField(source="driver.application.name")
     epoch = serializers.IntegerField()
     revision = serializers.IntegerField(source="revision.number")
-    cause = serializers.CharField()
+    cause = PhraseField()
+    cause_code = serializers.CharField(source="cause")
     actor = serializers.CharField()
     outcome = serializers.SerializerMethodField()
     created_at = serializers.DateTimeField()
@@ -224,7 +227,8 @@ class ActBody(Body):
     subject = serializers.CharField()
     before = serializers.CharField()
     after = serializers.CharField()
-    reason = serializers.CharField()
+    reason = PhraseField()
+    reason_code = serializers.CharField(source="reason")
 
 
 class FailureDetailBody(FailureBody):

@@ -6,6 +6,7 @@ from rest_framework import serializers
 
 from queries.api.etags import etag
 from queries.api.links import query_links
+from queries.api.reasons import DetailCodeField, PhraseField
 from queries.api.schema import ObjectField, QuerySpecField
 from queries.domain.states import Desired, Phase, Verdict
 from queries.models.definitions import Checkpoint
@@ -88,8 +89,10 @@ class QueryBody(Body):
     in_sync = serializers.BooleanField()
     desired = serializers.ChoiceField([str(word) for word in Desired], source="query.desired")
     phase = serializers.ChoiceField([str(phase) for phase in Phase])
-    phase_reason = serializers.CharField(source="query.phase_reason")
+    phase_reason = PhraseField(source="query.phase_reason")
+    phase_reason_code = serializers.CharField(source="query.phase_reason")
     phase_detail = serializers.CharField(source="query.phase_detail")
+    phase_detail_code = DetailCodeField(source="query.phase_detail")
     phase_since = serializers.DateTimeField(source="query.phase_since", allow_null=True)
     converging = serializers.BooleanField()
     health = HealthBody(allow_null=True)

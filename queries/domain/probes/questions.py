@@ -9,12 +9,21 @@ other.
 import json
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
-from queries.domain.protocol import Form
+from queries.domain.protocol import Form, read
 
 TASK = "probe.json"
 RESULT = "result.json"
+#: An X-ray of 500 rows, the most there is, needs a tenth of it.
+MOST_CHARACTERS = 16_000_000
+
+#: What an X-ray always tells of a state.
+STATE_NUMBERS = ("operators", "operator", "partitions", "rows", "bytes")
+
+
+class Unreadable(ValueError):
+    """A file holds no whole answer of a probe."""
 
 
 class Attempt(StrEnum):
@@ -113,3 +122,36 @@ class ProbeResult(Form):
     sink: str = ""  # the format that a writer of the user's own names, where it does
     partitions: dict[str, int] = field(default_factory=dict)  # of each topic that was read
     state: dict[str, Any] | None = None  # of an X-ray
+
+    @classmethod
+    def loads(cls, text: str) -> Self:
+        """Return the form that `text` holds; raise `Unreadable` where it holds none."""
+        if len(text) > MOST_CHARACTERS:
+            raise Unreadable(f"it has more than {MOST_CHARACTERS:,} characters")
+        try:
+            raw = json.loads(text)
+            result: Self = read(cls, raw)
+            for name in ("tried", "plan", "old_plan"):  # their defaults would mean "all is well"
+                raw[name]
+        except RecursionError as error:
+            raise Unreadable("it is nested too deeply") from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise Unreadable(f"{type(error).__name__}: {error}") from error
+        for name, kind in _KINDS.items():
+            if not isinstance(getattr(result, name), kind):
+                raise Unreadable(f"its {name} is not what it should be")
+        if result.state is not None and not result.state.keys() >= set(STATE_NUMBERS):
+            raise Unreadable("its state lacks numbers")
+        return result
+
+
+#: What decisions read of a result, and must therefore be of its kind.
+_KINDS: dict[str, Any] = {
+    "at": str,
+    "done": bool,
+    "took_ms": dict,
+    "error": dict | None,
+    "sink": str,
+    "partitions": dict,
+    "state": dict | None,
+}

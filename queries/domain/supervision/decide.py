@@ -9,6 +9,7 @@ are its properties.
 from datetime import datetime, timedelta
 
 from queries.domain.protocol import Want
+from queries.domain.reasons import NOTHING
 from queries.domain.states import (
     Desired,
     DriverState,
@@ -56,7 +57,7 @@ def _begin(obs: Observation, now: datetime) -> Plan:
         obs.next_attempt_at,
         obs.hold,
         obs.hold_reason,
-        end_wanted=obs.driver.end_wanted if obs.driver else "",
+        end_wanted=obs.driver.end_wanted if obs.driver else Reason.NONE,
         state=obs.driver.state if obs.driver else None,
     )
     fresh = obs.generation > obs.seen_generation
@@ -65,11 +66,13 @@ def _begin(obs: Observation, now: datetime) -> Plan:
             seen, seen.run, seen.failures, seen.next_attempt_at, seen.hold, seen.phase_detail
         )
         if seen.generation > seen.seen_generation:
-            work.failures, work.next_attempt_at, work.hold, work.detail = 0, None, Hold.NONE, ""
+            work.failures, work.next_attempt_at = 0, None
+            work.hold, work.detail = Hold.NONE, NOTHING
             fresh = fresh or seen.desired is Desired.RUNNING
         plan.queries.append(work)
     if fresh:
-        plan.failures, plan.next_attempt_at, plan.hold, plan.hold_reason = 0, None, Hold.NONE, ""
+        plan.failures, plan.next_attempt_at = 0, None
+        plan.hold, plan.hold_reason = Hold.NONE, NOTHING
     return plan
 
 

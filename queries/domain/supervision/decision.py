@@ -7,6 +7,7 @@ from typing import Any
 
 from queries.domain.failures.diagnosis import Classified
 from queries.domain.protocol import ExitReport, RunError, Want
+from queries.domain.reasons import Because
 from queries.domain.states import DriverState, Hold, Phase, Reason, RunOutcome
 
 
@@ -48,7 +49,7 @@ class QueryDecision:
     query: int
     phase: Phase
     reason: Reason
-    detail: str  # the sentence beside the reason
+    detail: Because  # what goes on, beside the reason
     failures: int
     next_attempt_at: datetime | None
     hold: Hold
@@ -67,7 +68,7 @@ class DriverDecision:
 
     action: DriverAction = DriverAction.NOTHING
     state: DriverState | None = None  # None: there is no row to change
-    end_wanted: str = ""
+    end_wanted: Reason = Reason.NONE
     exit: ExitReport | None = None  # it has ended, so
     fault: Fault | None = None  # None: the end was wanted
 
@@ -81,7 +82,7 @@ class Decision:
     failures: int
     next_attempt_at: datetime | None
     hold: Hold
-    hold_reason: str
+    hold_reason: Because
     seen_generation: int
     reached_generation: int
     wake_at: datetime | None  # look again then at the latest; None: only a nudge matters

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from queries.domain.protocol import ExitReport, Want
+from queries.domain.reasons import Because
 from queries.domain.states import Desired, DriverState, Hold, Reason
 from queries.domain.supervision.decision import DriverAction, Fault, RunEnd
 from queries.domain.supervision.observation import Observation, QuerySeen, RunSeen
@@ -18,7 +19,7 @@ class Work:
     failures: int
     next_attempt_at: datetime | None
     hold: Hold
-    detail: str
+    detail: Because
     refused: bool = False
     ended: RunEnd | None = None
     completed: bool = False
@@ -39,10 +40,10 @@ class Plan:
     failures: int
     next_attempt_at: datetime | None
     hold: Hold
-    hold_reason: str
+    hold_reason: Because
     action: DriverAction = DriverAction.NOTHING
     state: DriverState | None = None
-    end_wanted: str = ""
+    end_wanted: Reason = Reason.NONE
     exit: ExitReport | None = None
     fault: Fault | None = None
     lost: bool = False

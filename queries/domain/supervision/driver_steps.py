@@ -41,14 +41,14 @@ def _want_driver(plan: Plan) -> None:
         plan.next_attempt_at = None
 
 
-def _end_reason(plan: Plan, generation: int) -> str:
+def _end_reason(plan: Plan, generation: int) -> Reason:
     if plan.obs.paused:
         return Reason.SHUTDOWN
     if plan.obs.generation > generation:
         return Reason.REPLACED
     if not any(_needs_driver(plan, work) for work in plan.queries):
         return Reason.NOT_WANTED
-    return ""
+    return Reason.NONE
 
 
 def _needs_driver(plan: Plan, work: Work) -> bool:
@@ -76,15 +76,15 @@ def _cause(work: Work) -> Reason:
     if work.hold is Hold.BROKEN:
         return Reason.PROBE
     if seen.phase is Phase.STOPPING:
-        stalled = seen.phase_reason == Reason.STALLED
+        stalled = seen.phase_reason is Reason.STALLED
         return Reason.STALLED if stalled else Reason.ASKED_RESTART
-    if seen.phase_reason == Reason.ASKED_RESTART:
+    if seen.phase_reason is Reason.ASKED_RESTART:
         return Reason.ASKED_RESTART
     if work.failures:
         return Reason.RETRY_DUE
     if seen.reached_generation < seen.generation:
         return Reason.ASKED_START
-    if seen.phase_reason == Reason.SHUTDOWN:
+    if seen.phase_reason is Reason.SHUTDOWN:
         return Reason.RESUMED
     return Reason.DRIVER_DIED
 
@@ -99,7 +99,7 @@ def _want_runs(plan: Plan) -> None:
             continue
         asked = seen.desired is Desired.STOPPED or run.generation < seen.generation
         hung = _hung_in_start(plan, run)
-        ending = seen.phase is Phase.STOPPING and seen.phase_reason == Reason.STALLED
+        ending = seen.phase is Phase.STOPPING and seen.phase_reason is Reason.STALLED
         work.stalled = plan.obs.policy.restart_on_stall and (seen.stalled or ending) and not asked
         if not (asked or plan.end_wanted or hung or work.stalled):
             continue
@@ -113,8 +113,6 @@ def _want_runs(plan: Plan) -> None:
         work.deadline = asked_until or since + stop
         work.want = Want.STOP if at_once or work.deadline <= plan.now else Want.DRAIN
         work.stuck = run.stop_asked_at is not None and plan.now > work.deadline + leave
-        if hung:
-            work.detail = "Spark did not start the query in time."
 
 
 def _hung_in_start(plan: Plan, run: RunSeen) -> bool:

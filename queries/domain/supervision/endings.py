@@ -45,7 +45,7 @@ def driver_fault(driver: DriverSeen, report: ExitReport) -> Fault | None:
     error = status.error if status else None
     if error is not None:
         return _fault(error)
-    if driver.end_wanted == Reason.START_TIMED_OUT:
+    if driver.end_wanted is Reason.START_TIMED_OUT:
         text = "The driver's Spark session was not up in time."
         return _fault(
             RunError(error_class="", type_name="StartTimedOut", root_cause=text, message=text)

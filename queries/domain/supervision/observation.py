@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from queries.domain.definitions.spec import RestartPolicy
 from queries.domain.protocol import ExitReport, RunStatus, Status
+from queries.domain.reasons import NOTHING, Because
 from queries.domain.states import Desired, DriverState, Hold, Phase, Reason, StopMode
 
 
@@ -65,8 +66,8 @@ class QuerySeen:
     seen_generation: int
     reached_generation: int
     phase: Phase
-    phase_reason: str
-    phase_detail: str
+    phase_reason: Reason
+    phase_detail: Because
     stop_mode: StopMode = StopMode.GRACEFUL
     stop_deadline: datetime | None = None
     failures: int = 0
@@ -89,7 +90,7 @@ class DriverSeen:
     generation: int  # the application's, when the driver was made
     created_at: datetime
     sighting: Sighting
-    end_wanted: str = ""
+    end_wanted: Reason = Reason.NONE
     end_wanted_at: datetime | None = None
 
 
@@ -142,5 +143,5 @@ class Observation:
     failures: int = 0
     next_attempt_at: datetime | None = None
     hold: Hold = Hold.NONE
-    hold_reason: str = ""
+    hold_reason: Because = NOTHING
     paused: bool = False  # the installation is stopping: drivers end, desired states are kept

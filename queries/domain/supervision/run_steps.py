@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import assert_never
 
+from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import Desired, DriverState, Hold, Policy, Reason, RunOutcome
 from queries.domain.supervision import restart
 from queries.domain.supervision.decision import DriverAction, Fault, RunEnd
@@ -61,14 +62,13 @@ def _end_driver(plan: Plan) -> None:
     if plan.fault is None:
         return
     plan.failures += 1
+    plan.hold_reason = Because(Detail.DRIVER_FAILURE, {"title": plan.fault.classified.title})
     if plan.fault.classified.policy is Policy.FATAL:
         plan.hold = Hold.FAILED
-        plan.hold_reason = plan.fault.classified.title
         plan.next_attempt_at = None
         return
     wait = restart.delay(plan.obs.policy, plan.failures, key=f"application:{plan.obs.application}")
     plan.next_attempt_at = plan.now + wait if wait else None
-    plan.hold_reason = plan.fault.classified.title
 
 
 def _settle_runs(plan: Plan) -> None:
@@ -88,7 +88,7 @@ def _settle_runs(plan: Plan) -> None:
         work.ended, work.run = ended, None
         work.completed = ended.outcome is RunOutcome.COMPLETED and current
         if ended.fault is None:
-            work.detail = ""
+            work.detail = NOTHING
         elif work.seen.desired is Desired.RUNNING and current:
             _climb(plan, work, ended.fault)
         if ended.outcome is RunOutcome.REFUSED:
@@ -114,7 +114,8 @@ def _climb(plan: Plan, work: Work, fault: Fault) -> None:
     """Move a query one rung up its ladder, or off it."""
     policy, classified = plan.obs.policy, fault.classified
     work.failures += 1
-    work.detail = f"{classified.title.rstrip('.')}. {classified.way_out}".strip()
+    said = {"title": classified.title.rstrip("."), "way_out": classified.way_out}
+    work.detail = Because(Detail.FAILURE, said)
     work.refused = bool(fault.error and fault.error.refused)
     if classified.policy is Policy.FATAL:
         work.hold, work.next_attempt_at = Hold.FAILED, None
@@ -143,10 +144,10 @@ def _forget_failures(plan: Plan) -> None:
         if work.run is None:
             continue
         if work.run.committed and work.hold is Hold.BROKEN:
-            work.hold, work.failures, work.detail = Hold.NONE, 0, ""
+            work.hold, work.failures, work.detail = Hold.NONE, 0, NOTHING
         if work.hold is not Hold.BROKEN:  # a probe that ends unproven is due again
             work.next_attempt_at = None
         proven = work.run.proven_at if work.run.committed else None
         if restart.healthy(plan.obs.policy, proven_at=proven, now=plan.now):
-            work.failures, work.detail = 0, ""
-            plan.failures, plan.next_attempt_at, plan.hold_reason = 0, None, ""
+            work.failures, work.detail = 0, NOTHING
+            plan.failures, plan.next_attempt_at, plan.hold_reason = 0, None, NOTHING

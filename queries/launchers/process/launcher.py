@@ -18,7 +18,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from queries.domain.probes.questions import RESULT, TASK
+from queries.domain.probes.questions import MOST_CHARACTERS, RESULT, TASK
 from queries.domain.protocol import (
     ASSIGNMENT,
     CURRENT,
@@ -172,7 +172,8 @@ class LocalProcessLauncher:
 
     def probe_result(self, application: str, epoch: int) -> str:
         """Return the text of what a probe has found so far, "" for nothing yet."""
-        return read_file(self.directory(application, epoch, probe=True) / RESULT) or ""
+        path = self.directory(application, epoch, probe=True) / RESULT
+        return read_file(path, most=MOST_CHARACTERS + 1) or ""
 
     def end_probe(self, application: str, epoch: int, *, grace_s: float = 0) -> None:
         """Wait at most `grace_s` for a probe to leave, then SIGKILL its Python and JVM.

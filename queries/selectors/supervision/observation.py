@@ -16,6 +16,7 @@ from queries.domain.states import (
     DriverState,
     Hold,
     Phase,
+    Reason,
     RunOutcome,
     StopMode,
     Verdict,
@@ -179,7 +180,7 @@ def _query(
         seen_generation=query.seen_generation,
         reached_generation=query.reached_generation,
         phase=Phase(query.phase),
-        phase_reason=query.phase_reason,
+        phase_reason=Reason(query.phase_reason),
         phase_detail=query.phase_detail,
         stop_mode=StopMode(query.stop_mode),
         stop_deadline=query.stop_deadline,
@@ -229,7 +230,7 @@ def _driver(driver: Driver | None, sighting: Sighting | None) -> DriverSeen | No
         generation=driver.generation,
         created_at=driver.created_at,
         sighting=sighting,
-        end_wanted=driver.end_wanted,
+        end_wanted=Reason(driver.end_wanted),
         end_wanted_at=driver.end_wanted_at,
     )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from queries.checkpoints.new_checkpoint import fresh
 from queries.checkpoints.snapshot import CannotCopy
+from queries.domain.reasons import Because, Detail
 from queries.domain.states import Reason, Verb
 from queries.models.definitions import Query
 from queries.models.history import Operation
@@ -68,7 +69,7 @@ def _wish(turn: Turn) -> Wish:
 def _switch(turn: Turn) -> Told:
     if not place_of(turn.arguments["location"]).exists():
         raise CannotCopy("What was built is gone.", way_out="Ask for the reset again.")
-    detail = f"to {turn.arguments['at'] or turn.arguments['to']}"
+    detail = Because(Detail.TO_START, {"start": turn.arguments["at"] or turn.arguments["to"]})
     return switch(turn, turn.arguments["location"], Reason.RESET, detail)
 
 

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from queries.checkpoints.snapshot import CannotCopy, remove, snapshot
 from queries.domain.errors import NotAllowed
+from queries.domain.reasons import Because, Detail
 from queries.domain.states import Reason, Verb
 from queries.models.definitions import Query
 from queries.models.history import Operation
@@ -64,7 +65,8 @@ def _switch(turn: Turn) -> Told:
     batch = turn.arguments["batch"]
     if not place_of(turn.arguments["location"]).exists():
         raise CannotCopy("What was built is gone.", way_out="Ask for the rewind again.")
-    return switch(turn, turn.arguments["location"], Reason.REWOUND, f"to batch {batch}")
+    detail = Because(Detail.TO_BATCH, {"batch": batch})
+    return switch(turn, turn.arguments["location"], Reason.REWOUND, detail)
 
 
 def _put_sink_back(turn: Turn) -> Told:

@@ -13,6 +13,7 @@ from django.db import transaction
 from controlplane.nudge import changed
 from queries.domain.definitions.locations import checkpoint_problem
 from queries.domain.errors import Conflict, Invalid
+from queries.domain.reasons import Because
 from queries.domain.states import Desired, Reason, RunOutcome
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
@@ -44,7 +45,7 @@ def beside(location: str, kind: str, now: datetime) -> str:
     return place
 
 
-def switch(turn: Turn, location: str, reason: Reason, detail: str) -> Told:
+def switch(turn: Turn, location: str, reason: Reason, detail: Because) -> Told:
     """Retire the query's checkpoint and give it the one at `location`, built from it."""
     with transaction.atomic():
         row = locked(turn.query)

@@ -10,6 +10,7 @@ from queries.domain.definitions import parsing
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import Conflict, Invalid, NotAllowed, Problem, StaleRevision
 from queries.domain.masking import unmask
+from queries.domain.reasons import Because, Detail
 from queries.domain.validation import query_rules
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool
 from queries.models.definitions import Checkpoint, Query, QueryRevision
@@ -85,7 +86,8 @@ def save_pool(
         )
         after = _pool_text(row)
         if before is None or _pool_text(before) != after:
-            record(application, None, _pool_text(before), after, actor, now, f"pool {row.name}")
+            about = Because(Detail.POOL, {"pool": row.name})
+            record(application, None, _pool_text(before), after, actor, now, about)
             changed(f"application:{application.pk}")
     return row
 
@@ -104,7 +106,8 @@ def delete_pool(*, pool: SchedulerPool, actor: str, now: datetime) -> None:
                 f"Pool {pool.name} is used by {', '.join(users)}.",
                 way_out="Move them to another pool first.",
             )
-        record(pool.application, None, _pool_text(pool), "", actor, now, f"pool {pool.name}")
+        about = Because(Detail.POOL, {"pool": pool.name})
+        record(pool.application, None, _pool_text(pool), "", actor, now, about)
         changed(f"application:{pool.application_id}")
         pool.delete()
 

@@ -5,6 +5,7 @@ from datetime import datetime
 from queries.domain.definitions import parsing
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
 from queries.domain.errors import Missing
+from queries.domain.reasons import NOTHING, Because
 from queries.models.applications import Application, ApplicationRevision
 from queries.models.definitions import Query, QueryRevision
 from queries.models.history import Transition
@@ -68,7 +69,7 @@ def record(
     after: str,
     actor: str,
     now: datetime,
-    detail: str = "",
+    detail: Because = NOTHING,
 ) -> None:
     """Write down that a definition changed, from what to what, and who did it."""
     Transition.objects.create(

@@ -6,6 +6,7 @@ from django.db.models import F, Q
 
 from controlplane.nudge import changed
 from queries.domain.masking import mask, mask_text
+from queries.domain.reasons import Because, Detail
 from queries.domain.states import GroupStatus, Reason
 from queries.domain.supervision.decision import Fault
 from queries.models.applications import Application
@@ -80,6 +81,6 @@ def _group(
             before=GroupStatus.RESOLVED,
             after=GroupStatus.OPEN,
             reason=Reason.REGRESSED,
-            detail=group.title,
+            detail=Because(Detail.GROUP, {"group": group.title}),
         )
     return group

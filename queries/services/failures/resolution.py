@@ -5,6 +5,7 @@ from datetime import datetime
 from django.db import transaction
 
 from controlplane.nudge import changed
+from queries.domain.reasons import Because, Detail
 from queries.domain.states import GroupStatus, Reason
 from queries.models.failures import FailureGroup
 from queries.models.history import Transition
@@ -40,7 +41,7 @@ def _mark(
             before=before,
             after=status,
             reason=Reason.NONE,
-            detail=group.title,
+            detail=Because(Detail.GROUP, {"group": group.title}),
             actor=actor,
         )
         changed(f"group:{group.pk}")

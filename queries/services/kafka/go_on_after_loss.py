@@ -12,6 +12,7 @@ from django.db import transaction
 
 from queries.domain.errors import Conflict, NotAllowed, Unavailable
 from queries.domain.kafka.losses import Gap, gaps_of
+from queries.domain.reasons import waited, why
 from queries.domain.states import (
     GOOD_OPERATIONS,
     HELD_PHASES,
@@ -112,7 +113,8 @@ def _fail_on_loss_again(turn: Turn) -> Told:
     if turn.query.phase in (Phase.RUNNING, *STOPPED_PHASES):
         return DONE
     _refuse_dead(turn)
-    return waiting(f"{Phase(turn.query.phase).label}: {turn.query.phase_detail}")
+    query = turn.query
+    return waiting(waited(query.phase, query.phase_reason, query.phase_detail).text)
 
 
 GO_ON = Procedure(
@@ -159,7 +161,9 @@ def _refuse_dead(turn: Turn) -> None:
     if asked is None or asked.outcome in GOOD_OPERATIONS:
         return
     if query.phase in HELD_PHASES:
-        raise Conflict(f"{query.name} has failed again: {query.phase_detail or query.phase_reason}")
+        raise Conflict(
+            f"{query.name} has failed again: {why(query.phase_reason, query.phase_detail)}"
+        )
 
 
 def _as_row(gap: Gap) -> list[str | int]:

@@ -177,7 +177,7 @@ def _tidy(turn: Turn) -> Told:
     told = probe_steps.put_away(turn)
     if not told.done:
         return told
-    driver = probe_steps.probe_of(turn.operation.uuid)
+    driver = probe_steps.probe_of(turn.operation)
     if driver is not None:
         turn.launcher.forget_result(driver.application.name, driver.epoch)
     if turn.result.get("checkpoint") is not None:

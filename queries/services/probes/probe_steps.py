@@ -19,13 +19,14 @@ from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import NotAllowed
 from queries.domain.probes.questions import PreflightTask, ProbeResult, XrayTask
 from queries.domain.protocol import DriverSpec
+from queries.domain.reasons import Because, Detail, phrase
 from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, DriverState, Reason
 from queries.domain.supervision.observation import Liveness
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import ApplicationRevision
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Driver
-from queries.models.history import Transition
+from queries.models.history import Operation, Transition
 from queries.models.installation import Installation
 from queries.selectors.supervision.observation import slots
 from queries.services.procedures.engine import DONE, Told, Turn, waiting
@@ -40,10 +41,6 @@ _DROPPED = ("spark.executor.", "spark.dynamicAllocation.", "spark.cores.", "spar
 STOP_TIMEOUT_S = 10.0
 LEAVES_S = 5.0  # for a probe that has answered to end by itself
 _OVER = frozenset({Liveness.EXITED, Liveness.GONE})
-_WAITS = {
-    Reason.WAITS_SLOT: "waits for a start slot of the host",
-    Reason.WAITS_MEMORY: "waits for memory of the host",
-}
 
 
 class NoAnswer(NotAllowed):
@@ -68,7 +65,7 @@ def folder(turn: Turn, checkpoint: Checkpoint) -> Path:
 
 def take_place(turn: Turn) -> Told:
     """Insert the probe's row once the host has a place for it; again: find it."""
-    if _row(turn) is not None:
+    if probe_of(turn.operation) is not None:
         return DONE
     application = turn.query.application
     revision = application.revisions.order_by("-number")[0]
@@ -77,7 +74,7 @@ def take_place(turn: Turn) -> Told:
         Installation.get()
         Installation.objects.select_for_update().filter(pk=1).first()
         if waits := slots(spec).free:
-            return waiting(_WAITS.get(waits, str(waits)))
+            return waiting(f"{phrase(waits)} of the host")
         _insert(turn, revision)
     return DONE
 
@@ -136,13 +133,13 @@ def driver_spec(
 def await_answer(turn: Turn) -> ProbeResult | Told:
     """Return what the probe has found once it is done, else what it is at.
 
-    Raises `NoAnswer` where it died: killed, out of memory, or its host restarted.
+    Raises `NoAnswer` where it died (killed, out of memory, or its host restarted), and where
+    what it wrote cannot be read.
     """
     driver = _must(turn)
     name = driver.application.name
     seen = turn.launcher.sight(name, driver.epoch, probe=True)
-    text = turn.launcher.probe_result(name, driver.epoch)
-    result = ProbeResult.loads(text) if text else None
+    result = found_by(driver, launcher=turn.launcher)
     _note(driver, seen.process, up=result is not None and result.took_ms != {}, now=turn.now)
     if result is not None and result.done:
         return result
@@ -158,12 +155,11 @@ def await_answer(turn: Turn) -> ProbeResult | Told:
 
 def put_away(turn: Turn) -> Told:
     """End the probe and its row, whatever it is at; again: nothing."""
-    driver = _row(turn)
+    driver = probe_of(turn.operation)
     if driver is None or driver.state not in OPEN_DRIVER_STATES:
         return DONE
     name = driver.application.name
-    answered = '"done":true' in turn.launcher.probe_result(name, driver.epoch)
-    turn.launcher.end_probe(name, driver.epoch, grace_s=LEAVES_S if answered else 0)
+    turn.launcher.end_probe(name, driver.epoch, grace_s=LEAVES_S if _answered(turn, driver) else 0)
     seen = turn.launcher.sight(name, driver.epoch, probe=True)
     if seen.liveness not in _OVER and seen.liveness is not Liveness.ABSENT:
         return waiting("Waits for the probe's processes to end")
@@ -179,36 +175,37 @@ def put_away(turn: Turn) -> Told:
     return DONE
 
 
-def probe_of(operation_uuid: Any) -> Driver | None:
+def probe_of(operation: Operation) -> Driver | None:
     """Return the row of an operation's probe, None where it has none."""
-    return (
-        Driver.objects.filter(kind=DriverKind.PROBE, state_reason=_reason(operation_uuid))
-        .select_related("application", "application_revision")
-        .first()
-    )
+    found = Driver.objects.select_related("application", "application_revision")
+    return found.filter(operation=operation).first()
 
 
-def result_text(operation_uuid: Any, *, launcher: Launcher) -> str:
-    """Return what an operation's probe has found, "" where it is gone (or never was)."""
-    driver = probe_of(operation_uuid)
-    if driver is None:
-        return ""
-    return launcher.probe_result(driver.application.name, driver.epoch)
+def found_by(driver: Driver, *, launcher: Launcher) -> ProbeResult | None:
+    """Return what a probe has found so far, None for nothing yet (or no more).
+
+    Raises `NoAnswer` where that is malformed, half-written or too large.
+    """
+    try:
+        text = launcher.probe_result(driver.application.name, driver.epoch)
+        return ProbeResult.loads(text) if text else None
+    except ValueError as error:  # `Unreadable`, or bytes that are no text
+        raise NoAnswer(f"The probe's answer cannot be read: {error}.") from error
+
+
+def _answered(turn: Turn, driver: Driver) -> bool:
+    try:
+        result = found_by(driver, launcher=turn.launcher)
+    except NoAnswer:
+        return False
+    return result is not None and result.done
 
 
 # --- the row --------------------------------------------------------------------------
 
 
-def _reason(uuid: Any) -> str:
-    return f"probe of {uuid}"
-
-
-def _row(turn: Turn) -> Driver | None:
-    return probe_of(turn.operation.uuid)
-
-
 def _must(turn: Turn) -> Driver:
-    driver = _row(turn)
+    driver = probe_of(turn.operation)
     if driver is None:
         raise NoAnswer("The probe's row is gone.", way_out="Try again.")
     return driver
@@ -222,12 +219,13 @@ def _insert(turn: Turn, revision: ApplicationRevision) -> None:
         kind=DriverKind.PROBE,
         application=turn.query.application,
         application_revision=revision,
+        operation=turn.operation,
         epoch=epoch,
         host=settings.HEADGATE_HOST,
         directory=turn.launcher.place(name, epoch, probe=True),
         created_at=turn.now,
         state=DriverState.STARTING,
-        state_reason=_reason(turn.operation.uuid),
+        state_reason=Reason.PROBED,
         state_since=turn.now,
     )
     _record(driver, "", DriverState.STARTING, turn)
@@ -253,7 +251,7 @@ def _record(driver: Driver, before: str, after: str, turn: Turn) -> None:
         before=before,
         after=after,
         reason=Reason.PROBED,
-        detail=f"{turn.operation.verb} of {turn.query.name}",
+        detail=Because(Detail.PROBE_FOR, {"verb": turn.operation.verb, "query": turn.query.name}),
         actor=turn.operation.actor,
         operation=turn.operation,
     )

@@ -5,7 +5,6 @@ drivers' account alone can read, are shown to authors for an hour, and are then 
 is kept with the operation are numbers.
 """
 
-import json
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,7 +13,7 @@ from queries.checkpoints.snapshot import remove, snapshot
 from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.errors import Invalid, NotAllowed, Problem
 from queries.domain.failures.error_text import first_sentence
-from queries.domain.probes.questions import XrayTask
+from queries.domain.probes.questions import STATE_NUMBERS, XrayTask
 from queries.domain.states import DriverKind, DriverState, Verb
 from queries.launchers.base import Launcher
 from queries.models.definitions import Checkpoint, Query
@@ -74,9 +73,9 @@ def rows_of(operation: Operation, *, launcher: Launcher, now: datetime) -> dict[
     """Return what an X-ray has seen, rows included; None once it is gone."""
     if operation.ended_at is None or now - operation.ended_at > SHOWN_FOR:
         return None
-    text = probe_steps.result_text(operation.uuid, launcher=launcher)
-    state: dict[str, Any] | None = json.loads(text).get("state") if text else None
-    return state
+    driver = probe_steps.probe_of(operation)
+    found = probe_steps.found_by(driver, launcher=launcher) if driver else None
+    return found.state if found else None
 
 
 def forget_old_results(*, launcher: Launcher, now: datetime) -> None:
@@ -137,8 +136,7 @@ def _read(turn: Turn) -> Told:
     if answer.error is not None or answer.state is None:
         said = str((answer.error or {}).get("root_cause", "no answer"))
         raise probe_steps.NoAnswer(f"The state cannot be read: {first_sentence(said) or said}")
-    kept = ("operators", "operator", "partitions", "rows", "bytes")
-    turn.result |= {name: answer.state[name] for name in kept}
+    turn.result |= {name: answer.state[name] for name in STATE_NUMBERS}
     turn.result["took_ms"] = answer.took_ms
     return DONE
 
@@ -152,7 +150,7 @@ def _tidy(turn: Turn) -> Told:
 
 def _undo(turn: Turn) -> Told:
     told = _tidy(turn)
-    if told.done and (driver := probe_steps.probe_of(turn.operation.uuid)) is not None:
+    if told.done and (driver := probe_steps.probe_of(turn.operation)) is not None:
         turn.launcher.forget_result(driver.application.name, driver.epoch)
     return told
 

@@ -20,6 +20,7 @@ from django.utils import timezone
 
 from controlplane.nudge import advance_soon, changed
 from queries.domain.errors import Conflict, HeadgateError, NotAllowed
+from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import PLAIN_VERBS, READING_VERBS, OperationOutcome, StepState, Verb
 from queries.launchers.base import Launcher
 from queries.models.definitions import Query
@@ -148,7 +149,7 @@ def cancel(operation: Operation, *, actor: str, now: datetime) -> Operation:
                 f"The {row.verb} is past its point of no return.", way_out="It ends in seconds."
             )
         row.outcome, row.ended_at = OperationOutcome.CANCELLED, now
-        row.detail = f"cancelled by {actor}"
+        row.detail = Because(Detail.CANCELLED_BY, {"actor": actor})
         row.save(update_fields=["outcome", "ended_at", "detail"])
         advance_soon(row.pk)
         changed(f"query:{row.query_id}", f"operation:{row.uuid}")
@@ -195,10 +196,10 @@ def _take(procedure: Procedure, turn: Turn) -> bool:
         (i for i, step in enumerate(operation.steps) if step["state"] != StepState.DONE), None
     )
     if place is None:
-        return _end(turn, OperationOutcome.DONE, "")
+        return _end(turn, OperationOutcome.DONE, NOTHING)
     if operation.deadline <= turn.now and not operation.committed:
         waited_for = operation.steps[place]["detail"] or operation.steps[place]["name"]
-        return _end(turn, OperationOutcome.TIMED_OUT, waited_for)
+        return _end(turn, OperationOutcome.TIMED_OUT, _said(waited_for))
     step = procedure.steps[place]
     if not _mark(turn, place, StepState.DOING, "", committed=step.commits, to_undo=True):
         return True
@@ -208,7 +209,8 @@ def _take(procedure: Procedure, turn: Turn) -> bool:
         if operation.committed and not step.commits:
             return _hold(turn, place, str(error))
         _mark(turn, place, StepState.FAILED, str(error))
-        return _end(turn, OperationOutcome.FAILED, str(error))
+        refused = Because(Detail.REFUSED, {"error": error.code, "message": str(error)})
+        return _end(turn, OperationOutcome.FAILED, refused)
     except Exception as error:  # the loop's edge: a disk or a network that may come back
         logger.exception("step %r of operation %s", step.name, operation.pk)
         return _hold(turn, place, f"{type(error).__name__}: {error}")
@@ -244,7 +246,7 @@ def _mark(
     written = Operation.objects.filter(pk=operation.pk, outcome=OperationOutcome.OPEN).update(
         steps=operation.steps,
         result=turn.result,
-        detail=detail,
+        detail=_said(detail),
         committed=operation.committed,
         to_undo=operation.to_undo,
     )
@@ -255,7 +257,11 @@ def _mark(
     return bool(written)
 
 
-def _end(turn: Turn, outcome: OperationOutcome, detail: str) -> bool:
+def _said(note: str) -> Because:
+    return Because(Detail.STEP, {"note": note}) if note else NOTHING
+
+
+def _end(turn: Turn, outcome: OperationOutcome, detail: Because) -> bool:
     """Close the operation; return whether something is left to tidy away."""
     done = outcome is OperationOutcome.DONE
     fields: dict[str, Any] = {"outcome": outcome, "detail": detail, "ended_at": turn.now}

@@ -1,6 +1,7 @@
 """Steps that several procedures share: stop the query for the work, and start it again after."""
 
-from queries.domain.states import STOPPED_PHASES, Desired, Phase, RunOutcome, StopMode
+from queries.domain.reasons import waited
+from queries.domain.states import STOPPED_PHASES, Desired, RunOutcome, StopMode
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.history import Operation
@@ -33,7 +34,7 @@ def stop(turn: Turn) -> Told:
         query.refresh_from_db()
     if query.phase in STOPPED_PHASES and not _has_run(query):
         return DONE
-    return waiting(f"{Phase(query.phase).label}: {query.phase_detail or query.phase_reason}")
+    return waiting(waited(query.phase, query.phase_reason, query.phase_detail).text)
 
 
 def start_again(turn: Turn) -> Told:

@@ -8,6 +8,7 @@ from django.db import transaction
 
 from controlplane.nudge import changed
 from queries.domain.errors import Conflict
+from queries.domain.reasons import Because, Detail
 from queries.domain.states import (
     GOOD_OPERATIONS,
     OPEN_DRIVER_STATES,
@@ -89,7 +90,9 @@ def archive_query(*, query: Query, actor: str, now: datetime) -> None:
             raise Conflict(f"{query.name} has just been changed.", way_out="Look again.")
         Checkpoint.objects.filter(query=query, retired_at=None).update(retired_at=now)
         Operation.objects.filter(query=query, outcome=OperationOutcome.OPEN).update(
-            outcome=OperationOutcome.SUPERSEDED, ended_at=now, detail=f"deleted by {actor}"
+            outcome=OperationOutcome.SUPERSEDED,
+            ended_at=now,
+            detail=Because(Detail.DELETED_BY, {"actor": actor}),
         )
         Transition.objects.create(
             at=now,
@@ -175,7 +178,9 @@ def _apply(
         _pin_application(row, change.verb)
     others = Operation.objects.filter(query=row, outcome=OperationOutcome.OPEN)
     others.exclude(pk=within.pk if within else 0).exclude(verb__in=READING_VERBS).update(
-        outcome=OperationOutcome.SUPERSEDED, ended_at=now, detail=f"{change.verb} by {actor}"
+        outcome=OperationOutcome.SUPERSEDED,
+        ended_at=now,
+        detail=Because(Detail.SUPERSEDED_BY, {"verb": change.verb, "actor": actor}),
     )
     return follow(
         change.verb,

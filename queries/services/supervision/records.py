@@ -14,6 +14,7 @@ from django.db.models import F, Min
 
 from controlplane.nudge import changed, reconcile_soon
 from queries.domain.protocol import ExecutorSeen, RunStatus, Want
+from queries.domain.reasons import NOTHING, Because, Detail, waited, why
 from queries.domain.states import (
     HELD_PHASES,
     PLAIN_VERBS,
@@ -104,12 +105,17 @@ def update_driver(
     if choice.state is not None and choice.state != driver.state:
         reason = choice.end_wanted or (Reason.DRIVER_DIED if choice.fault else Reason.NONE)
         fields |= {"state": choice.state, "state_reason": reason, "state_since": now}
-        detail = choice.fault.classified.title if choice.fault else ""
-        _driver_transition(driver, driver.state, choice.state, reason, now, detail)
+        _driver_transition(driver, driver.state, choice.state, reason, now, _fault(choice))
         changed(f"application:{driver.application_id}", f"driver:{driver.pk}")
     fresh = {name: value for name, value in fields.items() if getattr(driver, name) != value}
     if fresh:
         Driver.objects.filter(pk=driver.pk).update(**fresh)
+
+
+def _fault(choice: DriverDecision) -> Because:
+    if choice.fault is None:
+        return NOTHING
+    return Because(Detail.DRIVER_FAILURE, {"title": choice.fault.classified.title})
 
 
 def _note_executors(driver: Driver, seen: tuple[ExecutorSeen, ...], now: datetime) -> None:
@@ -128,9 +134,16 @@ def _note_executors(driver: Driver, seen: tuple[ExecutorSeen, ...], now: datetim
             before=came,
             after="ACTIVE" if one.active else "LOST",
             reason=Reason.EXECUTOR_CAME if one.active else Reason.EXECUTOR_LOST,
-            detail=f"executor {one.id} on {one.address}{f': {one.reason}' if one.reason else ''}",
+            detail=_about(one),
         )
         changed(f"application:{driver.application_id}", f"driver:{driver.pk}")
+
+
+def _about(executor: ExecutorSeen) -> Because:
+    params = {"executor": executor.id, "address": executor.address}
+    if not executor.reason:
+        return Because(Detail.EXECUTOR, params)
+    return Because(Detail.EXECUTOR_REMOVED, {**params, "why": executor.reason})
 
 
 def create_run(
@@ -214,7 +227,7 @@ def update_query(query: Query, run: Run | None, choice: QueryDecision, *, now: d
         if done.update(desired=Desired.STOPPED):
             reason = Reason.COMPLETED
             _query_transition(
-                query, run, "desired", Desired.RUNNING, Desired.STOPPED, reason, "", now
+                query, run, "desired", Desired.RUNNING, Desired.STOPPED, reason, NOTHING, now
             )
     fields: dict[str, Any] = {
         "failures": choice.failures,
@@ -253,21 +266,21 @@ def close_operations(application: Application, decision: Decision, *, now: datet
             choice = by_query.get(operation.query_id)
             reached = choice.reached_generation if choice else 0
         if reached >= operation.generation:
-            _close(operation, OperationOutcome.DONE, "", now)
+            _close(operation, OperationOutcome.DONE, NOTHING, now)
         elif choice is not None and choice.phase in HELD_PHASES:
-            _close(operation, OperationOutcome.FAILED, choice.detail or choice.reason, now)
+            _close(operation, OperationOutcome.FAILED, why(choice.reason, choice.detail), now)
         elif operation.deadline <= now:
-            waits = f"{choice.phase.label}: {choice.detail or choice.reason}" if choice else ""
+            waits = waited(choice.phase, choice.reason, choice.detail) if choice else NOTHING
             _close(operation, OperationOutcome.TIMED_OUT, waits, now)
     first = pending.aggregate(first=Min("deadline"))["first"]
     if first is not None and (decision.wake_at is None or first < decision.wake_at):
         Application.objects.filter(pk=application.pk).update(reconcile_after=first)
 
 
-def refuse_launch(application: Application, driver: Driver, reason: str, *, now: datetime) -> None:
-    """End a driver that was never spawned, and hold its application with the reason."""
+def refuse_launch(application: Application, driver: Driver, refusal: str, *, now: datetime) -> None:
+    """End a driver that was never spawned, and hold its application with the refusal."""
     with transaction.atomic():
-        if not hold_application(application, reason, now=now):
+        if not hold_application(application, refusal, now=now):
             return
         Run.objects.filter(driver=driver, outcome=RunOutcome.OPEN).update(
             outcome=RunOutcome.DRIVER_ENDED, ended_at=now
@@ -280,13 +293,14 @@ def refuse_launch(application: Application, driver: Driver, reason: str, *, now:
             exit_python="UNKNOWN",
             exit_jvm="UNKNOWN",
         )
+        detail = Because(Detail.NOT_LAUNCHED, {"refusal": refusal})
         _driver_transition(
-            driver, driver.state, DriverState.ENDED, Reason.NOT_LAUNCHED, now, reason
+            driver, driver.state, DriverState.ENDED, Reason.NOT_LAUNCHED, now, detail
         )
 
 
-def hold_application(application: Application, reason: str, *, now: datetime) -> bool:
-    """Hold an application that cannot be launched, with the sentence that says why.
+def hold_application(application: Application, refusal: str, *, now: datetime) -> bool:
+    """Hold an application that cannot be launched, with what the launcher said.
 
     Returns False where somebody else has changed the application meanwhile.
     """
@@ -294,7 +308,7 @@ def hold_application(application: Application, reason: str, *, now: datetime) ->
         won = Application.objects.filter(pk=application.pk, version=application.version).update(
             version=F("version") + 1,
             hold=Hold.FAILED,
-            hold_reason=reason,
+            hold_reason=Because(Detail.NOT_LAUNCHED, {"refusal": refusal}),
             seen_generation=application.generation,
             reconcile_after=now,
         )
@@ -307,7 +321,7 @@ def hold_application(application: Application, reason: str, *, now: datetime) ->
     return bool(won)
 
 
-def _close(operation: Operation, outcome: OperationOutcome, detail: str, now: datetime) -> None:
+def _close(operation: Operation, outcome: OperationOutcome, detail: Because, now: datetime) -> None:
     closed = Operation.objects.filter(pk=operation.pk, outcome=OperationOutcome.OPEN).update(
         outcome=outcome, detail=detail, ended_at=now
     )
@@ -317,7 +331,7 @@ def _close(operation: Operation, outcome: OperationOutcome, detail: str, now: da
 
 
 def _driver_transition(
-    driver: Driver, before: str, after: str, reason: str, now: datetime, detail: str = ""
+    driver: Driver, before: str, after: str, reason: str, now: datetime, detail: Because = NOTHING
 ) -> None:
     Transition.objects.create(
         at=now,
@@ -338,7 +352,7 @@ def _query_transition(
     before: str,
     after: str,
     reason: str,
-    detail: str,
+    detail: Because,
     now: datetime,
 ) -> None:
     Transition.objects.create(

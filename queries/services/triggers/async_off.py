@@ -17,6 +17,7 @@ from django.db import transaction
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.domain.checkpoints.logged_offsets import missing_batch
 from queries.domain.errors import Conflict, NotAllowed
+from queries.domain.reasons import waited, why
 from queries.domain.states import (
     DOWN_PHASES,
     HELD_PHASES,
@@ -262,9 +263,8 @@ def _followed(turn: Turn, child: Operation, what: str) -> Told:
         if turn.query.phase == Phase.RUNNING:
             return DONE
     if slow or child.outcome == OperationOutcome.OPEN:
-        about = turn.query.phase_detail or turn.query.phase_reason
-        phase = Phase(turn.query.phase).label
-        return waiting(f"{phase}: {about}" if about else phase)
+        query = turn.query
+        return waiting(waited(query.phase, query.phase_reason, query.phase_detail).text)
     raise Conflict(f"{what.capitalize()} came to nothing: {child.detail or child.outcome}.")
 
 
@@ -272,5 +272,5 @@ def _refuse_dead(turn: Turn) -> None:
     if turn.query.phase in HELD_PHASES:
         raise Conflict(
             f"{turn.query.name} has failed meanwhile: "
-            f"{turn.query.phase_detail or turn.query.phase_reason}."
+            f"{why(turn.query.phase_reason, turn.query.phase_detail)}."
         )

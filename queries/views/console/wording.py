@@ -4,6 +4,7 @@ import json
 import math
 from typing import Any
 
+from queries.domain.reasons import ACTS, phrase
 from queries.domain.states import Verdict
 
 #: Colour is for state only: calm (grey), busy (changing), ok, warn (late), bad.
@@ -132,14 +133,6 @@ def rate_words(value: float | None) -> str:
     return text if text == "–" else f"{text}/s"
 
 
-#: What people ask for, as others read it in a list of acts.
-_ACTS = {
-    "start requested": "asked to start",
-    "stop requested": "asked to stop",
-    "restart requested": "asked to restart",
-}
-
-
 def act_words(reason: str, *, subject: str = "", first: bool = False) -> str:
     """Return what was done as it follows a name: "olga asked to start".
 
@@ -147,7 +140,7 @@ def act_words(reason: str, *, subject: str = "", first: bool = False) -> str:
     """
     if subject == "definition" and not reason:
         return "defined" if first else "changed"
-    return _ACTS.get(reason, reason)
+    return ACTS.get(reason) or phrase(reason)
 
 
 def offset_text(offset: Any) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from queries.domain.reasons import phrase
 from queries.domain.states import BAD_OUTCOMES
 from queries.models.drivers import Run
 from queries.selectors.supervision.runs import runs
@@ -60,11 +61,10 @@ def _stretch(run: Run, since: datetime, now: datetime) -> Stretch:
     kind = "failed" if run.outcome in BAD_OUTCOMES else "ended" if run.outcome else "running"
     lasted = duration_words((ends - run.created_at).total_seconds() * 1000)
     end = run.outcome.replace("_", " ").lower() if run.outcome else "runs"
-    title = (
-        f"Run {run.epoch} · began {run.created_at:%H:%M:%S} UTC ({run.cause}) · {lasted} · {end}"
-    )
+    cause = phrase(run.cause)
+    title = f"Run {run.epoch} · began {run.created_at:%H:%M:%S} UTC ({cause}) · {lasted} · {end}"
     if not run.outcome:  # its end moves with the clock: say no more than what stays true
-        title = f"Run {run.epoch} · began {run.created_at:%H:%M:%S} UTC ({run.cause}) · runs"
+        title = f"Run {run.epoch} · began {run.created_at:%H:%M:%S} UTC ({cause}) · runs"
     return Stretch(round(x, 1), round(width, 1), kind, title)
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from queries.domain.reasons import NOTHING, Because
 from queries.domain.states import FAILED_OPERATIONS, OperationOutcome, Phase, StepState, Verb
 from queries.models.history import Operation
 from queries.selectors.query_lines import QueryLine
@@ -42,7 +43,7 @@ class Way:
 
     operation: Operation
     steps: list[Step]
-    detail: str  # what it waits for, or why it failed
+    detail: Because  # what it waits for, or why it failed
 
 
 def way(operation: Operation | None, line: QueryLine, now: datetime) -> Way | None:
@@ -60,7 +61,7 @@ def way(operation: Operation | None, line: QueryLine, now: datetime) -> Way | No
         return None
     labels = _STEPS[operation.verb]
     if operation.outcome == OperationOutcome.DONE:
-        return Way(operation, [Step(label, "done") for label in labels], "")
+        return Way(operation, [Step(label, "done") for label in labels], NOTHING)
     at = _AT[operation.verb].get(line.phase, 0)
     broken = operation.outcome in FAILED_OPERATIONS
     steps = [

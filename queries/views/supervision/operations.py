@@ -102,7 +102,7 @@ def _context(row: Operation, now: datetime) -> dict[str, Any]:
         "query": row.query,
         "heading": HEADINGS.get(verb, f"{verb.capitalize()} {{}}").format(_subject(row)),
         "steps": steps_of(row, now),
-        "detail": mask_text(row.detail),
+        "detail": mask_text(row.detail.text),
         "arguments": sorted(mask(row.arguments).items()),
         "result": result,
         "result_text": readable(result) if result else "",

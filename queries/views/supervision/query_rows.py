@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from queries.domain.definitions.spec import ENDING_TRIGGERS
+from queries.domain.reasons import NOTHING, Because, phrase
 from queries.domain.states import (
     FAILED_PHASES,
     STOPPED_PHASES,
@@ -11,6 +12,7 @@ from queries.domain.states import (
     TROUBLED_VERDICTS,
     Desired,
     Phase,
+    Reason,
     Verdict,
 )
 from queries.selectors.console.badges import outcomes
@@ -27,9 +29,15 @@ class Row:
     can: str  # the verbs that make sense now: "start", "stop restart"…
     troubled: bool
     reason: str  # why the phase or the health is what it is
+    about: str  # what `reason` tells of: source, risk, gaps, health or phase
     trigger: str
     load: float | None  # batch duration as a share of the trigger's interval
     fresh: bool  # the numbers of the last batch still hold
+
+    @property
+    def said(self) -> Because:
+        """What `reason` says beside the phase; nothing where it tells of something else."""
+        return self.line.query.phase_detail if self.about in ("phase", "source") else NOTHING
 
     @property
     def load_width(self) -> int:
@@ -48,12 +56,14 @@ def row_of(line: QueryLine, ended: dict[int, str]) -> Row:
     load = None
     if line.progress and line.interval_ms:
         load = line.progress.batch_duration_ms / line.interval_ms
+    about, text = reason(line)
     return Row(
         line=line,
         bars=draw(line.bars, interval_ms=line.interval_ms, outcomes=ended),
         can=" ".join(verbs(line)),
         troubled=is_troubled(line),
-        reason=reason(line),
+        reason=text,
+        about=about,
         trigger=trigger_words(line.trigger),
         load=load,
         fresh=line.phase is Phase.RUNNING and line.progress is not None and not is_idle(line),
@@ -97,25 +107,28 @@ def verbs(line: QueryLine) -> list[str]:
     return ["start", "stop"] if waiting else ["stop", "restart"]
 
 
-def reason(line: QueryLine) -> str:
-    """Return one sentence: the evidence of health, else why the phase is what it is."""
+def reason(line: QueryLine) -> tuple[str, str]:
+    """Return what is told of and one sentence: health's evidence, else why the phase is so."""
     missing = line.dropped.missing_batches - line.dropped.repaired
     troubled = line.phase in TROUBLED_PHASES or (
         line.health is not None and line.health.verdict in TROUBLED_VERDICTS
     )
     query = line.query
     if is_cut_off(line) and line.phase is Phase.RUNNING and query.source_unreachable_since:
-        return f"Source not reachable since {query.source_unreachable_since:%H:%M:%S} UTC."
+        return (
+            "source",
+            f"Source not reachable since {query.source_unreachable_since:%H:%M:%S} UTC.",
+        )
     if not troubled and query.risk:
-        return query.risk
+        return "risk", query.risk
     if not troubled and missing > 0:
-        return f"{missing:,} of {line.dropped.missing_batches:,} missing batches are not repaired."
+        counts = f"{missing:,} of {line.dropped.missing_batches:,}"
+        return "gaps", f"{counts} missing batches are not repaired."
     if line.health:
-        return line.health.reason
-    if query.phase_detail:
-        return query.phase_detail
-    text = query.phase_reason
-    return text[:1].upper() + text[1:] if text else ""
+        return "health", line.health.reason
+    about = "source" if query.phase_reason == Reason.WAITS_SOURCE else "phase"
+    text = phrase(query.phase_reason)
+    return about, query.phase_detail.text or text[:1].upper() + text[1:]
 
 
 def trigger_words(trigger: dict[str, Any]) -> str:

@@ -28,6 +28,7 @@ BODY = {
     "application",
     "outcome",
     "detail",
+    "detail_code",
     "actor",
     "created_at",
     "deadline",

@@ -11,7 +11,7 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
 from tests.api.conftest import SPEC
 from tests.listeners.rows import store_batch
-from tests.scenarios.stage import Stage
+from tests.scenarios.stage import NO_SUCH_SOURCE, Stage
 
 #: What the issue promises of a query's body.
 PROMISED = {
@@ -22,6 +22,8 @@ PROMISED = {
     "desired",
     "phase",
     "phase_reason",
+    "phase_reason_code",
+    "phase_detail_code",
     "health",
     "current_run",
     "last_progress",
@@ -207,6 +209,22 @@ def test_progress_is_listed_newest_first_behind_a_cursor(
     second = as_viewer.get(first["next"]).json()
     assert [row["batch"] for row in second["results"]] == [1, 0]
     assert second["next"] is None
+
+
+def test_a_reason_is_given_in_words_and_as_a_code(as_viewer: APIClient, stage: Stage) -> None:
+    stage.query("delays")
+    body = as_viewer.get("/api/v1/queries/delays/").json()
+    assert (body["phase_reason"], body["phase_reason_code"]) == ("never started", "NEVER_STARTED")
+    assert (body["phase_detail"], body["phase_detail_code"]) == ("", "")
+    stage.up("delays")
+    stage.fail("delays", NO_SUCH_SOURCE)
+    body = as_viewer.get("/api/v1/queries/delays/").json()
+    reason = (body["phase_reason"], body["phase_reason_code"])
+    assert reason == ("cannot be mended by a restart", "FAILED_FATAL")
+    assert body["phase_detail"].startswith("[DATA_SOURCE_NOT_FOUND]")
+    assert body["phase_detail_code"] == "FAILURE"
+    run = as_viewer.get("/api/v1/runs/").json()["results"][0]
+    assert (run["cause"], run["cause_code"]) == ("start requested", "ASKED_START")
 
 
 def test_health_is_judged_from_the_batches_of_the_open_run(

@@ -1,14 +1,20 @@
 """What a probe is asked and answers survives the way through a file."""
 
+import json
+from typing import Any
+
 import pytest
 
 from queries.domain.probes.questions import (
+    MOST_CHARACTERS,
+    STATE_NUMBERS,
     Attempt,
     AttemptEnd,
     PlanSeen,
     PreflightTask,
     ProbeResult,
     Tried,
+    Unreadable,
     XrayTask,
     read_task,
 )
@@ -40,3 +46,43 @@ def test_a_task_is_read_as_it_was_written(task: PreflightTask | XrayTask) -> Non
 )
 def test_a_result_is_read_as_it_was_written(result: ProbeResult) -> None:
     assert ProbeResult.loads(result.dumps()) == result
+
+
+WHOLE = ProbeResult("Reading the state", done=True, state=dict.fromkeys(STATE_NUMBERS, 0))
+
+
+def test_an_answer_of_an_x_ray_is_read_as_it_was_written() -> None:
+    assert ProbeResult.loads(WHOLE.dumps()) == WHOLE
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (WHOLE.dumps()[:-20], "JSONDecodeError"),  # half-written
+        ('"done":true', "JSONDecodeError"),
+        ("[1, 2]", "TypeError"),
+        ('{"at": "x", "done": true}', "KeyError"),
+        ("[" * 100_000, "nested too deeply"),
+        (" " * (MOST_CHARACTERS + 1), "more than 16,000,000 characters"),
+    ],
+)
+def test_what_is_no_whole_answer_is_refused(text: str, says: str) -> None:
+    with pytest.raises(Unreadable, match=says):
+        ProbeResult.loads(text)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"done": "true"}, "its done"),
+        ({"at": None}, "its at"),
+        ({"took_ms": 3}, "its took_ms"),
+        ({"state": {"rows": 1}}, "its state lacks numbers"),
+        ({"tried": [{"attempt": "guess", "end": "passed"}]}, "ValueError"),
+        ({"plan": "Project"}, "AttributeError"),
+        ({"verdict": "passed"}, "TypeError"),
+    ],
+)
+def test_an_answer_of_another_form_is_refused(changed: dict[str, Any], says: str) -> None:
+    with pytest.raises(Unreadable, match=says):
+        ProbeResult.loads(json.dumps(json.loads(WHOLE.dumps()) | changed))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from queries.domain.definitions.spec import RestartPolicy
 from queries.domain.protocol import ExitReport, RunError, RunState, RunStatus, Status, Want
+from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import (
     FAILED_PHASES,
     HELD_PHASES,
@@ -104,7 +105,7 @@ def queries(draw: st.DrawFn, number: int, driver: int | None) -> QuerySeen:
         reached_generation=draw(st.integers(0, generation)),
         phase=phase,
         phase_reason=draw(st.sampled_from(list(Reason))),
-        phase_detail="before",
+        phase_detail=Because(Detail.OTHER, {"text": "before"}),
         stop_mode=draw(st.sampled_from(list(StopMode))),
         stop_deadline=draw(maybe),
         failures=draw(st.integers(0, 5)),
@@ -148,7 +149,9 @@ def observations(draw: st.DrawFn) -> Observation:
             created_at=draw(past),
             sighting=draw(sightings()),
             end_wanted=draw(
-                st.sampled_from(["", Reason.NOT_WANTED, Reason.REPLACED, Reason.START_TIMED_OUT])
+                st.sampled_from(
+                    [Reason.NONE, Reason.NOT_WANTED, Reason.REPLACED, Reason.START_TIMED_OUT]
+                )
             ),
             end_wanted_at=draw(st.none() | past),
         )
@@ -262,8 +265,8 @@ def _query(**fields: Any) -> QuerySeen:
         seen_generation=1,
         reached_generation=1,
         phase=Phase.PENDING,
-        phase_reason="",
-        phase_detail="",
+        phase_reason=Reason.NONE,
+        phase_detail=NOTHING,
     )
     return replace(base, **fields)
 
@@ -303,7 +306,8 @@ def _only(decision: Decision) -> Any:
 def test_a_query_waits_for_memory_and_says_how_much() -> None:
     choice = _only(decide(_obs(_query(), slots=Slots(0, 2, 4000, 4096, 1024)), NOW))
     assert (choice.phase, choice.reason) == (Phase.PENDING, Reason.WAITS_MEMORY)
-    assert "It needs 1024 MB; 4000 of 4096 MB" in choice.detail
+    needs = {"needed": 1024, "used": 4000, "budget": 4096}
+    assert choice.detail == Because(Detail.MEMORY_TAKEN, needs)
 
 
 def test_a_driver_larger_than_the_budget_starts_when_it_is_alone() -> None:
@@ -329,7 +333,7 @@ def test_a_stop_that_hangs_in_a_shared_driver_says_what_ends_it() -> None:
     decision = decide(_obs(stuck, _driver(), queries=(stuck, neighbour)), NOW)
     assert decision.queries[0].reason is Reason.STUCK
     assert decision.queries[1].phase is Phase.RUNNING
-    assert decision.driver.end_wanted == ""
+    assert decision.driver.end_wanted is Reason.NONE
 
 
 def test_a_stalled_query_is_restarted_only_where_its_policy_says_so() -> None:
@@ -363,31 +367,31 @@ def _run(**status: Any) -> RunSeen:
 
 
 def test_a_query_in_its_start_says_what_it_waits_for() -> None:
-    def reason(run: RunSeen, *, ready: bool = True) -> tuple[Reason, str]:
+    def reason(run: RunSeen, *, ready: bool = True) -> tuple[Reason, Because]:
         driver = replace(_driver(ready=ready), created_at=NOW)
         choice = _only(decide(_obs(_query(phase=Phase.STARTING, run=run), driver), NOW))
         assert choice.phase is Phase.STARTING
         return choice.reason, choice.detail
 
-    assert "session is starting" in reason(_run(), ready=False)[1]
-    assert "Spark is building" in reason(_run())[1]
+    assert reason(_run(), ready=False)[1] == Because(Detail.SESSION_STARTING)
+    assert reason(_run())[1] == Because(Detail.QUERY_BUILDING)
     assert reason(_run(started_at=NOW.isoformat()))[0] is Reason.WAITS_COMMIT
     for seconds, trigger, says in (
-        (29, "continuous", "no batch has committed"),
-        (30, "continuous", "No epoch since 02:59:30 UTC: has it a core per source partition?"),
-        (45, "real_time", "No batch since 02:59:15 UTC"),
-        (900, "processing_time", "no batch has committed"),
+        (29, "continuous", Because(Detail.UNPROVEN)),
+        (30, "continuous", Because(Detail.NO_CORES, {"what": "epoch", "since": "02:59:30"})),
+        (45, "real_time", Because(Detail.NO_CORES, {"what": "batch", "since": "02:59:15"})),
+        (900, "processing_time", Because(Detail.UNPROVEN)),
     ):
         began = NOW - timedelta(seconds=seconds)
         waiting = replace(_run(started_at=began.isoformat()), trigger=trigger)
-        assert says in reason(waiting)[1]
+        assert reason(waiting)[1] == says
 
 
 def test_a_query_whose_source_does_not_answer_is_not_running_and_says_since_when() -> None:
     run = _run(started_at=NOW.isoformat())
     choice = _only(decide(_obs(_query(run=run, source_unreachable_since=NOW), _driver()), NOW))
     assert (choice.phase, choice.reason) == (Phase.STARTING, Reason.WAITS_SOURCE)
-    assert f"not reachable since {NOW:%H:%M:%S} UTC" in choice.detail
+    assert choice.detail == Because(Detail.SOURCE_SILENT, {"since": f"{NOW:%H:%M:%S}"})
 
 
 def test_a_shim_that_has_just_taken_a_driver_is_waited_for_and_then_killed() -> None:

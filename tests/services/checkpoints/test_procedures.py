@@ -106,7 +106,7 @@ def bench(stage: Stage, tmp_path: Path) -> Bench:
 
 def _done(operation: Operation) -> None:
     operation.refresh_from_db()
-    assert (operation.outcome, operation.detail) == (OperationOutcome.DONE, "")
+    assert (operation.outcome, operation.detail.text) == (OperationOutcome.DONE, "")
 
 
 # --- snapshots ----------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def test_a_rewind_points_the_query_at_a_new_directory_and_keeps_the_old(bench: B
     assert max(map(int, names(bench.place / "commits"))) == 6
     assert tree(bench.root) == before
     change = Transition.objects.get(subject="checkpoint")
-    assert (change.before, change.detail, change.actor) == ("delays", "to batch 6", "aude")
+    assert (change.before, change.detail.text, change.actor) == ("delays", "to batch 6", "aude")
 
 
 def test_a_second_rewinds_name_does_not_grow(bench: Bench) -> None:
@@ -207,7 +207,7 @@ def test_a_running_query_is_stopped_and_started_again(bench: Bench) -> None:
     )
     bench.work()
     operation.refresh_from_db()
-    assert operation.detail.startswith("Stopping")
+    assert operation.detail.text.startswith("Stopping")
     assert bench.place == bench.root  # not before nothing runs any more
     bench.stage.launcher.end_run(bench.stage.run("delays").pk)
     bench.work()
@@ -232,7 +232,7 @@ def test_a_batch_out_of_reach_costs_no_stop(bench: Bench) -> None:
     bench.work()
     operation.refresh_from_db()
     assert operation.outcome == OperationOutcome.FAILED
-    assert "version 3 of state/0/" in operation.detail
+    assert "version 3 of state/0/" in operation.detail.text
     assert bench.stage.phase("delays") == "RUNNING"
     assert bench.place == bench.root
 

@@ -20,11 +20,12 @@ from queries.domain.probes.questions import (
     XrayTask,
     read_task,
 )
-from queries.domain.states import DriverKind, DriverState, OperationOutcome
+from queries.domain.states import DriverKind, DriverState, OperationOutcome, Reason
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation
 from queries.models.installation import Installation
+from queries.services.probes import probe_steps
 from queries.services.probes.preflight import begin_preflight
 from queries.services.probes.xray import begin_xray, rows_of
 from queries.services.procedure_registry import PROCEDURES
@@ -132,7 +133,7 @@ def test_a_preflight_waits_for_its_probe_and_ends_with_what_it_found(ground: Gro
     ground.ran()
     operation = ground.advance(ground.begin())
     assert [step["state"] for step in operation.steps][:3] == ["DONE"] * 3
-    assert operation.detail == "Launching"
+    assert operation.detail.text == "Launching"
     task = ground.task()
     assert (task.batch, task.old_spec["kind"]) == (2, "sql")
     copy = Path(task.copy.removeprefix("file://"))
@@ -140,7 +141,7 @@ def test_a_preflight_waits_for_its_probe_and_ends_with_what_it_found(ground: Gro
     probe = Driver.objects.get(kind=DriverKind.PROBE)
     assert probe.state == DriverState.STARTING
     ground.launcher.answer(replace(PASSED, done=False).dumps(), leaves=False)
-    assert ground.advance(operation).detail == "Comparing the plans"
+    assert ground.advance(operation).detail.text == "Comparing the plans"
     probe.refresh_from_db()
     assert probe.state == DriverState.LIVE  # the start slot is free again
     ground.launcher.answer(PASSED.dumps())
@@ -172,7 +173,7 @@ def test_it_takes_a_place_like_any_driver_and_says_what_it_waits_for(
 ) -> None:
     settings.STARTS_AT_ONCE = 0
     operation = ground.advance(ground.begin())
-    assert operation.detail == "waits for a start slot of the host"
+    assert operation.detail.text == "waits for a start slot of the host"
     assert not Driver.objects.filter(kind=DriverKind.PROBE).exists()
     settings.STARTS_AT_ONCE = 2
     ground.advance(operation)
@@ -197,10 +198,33 @@ def test_a_probe_that_dies_fails_the_operation_and_leaves_nothing(ground: Ground
     ground.launcher.end_probe("delays", probe.epoch)
     operation = ground.advance(operation)
     assert operation.outcome == OperationOutcome.FAILED
-    assert "ended without an answer" in operation.detail
+    assert "ended without an answer" in operation.detail.text
     probe.refresh_from_db()
     assert (probe.state, probe.exit_python) == (DriverState.ENDED, "SIGKILL")
     assert ground.left() == []
+
+
+@pytest.mark.parametrize("text", [PASSED.dumps()[:-30], '{"done":true}', "[1]"])
+def test_an_answer_that_is_not_whole_fails_the_operation_and_is_not_waited_for(
+    ground: Ground, text: str
+) -> None:
+    ground.commit(2)
+    operation = ground.advance(ground.begin())
+    ground.launcher.answer(text)
+    operation = ground.advance(operation)
+    assert operation.outcome == OperationOutcome.FAILED
+    assert "The probe's answer cannot be read" in operation.detail.text
+    assert operation.detail.params["error"] == "no-answer"
+    assert ground.left() == []
+
+
+def test_a_probe_is_found_by_its_operation(ground: Ground) -> None:
+    first, second = ground.begin(), ground.begin()
+    ground.advance(first)
+    ground.advance(second)
+    found = [probe_steps.probe_of(first), probe_steps.probe_of(second)]
+    assert found == list(Driver.objects.filter(kind=DriverKind.PROBE).order_by("epoch"))
+    assert [one and one.state_reason for one in found] == [Reason.PROBED] * 2
 
 
 def test_a_cancelled_one_kills_its_probe_and_removes_its_copy(ground: Ground) -> None:
@@ -221,7 +245,7 @@ def test_what_does_not_pass_fails_with_sparks_reason(ground: Ground) -> None:
     ground.launcher.answer(replace(PASSED, tried=(refused,)).dumps())
     operation = ground.advance(operation)
     assert operation.outcome == OperationOutcome.FAILED
-    assert "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE" in operation.detail
+    assert "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE" in operation.detail.text
     assert operation.result["preflight"]["verdict"] == "failed"
 
 
@@ -356,7 +380,7 @@ def test_a_query_without_state_and_wrong_wishes_are_refused(ground: Ground) -> N
     ground.commit(2)
     operation = ground.advance(begin_xray(query=ground.query, actor="a", now=timezone.now()))
     assert operation.outcome == OperationOutcome.FAILED
-    assert "keeps no state" in operation.detail
+    assert "keeps no state" in operation.detail.text
     with pytest.raises(Invalid, match=r"rows.*operator.*side"):
         begin_xray(
             query=ground.query, actor="a", now=timezone.now(), rows=0, operator=-1, side="up"
@@ -373,5 +397,5 @@ def test_an_x_ray_that_spark_cannot_answer_fails_and_forgets(ground: Ground) -> 
     ground.launcher.answer(ProbeResult("x", done=True, error=error).dumps())
     operation = ground.advance(operation)
     assert operation.outcome == OperationOutcome.FAILED
-    assert "no state operator 3" in operation.detail
+    assert "no state operator 3" in operation.detail.text
     assert rows_of(operation, launcher=ground.launcher, now=timezone.now()) is None

@@ -36,7 +36,7 @@ def test_each_change_is_one_transition() -> None:
         stage.now += timedelta(seconds=3)
         driver = tell(stage, *executors)
     written = Transition.objects.filter(subject="executor").order_by("pk")
-    assert [(one.before, one.after, one.detail) for one in written] == [
+    assert [(one.before, one.after, one.detail.text) for one in written] == [
         ("", "ACTIVE", "executor 0 on 10.0.0.1:7000"),
         ("ACTIVE", "LOST", "executor 0 on 10.0.0.1:7000: worker lost"),
         ("", "ACTIVE", "executor 1 on 10.0.0.1:7000"),

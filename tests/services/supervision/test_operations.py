@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 
 from queries.domain.errors import NotAllowed
-from queries.domain.states import GroupStatus, OperationOutcome, StopMode
+from queries.domain.states import GroupStatus, OperationOutcome, Reason, StopMode
 from queries.models.definitions import Checkpoint, Query
 from queries.models.failures import FailureGroup
 from queries.models.history import Operation, Transition
@@ -41,7 +41,7 @@ def test_a_stop_supersedes_the_start_before_it(stage: Stage) -> None:
     start = operations.request_start(query=query, actor="olga", now=NOW)
     operations.request_stop(query=query, mode=StopMode.NOW, actor="pat", now=NOW)
     start.refresh_from_db()
-    assert (start.outcome, start.detail) == (OperationOutcome.SUPERSEDED, "stop by pat")
+    assert (start.outcome, start.detail.text) == (OperationOutcome.SUPERSEDED, "stop by pat")
 
 
 def test_each_click_leaves_who_asked_for_what(stage: Stage) -> None:
@@ -52,7 +52,7 @@ def test_each_click_leaves_who_asked_for_what(stage: Stage) -> None:
         "STOPPED",
         "RUNNING",
         "olga",
-        "start requested",
+        Reason.ASKED_START,
     )
 
 

@@ -94,7 +94,7 @@ def test_every_step_is_taken_once_and_in_order(bench: Bench) -> None:
 def test_a_step_that_waits_is_taken_again_and_says_what_it_waits_for(bench: Bench) -> None:
     bench.ready = False
     operation = bench.advance(bench.begin())
-    assert (operation.outcome, operation.detail) == ("", "not yet")
+    assert (operation.outcome, operation.detail.text) == ("", "not yet")
     assert operation.steps[0]["state"] == StepState.DOING
     bench.ready = True
     assert bench.advance(operation).outcome == OperationOutcome.DONE
@@ -120,7 +120,7 @@ def test_a_cancelled_operation_tidies_up_what_it_has_built(bench: Bench) -> None
     cancel(operation, actor="olga", now=timezone.now())
     assert operation.pk in due_operations(now=timezone.now())
     operation = bench.advance(operation)
-    assert (operation.outcome, operation.detail) == ("CANCELLED", "cancelled by olga")
+    assert (operation.outcome, operation.detail.text) == ("CANCELLED", "cancelled by olga")
     assert bench.acts == ["build", "undo build"]
     assert not due_operations(now=timezone.now())
 
@@ -129,14 +129,14 @@ def test_a_failed_step_ends_the_operation_and_tidies_up(bench: Bench) -> None:
     bench.error = NotAllowed("Batch 40 is gone.", way_out="Choose a later one.")
     operation = bench.advance(bench.begin())
     assert operation.outcome == OperationOutcome.FAILED
-    assert operation.detail == "Batch 40 is gone. Choose a later one."
+    assert operation.detail.text == "Batch 40 is gone. Choose a later one."
     assert bench.acts == ["build", "undo"]
 
 
 def test_a_disk_that_fails_holds_the_operation_until_it_is_back(bench: Bench) -> None:
     bench.error = OSError("no space left")
     operation = bench.advance(bench.begin())
-    assert (operation.outcome, operation.detail) == ("", "OSError: no space left")
+    assert (operation.outcome, operation.detail.text) == ("", "OSError: no space left")
     bench.error = None
     assert bench.advance(operation).outcome == OperationOutcome.DONE
 
@@ -185,7 +185,7 @@ def test_one_that_takes_too_long_is_timed_out_and_tidied(bench: Bench) -> None:
     operation = bench.advance(bench.begin())
     Operation.objects.filter(pk=operation.pk).update(deadline=datetime(2020, 1, 1, tzinfo=UTC))
     operation = bench.advance(operation)
-    assert (operation.outcome, operation.detail) == (OperationOutcome.TIMED_OUT, "not yet")
+    assert (operation.outcome, operation.detail.text) == (OperationOutcome.TIMED_OUT, "not yet")
     assert bench.acts[-1] == "undo build"
 
 

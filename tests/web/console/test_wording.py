@@ -89,8 +89,8 @@ def test_a_size_has_its_unit(count: float | None, text: str) -> None:
 @pytest.mark.parametrize(
     ("reason", "first", "text"),
     [
-        ("start requested", False, "asked to start"),
-        ("deleted", True, "deleted"),
+        ("ASKED_START", False, "asked to start"),
+        ("ARCHIVED", True, "deleted"),
         ("", True, "defined"),
         ("", False, "changed"),
     ],

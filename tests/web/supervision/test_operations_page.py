@@ -67,7 +67,7 @@ def test_it_is_cancelled_by_form_once_the_consequences_were_read(
     after = page.press()
     assert f"/operations/{rewind.uuid}/" in after.address
     rewind.refresh_from_db()
-    assert (rewind.outcome, rewind.detail) == (OperationOutcome.CANCELLED, "cancelled by otto")
+    assert (rewind.outcome, rewind.detail.text) == (OperationOutcome.CANCELLED, "cancelled by otto")
     assert "Cancelled" in after.text
 
 

@@ -100,7 +100,7 @@ def test_a_failed_query_says_why_in_its_head(vera: Client, stage: Stage) -> None
     stage.up("delays")
     stage.fail("delays", NO_SUCH_SOURCE)
     html = text(vera.get("/queries/delays/"))
-    assert stage.row("delays").phase_detail in words(html).replace("&#x27;", "'")
+    assert stage.row("delays").phase_detail.text in words(html).replace("&#x27;", "'")
     assert "Failed" in words(html)
 
 

@@ -1,0 +1,174 @@
+"""The words of reasons: the only place where a code becomes a phrase or a sentence.
+
+A `Reason` says why something is as it is; a `Because` beside it says what goes on right now,
+as a code with its values. Rows keep the codes and decisions compare them; pages and the API
+look the words up here, at the edge.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from enum import Enum, unique
+from typing import Any, Self
+
+from queries.domain.states import Reason
+
+#: Each reason as a phrase; `NONE` has no words.
+_PHRASES: dict[str, str] = {
+    Reason.NEVER_STARTED: "never started",
+    Reason.ASKED_START: "start requested",
+    Reason.ASKED_STOP: "stop requested",
+    Reason.ASKED_RESTART: "restart requested",
+    Reason.WAITS_SLOT: "waits for a start slot",
+    Reason.WAITS_MEMORY: "waits for memory",
+    Reason.WAITS_DRIVER: "waits for its driver",
+    Reason.WAITS_LOCK: "waits for the checkpoint's lock",
+    Reason.WAITS_COMMIT: "waits for its first commit",
+    Reason.WAITS_SOURCE: "source not reachable",
+    Reason.COMMITTED: "first commit",
+    Reason.IDLE: "idle: nothing to read",
+    Reason.STUCK: "the stop hangs",
+    Reason.STOPPED: "stopped",
+    Reason.COMPLETED: "read all there was",
+    Reason.FAILED_RETRY: "failed; will be retried",
+    Reason.FAILED_POISON: "same error on the same batch three times",
+    Reason.FAILED_FATAL: "cannot be mended by a restart",
+    Reason.DRIVER_DIED: "its driver died",
+    Reason.HOST_SILENT: "its host is silent",
+    Reason.RETRY_DUE: "retry due",
+    Reason.REGRESSED: "failed again after it was resolved",
+    Reason.STALLED: "stalled; restarted as its policy says",
+    Reason.PROBE: "probe of a broken query",
+    Reason.PROBED: "a short-lived Spark of its own",
+    Reason.ARCHIVED: "deleted",
+    Reason.REWOUND: "rewound to an earlier batch",
+    Reason.RESET: "reset to another start",
+    Reason.LAUNCHED: "launched",
+    Reason.NOT_LAUNCHED: "could not be launched",
+    Reason.NOT_WANTED: "no query wants it",
+    Reason.REPLACED: "replaced by a fresh driver",
+    Reason.SHUTDOWN: "installation stopped",
+    Reason.RESUMED: "installation started again",
+    Reason.FENCED: "a later epoch took over",
+    Reason.FAILURE_SCOPE: "a failure ends the whole application",
+    Reason.START_TIMED_OUT: "did not start in time",
+    Reason.EXECUTOR_CAME: "an executor came",
+    Reason.EXECUTOR_LOST: "an executor was lost",
+    Reason.OTHER: "not known",
+}
+
+#: What people ask for, as it follows their name in a list of acts.
+ACTS: dict[str, str] = {
+    Reason.ASKED_START: "asked to start",
+    Reason.ASKED_STOP: "asked to stop",
+    Reason.ASKED_RESTART: "asked to restart",
+}
+
+
+def phrase(reason: str) -> str:
+    """Return a reason's words; a text that is no reason's code is its own words."""
+    return _PHRASES.get(reason, reason)
+
+
+@unique
+class Detail(Enum):
+    """What goes on, or what went wrong: a member's name is the code, its value the sentence."""
+
+    NOTHING = ""
+    # phases of a query
+    GIVEN = "A driver has been given the query."
+    HOST_SILENT = "Its host does not answer; it may still run."
+    STOP_HANGS = "The stop hangs. Restarting the application ends it, and its neighbours too."
+    NO_PROGRESS = "It made no progress; it starts again."
+    BATCH_ENDING = "The batch in flight is being ended."
+    STARTS_AFTER = "It starts again when it has ended."
+    SESSION_STARTING = "Its driver's Spark session is starting."
+    QUERY_BUILDING = "Spark is building the query."
+    SOURCE_SILENT = (
+        "Source not reachable since {since} UTC. Spark waits without a word; "
+        "it goes on by itself once the source answers."
+    )
+    NO_CORES = "No {what} since {since} UTC: has it a core per source partition?"
+    UNPROVEN = "Spark has started it; no batch has committed and no idle trigger was seen yet."
+    ALL_READ = "It has read all there was."
+    WITH_INSTALLATION = "It starts with the installation."
+    SLOTS_TAKEN = "{starting} of {limit} drivers are starting on this host."
+    MEMORY_TAKEN = "It needs {needed} MB; {used} of {budget} MB are taken by other drivers."
+    DRIVER_LEAVING = "The driver before it is leaving."
+    # failures: what `failures.py` says of them
+    FAILURE = "{title}. {way_out}"
+    DRIVER_FAILURE = "{title}"
+    NOT_LAUNCHED = "{refusal}"
+    # changes
+    GROUP = "{group}"  # the title of a group of failures
+    EXECUTOR = "executor {executor} on {address}"
+    EXECUTOR_REMOVED = "executor {executor} on {address}: {why}"
+    PROBE_FOR = "{verb} of {query}"
+    TO_BATCH = "to batch {batch}"
+    TO_START = "to {start}"
+    POOL = "pool {pool}"
+    # operations
+    DELETED_BY = "deleted by {actor}"
+    CANCELLED_BY = "cancelled by {actor}"
+    SUPERSEDED_BY = "{verb} by {actor}"
+    WAITED = "{phase}: {about}"
+    REASON = "{reason}"  # a reason beside which nothing more is known
+    REFUSED = "{message}"  # an error of ours, with its code
+    STEP = "{note}"  # what a step says of itself
+    OTHER = "{text}"  # written by an earlier release, or a later one
+
+
+@dataclass(frozen=True, slots=True)
+class Because:
+    """What goes on, as a code with the values that its sentence names."""
+
+    code: Detail = Detail.NOTHING
+    params: dict[str, Any] = field(default_factory=dict)  # JSON; a dict in it is a `Because`
+
+    def __bool__(self) -> bool:
+        """Tell whether there is anything to say."""
+        return self.code is not Detail.NOTHING
+
+    def __str__(self) -> str:
+        """Return the sentence, as pages and the API show it."""
+        return self.text
+
+    @property
+    def text(self) -> str:
+        """The sentence; a dash stands for a value that is not there."""
+        shown = {key: _shown(key, value) for key, value in self.params.items()}
+        return self.code.value.format_map(defaultdict(lambda: "–", shown)).strip()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the form that rows keep; {} for nothing."""
+        return {"code": self.code.name, **self.params} if self else {}
+
+    @classmethod
+    def of(cls, raw: dict[str, Any]) -> Self:
+        """Return what `as_json` wrote; a code of another release is its own text."""
+        params = dict(raw)
+        name = params.pop("code", Detail.NOTHING.name)
+        if name not in Detail.__members__:
+            return cls(Detail.OTHER, {"text": name, **params})
+        return cls(Detail[name], params)
+
+
+NOTHING = Because()
+
+
+def why(reason: str, detail: Because) -> Because:
+    """Return what is known beyond a reason, else the reason itself."""
+    return detail or Because(Detail.REASON, {"reason": str(reason)})
+
+
+def waited(phase: str, reason: str, detail: Because) -> Because:
+    """Return what is waited for: the phase a query is in, and why."""
+    about = why(reason, detail).as_json()
+    return Because(Detail.WAITED, {"phase": str(phase), "about": about})
+
+
+def _shown(key: str, value: Any) -> str:
+    if isinstance(value, dict):
+        return Because.of(value).text
+    if key == "phase":
+        return str(value).capitalize()
+    return phrase(value) if key == "reason" else str(value)

@@ -1,0 +1,328 @@
+"""What the release before wrote as sentences is kept as codes, and each page reads as before."""
+
+import importlib
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from django.test import Client
+
+from queries.domain.reasons import Because, Detail
+from queries.domain.states import Reason
+from queries.models.applications import Application
+from queries.models.definitions import Query
+from queries.models.drivers import Driver, Run
+from queries.models.history import Operation, Transition
+from tests.web.browserless import Page
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+migration = importlib.import_module("queries.migrations.0007_reasons_as_codes")
+BEFORE, AFTER = "0005_replayed_after_a_start", "0008_details_as_json"
+AT = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
+FAILURE = "[DIVIDE_BY_ZERO] Division by zero. Look at the batch."
+
+
+def _migrate(name: str) -> Any:
+    """Bring the tables to one migration; return its models."""
+    executor = MigrationExecutor(connection)
+    executor.migrate([("queries", name)])
+    return MigrationExecutor(connection).loader.project_state([("queries", name)]).apps
+
+
+@pytest.fixture
+def old() -> Iterator[Any]:
+    """Return the models of the release before, whose tables these are."""
+    yield _migrate(BEFORE)
+    _migrate(AFTER)
+
+
+class _Past:
+    """Rows as the release before wrote them."""
+
+    def __init__(self, apps: Any) -> None:
+        self.apps = apps
+        self.application = self.row("Application", name="delays", created_at=AT)
+        self.revision = self.row(
+            "ApplicationRevision",
+            application=self.application,
+            number=1,
+            spec={"master": "local[2]", "memory": "1g", "conf": {}},
+            author="ada",
+            created_at=AT,
+        )
+
+    def row(self, model: str, **fields: Any) -> Any:
+        return self.apps.get_model("queries", model).objects.create(**fields)
+
+    def query(self, name: str, **fields: Any) -> Any:
+        row = self.row("Query", name=name, application=self.application, created_at=AT, **fields)
+        form = {
+            "kind": "sql",
+            "sources": [{"name": "flights", "format": "rate"}],
+            "sql": "SELECT * FROM flights",
+            "sink": {"format": "noop"},
+            "trigger": {"kind": "processing_time", "interval": "5 seconds"},
+        }
+        revision = self.row(
+            "QueryRevision", query=row, number=1, kind="sql", spec=form, author="a", created_at=AT
+        )
+        place = f"file:///checkpoints/{name}"
+        checkpoint = self.row("Checkpoint", query=row, location=place, created_at=AT)
+        row.home = {"query": row, "revision": revision, "checkpoint": checkpoint}
+        return row
+
+    def driver(self, epoch: int, **fields: Any) -> Any:
+        return self.row(
+            "Driver",
+            application=self.application,
+            application_revision=self.revision,
+            epoch=epoch,
+            host="here",
+            directory="/d",
+            created_at=AT,
+            state_since=AT,
+            **{"state": "ENDED", **fields},
+        )
+
+    def operation(self, verb: str, **fields: Any) -> Any:
+        return self.row(
+            "Operation",
+            verb=verb,
+            application=self.application,
+            generation=1,
+            actor="olga",
+            created_at=AT,
+            deadline=AT + timedelta(minutes=3),
+            **fields,
+        )
+
+    def transition(self, subject: str, reason: str, detail: str, **fields: Any) -> Any:
+        return self.row(
+            "Transition",
+            at=AT,
+            application=self.application,
+            subject=subject,
+            before="",
+            after="X",
+            reason=reason,
+            detail=detail,
+            **fields,
+        )
+
+
+def test_each_reason_of_the_release_before_has_a_code_and_reads_as_before() -> None:
+    for code, phrase in migration.REASONS.items():
+        assert Reason(code) is not Reason.OTHER
+        assert str(Because(Detail.REASON, {"reason": code})) == phrase
+
+
+QUERIES: tuple[tuple[str, str, str, Because], ...] = (
+    ("STOPPED", "never started", "", Because()),
+    (
+        "PENDING",
+        "waits for a start slot",
+        "2 of 3 drivers are starting on this host.",
+        Because(Detail.SLOTS_TAKEN, {"starting": 2, "limit": 3}),
+    ),
+    (
+        "PENDING",
+        "waits for memory",
+        "It needs 1024 MB; 4000 of 4096 MB are taken by other drivers.",
+        Because(Detail.MEMORY_TAKEN, {"needed": 1024, "used": 4000, "budget": 4096}),
+    ),
+    (
+        "STARTING",
+        "source not reachable",
+        "Source not reachable since 02:59:30 UTC. Spark waits without a word; "
+        "it goes on by itself once the source answers.",
+        Because(Detail.SOURCE_SILENT, {"since": "02:59:30"}),
+    ),
+    (
+        "STARTING",
+        "waits for its first commit",
+        "No epoch since 02:59:30 UTC: has it a core per source partition?",
+        Because(Detail.NO_CORES, {"what": "epoch", "since": "02:59:30"}),
+    ),
+    (
+        "STARTING",
+        "restart requested",
+        "A driver has been given the query.",
+        Because(Detail.GIVEN),
+    ),
+    (
+        "FAILED",
+        "cannot be mended by a restart",
+        FAILURE,
+        Because(Detail.OTHER, {"text": FAILURE}),
+    ),
+)
+
+
+def test_a_query_keeps_its_code_and_reads_as_before(viewer: User, old: Any, client: Client) -> None:
+    past = _Past(old)
+    for number, (phase, reason, text, _) in enumerate(QUERIES):
+        past.query(f"q{number}", phase=phase, phase_reason=reason, phase_detail=text)
+    _migrate(AFTER)
+    client.force_login(viewer)
+    for number, (_, reason, text, said) in enumerate(QUERIES):
+        row = Query.objects.get(name=f"q{number}")
+        assert (migration.REASONS[row.phase_reason], row.phase_detail) == (reason, said)
+        shown = text or reason[:1].upper() + reason[1:]
+        assert shown in Page(client, f"/queries/{row.name}/").text
+
+
+def test_drivers_runs_and_what_holds_an_application_keep_their_codes(old: Any) -> None:
+    past = _Past(old)
+    past.application.hold_reason = "No Java was found."
+    past.application.save()
+    driver = past.driver(1, state_reason="its driver died", end_wanted="no query wants it")
+    query = past.query("delays")
+    past.row("Run", driver=driver, epoch=2, generation=1, cause="retry due", created_at=AT,
+             outcome="FAILED", **query.home)  # fmt: skip
+    _migrate(AFTER)
+    row = Driver.objects.get()
+    assert (row.state_reason, row.end_wanted) == (Reason.DRIVER_DIED, Reason.NOT_WANTED)
+    assert Run.objects.get().cause == Reason.RETRY_DUE
+    assert Application.objects.get().hold_reason.text == "No Java was found."
+
+
+OPERATIONS: tuple[tuple[str, str, str, Because], ...] = (
+    ("start", "DONE", "", Because()),
+    (
+        "start",
+        "SUPERSEDED",
+        "stop by pat",
+        Because(Detail.SUPERSEDED_BY, {"verb": "stop", "actor": "pat"}),
+    ),
+    ("start", "SUPERSEDED", "deleted by ada", Because(Detail.DELETED_BY, {"actor": "ada"})),
+    ("rewind", "CANCELLED", "cancelled by otto", Because(Detail.CANCELLED_BY, {"actor": "otto"})),
+    ("start", "FAILED", FAILURE, Because(Detail.OTHER, {"text": FAILURE})),
+    (
+        "start",
+        "FAILED",
+        "cannot be mended by a restart",
+        Because(Detail.REASON, {"reason": "FAILED_FATAL"}),
+    ),
+    (
+        "start",
+        "TIMED_OUT",
+        "Starting: Spark is building the query.",
+        Because(Detail.WAITED, {"phase": "STARTING", "about": {"code": "QUERY_BUILDING"}}),
+    ),
+    (
+        "start",
+        "TIMED_OUT",
+        "Backoff: its driver died",
+        Because(
+            Detail.WAITED,
+            {"phase": "BACKOFF", "about": {"code": "REASON", "reason": "DRIVER_DIED"}},
+        ),
+    ),
+    ("rewind", "TIMED_OUT", "not yet", Because(Detail.OTHER, {"text": "not yet"})),
+    ("rewind", "", "for batch 7", Because(Detail.STEP, {"note": "for batch 7"})),
+)
+
+
+def test_an_operation_keeps_its_code_and_reads_as_before(
+    viewer: User, old: Any, client: Client
+) -> None:
+    past = _Past(old)
+    query = past.query("delays")
+    for verb, outcome, text, _ in OPERATIONS:
+        past.operation(verb, query=query, outcome=outcome, detail=text)
+    _migrate(AFTER)
+    client.force_login(viewer)
+    page = Page(client, "/queries/delays/activity/").text
+    for row, (_, _, text, said) in zip(Operation.objects.order_by("pk"), OPERATIONS, strict=True):
+        assert (row.detail, row.detail.text) == (said, text)
+        assert text in page
+
+
+#: Subject, reason and text of the release before; the codes of both.
+CHANGES: tuple[tuple[str, str, str, str, str], ...] = (
+    ("desired", "start requested", "", "ASKED_START", "NOTHING"),
+    (
+        "phase",
+        "waits for its driver",
+        "Spark is building the query.",
+        "WAITS_DRIVER",
+        "QUERY_BUILDING",
+    ),
+    ("phase", "failed; will be retried", FAILURE, "FAILED_RETRY", "OTHER"),
+    ("driver", "its driver died", "Driver died: SIGKILL", "DRIVER_DIED", "DRIVER_FAILURE"),
+    ("driver", "could not be launched", "No Java.", "NOT_LAUNCHED", "NOT_LAUNCHED"),
+    ("driver", "a short-lived Spark of its own", "x-ray of delays", "PROBED", "PROBE_FOR"),
+    (
+        "executor",
+        "an executor was lost",
+        "executor 3 on h:1: worker lost",
+        "EXECUTOR_LOST",
+        "EXECUTOR_REMOVED",
+    ),
+    ("executor", "an executor came", "executor 3 on h:1", "EXECUTOR_CAME", "EXECUTOR"),
+    ("checkpoint", "rewound to an earlier batch", "to batch 6", "REWOUND", "TO_BATCH"),
+    ("checkpoint", "reset to another start", "to earliest", "RESET", "TO_START"),
+    ("definition", "", "pool gold", "", "POOL"),
+    ("group", "", FAILURE, "", "GROUP"),
+    ("phase", "in the words of nobody", "and more", "in the words of nobody", "OTHER"),
+)
+
+
+def test_a_change_keeps_its_codes_and_reads_as_before(
+    viewer: User, old: Any, client: Client
+) -> None:
+    past = _Past(old)
+    query = past.query("delays")
+    for subject, reason, text, _, _ in CHANGES:
+        past.transition(subject, reason, text, query=query)
+    _migrate(AFTER)
+    client.force_login(viewer)
+    page = Page(client, "/queries/delays/activity/").text
+    for row, (_, reason, text, code, detail) in zip(
+        Transition.objects.order_by("pk"), CHANGES, strict=True
+    ):
+        assert (row.reason, row.detail.code.name, row.detail.text) == (code, detail, text)
+        assert text in page
+        assert reason[1:] in page  # it begins with a capital there
+
+
+def test_a_probe_is_linked_to_the_operation_that_its_reason_named(old: Any) -> None:
+    past = _Past(old)
+    operation = past.operation("x-ray", query=past.query("delays"))
+    said = f"probe of {operation.uuid}"
+    past.driver(1, kind="PROBE", state_reason=said)  # of a worker that died
+    past.driver(2, kind="PROBE", state_reason=said)
+    past.driver(3, kind="PROBE", state_reason=f"probe of {uuid.uuid4()}")
+    past.driver(4, kind="PROBE", state_reason="probe of nothing known")
+    _migrate(AFTER)
+    rows = Driver.objects.order_by("epoch")
+    assert [row.operation_id for row in rows] == [None, operation.pk, None, None]
+    assert [row.state_reason for row in rows][:3] == [Reason.PROBED] * 3
+
+
+def test_the_way_back_gives_the_sentences_again(old: Any) -> None:
+    past = _Past(old)
+    text = "2 of 3 drivers are starting on this host."
+    query = past.query("delays", phase_reason="waits for a start slot", phase_detail=text)
+    operation = past.operation("x-ray", query=query, detail=f"Pending: {text}", outcome="TIMED_OUT")
+    past.driver(2, kind="PROBE", state_reason=f"probe of {operation.uuid}")
+    past.transition("phase", "its driver died", "", query=query)
+    _migrate(AFTER)
+    Operation.objects.update(
+        detail=Because(Detail.WAITED, {"phase": "PENDING", "about": {"code": "GIVEN"}})
+    )
+    back = _migrate(BEFORE)
+    row = back.get_model("queries", "Query").objects.get()
+    assert (row.phase_reason, row.phase_detail) == ("waits for a start slot", text)
+    driver = back.get_model("queries", "Driver").objects.get()
+    assert driver.state_reason == f"probe of {operation.uuid}"
+    found = back.get_model("queries", "Operation").objects.get()
+    assert found.detail == "Pending: A driver has been given the query."
+    change = back.get_model("queries", "Transition").objects.get()
+    assert (change.reason, change.detail) == ("its driver died", "")
