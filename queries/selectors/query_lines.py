@@ -224,6 +224,7 @@ def _health(
         bars=facts.bars.get(query.pk, []),
         latest=facts.latest.get(query.pk),
         telemetry=facts.telemetry.get(run.driver_id) if run else None,
+        lag=facts.lags.get(query.pk),
         now=now,
     )
     return HealthLine(health.verdict, health.reason, health.since) if health else None
