@@ -59,16 +59,19 @@ def _climb(plan: Plan, work: Work, fault: Fault) -> None:
     if classified.policy is Policy.FATAL:
         work.hold, work.next_attempt_at = Hold.FAILED, None
         return
-    straw = classified.policy is Policy.POISON and (
-        work.hold is Hold.BROKEN
-        or restart.poisoned(
-            policy,
-            fingerprint=fault.fingerprint,
-            batch=fault.batch,
-            recent=work.seen.recent_failures[: work.failures - 1],
-        )
+    poison = classified.policy is Policy.POISON
+    poisoned = poison and restart.poisoned(
+        policy,
+        fingerprint=fault.fingerprint,
+        batch=fault.batch,
+        recent=work.seen.recent_failures[: work.failures - 1],
     )
-    if straw:
+    if poisoned:
+        work.detail = (
+            f"The same error on batch {fault.batch} has reached the poison limit of "
+            f"{policy.poison_limit}. {work.detail}"
+        )
+    if poisoned or (poison and work.hold is Hold.BROKEN):
         work.hold = Hold.BROKEN
         work.next_attempt_at = plan.now + timedelta(seconds=policy.probe_every_s)
         return

@@ -28,7 +28,7 @@ from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.selectors.kafka.lag import LagLine
 
-#: Batches that are read for a verdict: enough for an honest p99, few enough for a list.
+#: Batches that are read for a verdict and drawn: enough for an honest p99, few enough for a list.
 BATCHES = 40
 #: A backlog that was last seen longer ago is not known: its broker does not answer.
 LAG_FRESH = timedelta(seconds=30)

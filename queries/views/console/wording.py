@@ -50,7 +50,7 @@ VERDICT_WORDS: dict[str, str] = {
     Verdict.PROGRESSING: "Commits batches as it should.",
     Verdict.IDLE: "Running, and there is nothing to read.",
     Verdict.CATCHING_UP: "Behind, and the backlog is falling.",
-    Verdict.LAGGING: "Processes less than arrives: batches are longer than the trigger, or a backlog grows.",
+    Verdict.LAGGING: "Input outruns processing: its batches are too long, or its backlog grows.",
     Verdict.STALLED: "No commit, no event and no task for longer than it should take.",
     Verdict.ZOMBIE: "The process lives, its JVM or its query does not.",
     Verdict.BLIND: "No telemetry arrives, yet its checkpoint advances.",
