@@ -181,15 +181,15 @@ def test_stalled_unless_a_task_has_finished(vera: Client, stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("heard", "says"),
     [
-        ({"jvm": False}, "It counts as running, but its JVM has ended."),
-        ({"alive": False}, "It counts as running, but the query inside the driver has ended."),
+        ((False, True), "It counts as running, but its JVM has ended."),
+        ((True, False), "It counts as running, but the query inside the driver has ended."),
     ],
 )
-def test_zombie(vera: Client, stage: Stage, heard: dict[str, bool], says: str) -> None:
+def test_zombie(vera: Client, stage: Stage, heard: tuple[bool, bool], says: str) -> None:
     stage.query("delays")
     driver = Driver(stage, "delays")
     driver.batches(end_s=2, every_s=5, duration_s=1)
-    driver.beat(**heard)
+    driver.beat(jvm=heard[0], alive=heard[1])
     assert verdict(vera) == ("Zombie", says)
 
 

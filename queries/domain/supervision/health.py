@@ -172,7 +172,7 @@ def _idle_epochs(seen: HealthSeen) -> Health | None:
 
 
 def _stalled(seen: HealthSeen) -> Health | None:
-    word = _newest(seen)
+    word = max(_newest(seen), seen.task_at or seen.running_since)
     limit = stalled_after(seen)
     if seen.now - word <= limit:
         return None
@@ -285,8 +285,8 @@ def _progressing(seen: HealthSeen) -> Health:
 
 
 def _newest(seen: HealthSeen) -> datetime:
-    """Return when the query was last heard of."""
-    words = [seen.running_since, seen.last_event_at, seen.idle_at, seen.task_at]
+    """Return when the query was last heard of; a task that finishes says nothing of its batches."""
+    words = [seen.running_since, seen.last_event_at, seen.idle_at]
     if seen.batches:
         words.append(_end(seen.batches[-1]))
     return max(word for word in words if word is not None)

@@ -111,6 +111,16 @@ ENDLESS = replace(BASE, interval_ms=0, batches=batches(*[1000] * 6, every_s=1))
             Verdict.STALLED,
             "80 s",
         ),
+        (
+            {
+                "batches": batches(1000, end_s=80),
+                "last_event_at": ago(80),
+                "task_at": ago(1),
+                "commits_at": ago(3),
+            },
+            Verdict.BLIND,
+            "No word from it for 80 s",
+        ),
         ({"commits_at": ago(3)}, Verdict.PROGRESSING, "Batch 4"),
         (
             {"batches": SLOW},
