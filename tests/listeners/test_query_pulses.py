@@ -13,7 +13,7 @@ class Option:
     def __init__(self, value: str | None) -> None:
         self.value = value
 
-    def isDefined(self) -> bool:  # noqa: N802 - Scala's
+    def isDefined(self) -> bool:
         return self.value is not None
 
     def get(self) -> str:
