@@ -105,6 +105,8 @@ def read_heartbeat(event: Event) -> Heartbeat:
     beat = Heartbeat.read(event.body)
     if not all(isinstance(total, int) for total in _totals(beat).values()):
         raise ValueError("a heartbeat's counter is not a whole number")
+    for query in beat.queries:
+        moment(query.task_at or event.at)
     return beat
 
 

@@ -88,7 +88,7 @@ def latest(query_ids: Iterable[int]) -> dict[int, LatestLine]:
     }
 
 
-def heartbeat_bars(query_ids: Iterable[int], *, count: int = 40) -> dict[int, list[BatchBar]]:
+def heartbeat_bars(query_ids: Iterable[int], *, count: int) -> dict[int, list[BatchBar]]:
     """Return each query's last `count` batches, oldest first; in one or two queries in all."""
     newest_first: dict[int, list[models.Progress]] = defaultdict(list)
     for chunk in _chunks(query_ids):

@@ -5,6 +5,7 @@ A spool is a folder of segments named by their first sequence number; each line 
 """
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 
 FOLDER = "spool"  # in the driver's directory
@@ -36,6 +37,6 @@ def read_segment(path: Path) -> Iterator[tuple[int, bytes]]:
 def read_from(folder: Path, first: int) -> Iterator[tuple[int, bytes]]:
     """Yield (seq, JSON) of a spool's events from number `first` on, in order."""
     segments = sorted(folder.glob(f"*{SUFFIX}"))
-    for segment, following in zip(segments, [*segments[1:], None], strict=True):
+    for segment, following in zip_longest(segments, segments[1:]):
         if following is None or int(following.stem) > first:
             yield from (entry for entry in read_segment(segment) if entry[0] >= first)

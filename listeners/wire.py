@@ -130,6 +130,15 @@ class ListenerTimes:
 
 
 @dataclass(frozen=True, slots=True)
+class QueryPulse:
+    """Whether the query of one run lives, as Spark says when asked."""
+
+    run: int
+    alive: bool
+    task_at: str | None = None  # ISO 8601 UTC: when a task of it was last seen to finish
+
+
+@dataclass(frozen=True, slots=True)
 class Heartbeat:
     """The body of a heartbeat: the driver's telemetry about itself."""
 
@@ -145,6 +154,8 @@ class Heartbeat:
     python_rss_mb: float = 0
     jvm_heap_used_mb: float = 0
     jvm_heap_max_mb: float = 0
+    jvm_alive: bool | None = None  # None: not known, as from a driver of a release before
+    queries: tuple[QueryPulse, ...] = ()
 
     def body(self) -> dict[str, Any]:
         """Return the heartbeat as the body of an event."""
@@ -159,6 +170,7 @@ class Heartbeat:
                 for name in ("streams", "ours")
             }
             times = tuple(ListenerTimes(**entry) for entry in body.get("listeners", ()))
-            return cls(**{**body, **queues, "listeners": times})
+            pulses = tuple(QueryPulse(**entry) for entry in body.get("queries", ()))
+            return cls(**{**body, **queues, "listeners": times, "queries": pulses})
         except TypeError as error:
             raise ValueError(f"not a heartbeat: {error}") from error

@@ -20,6 +20,7 @@ from listeners.spark import bus_counters, listener
 from listeners.spark import user_listeners as users
 from listeners.spark.heartbeat import Pulse
 from listeners.spark.outbox import Outbox
+from listeners.spark.query_pulses import QueryPulses, jvm_alive
 from listeners.spark.settings import TelemetrySettings
 from listeners.spark.sorter import Recalled, RunKnown, Said, Sorter
 from listeners.spark.user_listeners import ListenerRefused
@@ -66,6 +67,7 @@ class Telemetry:
         self._java: Any = None
         self._bus: Any = None  # ours, on the private queue
         self._pulse: Pulse | None = None
+        self._query_pulses: QueryPulses | None = None
         self._counters: dict[str, bus_counters.BusCounters] = {}
         self.mode = "fallback"  # "private" once the queue of our own is seen to be there
 
@@ -74,6 +76,7 @@ class Telemetry:
         """Sit on a private queue of the bus, or fall back to every session; begin to send."""
         self._spark = spark
         self._java = listener.java_listener(spark, listener.BusListener(self._take_heard))
+        self._query_pulses = QueryPulses(spark)
         self._counters = {
             name: bus_counters.BusCounters(spark, name) for name in ("streams", "ours")
         }
@@ -169,6 +172,7 @@ class Telemetry:
         """Send one heartbeat: Spark's counters, listeners' times, our own figures."""
         used_mb, max_mb = bus_counters.jvm_heap_mb(self._spark)
         missing, repaired = self._sorter.losses()
+        followed = [line.known for line in list(self._sorter.runs.values()) if not line.done]
         beat = Heartbeat(
             mode=self.mode,
             streams=self._counters["streams"].read(),
@@ -182,6 +186,8 @@ class Telemetry:
             python_rss_mb=bus_counters.python_rss_mb(),
             jvm_heap_used_mb=used_mb,
             jvm_heap_max_mb=max_mb,
+            jvm_alive=jvm_alive(self._spark),
+            queries=self._query_pulses.look(followed) if self._query_pulses else (),
         )
         self._inbox.put(Said(Kind.HEARTBEAT, beat.body()))
 

@@ -13,6 +13,7 @@ from queries.api.schema import describe, listed
 from queries.api.supervision.history_bodies import OperationBody
 from queries.api.supervision.operations import accepted
 from queries.api.supervision.query_bodies import Body
+from queries.domain.kafka.lag import SKEW_RULE
 from queries.domain.states import LossKind
 from queries.roles import OPERATE
 from queries.selectors.definitions import definitions
@@ -68,7 +69,7 @@ class TopicLagBody(Body):
     total = BehindBody()
     skewed = serializers.IntegerField(
         allow_null=True,
-        help_text="Partition behind by 1,000 records and three times the mean of the others.",
+        help_text=f"Partition that is {SKEW_RULE}.",
     )
     retention_ms = serializers.IntegerField(source="retention.ms", allow_null=True)
     retention_bytes = serializers.IntegerField(source="retention.bytes", allow_null=True)

@@ -51,6 +51,9 @@ TMP = "tmp"
 DRIVER_LOCK = "driver.lock"
 LAST_SEQ = "last_seq"
 
+#: A driver that is told to leave has this long (s), before it is terminated and, once more, killed.
+LEAVE_S = 30
+
 
 class Want(StrEnum):
     """What an assignment wants of a run."""
@@ -110,7 +113,8 @@ class DriverSpec(Form):
     jars: tuple[str, ...] = ()
     secrets_dir: str = ""
     env_allowlist: tuple[str, ...] = ()  # names that "env:NAME" may resolve
-    stop_timeout_s: float = 30  # for spark.stop() and the whole exit
+    stop_timeout_s: float = LEAVE_S  # for spark.stop() and the whole exit
+    start_deadline_s: float | None = None  # from the assignment to Started; None: not judged here
     probe: bool = False  # runs `queries.runtime.probes.main` on its probe.json; no epoch fences it
     protocol: int = PROTOCOL
 

@@ -30,7 +30,7 @@ _PHRASES: dict[str, str] = {
     Reason.STOPPED: "stopped",
     Reason.COMPLETED: "read all there was",
     Reason.FAILED_RETRY: "failed; will be retried",
-    Reason.FAILED_POISON: "same error on the same batch three times",
+    Reason.FAILED_POISON: "same error on the same batch again",
     Reason.FAILED_FATAL: "cannot be mended by a restart",
     Reason.DRIVER_DIED: "its driver died",
     Reason.HOST_SILENT: "its host is silent",
@@ -96,6 +96,10 @@ class Detail(Enum):
     DRIVER_LEAVING = "The driver before it is leaving."
     # failures: what `failures.py` says of them
     FAILURE = "{title}. {way_out}"
+    POISONED = (
+        "The same error on batch {batch} has reached the poison limit of {limit}. "
+        "{title}. {way_out}"
+    )
     DRIVER_FAILURE = "{title}"
     NOT_LAUNCHED = "{refusal}"
     # changes

@@ -54,7 +54,7 @@ _DESCRIPTIONS: dict[Phase, str] = {
     Phase.STOPPING: "Asked to stop; the batch in flight is being finished or interrupted.",
     Phase.COMPLETED: "A once or availableNow query that has read all there was.",
     Phase.BACKOFF: "Failed; waits for its next attempt.",
-    Phase.BROKEN: "Failed three times on the same batch with the same error; probes now and then.",
+    Phase.BROKEN: "At its poison limit: the same error on one batch; retry probes run at times.",
     Phase.FAILED: "Failed in a way that no restart mends; waits for a person.",
     Phase.LOST: "Its host is silent: it may still run, so nothing else may start it.",
 }

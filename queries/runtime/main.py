@@ -150,6 +150,7 @@ class Driver:
             references=self.references,
             jvm_gone=self.jvm_gone,
             spark_stopped=self.spark_stopped,
+            start_deadline_s=self.spec.start_deadline_s,
         )
 
         def begin(entry: AssignmentEntry) -> Run:

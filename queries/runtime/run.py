@@ -31,7 +31,6 @@ logger = logging.getLogger(__name__)
 
 TICK_S = 0.2  # a failure shows in isActive() within it
 DRAIN_TICK_S = 0.02  # the next batch begins soon after a commit
-START_DEADLINE_S = 180  # from the assignment to Started
 STOP_AGAIN_S = 10  # after a stop() that timed out
 TERMINATED_WAIT_S = 2  # for the event that may bring the error class
 JVM_NEWS_S = 2  # for the main loop to see that the JVM is gone
@@ -49,6 +48,7 @@ class Surroundings:
     references: References
     jvm_gone: threading.Event
     spark_stopped: threading.Event  # somebody stopped Spark under its queries: leave
+    start_deadline_s: float | None  # from the assignment to Started
 
 
 class _JvmGone(Exception):
@@ -99,9 +99,9 @@ class Run:
 
     def check_start(self) -> None:
         """Call a start that takes too long a failure; should it ever come, it is stopped."""
-        waited = time.monotonic() - self._taken_at
-        if not self._started and not self._over and waited > START_DEADLINE_S:
-            text = f"The query was not started within {START_DEADLINE_S} s."
+        limit, waited = self._around.start_deadline_s, time.monotonic() - self._taken_at
+        if limit is not None and waited > limit and not self._started and not self._over:
+            text = f"The query was not started within {limit:g} s."
             self._finish(RunState.FAILED, error=RunError("", "StartTimedOut", text, text))
             with self._guard:
                 self._asked = Want.STOP

@@ -86,7 +86,7 @@ def query_lines(
     verdicts: tuple[str, ...] = (),
     search: str = "",
     pool: str = "",
-    bars: int = 40,
+    bars: int = BATCHES,
     desired: str = "",
     after: str = "",
     limit: int | None = None,
@@ -120,7 +120,7 @@ def query_lines(
     return lines[:limit]
 
 
-def query_line(name: str, *, now: datetime, bars: int = 40) -> QueryLine:
+def query_line(name: str, *, now: datetime, bars: int = BATCHES) -> QueryLine:
     """Return one living query's line; raise `Missing` where there is none of that name."""
     lines = query_lines(now=now, names=(name,), bars=bars)
     if not lines:
@@ -163,7 +163,7 @@ def _assemble(rows: QuerySet[Query], *, now: datetime, bars: int) -> list[QueryL
             )
         ),
         latest=heard.latest(ids),
-        bars=heard.heartbeat_bars(ids, count=max(bars, BATCHES)),
+        bars=heard.heartbeat_bars(ids, count=BATCHES),
         dropped=heard.dropped(ids, drivers={pk: run.driver_id for pk, run in runs.items()}),
         application_revisions=newest_application_revisions(applications),
         pools=pools_of(applications),
@@ -224,6 +224,7 @@ def _health(
         bars=facts.bars.get(query.pk, []),
         latest=facts.latest.get(query.pk),
         telemetry=facts.telemetry.get(run.driver_id) if run else None,
+        lag=facts.lags.get(query.pk),
         now=now,
     )
     return HealthLine(health.verdict, health.reason, health.since) if health else None

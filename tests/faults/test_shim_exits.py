@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from listeners.wire import FIELD, Event, Kind
+from listeners import spool
+from listeners.wire import FIELD, Event, Heartbeat, Kind
 from queries.domain.protocol import EXIT, IDENT, Current, ExitReport, Ident, RunState, Want
 from queries.domain.supervision.observation import Liveness
 from queries.launchers.process import identities
@@ -129,6 +130,9 @@ def test_a_killed_jvm_makes_its_python_leave_with_a_code_of_its_own(
     line = driver.run(10)
     assert line is not None
     assert line.state is RunState.RUNNING
+    told = [Event.decode(data) for _, data in spool.read_from(driver.directory / spool.FOLDER, 1)]
+    beats = [Heartbeat.read(event.body) for event in told if event.kind is Kind.HEARTBEAT]
+    assert (beats[0].jvm_alive, beats[-1].jvm_alive) == (True, False)
 
 
 def test_a_driver_told_to_leave_leaves_with_0_and_a_second_one_was_kept_out(

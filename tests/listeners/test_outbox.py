@@ -156,6 +156,10 @@ def test_the_sender_holds_back_while_nobody_reads(
     assert outbox.last_seq == 2_000
 
 
+def test_a_spool_that_holds_nothing_yet_is_read_as_empty(tmp_path: Path) -> None:
+    assert list(spool.read_from(tmp_path, 1)) == []
+
+
 def test_a_spool_that_cannot_be_written_stops_nothing(
     redis_client: redis.Redis, make_outbox: MakeOutbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:

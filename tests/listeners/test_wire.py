@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from listeners.wire import Event, Heartbeat, Kind, ListenerTimes, QueueCounters
+from listeners.wire import Event, Heartbeat, Kind, ListenerTimes, QueryPulse, QueueCounters
 
 _numbers = st.integers(min_value=0, max_value=2**63 - 1)
 _texts = st.text(max_size=40)
@@ -83,6 +83,8 @@ _BEAT = Heartbeat(
     outbox_dropped=0,
     missing_batches=2,
     repaired=2,
+    jvm_alive=True,
+    queries=(QueryPulse(5, True, "2026-03-02T12:00:00+00:00"), QueryPulse(6, False)),
 )
 
 
@@ -92,7 +94,16 @@ def test_a_heartbeat_survives_the_way(beat: Heartbeat) -> None:
     assert Heartbeat.read(Event.decode(event.encode()).body) == beat
 
 
-@pytest.mark.parametrize("body", [{}, {**_BEAT.body(), "mood": "good"}, {"streams": 5}])
+def test_a_heartbeat_of_a_release_before_knows_nothing_of_jvm_and_queries() -> None:
+    body = _BEAT.body()
+    del body["jvm_alive"], body["queries"]
+    beat = Heartbeat.read(body)
+    assert (beat.jvm_alive, beat.queries) == (None, ())
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {**_BEAT.body(), "mood": "good"}, {"streams": 5}, {"queries": [5]}]
+)
 def test_what_is_not_a_heartbeat_is_refused(body: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="not a heartbeat"):
         Heartbeat.read(body)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from listeners import spool
+from listeners.wire import Event, Heartbeat, Kind
 from queries.domain.protocol import RunState, Want
 from queries.files import lock_holder
 from tests.spark.driver_under_test import (
@@ -25,6 +27,7 @@ pytestmark = pytest.mark.spark
 
 USERS_CODE = """
 import os
+import time
 
 
 def writer(spark, params):
@@ -36,6 +39,14 @@ def writer(spark, params):
             raise ConnectionRefusedError(f"no answer to {os.environ['TOKEN']}")
 
     return frame.writeStream.foreachBatch(keep)
+
+
+def slow(spark, params):
+    def take(batch, number):
+        tasks = batch.sparkSession.sparkContext.parallelize(range(24), 24)
+        tasks.foreach(lambda _: time.sleep(0.5))
+
+    return spark.readStream.format("rate").load().writeStream.foreachBatch(take)
 
 
 def frame(spark, params):
@@ -321,6 +332,40 @@ def test_what_cannot_be_built_says_which_part(driver: DriverUnderTest) -> None:
     assert failed.error is not None
     assert "env:NOT_ALLOWED is not among" in failed.error.root_cause
     _forget(driver, 1200, 1210)
+
+
+def _heartbeats(driver: DriverUnderTest) -> list[Heartbeat]:
+    """Return the heartbeats that the driver has sent so far, oldest first."""
+    told = [Event.decode(data) for _, data in spool.read_from(driver.directory / spool.FOLDER, 1)]
+    return [Heartbeat.read(event.body) for event in told if event.kind is Kind.HEARTBEAT]
+
+
+def test_a_heartbeat_tells_living_queries_and_the_tasks_that_finish_within_a_batch(
+    driver: DriverUnderTest,
+) -> None:
+    driver.start(180, _python("slow"))
+    driver.start(190, rate_query(trigger={"kind": "processing_time", "interval": "1 hour"}))
+
+    def tasks_finished() -> list[str]:
+        pulses = [pulse for beat in _heartbeats(driver) for pulse in beat.queries]
+        return sorted({pulse.task_at for pulse in pulses if pulse.run == 180 and pulse.task_at})
+
+    # A batch takes six seconds, a heartbeat comes every two: several see its tasks advance.
+    wait_for(lambda: len(tasks_finished()) >= 3, "tasks are seen to finish")
+    driver.wait_run(190, RunState.RUNNING)
+    wait_for(lambda: len(_heartbeats(driver)[-1].queries) == 2, "both queries are told")
+    beat = _heartbeats(driver)[-1]
+    assert beat.jvm_alive is True
+    assert all(pulse.alive for pulse in beat.queries)
+    # The neighbour's jobs do not count for a query that waits for its trigger.
+    [waiting] = [pulse.task_at for pulse in beat.queries if pulse.run == 190]
+    assert waiting is None or waiting < tasks_finished()[-1]
+    driver.ask(180, Want.STOP)
+    driver.ask(190, Want.STOP)
+    driver.wait_run(180, RunState.ENDED, RunState.FAILED)
+    driver.wait_run(190, RunState.ENDED)
+    wait_for(lambda: not _heartbeats(driver)[-1].queries, "ended queries are told no more")
+    _forget(driver, 180, 190)
 
 
 def test_a_stop_before_the_start_ends_without_having_run(driver: DriverUnderTest) -> None:

@@ -1,8 +1,7 @@
 """Whether state grows steadily, and when it will have reached the memory there is.
 
-The rule, stated on the page: over at least `SPAN_S` and `POINTS` looks, a straight line must
-explain `STEADY` of the change of the size, and rise. Anything else (a saw-tooth of windows
-that close, a jump, too short a time) is told as no forecast, with the reason.
+The rule, stated on the page, is `RULE`. Anything else (a saw-tooth of windows that close, a jump,
+too short a time) is told as no forecast, with the reason.
 """
 
 from collections.abc import Sequence
@@ -15,6 +14,10 @@ STEADY = 0.9  # r², the share of the variance that the line explains
 LEVEL = 0.01
 #: A forecast further away than this is no forecast.
 HORIZON_S = 30 * 86400.0
+RULE = (
+    f"a forecast is made where, over at least {SPAN_S / 60:g} minutes and {POINTS} batches, "
+    f"a rising straight line explains {STEADY * 100:g} % of the change"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +57,8 @@ def growth(points: Sequence[tuple[float, float]], limit: float | None) -> Growth
         return Growth(per_hour, steadiness, None, "It grows steadily; no limit is known.")
     left = max(0.0, limit - now) / slope
     if left > HORIZON_S:
-        return Growth(
-            per_hour, steadiness, None, "It grows steadily, and reaches no limit within 30 days."
-        )
+        why = f"It grows steadily, and reaches no limit within {HORIZON_S / 86400:g} days."
+        return Growth(per_hour, steadiness, None, why)
     return Growth(per_hour, steadiness, left, "It grows steadily towards the memory limit.")
 
 

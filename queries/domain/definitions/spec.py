@@ -133,7 +133,7 @@ QuerySpec = Annotated[SqlQuery | PythonQuery, Field(discriminator="kind")]
 
 
 class RestartPolicy(_Frozen):
-    """The ladder of restarts; the defaults are those of `restart.py`."""
+    """The ladder of restarts, which `restart.py` climbs; its defaults stand here alone."""
 
     base_delay_s: float = Field(default=5, gt=0, le=3600)
     max_delay_s: float = Field(default=300, gt=0, le=86400)

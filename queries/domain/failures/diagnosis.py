@@ -1,6 +1,6 @@
 """Say of a failure what kind it is, what it means and what to do.
 
-Restarts hang on this: RETRY goes on for ever, POISON stops at the third time, FATAL waits
+Restarts hang on this: RETRY goes on for ever, POISON stops at the policy's limit, FATAL waits
 for a person. What is not known is retried, for a wrong RETRY costs time and a wrong FATAL
 costs a night.
 """

@@ -17,6 +17,10 @@ HALF_LIFE_S = 30.0
 SKEW_FLOOR = 1_000
 #: … and by this many times the mean of the source's other partitions.
 SKEW_TIMES = 3.0
+#: The same in words.
+SKEW_RULE = (
+    f"behind by {SKEW_FLOOR:,} records at least, and by {SKEW_TIMES:g} times the mean of the others"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +151,7 @@ def after(look: PartitionLook, before: PartitionLook | None, *, running: bool) -
 
 
 def skewed(parts: Mapping[int, Behind]) -> int | None:
-    """Return the partition of a topic that is much further behind than its others, or None.
-
-    The rule: it is behind by 1,000 records at least, and by three times the mean of the others.
-    """
+    """Return the partition of a topic that is skewed by `SKEW_RULE`, or None."""
     known = {number: part.records for number, part in parts.items() if part.records is not None}
     if len(known) < 2:
         return None

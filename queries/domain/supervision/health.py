@@ -17,6 +17,8 @@ from queries.domain.states import Verdict
 WINDOW = 5
 #: Of them, this many must be longer than the trigger's interval.
 LONG_BATCHES = 3
+#: A backlog of more than this many times the largest of them is one; less is read at once.
+BACKLOG_BATCHES = 2
 #: STALLED after 1.5 × trigger + max(2 × p99 of a batch, 60 s): docs/decisions/0005.
 TRIGGER_FACTOR = 1.5
 P99_FACTOR = 2.0
@@ -48,9 +50,6 @@ class Batch:
     at: datetime  # the trigger's start
     duration_ms: int
     rows: int
-    input_rate: float | None = None  # rows a second that came in; None: told by `rows` and `at`
-    processed_rate: float | None = None  # rows a second that were worked off
-    backlog: float | None = None  # rows (or files) left unread after it, where the source says
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +64,12 @@ class HealthSeen:
     idle_at: datetime | None = None  # newest idle event
     last_event_at: datetime | None = None  # newest event of any kind, of this run
     heartbeat_at: datetime | None = None  # newest heartbeat of its driver
-    driver_alive: bool | None = None  # its Python; None: not known
-    jvm_alive: bool | None = None
-    query_alive: bool | None = None  # by the runtime's own watch
+    jvm_alive: bool | None = None  # by that heartbeat, as the next; None: not known
+    query_alive: bool | None = None
     commits_at: datetime | None = None  # newest entry of the checkpoint's commits/, if looked at
-    task_at: datetime | None = None  # newest task of it that finished, where that is known
+    task_at: datetime | None = None  # newest task of it that was seen to finish
+    backlog: int | None = None  # records its sources hold that it has not read; None: not known
+    arrival_rate: float | None = None  # records a second that are added to them
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,6 @@ def _zombie(seen: HealthSeen) -> Health | None:
         name
         for name, alive in (
             ("its JVM", seen.jvm_alive),
-            ("the driver's Python", seen.driver_alive),
             ("the query inside the driver", seen.query_alive),
         )
         if alive is False
@@ -173,7 +172,7 @@ def _idle_epochs(seen: HealthSeen) -> Health | None:
 
 
 def _stalled(seen: HealthSeen) -> Health | None:
-    word = _newest(seen)
+    word = max(_newest(seen), seen.task_at or seen.running_since)
     limit = stalled_after(seen)
     if seen.now - word <= limit:
         return None
@@ -195,22 +194,59 @@ def _stalled(seen: HealthSeen) -> Health | None:
         )
     return Health(
         Verdict.STALLED,
-        f"No batch and no event for {_span(seen.now - word)}; {_span(limit)} is the limit here."
-        f"{heart}",
+        f"No batch, no event and no task for {_span(seen.now - word)}; {_span(limit)} is the "
+        f"limit here.{heart}",
         word,
     )
 
 
 def _behind(seen: HealthSeen) -> Health | None:
-    """Compare batches with the trigger, and what comes in with what is worked off."""
-    recent = list(seen.batches[-WINDOW:])
-    if seen.trigger not in (TriggerKind.PROCESSING_TIME, TriggerKind.AVAILABLE_NOW):
+    """Compare input with processing, where there is a backlog or batches are longer than they may.
+
+    A real-time batch is never late, and one batch of everything (once) has no next.
+    """
+    recent = seen.batches[-WINDOW:]
+    if seen.trigger in (TriggerKind.REAL_TIME, TriggerKind.ONCE):
         return None
-    falling = _falling_backlog(recent)
-    if falling or seen.trigger is TriggerKind.AVAILABLE_NOW or seen.interval_ms == 0:
-        return falling
+    found = _backlog(seen, recent) or _long_batches(seen, recent)
+    if found is None:
+        return None
+    came, done, evidence, since = found
+    evidence = f"{evidence} Input {_rate(came)}, processed {_rate(done)}."
+    if came * RATE_MARGIN < done:
+        return Health(Verdict.CATCHING_UP, evidence, since)
+    if seen.trigger is TriggerKind.AVAILABLE_NOW:
+        return None  # it reads what there was at its start, and ends
+    return Health(Verdict.LAGGING, evidence, since)
+
+
+Rates = tuple[float, float, str, datetime]  # input, processed, evidence, since when
+
+
+def _backlog(seen: HealthSeen, recent: Sequence[Batch]) -> Rates | None:
+    """Return the rates where the source holds more than the next batches will read at once."""
+    if seen.backlog is None or seen.arrival_rate is None or len(recent) < LONG_BATCHES:
+        return None
+    first, last = recent[0], recent[-1]
+    span_s = (last.at - first.at).total_seconds()
+    largest = max(batch.rows for batch in recent)
+    if seen.backlog <= BACKLOG_BATCHES * largest or span_s <= 0:
+        return None
+    done = sum(batch.rows for batch in recent[:-1]) / span_s
+    evidence = f"{seen.backlog:,} records are unread, the largest recent batch read {largest:,}."
+    return seen.arrival_rate, done, evidence, first.at
+
+
+def _long_batches(seen: HealthSeen, recent: Sequence[Batch]) -> Rates | None:
+    """Return the mean rates of batches that were longer than the trigger's interval."""
+    if seen.trigger is not TriggerKind.PROCESSING_TIME or seen.interval_ms == 0:
+        return None
     long = [batch for batch in recent if batch.duration_ms > seen.interval_ms]
-    rates = _rates(recent, longer_than_ms=seen.interval_ms)
+    rates = [
+        (batch.rows / gap, batch.rows * 1000 / batch.duration_ms)
+        for before, batch in pairwise(recent)
+        if batch in long and batch.rows and (gap := (batch.at - before.at).total_seconds()) > 0
+    ]
     if len(long) < LONG_BATCHES or not rates:
         return None
     came = sum(rate for rate, _ in rates) / len(rates)
@@ -218,46 +254,9 @@ def _behind(seen: HealthSeen) -> Health | None:
     typical = sorted(batch.duration_ms for batch in recent)[len(recent) // 2]
     evidence = (
         f"{len(long)} of the last {len(recent)} batches took longer than the trigger's "
-        f"{_ms(seen.interval_ms)} (median {_ms(typical)}); {came:.4g} rows/s come in, "
-        f"{done:.4g} rows/s are worked off."
+        f"{_ms(seen.interval_ms)} (median {_ms(typical)})."
     )
-    if came * RATE_MARGIN >= done:
-        return Health(Verdict.LAGGING, evidence, long[0].at)
-    return Health(Verdict.CATCHING_UP, f"It works off more than comes in: {evidence}", long[0].at)
-
-
-def _falling_backlog(recent: Sequence[Batch]) -> Health | None:
-    """Return CATCHING_UP where more than two batches' worth is left and it gets less."""
-    told = [batch for batch in recent if batch.backlog is not None]
-    if len(told) < LONG_BATCHES:
-        return None
-    first, last = told[0], told[-1]
-    before, now = first.backlog or 0.0, last.backlog or 0.0
-    if now >= before or now <= 2 * max((before - now) / (len(told) - 1), 1.0):
-        return None
-    return Health(
-        Verdict.CATCHING_UP,
-        f"The backlog falls: {before:.4g} to {now:.4g} in {len(told)} batches.",
-        first.at,
-    )
-
-
-def _rates(recent: Sequence[Batch], *, longer_than_ms: int) -> list[tuple[float, float]]:
-    """Return (came in, worked off) of each long batch, as Spark told it or as its rows tell."""
-    rates = []
-    for before, batch in pairwise(recent):
-        if batch.duration_ms <= longer_than_ms:
-            continue
-        gap = (batch.at - before.at).total_seconds()
-        came = batch.input_rate
-        if came is None and gap > 0:
-            came = batch.rows / gap
-        done = batch.processed_rate
-        if done is None and batch.duration_ms > 0:
-            done = batch.rows * 1000 / batch.duration_ms
-        if came and done:
-            rates.append((came, done))
-    return rates
+    return came if seen.arrival_rate is None else seen.arrival_rate, done, evidence, long[0].at
 
 
 def _progressing(seen: HealthSeen) -> Health:
@@ -286,8 +285,8 @@ def _progressing(seen: HealthSeen) -> Health:
 
 
 def _newest(seen: HealthSeen) -> datetime:
-    """Return when the query was last heard of."""
-    words = [seen.running_since, seen.last_event_at, seen.idle_at, seen.task_at]
+    """Return when the query was last heard of; a task that finishes says nothing of its batches."""
+    words = [seen.running_since, seen.last_event_at, seen.idle_at]
     if seen.batches:
         words.append(_end(seen.batches[-1]))
     return max(word for word in words if word is not None)
@@ -299,6 +298,10 @@ def _end(batch: Batch) -> datetime:
 
 def _ms(milliseconds: int) -> str:
     return f"{milliseconds} ms" if milliseconds < 1000 else f"{milliseconds / 1000:.3g} s"
+
+
+def _rate(rows: float) -> str:
+    return f"{rows:,.0f} rows/s" if rows >= 100 else f"{rows:.3g} rows/s"
 
 
 def _span(length: timedelta) -> str:

@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from queries.domain.definitions.spec import RestartPolicy
-from queries.domain.protocol import ExitReport, RunStatus, Status
+from queries.domain.protocol import LEAVE_S, ExitReport, RunStatus, Status
 from queries.domain.reasons import NOTHING, Because
 from queries.domain.states import Desired, DriverState, Hold, Phase, Reason, StopMode
 
@@ -120,9 +120,9 @@ class Slots:
 class Limits:
     """The deadlines that settings give."""
 
-    start_s: float = 180  # from spawn to Started
-    stop_s: float = 60  # a graceful stop becomes immediate
-    leave_s: float = 30  # beyond that, the driver is killed
+    start_s: float  # from spawn to Started
+    stop_s: float  # a graceful stop becomes immediate
+    leave_s: float = LEAVE_S  # beyond that, the driver is terminated; once more, and it is killed
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class Observation:
     queries: tuple[QuerySeen, ...]
     driver: DriverSeen | None
     slots: Slots
-    limits: Limits = Limits()
+    limits: Limits
     failures: int = 0
     next_attempt_at: datetime | None = None
     hold: Hold = Hold.NONE

@@ -1,7 +1,7 @@
 """The ladder of restarts: how long to wait after the n-th failure, and when n is forgotten.
 
-The constants' reasons stand in `docs/decisions/0005-constants-of-supervision.md`; each
-application may change them by its `RestartPolicy`.
+Its constants are those of the application's `RestartPolicy`, its defaults have their reasons in
+`docs/decisions/0005-constants-of-supervision.md`.
 """
 
 import zlib

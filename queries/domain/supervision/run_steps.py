@@ -120,16 +120,17 @@ def _climb(plan: Plan, work: Work, fault: Fault) -> None:
     if classified.policy is Policy.FATAL:
         work.hold, work.next_attempt_at = Hold.FAILED, None
         return
-    straw = classified.policy is Policy.POISON and (
-        work.hold is Hold.BROKEN
-        or restart.poisoned(
-            policy,
-            fingerprint=fault.fingerprint,
-            batch=fault.batch,
-            recent=work.seen.recent_failures[: work.failures - 1],
-        )
+    poison = classified.policy is Policy.POISON
+    poisoned = poison and restart.poisoned(
+        policy,
+        fingerprint=fault.fingerprint,
+        batch=fault.batch,
+        recent=work.seen.recent_failures[: work.failures - 1],
     )
-    if straw:
+    if poisoned:
+        at = {"batch": fault.batch, "limit": policy.poison_limit}
+        work.detail = Because(Detail.POISONED, said | at)
+    if poisoned or (poison and work.hold is Hold.BROKEN):
         work.hold = Hold.BROKEN
         work.next_attempt_at = plan.now + timedelta(seconds=policy.probe_every_s)
         return

@@ -60,6 +60,8 @@ class LagLine:
     records: int | None
     seconds: float | None
     gone: int
+    arrival_rate: float | None  # records a second, smoothed
+    seen_at: datetime  # the oldest look that it is from
 
 
 def lag_of(query: Query, *, now: datetime) -> QueryLag:
@@ -82,14 +84,16 @@ def lag_of(query: Query, *, now: datetime) -> QueryLag:
 
 def lag_lines(query_ids: Iterable[int], *, now: datetime) -> dict[int, LagLine]:
     """Return the lag of queries that read Kafka, by id, in one database query."""
-    parts: dict[int, list[Behind]] = defaultdict(list)
-    rows = SourceLag.objects.filter(query__in=list(query_ids), partition__gte=0)
-    for row in rows:
-        parts[row.query_id].append(behind(look_of(row), now=now))
+    rows: dict[int, list[SourceLag]] = defaultdict(list)
+    for row in SourceLag.objects.filter(query__in=list(query_ids), partition__gte=0):
+        rows[row.query_id].append(row)
     lines = {}
-    for query, own in parts.items():
-        whole = total(own)
-        lines[query] = LagLine(whole.records, whole.seconds, whole.gone)
+    for query, own in rows.items():
+        whole = total([behind(look_of(row), now=now) for row in own])
+        seen_at = min(row.seen_at for row in own)
+        lines[query] = LagLine(
+            whole.records, whole.seconds, whole.gone, whole.arrival_rate, seen_at
+        )
     return lines
 
 

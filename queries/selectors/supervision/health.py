@@ -1,8 +1,9 @@
 """Gather what is known of a running query, and have its health judged.
 
-Everything but one thing comes from rows. Where a query has been silent for a while, its
-checkpoint's `commits/` is looked at as well: that alone tells a query without telemetry from
-one that stands still.
+Everything but one thing comes from rows: batches and idle events, the driver's newest heartbeat,
+the newest look at the brokers. Where a query has been silent for a while, its checkpoint's
+`commits/` is looked at as well: that alone tells a query without telemetry from one that stands
+still.
 """
 
 from collections.abc import Sequence
@@ -11,8 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from listeners.latest import moment
 from listeners.selectors import BatchBar, DriverTelemetry, LatestLine
-from queries.domain.states import OPEN_DRIVER_STATES, Phase
+from queries.domain.states import Phase
 from queries.domain.supervision.health import (
     STALL_FLOOR_S,
     Batch,
@@ -24,9 +26,12 @@ from queries.domain.supervision.health import (
 from queries.domain.triggers.kinds import interval_ms
 from queries.models.definitions import Query
 from queries.models.drivers import Run
+from queries.selectors.kafka.lag import LagLine
 
-#: Batches that are read for a verdict: enough for an honest p99, few enough for a list.
+#: Batches that are read for a verdict and drawn: enough for an honest p99, few enough for a list.
 BATCHES = 40
+#: A backlog that was last seen longer ago is not known: its broker does not answer.
+LAG_FRESH = timedelta(seconds=30)
 
 
 def health_of(
@@ -38,6 +43,7 @@ def health_of(
     bars: Sequence[BatchBar],
     latest: LatestLine | None,
     telemetry: DriverTelemetry | None,
+    lag: LagLine | None,
     now: datetime,
 ) -> Health | None:
     """Return a query's health; None unless it is RUNNING."""
@@ -48,6 +54,9 @@ def health_of(
     kind = TriggerKind(trigger["kind"])
     word = max(since, heard.at) if heard else since
     silent = now - word > timedelta(seconds=STALL_FLOOR_S)
+    beat = telemetry.heartbeat if telemetry else None
+    pulse = next((one for one in beat.queries if one.run == run.pk), None) if beat else None
+    backlog = lag if lag is not None and now - lag.seen_at <= LAG_FRESH else None
     return judge(
         HealthSeen(
             now=now,
@@ -62,8 +71,12 @@ def health_of(
             idle_at=heard.idle_at if heard else None,
             last_event_at=heard.at if heard else None,
             heartbeat_at=telemetry.received_at if telemetry else None,
-            driver_alive=None if run.driver.state in OPEN_DRIVER_STATES else False,
+            jvm_alive=beat.jvm_alive if beat else None,
+            query_alive=pulse.alive if pulse else None,
             commits_at=newest_commit(checkpoint) if silent else None,
+            task_at=moment(pulse.task_at) if pulse and pulse.task_at else None,
+            backlog=backlog.records if backlog else None,
+            arrival_rate=backlog.arrival_rate if backlog else None,
         )
     )
 

@@ -65,6 +65,7 @@ def driver_spec(driver: Driver, code_roots: tuple[str, ...]) -> DriverSpec:
         jars=connector_jars(spec.connectors),
         secrets_dir=str(settings.SECRETS_DIR),
         env_allowlist=tuple(settings.SECRET_ENV_ALLOWLIST),
+        start_deadline_s=settings.START_DEADLINE_S,
     )
 
 

@@ -14,6 +14,7 @@ from queries.checkpoints import batches
 from queries.checkpoints.batches import Batch
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.domain.checkpoints.lock_files import local_path
+from queries.domain.checkpoints.state_growth import RULE as GROWTH_RULE
 from queries.domain.errors import Missing
 from queries.domain.kafka.offset_ranges import is_kafka
 from queries.models.definitions import Checkpoint, Query
@@ -106,6 +107,7 @@ def state_tab(request: HttpRequest, name: str) -> HttpResponse:
         "operators": reads.operator_lines(query, logs) if logs else [],
         "history": history,
         "chart": _chart(history.points, history.limit_bytes),
+        "growth_rule": GROWTH_RULE,
         "pinned": reads.pinned_configuration(query, logs) if logs else [],
     }
     return render(request, "checkpoints/state.html", context)

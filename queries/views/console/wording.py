@@ -53,7 +53,7 @@ VERDICT_WORDS: dict[str, str] = {
     Verdict.PROGRESSING: "Commits batches as it should.",
     Verdict.IDLE: "Running, and there is nothing to read.",
     Verdict.CATCHING_UP: "Behind, and the backlog is falling.",
-    Verdict.LAGGING: "Its batches take longer than its trigger allows.",
+    Verdict.LAGGING: "Input outruns processing: its batches are too long, or its backlog grows.",
     Verdict.STALLED: "No commit, no event and no task for longer than it should take.",
     Verdict.ZOMBIE: "The process lives, its JVM or its query does not.",
     Verdict.BLIND: "No telemetry arrives, yet its checkpoint advances.",

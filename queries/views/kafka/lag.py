@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
 from queries.domain.errors import HeadgateError
+from queries.domain.kafka.lag import SKEW_RULE
 from queries.domain.kafka.retention import span
 from queries.domain.states import LossKind, Verb
 from queries.models.definitions import Query
@@ -60,6 +61,7 @@ def lag_context(query: Query, now: datetime) -> dict[str, Any]:
         "topics": [(topic, kept_words(topic)) for topic in lag.topics],
         "totals": [(total, *KINDS[total.kind]) for total in loss_totals(query)],
         "gone": sum(gap.offsets for gap in lag.gaps),
+        "skew_rule": SKEW_RULE,
         "now": now,
     }
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from listeners.selectors import BatchBar
 from queries.domain.states import BAD_OUTCOMES
+from queries.selectors.supervision.health import BATCHES
 from queries.views.console.wording import duration_words
 
-SLOTS = 40
 SLOT_WIDTH = 5  # units of the picture, as are all below
 BAR_WIDTH = 4
 HEIGHT = 24
@@ -37,9 +37,9 @@ def draw(
     `outcomes` holds how ended runs ended: where a run failed, its red mark follows its last
     batch. A hole in batch ids is drawn as dotted slots.
     """
-    slots = _slots(batches, interval_ms=interval_ms, outcomes=outcomes)[-SLOTS:]
+    slots = _slots(batches, interval_ms=interval_ms, outcomes=outcomes)[-BATCHES:]
     tallest = max([batch.duration_ms for batch in batches] + [1])
-    first = SLOTS - len(slots)
+    first = BATCHES - len(slots)
     bars = []
     for position, (kind, duration_ms, title) in enumerate(slots):
         if kind in ("gap", "failed"):

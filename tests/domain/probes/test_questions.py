@@ -79,7 +79,7 @@ def test_what_is_no_whole_answer_is_refused(text: str, says: str) -> None:
         ({"took_ms": 3}, "its took_ms"),
         ({"state": {"rows": 1}}, "its state lacks numbers"),
         ({"tried": [{"attempt": "guess", "end": "passed"}]}, "ValueError"),
-        ({"plan": "Project"}, "AttributeError"),
+        ({"plan": "Project"}, "ValueError"),
         ({"verdict": "passed"}, "TypeError"),
     ],
 )

@@ -28,6 +28,7 @@ from queries.domain.supervision.decide import decide
 from queries.domain.supervision.decision import Decision, DriverAction
 from queries.domain.supervision.observation import (
     DriverSeen,
+    Limits,
     Liveness,
     Observation,
     QuerySeen,
@@ -38,6 +39,7 @@ from queries.domain.supervision.observation import (
 from queries.domain.supervision.transitions import TRANSITIONS
 
 NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
+LIMITS = Limits(start_s=180, stop_s=60)
 ERRORS = [
     RunError("DIVIDE_BY_ZERO", "ArithmeticException", "Division by zero", "Division by zero"),
     RunError("", "java.net.ConnectException", "Connection refused", "Connection refused"),
@@ -169,6 +171,7 @@ def observations(draw: st.DrawFn) -> Observation:
         ),
         driver=driver,
         slots=Slots(draw(st.integers(0, 3)), 2, draw(st.integers(0, 4096)), 4096, 1024),
+        limits=LIMITS,
         failures=draw(st.integers(0, 5)),
         next_attempt_at=draw(maybe),
         hold=draw(st.sampled_from([Hold.NONE, Hold.FAILED])),
@@ -283,6 +286,7 @@ def _obs(query: QuerySeen, driver: DriverSeen | None = None, **fields: Any) -> O
         queries=(query,),
         driver=driver,
         slots=Slots(0, 2, 0, 4096, 1024),
+        limits=LIMITS,
     )
     return replace(base, **fields)
 

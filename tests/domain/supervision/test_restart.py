@@ -1,15 +1,22 @@
 """The ladder of restarts."""
 
+import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+from django.conf import settings
 from hypothesis import given
 from hypothesis import strategies as st
 
 from queries.domain.definitions.spec import RestartPolicy
-from queries.domain.supervision import restart
+from queries.domain.failures import crash_loops
+from queries.domain.protocol import LEAVE_S
+from queries.domain.supervision import health, restart
+from queries.domain.supervision.restart import JITTER
 
 POLICY = RestartPolicy()
+RECORD = Path(__file__).parents[3] / "docs/decisions/0005-constants-of-supervision.md"
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
 
 
@@ -79,3 +86,24 @@ def test_failures_without_a_known_batch_are_not_on_the_same_batch(
 def test_an_unknown_batch_between_ends_the_streak() -> None:
     recent = [("f", 4), ("f", None), ("f", 4)]
     assert not restart.poisoned(POLICY, fingerprint="f", batch=4, recent=recent)
+
+
+def test_the_decision_record_gives_the_constants_that_hold() -> None:
+    rows = dict(re.findall(r"^\| ([^|]+?)\*? \| ([^|]+?) \|", RECORD.read_text(), re.MULTILINE))
+    least, most = POLICY.base_delay_s, POLICY.max_delay_s
+    assert rows["later restarts"] == (
+        f"{least:g} s × 2^(n−2), at most {most:g} s, ± {JITTER * 100:g} %"
+    )
+    assert rows["healthy after"] == f"{POLICY.healthy_after_s / 60:g} min with a new commit"
+    assert rows["poison limit"].startswith(f"{POLICY.poison_limit} times ")
+    assert rows["probe of a BROKEN query"] == f"{POLICY.probe_every_s / 60:g} min"
+    window = f"{crash_loops.WINDOW.total_seconds() / 60:g} min"
+    assert rows["crash loop"].startswith(f"{crash_loops.FAILURES} failures within {window}")
+    assert rows["STALLED"].startswith(
+        f"{health.TRIGGER_FACTOR:g} × trigger + "
+        f"max({health.P99_FACTOR:g} × p99 of a batch, {health.STALL_FLOOR_S:g} s)"
+    )
+    assert rows["from spawn to Started"] == f"{settings.START_DEADLINE_S} s"
+    assert rows["graceful stop"].startswith(f"{settings.STOP_DEADLINE_S} s, ")
+    assert rows["leaving"].startswith(f"{LEAVE_S} s to SIGTERM, {LEAVE_S} s more")
+    assert rows["drivers starting at once"] == f"{settings.STARTS_AT_ONCE} a host"

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from listeners.selectors import BatchBar
 from queries.domain.states import RunOutcome
-from queries.views.supervision.batch_bars import HEIGHT, SLOT_WIDTH, SLOTS, draw
+from queries.selectors.supervision.health import BATCHES
+from queries.views.supervision.batch_bars import HEIGHT, SLOT_WIDTH, draw
 
 START = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 
@@ -59,7 +60,7 @@ def test_a_stopped_run_leaves_no_mark() -> None:
 
 def test_the_newest_batch_stands_at_the_right_edge() -> None:
     bars = draw([batch(1), batch(2)], interval_ms=None, outcomes={})
-    assert bars[-1].x == (SLOTS - 1) * SLOT_WIDTH
+    assert bars[-1].x == (BATCHES - 1) * SLOT_WIDTH
 
 
 def test_the_longest_batch_is_as_high_as_the_picture() -> None:
@@ -84,8 +85,8 @@ def test_bars_never_leave_the_picture(facts: list[tuple[int, int, int, int]]) ->
         for number, (ms, rows, run, missing) in enumerate(facts)
     ]
     bars = draw(batches, interval_ms=5000, outcomes={2: RunOutcome.FAILED})
-    assert len(bars) <= SLOTS
+    assert len(bars) <= BATCHES
     for bar in bars:
-        assert 0 <= bar.x <= (SLOTS - 1) * SLOT_WIDTH
+        assert 0 <= bar.x <= (BATCHES - 1) * SLOT_WIDTH
         assert bar.y >= 0
         assert bar.y + bar.height <= HEIGHT + 0.11

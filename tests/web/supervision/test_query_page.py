@@ -95,6 +95,26 @@ def test_a_broken_query_says_the_error_and_counts_it_on_its_tab(vera: Client, st
     assert re.search(r'Failures<span class="count">1</span>', html)
 
 
+@pytest.mark.parametrize("limit", [2, 3])
+def test_a_broken_query_says_how_often_its_policy_lets_a_batch_fail(
+    vera: Client, stage: Stage, limit: int
+) -> None:
+    stage.application("flights", policy={"poison_limit": limit})
+    stage.query("delays", "flights")
+    stage.start("delays")
+    stage.ready("flights")
+    for _ in range(limit):
+        stage.wait(10)
+        stage.fail("delays", DIVIDE, batch=4)
+    for page in ("/queries/delays/", "/queries/delays/activity/", "/queries/"):
+        seen = text(vera.get(page))
+        assert "Broken" in seen, page
+        assert f"The same error on batch 4 has reached the poison limit of {limit}." in words(
+            seen
+        ), page
+        assert "three times" not in seen, page
+
+
 def test_a_failed_query_says_why_in_its_head(vera: Client, stage: Stage) -> None:
     stage.query("delays")
     stage.up("delays")

@@ -1,0 +1,81 @@
+"""What a heartbeat says of the driver's queries: which live, and when a task of each finished.
+
+Spark gives every job of a query the query's run id as its group. Only jobs that run now are
+looked at, so that a look costs a few calls into the JVM: what has ended shows as an event.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from py4j.protocol import Py4JError
+
+from listeners.spark.sorter import RunKnown
+from listeners.wire import QueryPulse
+
+logger = logging.getLogger(__name__)
+
+Finished = dict[int, int]  # a running job's id -> how many of its tasks have finished
+
+
+class QueryPulses:
+    """Compares each look with the one before."""
+
+    def __init__(self, spark: Any) -> None:
+        self._spark = spark
+        self._finished: defaultdict[str, Finished] = defaultdict(dict)  # at the last look
+        self._ended: set[str] = set()  # found ended at the last look
+        self._task_at: dict[str, str | None] = {}
+
+    def look(self, runs: Sequence[RunKnown]) -> tuple[QueryPulse, ...]:
+        """Return the pulse of each run; none where the JVM does not answer.
+
+        A query counts as ended once two looks in a row have found it so: between them the run's
+        own thread says how it ended.
+        """
+        try:
+            finished = self._running_jobs()
+            ended = {run.spark_run_id for run in runs if not run.jquery.isActive()}
+        except (Py4JError, OSError) as error:
+            logger.debug("the queries' pulses cannot be read: %s", error)
+            return ()
+        now = datetime.now(UTC).isoformat()
+        self._task_at = {
+            run.spark_run_id: now
+            if _some_finished(self._finished[run.spark_run_id], finished[run.spark_run_id])
+            else self._task_at.get(run.spark_run_id)
+            for run in runs
+        }
+        gone = ended & self._ended
+        self._finished, self._ended = finished, ended
+        return tuple(
+            QueryPulse(run.run, run.spark_run_id not in gone, self._task_at[run.spark_run_id])
+            for run in runs
+        )
+
+    def _running_jobs(self) -> defaultdict[str, Finished]:
+        """Return the running jobs of each run, by Spark's run id."""
+        context = self._spark.sparkContext
+        java, apache = context._jvm.java, context._jvm.org.apache
+        running = java.util.List.of(apache.spark.JobExecutionStatus.RUNNING)
+        jobs = context._jsc.sc().statusStore().jobsList(running)
+        found: defaultdict[str, Finished] = defaultdict(dict)
+        for place in range(jobs.size()):
+            job = jobs.apply(place)
+            if job.jobGroup().isDefined():
+                found[job.jobGroup().get()][job.jobId()] = job.numCompletedTasks()
+        return found
+
+
+def jvm_alive(spark: Any) -> bool | None:
+    """Return whether the driver's JVM runs; None where it is no child of this process."""
+    process = getattr(spark.sparkContext._gateway, "proc", None)
+    return None if process is None else process.poll() is None
+
+
+def _some_finished(before: Finished, after: Finished) -> bool:
+    """Return whether a task has finished: counted in a job that still runs, or its job ended."""
+    counted = any(done > before.get(job, 0) for job, done in after.items())
+    return counted or bool(before.keys() - after.keys())

@@ -1,0 +1,229 @@
+"""Each verdict on a query's page, brought about by what its driver says.
+
+Progress, idle events and heartbeats come in their wire form and are stored as the ingester stores
+them; a look at the brokers is supervision's own.
+"""
+
+import html
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from listeners import models
+from listeners.store import Batch, store
+from listeners.wire import Event, Heartbeat, Kind, QueryPulse
+from queries.models.definitions import Checkpoint
+from queries.services.kafka.lag import look_at_sources
+from tests.conftest_brokers import Brokers, MakeQuery, brokers, commit, make, said
+from tests.scenarios.stage import Stage
+
+__all__ = ["brokers", "make"]
+
+AS_FAST_AS_POSSIBLE = {"kind": "processing_time", "interval": "0 seconds"}
+
+
+class Driver:
+    """The driver of one running query: what it says arrives as the ingester stores it."""
+
+    def __init__(self, stage: Stage, name: str, *, since_s: float = 300) -> None:
+        self.now = timezone.now()
+        stage.now = self.ago(since_s)
+        stage.up(name)
+        self.run = stage.run(name)
+        self.seq = 0
+
+    def ago(self, seconds: float) -> datetime:
+        return self.now - timedelta(seconds=seconds)
+
+    def batches(
+        self, *, end_s: float, every_s: float, duration_s: float, rows: int = 100, count: int = 5
+    ) -> None:
+        """Report batches; the newest ended `end_s` ago."""
+        for number in range(count):
+            began = self.ago(end_s + duration_s + every_s * (count - 1 - number))
+            body = {
+                "timestamp": began.astimezone(UTC).isoformat(timespec="milliseconds"),
+                "batchId": number,
+                "batchDuration": int(duration_s * 1000),
+                "numInputRows": rows,
+                "durationMs": {"addBatch": int(duration_s * 1000)},
+            }
+            ended = began + timedelta(seconds=duration_s)
+            self._say(Kind.PROGRESS, ended, body, batch=number)
+
+    def idle(self, *, at_s: float) -> None:
+        self._say(Kind.IDLE, self.ago(at_s), {})
+
+    def beat(
+        self, *, jvm: bool = True, alive: bool = True, task_at: datetime | None = None
+    ) -> None:
+        pulse = QueryPulse(self.run.pk, alive, task_at.isoformat() if task_at else None)
+        beat = Heartbeat(
+            mode="private",
+            streams=None,
+            ours=None,
+            listeners=(),
+            last_seq=self.seq,
+            unsent=0,
+            outbox_dropped=0,
+            missing_batches=0,
+            repaired=0,
+            jvm_alive=jvm,
+            queries=(pulse,) if jvm else (),
+        )
+        self._say(Kind.HEARTBEAT, self.ago(1), beat.body(), query=None, run=None)
+
+    def _say(self, kind: Kind, at: datetime, body: dict[str, Any], **columns: Any) -> None:
+        self.seq += 1
+        event = Event(
+            driver=self.run.driver_id,
+            epoch=self.run.driver.epoch,
+            seq=self.seq,
+            at=at.isoformat(),
+            kind=kind,
+            spark_run_id=self.run.spark_run_id,
+            body=body,
+            **{"query": self.run.query_id, "run": self.run.pk, **columns},
+        )
+        batch = Batch(self.now)
+        batch.add(Event.decode(event.encode()))
+        store(batch)
+
+
+@pytest.fixture
+def vera(client: Client, viewer: User) -> Client:
+    client.force_login(viewer)
+    return client
+
+
+def verdict(client: Client) -> tuple[str, str]:
+    """Return the verdict that the query's page shows, and its evidence."""
+    page = html.unescape(client.get("/queries/delays/").content.decode())
+    badges = re.findall(r'<span class="state" data-tone="\w+" title="([^"]*)">([^<]+)</span>', page)
+    _, (evidence, word) = badges[:2]  # the phase stands before it
+    return word, evidence
+
+
+def test_progressing(vera: Client, stage: Stage) -> None:
+    stage.query("delays")
+    driver = Driver(stage, "delays")
+    driver.batches(end_s=2, every_s=5, duration_s=1)
+    driver.beat()
+    word, evidence = verdict(vera)
+    assert word == "Progressing"
+    assert "Batch 4 took 1 s of the trigger's 5 s and read 100 rows" in evidence
+
+
+def test_idle(vera: Client, stage: Stage) -> None:
+    stage.query("delays")
+    driver = Driver(stage, "delays")
+    driver.batches(end_s=40, every_s=5, duration_s=1)
+    driver.idle(at_s=3)
+    word, evidence = verdict(vera)
+    assert word == "Idle"
+    assert "Nothing to read for 40 s; last was batch 4." in evidence
+
+
+def _two_looks(
+    driver: Driver, brokers: Brokers, place: Path, *, arrived: int, committed: int
+) -> None:
+    """Look at the brokers twice, ten seconds apart."""
+    for seconds, latest, offset in ((12, 50_000, 100), (2, 50_000 + arrived, 100 + committed)):
+        brokers.said["one:9092"] = said({0: (0, latest)}, written=driver.ago(60))
+        commit(place, 0 if seconds == 12 else 1, {0: offset})
+        look_at_sources(now=driver.ago(seconds), readers=brokers)
+
+
+def test_lagging_without_an_interval(
+    vera: Client, stage: Stage, make: MakeQuery, brokers: Brokers, tmp_path: Path
+) -> None:
+    make("delays", trigger=AS_FAST_AS_POSSIBLE, committed={0: 100})
+    driver = Driver(stage, "delays")
+    driver.batches(end_s=1, every_s=1, duration_s=1)
+    _two_looks(driver, brokers, tmp_path / "delays", arrived=3000, committed=1000)
+    word, evidence = verdict(vera)
+    assert word == "Lagging"
+    assert "51,900 records are unread" in evidence
+    assert "Input 300 rows/s, processed 100 rows/s." in evidence
+
+
+def test_catching_up_without_an_interval(
+    vera: Client, stage: Stage, make: MakeQuery, brokers: Brokers, tmp_path: Path
+) -> None:
+    make("delays", trigger=AS_FAST_AS_POSSIBLE, committed={0: 100})
+    driver = Driver(stage, "delays")
+    driver.batches(end_s=1, every_s=1, duration_s=1)
+    _two_looks(driver, brokers, tmp_path / "delays", arrived=200, committed=1000)
+    word, evidence = verdict(vera)
+    assert word == "Catching up"
+    assert "Input 20 rows/s, processed 100 rows/s." in evidence
+
+
+def test_stalled_unless_a_task_has_finished(vera: Client, stage: Stage) -> None:
+    stage.query("delays")
+    driver = Driver(stage, "delays")
+    driver.batches(end_s=200, every_s=5, duration_s=1)
+    driver.beat(task_at=driver.ago(190))
+    word, evidence = verdict(vera)
+    assert word == "Stalled"
+    assert "No batch, no event and no task for 3 min" in evidence
+    assert "Its driver still sends heartbeats." in evidence
+    driver.beat(task_at=driver.ago(2))
+    assert verdict(vera)[0] == "Progressing"
+
+
+@pytest.mark.parametrize(
+    ("heard", "says"),
+    [
+        ((False, True), "It counts as running, but its JVM has ended."),
+        ((True, False), "It counts as running, but the query inside the driver has ended."),
+    ],
+)
+def test_zombie(vera: Client, stage: Stage, heard: tuple[bool, bool], says: str) -> None:
+    stage.query("delays")
+    driver = Driver(stage, "delays")
+    driver.batches(end_s=2, every_s=5, duration_s=1)
+    driver.beat(jvm=heard[0], alive=heard[1])
+    assert verdict(vera) == ("Zombie", says)
+
+
+def test_blind(vera: Client, stage: Stage, tmp_path: Path) -> None:
+    stage.query("delays")
+    Checkpoint.objects.update(location=tmp_path.as_uri())
+    driver = Driver(stage, "delays")
+    driver.batches(end_s=200, every_s=5, duration_s=1)
+    (tmp_path / "commits").mkdir()  # an entry that was made now
+    word, evidence = verdict(vera)
+    assert word == "Blind"
+    assert "No word from it for 3 min, yet its checkpoint got a commit" in evidence
+
+
+def test_a_backlog_that_no_broker_tells_of_any_more_is_not_counted(
+    vera: Client, stage: Stage, make: MakeQuery, brokers: Brokers, tmp_path: Path
+) -> None:
+    query = make("delays", trigger=AS_FAST_AS_POSSIBLE, committed={0: 100})
+    driver = Driver(stage, "delays")
+    driver.batches(end_s=1, every_s=1, duration_s=1)
+    _two_looks(driver, brokers, tmp_path / "delays", arrived=3000, committed=1000)
+    query.lags.update(seen_at=driver.ago(120))
+    assert verdict(vera)[0] == "Progressing"
+
+
+def test_a_heartbeat_of_a_release_before_says_nothing_of_jvm_and_queries(
+    vera: Client, stage: Stage
+) -> None:
+    stage.query("delays")
+    driver = Driver(stage, "delays")
+    driver.batches(end_s=2, every_s=5, duration_s=1)
+    driver.beat()
+    beat = models.Heartbeat.objects.get(driver=driver.run.driver_id)
+    for name in ("jvm_alive", "queries"):
+        beat.body.pop(name)
+    beat.save()
+    assert verdict(vera)[0] == "Progressing"
