@@ -18,9 +18,9 @@ from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Driver, Run
 from queries.selectors.failures.occurrences import crash_loops
 from queries.selectors.kafka.lag import LagLine, lag_lines
+from queries.selectors.newest import interval_of, newest_revisions, newest_runs
 from queries.selectors.supervision.drift import drift, newest_application_revisions, pools_of
-from queries.selectors.supervision.health import BATCHES, health_of
-from queries.selectors.supervision.newest import interval_of, newest_revisions, newest_runs
+from queries.selectors.supervision.health import BATCHES, health_of, trigger_of
 
 _NOTHING_LOST = Dropped(bus=0, outbox=0, missing_batches=0, repaired=0, since=None, until=None)
 
@@ -180,7 +180,7 @@ def _line(query: Query, facts: _Facts, *, bars: int, now: datetime) -> QueryLine
     driver = run.driver if run else None
     newest = facts.newest.get(query.pk)
     spec = run.revision.spec if run else (newest.spec if newest else {})
-    trigger = spec.get("trigger") or {"kind": "processing_time", "interval": "0 seconds"}
+    trigger = trigger_of(spec)
     latest = facts.latest.get(query.pk)
     return QueryLine(
         query=query,

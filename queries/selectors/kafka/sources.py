@@ -17,7 +17,7 @@ from queries.domain.kafka.lag import further, kafka_offsets, merged
 from queries.domain.states import Phase, RunOutcome
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
-from queries.selectors.supervision.newest import newest_revisions, newest_runs
+from queries.selectors.newest import newest_revisions, newest_runs
 
 Offsets = dict[str, dict[int, int]]  # topic -> partition -> next offset to read
 

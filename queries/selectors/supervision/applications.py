@@ -11,8 +11,8 @@ from queries.domain.states import OPEN_DRIVER_STATES, DriverKind
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool
 from queries.models.definitions import Query
 from queries.models.drivers import Driver
+from queries.selectors.newest import newest_revisions
 from queries.selectors.supervision.drift import drift, newest_application_revisions, pools_of
-from queries.selectors.supervision.newest import newest_revisions
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@ the newest look at the brokers. Where a query has been silent for a while, its c
 still.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from listeners import selectors as heard
 from listeners.latest import moment
 from listeners.selectors import BatchBar, DriverTelemetry, LatestLine
 from queries.domain.states import Phase
@@ -26,12 +27,42 @@ from queries.domain.supervision.health import (
 from queries.domain.triggers.kinds import interval_ms
 from queries.models.definitions import Query
 from queries.models.drivers import Run
-from queries.selectors.kafka.lag import LagLine
+from queries.selectors.kafka.lag import LagLine, lag_lines
 
 #: Batches that are read for a verdict and drawn: enough for an honest p99, few enough for a list.
 BATCHES = 40
 #: A backlog that was last seen longer ago is not known: its broker does not answer.
 LAG_FRESH = timedelta(seconds=30)
+
+
+def healths(
+    queries: Sequence[Query], runs: Mapping[int, Run], *, now: datetime
+) -> dict[int, Health]:
+    """Return the health of those queries that are RUNNING; `runs` are the open ones by query."""
+    ids = [query.pk for query in queries]
+    latest, bars = heard.latest(ids), heard.heartbeat_bars(ids, count=BATCHES)
+    telemetry = heard.telemetry({runs[pk].driver_id for pk in ids})
+    lags = lag_lines(ids, now=now)
+    found = {
+        query.pk: health_of(
+            query,
+            runs[query.pk],
+            trigger=trigger_of(runs[query.pk].revision.spec),
+            checkpoint=runs[query.pk].checkpoint.location,
+            bars=bars.get(query.pk, []),
+            latest=latest.get(query.pk),
+            telemetry=telemetry.get(runs[query.pk].driver_id),
+            lag=lags.get(query.pk),
+            now=now,
+        )
+        for query in queries
+    }
+    return {pk: health for pk, health in found.items() if health is not None}
+
+
+def trigger_of(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a definition's trigger; Spark's default where it names none."""
+    return spec.get("trigger") or {"kind": "processing_time", "interval": "0 seconds"}
 
 
 def health_of(
@@ -50,9 +81,9 @@ def health_of(
     if query.phase != Phase.RUNNING or run is None:
         return None
     since = run.proven_at or run.first_commit_at or run.started_at or run.created_at
-    heard = latest if latest is not None and latest.run == run.pk else None
+    told = latest if latest is not None and latest.run == run.pk else None
     kind = TriggerKind(trigger["kind"])
-    word = max(since, heard.at) if heard else since
+    word = max(since, told.at) if told else since
     silent = now - word > timedelta(seconds=STALL_FLOOR_S)
     beat = telemetry.heartbeat if telemetry else None
     pulse = next((one for one in beat.queries if one.run == run.pk), None) if beat else None
@@ -68,8 +99,8 @@ def health_of(
                 for bar in bars
                 if bar.run == run.pk
             ],
-            idle_at=heard.idle_at if heard else None,
-            last_event_at=heard.at if heard else None,
+            idle_at=told.idle_at if told else None,
+            last_event_at=told.at if told else None,
             heartbeat_at=telemetry.received_at if telemetry else None,
             jvm_alive=beat.jvm_alive if beat else None,
             query_alive=pulse.alive if pulse else None,

@@ -35,7 +35,7 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
 from queries.models.installation import Installation
-from queries.selectors.query_lines import query_lines
+from queries.selectors.supervision.health import healths
 
 #: Spark's own units of memory in MB; a bare number is MB in `spark.driver.memory`.
 _UNITS_MB = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
@@ -161,11 +161,8 @@ def _statuses(sighting: Sighting | None) -> dict[int, RunStatus]:
 
 def _stalled(rows: Rows, now: datetime) -> frozenset[int]:
     """Return the queries whose health is STALLED."""
-    names = tuple(query.name for query in rows.queries if query.pk in rows.runs)
-    lines = query_lines(now=now, names=names) if names else []
-    return frozenset(
-        line.query.pk for line in lines if line.health and line.health.verdict is Verdict.STALLED
-    )
+    found = healths([query for query in rows.queries if query.pk in rows.runs], rows.runs, now=now)
+    return frozenset(pk for pk, health in found.items() if health.verdict is Verdict.STALLED)
 
 
 def _query(

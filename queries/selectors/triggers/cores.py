@@ -11,7 +11,7 @@ from queries.models.applications import Application
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
 from queries.selectors.kafka.sources import kafka_sources
-from queries.selectors.supervision.newest import newest_revisions
+from queries.selectors.newest import newest_revisions
 
 Spec = SqlQuery | PythonQuery
 
