@@ -29,6 +29,7 @@ the application's folder `probes`, where nothing is current: several may run at 
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Self
@@ -72,14 +73,17 @@ class RunState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
-    def dumps(self) -> str:
-        """Return the JSON text of this form."""
-        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
+class Form:
+    """What is written to a file as JSON."""
+
+    def dumps(self, mask: Callable[[Any], Any] | None = None) -> str:
+        """Return the JSON text of this form, passed through `mask` where one is given."""
+        held = asdict(self)
+        return json.dumps(mask(held) if mask else held, separators=(",", ":"), sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True)
-class DriverSpec(_Form):
+class DriverSpec(Form):
     """Everything a driver is started with."""
 
     driver: int  # primary key
@@ -132,7 +136,7 @@ class AssignmentEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment(_Form):
+class Assignment(Form):
     """What a driver is to do now, whole."""
 
     generation: int
@@ -200,7 +204,7 @@ class ExecutorSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Status(_Form):
+class Status(Form):
     """What a driver says of itself, whole."""
 
     epoch: int
@@ -228,7 +232,7 @@ class Status(_Form):
 
 
 @dataclass(frozen=True, slots=True)
-class Ident(_Form):
+class Ident(Form):
     """Who the driver's processes are: (boot_id, pid, start_time) is an identity for good."""
 
     boot_id: str
@@ -248,7 +252,7 @@ class Ident(_Form):
 
 
 @dataclass(frozen=True, slots=True)
-class ExitReport(_Form):
+class ExitReport(Form):
     """How the driver's processes ended: "0", "1"…, "SIGKILL"…, or "UNKNOWN"; never a guess."""
 
     python: str
@@ -267,7 +271,7 @@ class ExitReport(_Form):
 
 
 @dataclass(frozen=True, slots=True)
-class Current(_Form):
+class Current(Form):
     """Which driver of an application is the newest: a shim of another epoch leaves."""
 
     epoch: int

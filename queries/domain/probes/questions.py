@@ -7,9 +7,11 @@ other.
 """
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Self
+
+from queries.domain.protocol import Form
 
 TASK = "probe.json"
 RESULT = "result.json"
@@ -35,14 +37,7 @@ class AttemptEnd(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Form:
-    def dumps(self) -> str:
-        """Return the JSON text of this form."""
-        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
-
-
-@dataclass(frozen=True, slots=True)
-class PreflightTask(_Form):
+class PreflightTask(Form):
     """A definition to be tried, and where."""
 
     name: str  # the query's
@@ -66,7 +61,7 @@ class PreflightTask(_Form):
 
 
 @dataclass(frozen=True, slots=True)
-class XrayTask(_Form):
+class XrayTask(Form):
     """A state store to be read."""
 
     checkpoint: str  # canonical location of a copy, or of a checkpoint at rest
@@ -128,7 +123,7 @@ class PlanSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeResult(_Form):
+class ProbeResult(Form):
     """What a probe has found so far."""
 
     at: str  # what it is at, as a phrase: "Starting Spark"

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from django.conf import settings
-
 from queries.brokers.options import Unusable, client_options
 from queries.brokers.reader import At, BrokerReader, Ends, Unreachable
 from queries.checkpoints.logs import CheckpointLogs
@@ -15,8 +13,9 @@ from queries.checkpoints.source_files import found_files
 from queries.domain.errors import Invalid, NotAllowed, Problem, Unavailable
 from queries.domain.kafka.offset_ranges import is_file, is_kafka
 from queries.models.definitions import Query
-from queries.secret_references import ReferenceMissing, References
+from queries.secret_references import ReferenceMissing
 from queries.selectors.kafka.sources import KafkaSource, kafka_sources
+from queries.services.failures.driver_logs import host_secrets
 
 Target = Literal["earliest", "latest", "time", "offsets"]
 TARGETS: tuple[Target, ...] = ("earliest", "latest", "time", "offsets")
@@ -109,9 +108,7 @@ def _kafka(
 
 def _ends(source: KafkaSource, wish: Wish) -> dict[At, tuple[Ends, int]]:
     """Return each partition's ends, and where it is to begin (for other wishes than offsets)."""
-    references = References(
-        env_allowlist=tuple(settings.SECRET_ENV_ALLOWLIST), secrets_dir=str(settings.SECRETS_DIR)
-    )
+    references = host_secrets()
     at_ms = int(wish.at.timestamp() * 1000) if wish.to == "time" and wish.at else None
     try:
         reader = BrokerReader(client_options(references.resolve_all(dict(source.brokers))))

@@ -1,12 +1,22 @@
-"""Read a driver's log for a person: its end, with every secret masked."""
+"""Read what a driver says: the one door through which its texts come in, without its secrets.
 
-import os
+A driver masks by value whatever it writes itself. Spark and users' code write into its log what
+they like, and a form may come from an older release; so everything is masked once more here,
+before it is stored, sent or shown.
+"""
+
+import json
+from dataclasses import replace
+from typing import Any
 
 from django.conf import settings
 
-from queries.domain.masking import mask_text, references
+from queries.domain.protocol import Status
+from queries.domain.supervision.observation import Sighting
 from queries.launchers.base import Launcher
 from queries.models.drivers import Driver
+from queries.models.failures import Failure
+from queries.secret_references import References
 
 #: Lines shown at most; the launcher stops at 256 KiB before.
 MOST_LINES = 5000
@@ -20,26 +30,49 @@ def read_log(driver: Driver, *, launcher: Launcher, lines: int = 200) -> str:
     """
     wanted = max(1, min(lines, MOST_LINES))
     text = launcher.log_tail(driver.application.name, driver.epoch, lines=wanted)
-    return mask_text(text, secrets=secrets_of(driver))
+    return secrets_of(driver).mask(text)
 
 
-def secrets_of(driver: Driver) -> set[str]:
-    """Return the values of the secrets that a driver and its queries were given, as known here."""
-    specs = [driver.application_revision.spec]
-    specs += driver.runs.values_list("revision__spec", flat=True).distinct()
-    return {value for name in references(specs) for value in _resolve(name)}
+def without_secrets(sighting: Sighting, driver: Driver) -> Sighting:
+    """Return what was seen of a driver with the texts in its status masked."""
+    status = sighting.status
+    if status is None or not _says_something(status):
+        return sighting
+    masked = Status.loads(status.dumps(secrets_of(driver).mask_within))
+    return replace(sighting, status=masked)
 
 
-def _resolve(reference: str) -> list[str]:
-    """Return a secret's value and its lines (a file may hold several), or nothing."""
-    kind, _, name = reference.partition(":")
-    if kind == "env":
-        value = os.environ.get(name, "") if name in settings.SECRET_ENV_ALLOWLIST else ""
-    else:
-        path = settings.SECRETS_DIR / name
-        inside = path.resolve().is_relative_to(settings.SECRETS_DIR.resolve())
-        try:
-            value = path.read_text() if inside else ""
-        except (OSError, UnicodeDecodeError):
-            value = ""
-    return [part for part in {value.strip(), *value.splitlines()} if part.strip()]
+def _says_something(status: Status) -> bool:
+    """Tell whether there are words of Spark or of users' code in a status, as in few of them."""
+    runs = any(run.error or run.warnings for run in status.runs)
+    return runs or status.error is not None or any(one.reason for one in status.executors)
+
+
+def probe_answer(driver: Driver, *specs: Any, launcher: Launcher) -> str:
+    """Return what a probe has found so far, "" for nothing; `specs` are what it was to try."""
+    text = launcher.probe_result(driver.application.name, driver.epoch)
+    return json.dumps(secrets_of(driver, *specs).mask_within(json.loads(text))) if text else ""
+
+
+def mask_failure(failure: Failure) -> Failure:
+    """Mask a stored failure's texts in memory: earlier releases stored them masked by form only."""
+    masked = secrets_of(failure.driver).mask
+    for name in ("root_cause", "message", "log_tail"):
+        setattr(failure, name, masked(getattr(failure, name)))
+    failure.group.title = masked(failure.group.title)
+    return failure
+
+
+def secrets_of(driver: Driver, *specs: Any) -> References:
+    """Return the secrets that a driver and its queries were given, as known on this host."""
+    found = host_secrets()
+    found.learn(driver.application_revision.spec, *specs)
+    found.learn(*driver.runs.values_list("revision__spec", flat=True).distinct())
+    return found
+
+
+def host_secrets() -> References:
+    """Return the way to this host's secrets; none has been resolved through it yet."""
+    return References(
+        env_allowlist=tuple(settings.SECRET_ENV_ALLOWLIST), secrets_dir=str(settings.SECRETS_DIR)
+    )

@@ -13,16 +13,14 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from django.conf import settings
-
 from controlplane.nudge import changed
 from queries.brokers.options import Unusable, Wanted, client_options
 from queries.brokers.reader import At, Ends, Readers, Unreachable
-from queries.domain.masking import is_secret_name, mask_text
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
-from queries.secret_references import ReferenceMissing, References
+from queries.secret_references import ReferenceMissing
 from queries.selectors.kafka.sources import Reading, readings, told_by_progress
+from queries.services.failures.driver_logs import host_secrets
 from queries.services.kafka.lag_rows import (
     Answer,
     Brokers,
@@ -113,15 +111,13 @@ def _ask(
 
 def _answer(one: _Asked, known: Mapping[int, Known], readers: Readers) -> Answer:
     """Ask one broker set; runs in a thread of its own and touches no database."""
-    references = References(
-        env_allowlist=tuple(settings.SECRET_ENV_ALLOWLIST), secrets_dir=str(settings.SECRETS_DIR)
-    )
+    references = host_secrets()
     options: dict[str, str] = {}
 
     def told(error: Exception) -> str:
         """Return an error's text without what no page may show."""
-        secrets = [value for name, value in options.items() if is_secret_name(name)]
-        return mask_text(references.mask(str(error)), secrets=secrets)[:300]
+        references.learn(options)
+        return references.mask(str(error))[:300]
 
     try:
         options = client_options(references.resolve_all(dict(one.brokers)))

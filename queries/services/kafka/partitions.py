@@ -8,15 +8,14 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from django.conf import settings
-
 from queries.brokers.options import Unusable, client_options
 from queries.brokers.reader import BrokerReader, Unreachable
 from queries.domain.triggers.cores import HOLDING
 from queries.models.definitions import Query
-from queries.secret_references import ReferenceMissing, References
+from queries.secret_references import ReferenceMissing
 from queries.selectors.kafka.sources import KafkaSource, kafka_sources
 from queries.selectors.triggers.cores import known_partitions
+from queries.services.failures.driver_logs import host_secrets
 
 logger = logging.getLogger(__name__)
 
@@ -44,19 +43,17 @@ def look(spec: Mapping[str, Any], query: Query | None = None) -> dict[str, int]:
 
 
 def _ask(brokers: tuple[tuple[str, str], ...], sources: list[KafkaSource]) -> dict[str, int]:
-    references = References(
-        env_allowlist=tuple(settings.SECRET_ENV_ALLOWLIST), secrets_dir=str(settings.SECRETS_DIR)
-    )
+    references = host_secrets()
     try:
         reader = BrokerReader(client_options(references.resolve_all(dict(brokers))))
     except (Unusable, ReferenceMissing) as error:
-        logger.info("the partitions of a source are not looked up: %s", error)
+        logger.info("the partitions of a source are not looked up: %s", references.mask(str(error)))
         return {}
     try:
         wanted = [source.wanted for source in sources]
         found = reader.partitions(wanted, limit_s=LOOK_S)
     except Unreachable as error:
-        logger.info("the partitions of a source are not known: %s", error)
+        logger.info("the partitions of a source are not known: %s", references.mask(str(error)))
         return {}
     finally:
         reader.close()

@@ -25,9 +25,10 @@ from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import ApplicationRevision
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Driver
-from queries.models.history import Transition
+from queries.models.history import Operation, Transition
 from queries.models.installation import Installation
 from queries.selectors.supervision.observation import slots
+from queries.services.failures.driver_logs import probe_answer, secrets_of
 from queries.services.procedures.engine import DONE, Told, Turn, waiting
 from queries.services.supervision.assignments import connector_jars
 
@@ -141,7 +142,8 @@ def await_answer(turn: Turn) -> ProbeResult | Told:
     driver = _must(turn)
     name = driver.application.name
     seen = turn.launcher.sight_probe(name, driver.epoch)
-    text = turn.launcher.probe_result(name, driver.epoch)
+    tried = _tried(turn.operation)
+    text = probe_answer(driver, *tried, launcher=turn.launcher)
     result = ProbeResult.loads(text) if text else None
     _note(driver, seen.ident, up=result is not None and result.took_ms != {}, now=turn.now)
     if result is not None and result.done:
@@ -149,8 +151,9 @@ def await_answer(turn: Turn) -> ProbeResult | Told:
     if seen.liveness in _OVER:
         tail = turn.launcher.probe_log_tail(name, driver.epoch, lines=3)
         why = "ran out of memory" if seen.exit and seen.exit.oom else "ended without an answer"
+        tail = secrets_of(driver, *tried).mask(tail)[-500:]
         raise NoAnswer(
-            f"The probe {why}. {tail[-500:]}".strip(),
+            f"The probe {why}. {tail}".strip(),
             way_out="Try again; give the application more memory where that was the reason.",
         )
     return waiting(result.at if result is not None else "Launching")
@@ -193,7 +196,14 @@ def result_text(operation_uuid: Any, *, launcher: Launcher) -> str:
     driver = probe_of(operation_uuid)
     if driver is None:
         return ""
-    return launcher.probe_result(driver.application.name, driver.epoch)
+    operation = Operation.objects.select_related("query").get(uuid=operation_uuid)
+    return probe_answer(driver, *_tried(operation), launcher=launcher)
+
+
+def _tried(operation: Operation) -> list[Any]:
+    """Return the definitions whose secrets an operation's probe may have been given."""
+    assert operation.query is not None, "a probe is of a query"
+    return [operation.arguments, *operation.query.revisions.values_list("spec", flat=True)]
 
 
 # --- the row --------------------------------------------------------------------------
