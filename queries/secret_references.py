@@ -7,15 +7,12 @@ that process says of an error passes `mask` first.
 
 import contextlib
 import os
-import re
 import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from queries.domain.masking import Mask, references, secrets_in
-
-_REFERENCE = re.compile(r"(env|file):([A-Za-z0-9_.\-]+)")
+from queries.domain.masking import Mask, is_reference, references, secrets_in
 
 
 class ReferenceMissing(Exception):
@@ -36,10 +33,10 @@ class References:
 
     def resolve(self, value: str) -> str:
         """Return what a reference stands for, any other text as it is."""
-        found = _REFERENCE.fullmatch(value)
-        if found is None:
+        if not is_reference(value):
             return value
-        secret = self._from_env(found[2]) if found[1] == "env" else self._from_file(found[2])
+        kind, _, name = value.partition(":")
+        secret = self._from_env(name) if kind == "env" else self._from_file(name)
         self._note([secret])
         return secret
 
@@ -63,7 +60,7 @@ class References:
 
     def named_by(self, values: Mapping[str, str]) -> list[str]:
         """Return the keys whose values are references."""
-        return [name for name, value in values.items() if _REFERENCE.fullmatch(value)]
+        return [name for name, value in values.items() if is_reference(value)]
 
     def learn(self, *values: Any) -> None:
         """Note every secret that JSON values name or hold; one that cannot be had is left out."""

@@ -8,6 +8,7 @@ a few per cent of.
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import hypothesis
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from queries.domain.failures import diagnosis, error_text, fingerprints
 from queries.domain.kafka import losses
 from queries.domain.masking import Mask, mask_text
+from queries.domain.probes import plan_shapes
 from queries.views.failures import stack
 
 SIZE = 32 * 1024
@@ -33,12 +35,22 @@ PIECES = [
     *("NullPointerException ", "WatermarkTracker", "Partition a-1"),
     *("Cannot fetch offset 1 (GroupId: ", "Cannot fetch offset 1 (GroupId: , TopicPartition: a-"),
     "offset [1, 2) for topic partition a-",
+    *(" AS ", " AS a#1", "#1", "named_struct(start, knownnullable(precisetimestampconversion((("),
 ]
 #: Words of the tables of failures, whose many rules take their time over every text.
 OF_RULES = [
     *("a", " ", "\n", "Error", "Timeout: ", "TimeoutError", "Connection", "http error ", "[A_B1]"),
     *("SQLSTATE ", "NullPointerException ", "WatermarkTracker", "Cannot fetch offset 1 (GroupId: "),
 ]
+
+
+def _plan(text: str) -> dict[str, Any]:
+    """Return an aggregation over a column that is made of a text."""
+    made = {"op": "Project", "streaming": True, "children": [], "expressions": [text]}
+    keys = {"keys": [text], "aggregates": [text]}
+    return {"op": "Aggregate", "streaming": True, "children": [made], **keys}
+
+
 READERS: dict[str, Callable[[str], object]] = {
     "mask_text": mask_text,
     "mask by value": Mask.of(["aaaa", "a" * 300 + "b", "password=hunter2", " \n" * 40]),
@@ -57,6 +69,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "first_sentence": error_text.first_sentence,
     "without_plan": error_text.without_plan,
     "top_frame": error_text.top_frame,
+    "plan": lambda text: plan_shapes.of_plan(_plan(text), "append"),
     "exceptions": error_text.exceptions,
     "innermost_line": error_text.innermost_line,
     "causes": stack.causes,
