@@ -51,6 +51,7 @@ _ROWS = frozenset({"sample", "largest", "frequent"})  # of people's data: masked
 #: Keys whose texts are code that people read and edit, never the place of a secret.
 _CODE = frozenset({"sql", "schema", "ddl_schema", "function"})
 _SHORTEST_KNOWN_SECRET = 4  # characters; masking shorter values would riddle every text
+_LINES = 500  # of one secret that are masked one by one; beyond them it is masked as a whole
 
 
 def is_reference(value: str) -> bool:
@@ -87,8 +88,8 @@ class Mask:
 
     @classmethod
     def of(cls, values: Iterable[str]) -> Self:
-        """Return the mask for these values; what is shorter than four characters is left out."""
-        forms = {form for value in values for form in _forms(value)}
+        """Return the mask for these values; switches and what is shorter than four are left out."""
+        forms = {form for value in values for form in _forms(value)} - {"true", "false"}
         kept = (form for form in forms if len(form) >= _SHORTEST_KNOWN_SECRET)
         return cls(tuple(sorted(kept, key=lambda form: (-len(form), form))))
 
@@ -135,7 +136,7 @@ _PATTERNS_ALONE = Mask()
 
 def _forms(value: str) -> set[str]:
     """Return a secret, the secrets within it, and how JSON, Python and addresses write them."""
-    parts = {value, value.strip(), *(line.strip() for line in value.splitlines())}
+    parts = {value, value.strip(), *(line.strip() for line in value.splitlines()[:_LINES])}
     for part in list(parts):
         parts |= {found[2] for pattern in _IN_TEXT for found in pattern.finditer(part)}
         for found in _QUOTED.finditer(part):

@@ -4,6 +4,7 @@ Each test lets a driver, Spark or users' code say it, then looks at everything t
 """
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -201,6 +202,18 @@ def test_the_words_of_a_lost_executor_and_of_a_warning(
     stage.look()
     assert "denied" in stored()
     assert silent(stored())
+
+
+def test_a_log_is_read_at_one_place() -> None:
+    """Whoever asks the launcher itself for a log gets it raw."""
+    root = Path(__file__).resolve().parents[2] / "queries"
+    readers = [
+        path.relative_to(root)
+        for path in root.rglob("*.py")
+        if "launchers" not in path.parts
+        and re.search(r"launcher(\(\))?\.(probe_)?log_tail", path.read_text())
+    ]
+    assert len(readers) == 1, readers
 
 
 # --- probes ---------------------------------------------------------------------------

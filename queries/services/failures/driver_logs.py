@@ -12,6 +12,7 @@ from typing import Any
 from django.conf import settings
 
 from queries.domain.protocol import Status
+from queries.domain.states import DriverKind
 from queries.domain.supervision.observation import Sighting
 from queries.launchers.base import Launcher
 from queries.models.drivers import Driver
@@ -22,15 +23,16 @@ from queries.secret_references import References
 MOST_LINES = 5000
 
 
-def read_log(driver: Driver, *, launcher: Launcher, lines: int = 200) -> str:
-    """Return the end of a driver's log, at most 5,000 lines; "" where there is none.
+def read_log(driver: Driver, *specs: Any, launcher: Launcher, lines: int = 200) -> str:
+    """Return the end of a driver's or a probe's log, at most 5,000 lines; "" where there is none.
 
-    The secrets that the application's definition names are looked up on this host and masked
-    by value, everything else that looks like one by its form.
+    The secrets that its definitions (of a probe: `specs`) name are looked up on this host and
+    masked by value, everything else that looks like one by its form.
     """
     wanted = max(1, min(lines, MOST_LINES))
-    text = launcher.log_tail(driver.application.name, driver.epoch, lines=wanted)
-    return secrets_of(driver).mask(text)
+    tail = launcher.probe_log_tail if driver.kind == DriverKind.PROBE else launcher.log_tail
+    text = tail(driver.application.name, driver.epoch, lines=wanted)
+    return secrets_of(driver, *specs).mask(text)
 
 
 def without_secrets(sighting: Sighting, driver: Driver) -> Sighting:

@@ -28,7 +28,7 @@ from queries.models.drivers import Driver
 from queries.models.history import Operation, Transition
 from queries.models.installation import Installation
 from queries.selectors.supervision.observation import slots
-from queries.services.failures.driver_logs import probe_answer, secrets_of
+from queries.services.failures.driver_logs import probe_answer, read_log
 from queries.services.procedures.engine import DONE, Told, Turn, waiting
 from queries.services.supervision.assignments import connector_jars
 
@@ -149,9 +149,8 @@ def await_answer(turn: Turn) -> ProbeResult | Told:
     if result is not None and result.done:
         return result
     if seen.liveness in _OVER:
-        tail = turn.launcher.probe_log_tail(name, driver.epoch, lines=3)
+        tail = read_log(driver, *tried, launcher=turn.launcher, lines=3)[-500:]
         why = "ran out of memory" if seen.exit and seen.exit.oom else "ended without an answer"
-        tail = secrets_of(driver, *tried).mask(tail)[-500:]
         raise NoAnswer(
             f"The probe {why}. {tail}".strip(),
             way_out="Try again; give the application more memory where that was the reason.",
