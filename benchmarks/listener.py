@@ -220,6 +220,7 @@ class Bench:
             redis_url=self._redis_url,
             stream=self.stream(),
             settings={},
+            mask=lambda body: body,
         )
 
     def stream(self) -> str:

@@ -12,9 +12,10 @@ from typing import Any
 import environ
 from django.core.exceptions import ImproperlyConfigured
 
+from queries.domain.masking import mask_text
+
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off", ""})
-_PASSWORD = re.compile(r"(\w+://[^:/@\s]*):[^@/\s]+@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +29,9 @@ class Variable:
 DECLARED: dict[str, Variable] = {}
 
 
-def mask(text: str) -> str:
-    """Return the text with the passwords of addresses (`scheme://user:password@`) hidden."""
-    return _PASSWORD.sub(r"\1:***@", text)
-
-
 def wrong(name: str, value: str, way_out: str) -> ImproperlyConfigured:
     """Return the error for a variable whose value cannot be used."""
-    return ImproperlyConfigured(f"{name}={mask(value)!r} cannot be used. {way_out}")
+    return ImproperlyConfigured(f"{name}={mask_text(value)!r} cannot be used. {way_out}")
 
 
 def text(name: str, default: str, *, shown: str | None = None) -> str:

@@ -2,18 +2,18 @@
 
 import logging
 
-from controlplane.environment import mask
+from queries.domain.masking import mask_text
 
 
 class Masked(logging.Formatter):
-    """Format a record with the passwords of database and Redis addresses hidden.
+    """Format a record without what looks like a secret.
 
     It works on the finished text, so that tracebacks and arguments are covered too.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line (and traceback, if any) without passwords."""
-        return mask(super().format(record))
+        """Return the line (and traceback, if any) with secrets masked."""
+        return mask_text(super().format(record))
 
 
 def not_a_probe(record: logging.LogRecord) -> bool:

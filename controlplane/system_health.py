@@ -20,8 +20,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from controlplane import signs_of_life
-from controlplane.environment import mask
 from controlplane.signs_of_life import Sign
+from queries.domain.masking import mask_text
 
 FRESH_FOR_S = 1.5
 LOOK_LIMIT_S = 1.0  # for each answer of Redis
@@ -308,5 +308,5 @@ def _clock(at: datetime) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    lines = mask(str(error)).strip().splitlines()
+    lines = mask_text(str(error)).strip().splitlines()
     return lines[0] if lines else type(error).__name__

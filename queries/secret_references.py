@@ -5,12 +5,14 @@ it (a driver, and the worker that asks a broker how far its source is behind), a
 that process says of an error passes `mask` first.
 """
 
+import contextlib
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from queries.domain.masking import is_reference, mask_text
+from queries.domain.masking import Mask, is_reference, references, secrets_in
 
 
 class ReferenceMissing(Exception):
@@ -24,6 +26,10 @@ class References:
         self._allowlist = frozenset(env_allowlist)
         self._secrets_dir = secrets_dir
         self._values: set[str] = set()
+        self._mask = Mask()
+        self._noting = threading.Lock()
+        # Every process that runs users' code has these in its environment, named or not.
+        self._note(os.environ[name] for name in self._allowlist if name in os.environ)
 
     def resolve(self, value: str) -> str:
         """Return what a reference stands for, any other text as it is."""
@@ -31,7 +37,7 @@ class References:
             return value
         kind, _, name = value.partition(":")
         secret = self._from_env(name) if kind == "env" else self._from_file(name)
-        self._values.add(secret)
+        self._note([secret])
         return secret
 
     def resolve_all(self, values: Mapping[str, str]) -> dict[str, str]:
@@ -56,15 +62,28 @@ class References:
         """Return the keys whose values are references."""
         return [name for name, value in values.items() if is_reference(value)]
 
-    def mask(self, text: str) -> str:
-        """Return the text without any secret that was resolved."""
-        return mask_text(text, secrets=self.secrets)
+    def learn(self, *values: Any) -> None:
+        """Note every secret that JSON values name or hold; one that cannot be had is left out."""
+        for value in values:
+            self._note(secrets_in(value))
+            for name in references(value):
+                with contextlib.suppress(ReferenceMissing):
+                    self.resolve(name)
 
-    @property
-    def secrets(self) -> set[str]:
-        """Return the secrets that were resolved, and their lines: a file may hold several."""
-        parts = {part for value in self._values for part in (value.strip(), *value.splitlines())}
-        return {part for part in parts if part.strip()}
+    def mask(self, text: str) -> str:
+        """Return the text without any secret known by now, and without what looks like one."""
+        return self._mask(text)
+
+    def mask_within(self, value: Any) -> Any:
+        """Return the JSON of what a driver says, with the texts in it masked."""
+        return self._mask.within(value)
+
+    def _note(self, values: Iterable[str]) -> None:
+        """Keep secrets; runs resolve theirs in threads of their own while others mask."""
+        with self._noting:
+            if fresh := set(values) - self._values:
+                self._values |= fresh
+                self._mask = Mask.of(self._values)
 
     def _from_env(self, name: str) -> str:
         if name not in self._allowlist:

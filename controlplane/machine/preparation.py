@@ -11,9 +11,9 @@ from django.contrib.staticfiles import finders
 from django.core.management import call_command
 from django.db import DatabaseError, connection, connections
 
-from controlplane.environment import mask
 from controlplane.machine.home import read_line, write_private
 from controlplane.machine.trouble import Trouble
+from queries.domain.masking import mask_text
 from queries.services.supervision.installation import resume
 
 
@@ -21,7 +21,7 @@ def database_sentence() -> str:
     """Return which database is used, without its password."""
     if connection.vendor == "sqlite":
         return f"SQLite at {settings.DATABASES['default']['NAME']}"
-    return f"{connection.display_name} at {mask(os.environ.get('DATABASE_URL', ''))}"
+    return f"{connection.display_name} at {mask_text(os.environ.get('DATABASE_URL', ''))}"
 
 
 def prepare_database(now: datetime) -> None:
@@ -31,7 +31,7 @@ def prepare_database(now: datetime) -> None:
         resume(now=now)
     except DatabaseError as error:
         raise Trouble(
-            f"The database cannot be used: {mask(str(error)).strip()}",
+            f"The database cannot be used: {mask_text(str(error)).strip()}",
             "Start or repair it, correct DATABASE_URL, or unset DATABASE_URL to use SQLite.",
         ) from error
     finally:

@@ -20,9 +20,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from controlplane.environment import mask
 from controlplane.machine.home import Home, read_line, write_private
 from controlplane.machine.trouble import Trouble
+from queries.domain.masking import mask_text
 
 OLDEST = (7, 0)  # older ones answer XAUTOCLAIM in another shape
 #: Below the ports that systems hand out to outgoing connections, so that ours stays free.
@@ -60,7 +60,7 @@ def choose(home: Home, *, drivers_alive: int) -> Redis:
     report to a port that somebody else has taken.
     """
     if url := os.environ.get("REDIS_URL", "").strip():
-        return Redis(url, f"{check(url)} at {mask(url)} (REDIS_URL)")
+        return Redis(url, f"{check(url)} at {mask_text(url)} (REDIS_URL)")
     executable, origin = server()
     port, password = _address(home, drivers_alive)
     configuration = home.valkey / "valkey.conf"
@@ -87,17 +87,17 @@ def check(url: str) -> str:
         ) as client:
             info: Any = client.info()
     except redis.RedisError as error:
-        raise Trouble(f"REDIS_URL={mask(url)} does not answer: {error}", way_out) from error
-    version = str(info.get("redis_version", "0"))
+        raise Trouble(f"REDIS_URL={mask_text(url)} does not answer: {error}", way_out) from error
+    shown, version = f"REDIS_URL={mask_text(url)}", str(info.get("redis_version", "0"))
     if _numbers(version) < OLDEST:
         raise Trouble(
-            f"REDIS_URL={mask(url)} is version {version}; {'.'.join(map(str, OLDEST))} is needed.",
+            f"{shown} is version {version}; {'.'.join(map(str, OLDEST))} is needed.",
             "Upgrade it, or unset REDIS_URL to have one started for you.",
         )
     policy = str(info.get("maxmemory_policy", "noeviction"))
     if policy.startswith("allkeys"):
         raise Trouble(
-            f"REDIS_URL={mask(url)} has the maxmemory-policy {policy}: it would throw events away.",
+            f"{shown} has the maxmemory-policy {policy}: it would throw events away.",
             "Set `maxmemory-policy noeviction` there, or give Headgate a Redis of its own.",
         )
     name = "Valkey" if "valkey_version" in info else "Redis"

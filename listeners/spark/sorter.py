@@ -75,12 +75,19 @@ class Sorter:
     """The one thread's state: runs by Spark's id, events held, ends seen."""
 
     def __init__(
-        self, *, driver: int, epoch: int, settings: TelemetrySettings, emit: Callable[[Event], Any]
+        self,
+        *,
+        driver: int,
+        epoch: int,
+        settings: TelemetrySettings,
+        emit: Callable[[Event], Any],
+        mask: Callable[[Any], Any],
     ) -> None:
         self._driver = driver
         self._epoch = epoch
         self._settings = settings
         self._emit = emit
+        self._mask = mask
         self.runs: dict[str, RunLine] = {}
         self._forgotten = (0, 0)  # batches missing and repaired of runs no longer kept
         self._held: dict[str, list[_Held]] = {}
@@ -176,7 +183,7 @@ class Sorter:
                 kind=said.kind,
                 query=said.query,
                 run=said.run,
-                body=said.body,
+                body=self._mask(said.body),
             )
         )
 
@@ -212,7 +219,7 @@ class Sorter:
             spark_run_id=str(body["runId"]),
             batch=int(body["batchId"]) if kind is Kind.PROGRESS else None,
             repaired=repaired,
-            body=body,
+            body=self._mask(body),
         )
 
     def _note_end(self, spark_run_id: str, body: dict[str, Any]) -> None:

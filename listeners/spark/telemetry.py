@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -47,7 +48,9 @@ class Telemetry:
         redis_url: str,
         stream: str,
         settings: dict[str, Any],
+        mask: Callable[[Any], Any],
     ) -> None:
+        """`mask` takes the driver's secrets out of the JSON of an event before it is spooled."""
         self._settings = TelemetrySettings.read(settings)
         self._directory = directory
         self._outbox = Outbox(
@@ -57,7 +60,7 @@ class Telemetry:
             settings=self._settings,
         )
         self._sorter = Sorter(
-            driver=driver, epoch=epoch, settings=self._settings, emit=self._outbox.add
+            driver=driver, epoch=epoch, settings=self._settings, emit=self._outbox.add, mask=mask
         )
         self._inbox: SimpleQueue[Message | None] = SimpleQueue()
         self._overflow = 0

@@ -5,9 +5,12 @@ somebody wrote out in full all the same is masked wherever it is read, and put b
 masked form is sent in again unchanged.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import quote, quote_plus
 
 MASK = "••••••"
 
@@ -17,24 +20,38 @@ _SECRET_NAME = re.compile(
     r"passw|passphrase|secret|token|credential|jaas|(?:access|private|api|account|keystore)[._-]?key",
     re.IGNORECASE,
 )
+_SECRET_KEY = r"(?:passw(?:or)?d|passphrase|secret|token|credential|(?:access|api)[._-]?key)"
+#: Text before a secret, the secret, text after it. Every repetition that may begin at many places
+#: of a text is bounded, so that a search takes time in proportion to the text's length.
 _IN_TEXT = (
     # user:password@host in an address
-    (re.compile(r"(://[^\s/:@]*:)[^\s/@]+(@)"), rf"\g<1>{MASK}\g<2>"),
+    re.compile(r"(://[^\s/:@]*:)([^\s/@]+)(@)"),
     # password=…, secret: "…", --token …
-    (
-        re.compile(
-            r"((?:passw(?:or)?d|passphrase|secret|token|credential|(?:access|api)[._-]?key)"
-            r"[\w.\-]*[\"']?\s*[=:]\s*[\"']?)(?!(?:env|file):)[^\s\"',;&)}]+",
-            re.IGNORECASE,
-        ),
-        rf"\g<1>{MASK}",
+    re.compile(
+        rf"({_SECRET_KEY}[\w.\-]{{0,80}}[\"']?\s{{0,20}}[=:]\s{{0,20}}[\"']?)"
+        r"(?!(?:env|file):)([^\s\"',;&)}]+)()",
+        re.IGNORECASE,
     ),
     # Authorization: Bearer …
-    (re.compile(r"\b((?:Bearer|Basic|Token)\s+)[A-Za-z0-9+/=._\-]{12,}"), rf"\g<1>{MASK}"),
+    re.compile(r"\b((?:Bearer|Basic|Token)\s{1,20})([A-Za-z0-9+/=._\-]{12,})()"),
 )
+#: password="…" as a JAAS text writes it, the quotes' content.
+_QUOTED = re.compile(
+    rf"{_SECRET_KEY}\s{{0,20}}=\s{{0,20}}(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)')", re.IGNORECASE
+)
+#: What stands under a secret's name and is none: switches, numbers, names of classes.
+_NO_SECRET = re.compile(r"true|false|\d{1,6}(?:\.\d{1,6})?[a-z]{0,2}|(?:[a-z]\w*\.)+[A-Z][\w$]*")
+#: Keys of what a driver says that hold words of Spark or of users' code: masked wherever met.
+_WORDS = frozenset(
+    {"root_cause", "message", "warnings", "reason", "exception", "description", "last_error"}
+    | {"missing", "nodes", "observedMetrics"}
+)
+_PLACES = ("FileSink[", "FileStreamSource[")  # descriptions that are read again for their path
+_ROWS = frozenset({"sample", "largest", "frequent"})  # of people's data: masked by value alone
 #: Keys whose texts are code that people read and edit, never the place of a secret.
 _CODE = frozenset({"sql", "schema", "ddl_schema", "function"})
 _SHORTEST_KNOWN_SECRET = 4  # characters; masking shorter values would riddle every text
+_LINES = 500  # of one secret that are masked one by one; beyond them it is masked as a whole
 
 
 def is_reference(value: str) -> bool:
@@ -63,14 +80,99 @@ def mask(value: Any, *, name: str = "") -> Any:
     return value if name in _CODE else mask_text(value)
 
 
-def mask_text(text: str, *, secrets: Iterable[str] = ()) -> str:
-    """Return a text (a log, a message) without `secrets` and without what looks like one."""
-    for secret in sorted(set(secrets), key=len, reverse=True):
-        if len(secret) >= _SHORTEST_KNOWN_SECRET:
-            text = text.replace(secret, MASK)
-    for pattern, replacement in _IN_TEXT:
-        text = pattern.sub(replacement, text)
-    return text
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """Known secrets, ready to be taken out of texts, together with what looks like one."""
+
+    forms: tuple[str, ...] = ()  # in which the values may be met, the longest first
+
+    @classmethod
+    def of(cls, values: Iterable[str]) -> Self:
+        """Return the mask for these values; switches and what is shorter than four are left out."""
+        forms = {form for value in values for form in _forms(value)} - {"true", "false"}
+        kept = (form for form in forms if len(form) >= _SHORTEST_KNOWN_SECRET)
+        return cls(tuple(sorted(kept, key=lambda form: (-len(form), form))))
+
+    def __call__(self, text: str) -> str:
+        """Return a text (a log, a message) without the secrets and what looks like one."""
+        text = self.known(text)
+        for pattern in _IN_TEXT:
+            text = pattern.sub(rf"\g<1>{MASK}\g<3>", text)
+        return text
+
+    def known(self, text: str) -> str:
+        """Return the text without the known secrets alone."""
+        for form in self.forms:
+            text = text.replace(form, MASK)
+        return text
+
+    def within(self, value: Any, *, name: str = "") -> Any:
+        """Return the JSON of what a driver says with the words in it masked.
+
+        Names, numbers, states and offsets stay: a secret that happens to equal one of them must
+        not make the form unreadable.
+        """
+        if isinstance(value, Mapping):
+            return {
+                key: self.within(held, name=key if key in _WORDS or key in _ROWS else name)
+                for key, held in value.items()
+            }
+        if isinstance(value, list | tuple):
+            return [self.within(held, name=name) for held in value]
+        if not isinstance(value, str) or value.startswith(_PLACES):
+            return value
+        if name in _WORDS:
+            return self(value)
+        return self.known(value) if name in _ROWS else value
+
+
+def mask_text(text: str) -> str:
+    """Return a text without what looks like a secret; where none is known by value."""
+    return _PATTERNS_ALONE(text)
+
+
+_PATTERNS_ALONE = Mask()
+
+
+def _forms(value: str) -> set[str]:
+    """Return a secret, the secrets within it, and how JSON, Python and addresses write them."""
+    parts = {value, value.strip(), *(line.strip() for line in value.splitlines()[:_LINES])}
+    for part in list(parts):
+        parts |= {found[2] for pattern in _IN_TEXT for found in pattern.finditer(part)}
+        for found in _QUOTED.finditer(part):
+            quoted = found[1] if found[1] is not None else found[2]
+            parts |= {quoted, re.sub(r"\\(.)", r"\1", quoted)}
+    return parts | {
+        written
+        for part in parts
+        for written in (
+            quote(part, safe="", errors="replace"),
+            quote_plus(part, errors="replace"),
+            json.dumps(part)[1:-1],
+            json.dumps(part, ensure_ascii=False)[1:-1],
+            repr(part)[1:-1],
+        )
+    }
+
+
+def secrets_in(value: Any, *, name: str = "") -> set[str]:
+    """Return what somebody wrote out in full under a secret's name, anywhere in a JSON value."""
+    if isinstance(value, Mapping):
+        return set().union(
+            *(
+                secrets_in(held, name=name if is_secret_name(name) else str(key))
+                for key, held in value.items()
+            )
+        )
+    if isinstance(value, list | tuple):
+        return set().union(*(secrets_in(held, name=name) for held in value))
+    if not isinstance(value, str) or is_reference(value) or name in _CODE:
+        return set()
+    if is_secret_name(name):
+        return set() if _NO_SECRET.fullmatch(value) else {value}
+    found = (each for pattern in _IN_TEXT for each in pattern.finditer(value))
+    # "token: string" is as likely to be a schema's column and its type.
+    return {each[2] for each in found if each[3] or not each[1].rstrip("\"' ").endswith(":")}
 
 
 def unmask(value: Any, *, before: Any) -> Any:

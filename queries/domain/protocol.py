@@ -29,6 +29,7 @@ the application's folder `probes`, where nothing is current: several may run at 
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, is_dataclass
 from enum import StrEnum
 from functools import cache
@@ -79,9 +80,10 @@ class RunState(StrEnum):
 class Form:
     """A file's content, as JSON."""
 
-    def dumps(self) -> str:
-        """Return the JSON text of this form."""
-        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
+    def dumps(self, mask: Callable[[Any], Any] | None = None) -> str:
+        """Return the JSON text of this form, passed through `mask` where one is given."""
+        held = asdict(self)
+        return json.dumps(mask(held) if mask else held, separators=(",", ":"), sort_keys=True)
 
     @classmethod
     def loads(cls, text: str) -> Self:

@@ -28,3 +28,7 @@ class BecauseField(models.JSONField):
     def get_prep_value(self, value: Any) -> Any:
         """Return the JSON form of what is written, or compared with."""
         return super().get_prep_value(value.as_json() if isinstance(value, Because) else value)
+
+    def value_to_string(self, obj: models.Model) -> Any:
+        """Return what `dumpdata` writes: the JSON form."""
+        return self.value_from_object(obj).as_json()

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from queries.domain.failures.error_text import telling
+from queries.domain.failures.error_text import bounded, telling
 from queries.domain.protocol import RunError
 
 MESSAGE_LIMIT = 32 * 1024  # characters, as `RunError.message` says
@@ -46,15 +46,15 @@ def from_python(error: BaseException, mask: Mask) -> RunError:
             error_class=found.error_class or error_class,
             type_name=found.type_name,
             root_cause=found.root_cause,
-            message=_cut(step + found.message, MESSAGE_LIMIT),
+            message=bounded(step + found.message, MESSAGE_LIMIT),
         )
     root = _innermost(error)
     text = "".join(traceback.format_exception(error))
     return RunError(
         error_class=_condition_of_python(error) or error_class,
         type_name=_type_name(root),
-        root_cause=_cut(mask(step + (str(root) or _type_name(root))), ROOT_LIMIT),
-        message=_cut(mask(f"{step}{error}\n\n{text}"), MESSAGE_LIMIT),
+        root_cause=_told(mask, step + (str(root) or _type_name(root)), ROOT_LIMIT),
+        message=_told(mask, f"{step}{error}\n\n{text}", MESSAGE_LIMIT),
     )
 
 
@@ -68,8 +68,8 @@ def from_java(throwable: Any, mask: Mask) -> RunError:
     return RunError(
         error_class=telling(conditions),
         type_name=type_name,
-        root_cause=_cut(mask(root_cause or type_name), ROOT_LIMIT),
-        message=_cut(mask(_stack(throwable)), MESSAGE_LIMIT),
+        root_cause=_told(mask, root_cause or type_name, ROOT_LIMIT),
+        message=_told(mask, _stack(throwable), MESSAGE_LIMIT),
     )
 
 
@@ -169,6 +169,6 @@ def _python_root(text: str) -> tuple[str, str] | None:
     return (found[1], found[2] or "") if found else None
 
 
-def _cut(text: str, limit: int) -> str:
-    text = text.strip()
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+def _told(mask: Mask, text: str, limit: int) -> str:
+    """Mask first: what is cut off must not leave half a secret."""
+    return bounded(mask(text).strip(), limit)

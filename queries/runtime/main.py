@@ -83,8 +83,9 @@ class Driver:
         self.wake = Wake()
         self.jvm_gone = threading.Event()
         self.spark_stopped = threading.Event()
-        self.board = Board(directory, spec.epoch, self.wake.call)
         self.references = References(env_allowlist=spec.env_allowlist, secrets_dir=spec.secrets_dir)
+        self.references.learn(spec.conf, spec.env)
+        self.board = Board(directory, spec.epoch, self.wake.call, self.references.mask_within)
         self.telemetry = Telemetry(
             driver=spec.driver,
             epoch=spec.epoch,
@@ -92,6 +93,7 @@ class Driver:
             redis_url=spec.redis_url,
             stream=spec.stream,
             settings=spec.event_settings,
+            mask=self.references.mask_within,
         )
         self.shim = _take_shim_pipe()
         self.gateway: Any = None

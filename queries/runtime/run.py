@@ -70,6 +70,7 @@ class Run:
         self._taken_at = time.monotonic()
         self._started = False
         self._thread = threading.Thread(target=self._run, name=f"run-{entry.run}", daemon=True)
+        around.references.learn(entry.spec)
         around.board.add(RunStatus(entry.run, entry.query, RunState.STARTING))
         self._thread.start()
 

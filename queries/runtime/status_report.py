@@ -38,8 +38,15 @@ def now() -> str:
 class Board:
     """The newest status of the driver and of each of its runs."""
 
-    def __init__(self, directory: Path, epoch: int, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        epoch: int,
+        wake: Callable[[], None],
+        mask: Callable[[Any], Any],
+    ) -> None:
         self._path = directory / STATUS
+        self._mask = mask
         self.call = wake
         self._lock = threading.Lock()
         self._status = Status(epoch=epoch, applied_generation=0, at=now())
@@ -106,7 +113,7 @@ class Board:
             if not (self._dirty or live or age >= ALIVE_EVERY_S):
                 return
             self._status = replace(self._status, at=now(), runs=tuple(self._runs.values()))
-            replace_file(self._path, self._status.dumps(), durable=False)
+            replace_file(self._path, self._status.dumps(self._mask), durable=False)
             self._dirty = self._live_dirty = False
             self._written = time.monotonic()
 

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.masking import MASK, mask, mask_text, references, still_masked, unmask
+from queries.domain.masking import (
+    MASK,
+    Mask,
+    mask,
+    mask_text,
+    references,
+    secrets_in,
+    still_masked,
+    unmask,
+)
 
 
 @pytest.mark.parametrize(
@@ -59,13 +68,75 @@ def test_a_log_line_loses_what_looks_like_a_secret(text: str, shown: str) -> Non
 
 
 def test_a_known_secret_is_masked_wherever_it_stands() -> None:
-    assert mask_text("got tr0ub4dor from the vault", secrets=["tr0ub4dor"]) == (
-        f"got {MASK} from the vault"
-    )
+    assert Mask.of(["tr0ub4dor"])("got tr0ub4dor from the vault") == f"got {MASK} from the vault"
+
+
+@pytest.mark.parametrize(
+    ("secret", "text", "shown"),
+    [
+        ("two\nlines", "first lines, then two\nlines", f"first {MASK}, then {MASK}"),
+        ("p/w d", "at https://h/?key=p%2Fw%20d or p%2Fw+d", f"at https://h/?key={MASK} or {MASK}"),
+        ('a"b\\', r"""json: "a\"b\\" python: 'a"b\\'""", f"json: \"{MASK}\" python: '{MASK}'"),
+        ("naïveté", r'"na\u00efvet\u00e9" naïveté', f'"{MASK}" {MASK}'),
+        ('Login required username="u" password="two words";', "two words", MASK),
+        ('Login required password="quo\\"ted";', 'quo"ted', MASK),
+        ("Login required password='single';", "single", MASK),
+        ("jdbc:postgresql://u:long-one@db/x", "user u, long-one", f"user u, {MASK}"),
+        ("user=u\npassword=from-a-file", "from-a-file of u", f"{MASK} of u"),
+        ("abcd", "abcdef", f"{MASK}ef"),
+    ],
+)
+def test_a_secret_is_found_in_every_form_it_is_written_in(
+    secret: str, text: str, shown: str
+) -> None:
+    assert Mask.of([secret])(text) == shown
+
+
+def test_a_longer_secret_is_masked_whole_before_a_shorter_one_within_it() -> None:
+    assert Mask.of(["hunter", "hunter2-long"])("hunter2-long, hunter") == f"{MASK}, {MASK}"
+
+
+def test_only_the_words_of_what_a_driver_says_are_masked() -> None:
+    said = {
+        "state": "FAILED",
+        "pid": 4242,
+        "endOffset": {"FAILED": {"0": 1}},
+        "error": {"message": "it FAILED with password=other", "refused": "FAILED"},
+        "warnings": ("FAILED",),
+        "sources": [{"description": "topic FAILED", "numInputRows": None}],
+        "sink": {"description": "FileSink[file:/out/FAILED]"},
+        "sample": [{"key": '{"token":"kept"}', "value": "FAILED"}],
+    }
+    assert Mask.of(["FAILED", "4242"]).within(said) == {
+        "state": "FAILED",
+        "pid": 4242,
+        "endOffset": {"FAILED": {"0": 1}},
+        "error": {"message": f"it {MASK} with password={MASK}", "refused": "FAILED"},
+        "warnings": [MASK],
+        "sources": [{"description": f"topic {MASK}", "numInputRows": None}],
+        "sink": {"description": "FileSink[file:/out/FAILED]"},
+        "sample": [{"key": '{"token":"kept"}', "value": MASK}],
+    }
+
+
+def test_what_was_written_out_in_full_under_a_secrets_name_is_a_secret() -> None:
+    spec = {
+        "sink": {"options": {"kafka.password": "plain words", "url": "jdbc:x://u:in-a-url@h"}},
+        "params": {"credentials": ["one", {"user": "two"}], "token": "env:TOKEN", "rows": 5},
+        "sql": "SELECT 'password=shown'",
+        "columns": "id: int, token: string",
+        "options": "-Dtrust.password=in-an-option -Da=b",
+        "conf": {
+            "spark.hadoop.fs.s3a.aws.credentials.provider": "org.apache.Some$Provider",
+            "spark.token.renewal": "60s",
+            "spark.delegation.token.on": "true",
+        },
+    }
+    assert secrets_in(spec) == {"plain words", "in-a-url", "one", "two", "in-an-option"}
 
 
 def test_a_secret_too_short_to_tell_from_words_riddles_no_text() -> None:
-    assert mask_text("an apple a day", secrets=["a"]) == "an apple a day"
+    assert Mask.of(["a", "true"])("an apple a day is true") == "an apple a day is true"
 
 
 def test_a_masked_form_sent_in_again_keeps_its_secrets() -> None:

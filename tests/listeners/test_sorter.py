@@ -23,7 +23,12 @@ def told() -> list[Event]:
 @pytest.fixture
 def sorter(told: list[Event]) -> Sorter:
     settings = TelemetrySettings(hold_s=10, hold_events=3)
-    return Sorter(driver=1, epoch=7, settings=settings, emit=told.append)
+    return Sorter(driver=1, epoch=7, settings=settings, emit=told.append, mask=_masked)
+
+
+def _masked(body: Any) -> Any:
+    """Stand in for what the runtime gives the telemetry to take secrets out with."""
+    return json.loads(json.dumps(body).replace("tr0ub4dor", "••••••"))
 
 
 def heard(kind: Kind, **body: Any) -> Heard:
@@ -141,3 +146,12 @@ def test_only_executed_batches_are_remembered() -> None:
             return None
 
     assert [one["batchId"] for one in recent_executed(Jvm, Query())] == [7]
+
+
+def test_no_text_of_an_event_leaves_the_driver_unmasked(sorter: Sorter, told: list[Event]) -> None:
+    sorter.take(KNOWN)
+    sorter.take(heard(Kind.TERMINATED, exception="login of tr0ub4dor refused"))
+    sorter.take(Said(Kind.START_ERROR, {"error_class": "", "message": "tr0ub4dor"}, 42, 5))
+    sorter.take(Said(Kind.HEARTBEAT, {"listeners": [{"last_error": "tr0ub4dor"}]}))
+    assert len(told) == 3
+    assert b"tr0ub4dor" not in b"".join(event.encode() for event in told)

@@ -12,6 +12,7 @@ from django.test import override_settings
 from queries.domain.protocol import AssignmentEntry, DriverSpec, RunState, Want
 from queries.runtime.run import Run, Surroundings
 from queries.runtime.status_report import Board
+from queries.secret_references import References
 from tests.scenarios.stage import Stage
 
 
@@ -47,9 +48,9 @@ def test_the_driver_calls_a_start_that_takes_longer_a_failure(
         locks=SimpleNamespace(  # type: ignore[arg-type]
             take=lambda *_, **__: SimpleNamespace(warning=""), release=lambda _: None
         ),
-        board=Board(tmp_path, 1, lambda: None),
+        board=Board(tmp_path, 1, lambda: None, lambda said: said),
         telemetry=SimpleNamespace(start_failed=lambda **_: None),  # type: ignore[arg-type]
-        references=SimpleNamespace(mask=str),  # type: ignore[arg-type]
+        references=References(env_allowlist=(), secrets_dir=""),
         jvm_gone=threading.Event(),
         spark_stopped=threading.Event(),
         start_deadline_s=deadline_s,

@@ -14,6 +14,7 @@ from queries.models.failures import Failure, FailureGroup
 from queries.models.history import Operation
 from queries.selectors.failures.what_changed import FailureDetail
 from queries.selectors.supervision.runs import RunDetail
+from queries.services.failures.driver_logs import mask_failure
 
 Body = serializers.Serializer[Any]
 
@@ -129,7 +130,7 @@ class RunBody(Body):
     spark_run_id = serializers.CharField(allow_null=True)
     checkpoint = serializers.CharField(source="checkpoint.location")
     code_sha256 = serializers.CharField()
-    warnings = serializers.ListField(child=serializers.CharField())
+    warnings = serializers.ListField(child=MaskedText())
     replayed = ReplayedBody(
         allow_null=True, help_text="What it did again; null where that was not measured."
     )
@@ -243,12 +244,12 @@ class FailureDetailBody(FailureBody):
 
     def to_representation(self, instance: FailureDetail) -> dict[str, Any]:
         """Return the failure's body and what was read beside it."""
-        failure = instance.failure
+        failure = mask_failure(instance.failure)
         body: dict[str, Any] = FailureBody(failure).data
         return {
             **body,
-            "message": mask_text(failure.message),
-            "log_tail": mask_text(failure.log_tail),
+            "message": failure.message,
+            "log_tail": failure.log_tail,
             "last_progress": mask(failure.last_progress),
             "last_good_run": instance.good.pk if instance.good else None,
             "changes": ChangeBody(instance.changes, many=True).data,

@@ -92,7 +92,8 @@ def classify(
     known; it is then looked for in the texts), the innermost type and message, the whole
     text, and why a start was refused ("held", "fenced", "foreign").
     """
-    message = error_text.without_plan(message)
+    root_cause = error_text.bounded(root_cause)
+    message = error_text.without_plan(error_text.bounded(message))
     name = error_text.condition(error_class, root_cause, message)
     title = _title(name, type_name, root_cause or message)
     if refused:
@@ -117,6 +118,7 @@ def classify_exit(*, python: str, jvm: str, oom: bool, log_tail: str = "") -> Cl
     `python` and `jvm` are "0", "1"…, "SIGKILL"… or "UNKNOWN". A driver's death is always
     RETRY: the application's ladder counts it.
     """
+    log_tail = error_text.bounded(log_tail)
     ended = f"Python {_ending(python)}, JVM {_ending(jvm)}"
     if oom or "OutOfMemoryError" in log_tail:
         advice = GENERAL[Category.MEMORY]

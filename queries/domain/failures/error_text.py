@@ -7,6 +7,10 @@ found here, so that classification and fingerprint agree about what they saw.
 
 import re
 
+TEXT_LIMIT = 64 * 1024  # characters of a text that are looked at: its head and its tail
+LINE_LIMIT = 4_000  # of one line, from its beginning
+NAME_LIMIT = 200  # of a type
+
 #: "[DIVIDE_BY_ZERO]" or "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED]", as Spark prints a condition.
 _CONDITION = re.compile(r"\[(_?[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+(?:\.[A-Z][A-Z0-9_]*)?)\]")
 _SQLSTATE = re.compile(r"SQLSTATE:? ?([0-9A-Z]{5})")
@@ -20,12 +24,12 @@ _EXCEPTION_LINE = re.compile(
     r"|^Traceback \(most recent call last\):\n(?:[ \t].*\n)*([A-Za-z_][\w.]*)(?::[ \t]*(.*))?$",
     re.MULTILINE,
 )
-_PYTHON_FRAME = re.compile(r'^\s*File "([^"]+)", line \d+, in (\S+)', re.MULTILINE)
-_JAVA_FRAME = re.compile(r"^\s*at ((?:[\w$]+\.)+[\w$<>]+)\(", re.MULTILINE)
+_PYTHON_FRAME = re.compile(r'^[ \t]*File "([^"\n]+)", line \d+, in (\S+)', re.MULTILINE)
+_JAVA_FRAME = re.compile(r"^[ \t]*at ((?:[\w$]+\.)+[\w$<>]+)\(", re.MULTILINE)
 _SQL_CONTEXT = re.compile(r"^== SQL.*==[ \t]*\n(.*)\n([ \t]*)(\^+)", re.MULTILINE)
 #: The plan and offsets that Spark prints into the message: the query's text, not the error's.
 _QUERY_SECTION = re.compile(
-    r"=== Streaming Query ===.*?(?=^\s+at |^Caused by: |\Z)", re.DOTALL | re.MULTILINE
+    r"=== Streaming Query ===.*?(?=^[ \t]+at |^Caused by: |\Z)", re.DOTALL | re.MULTILINE
 )
 #: How py4j says that a Python callback raised: all that is left where the condition is lost.
 _PROXY = "raised by the Python Proxy"
@@ -49,6 +53,14 @@ WRAPPERS = frozenset(
 )
 
 
+def bounded(text: str, limit: int = TEXT_LIMIT) -> str:
+    """Return the text, of a longer one three quarters from its head and the rest from its tail."""
+    if len(text) <= limit:
+        return text
+    head = limit * 3 // 4
+    return f"{text[:head]}…{text[head + 1 - limit :]}"
+
+
 def without_plan(text: str) -> str:
     """Return the text without the plan and offsets that Spark puts into it."""
     return _QUERY_SECTION.sub("", text)
@@ -58,8 +70,8 @@ def conditions(*texts: str) -> list[str]:
     """Return Spark's conditions in the order they are met, each once, wrappers last."""
     found: list[str] = []
     for text in texts:
-        found += [name for name in _CONDITION.findall(text) if name not in found]
-    return sorted(found, key=lambda name: name in WRAPPERS)
+        found += _CONDITION.findall(text)
+    return sorted(dict.fromkeys(found), key=lambda name: name in WRAPPERS)
 
 
 def condition(error_class: str, root_cause: str, message: str) -> str:
@@ -96,13 +108,13 @@ def exceptions(text: str) -> list[tuple[str, str]]:
 
 def short_type(name: str) -> str:
     """Return the last part of a dotted or nested type name."""
-    return re.split(r"[.$]", name)[-1] if name else ""
+    return re.split(r"[.$]", name)[-1][:NAME_LIMIT]
 
 
 def first_sentence(text: str, *, limit: int = 160) -> str:
     """Return the first sentence of a message without Spark's class and state, cut at `limit`."""
-    text = _CONDITION.sub("", text.strip(), count=1)
-    text = re.sub(r"\s*SQLSTATE:? ?[0-9A-Z]{5}\s*", " ", text).strip()
+    text = _CONDITION.sub("", text.strip()[:LINE_LIMIT], count=1)
+    text = re.sub(r"\s{0,20}SQLSTATE:? ?[0-9A-Z]{5}\s{0,20}", " ", text).strip()
     lines = text.splitlines()
     sentence = re.split(r"(?<=[.!?])\s", lines[0], maxsplit=1)[0].strip() if lines else ""
     return sentence if len(sentence) <= limit else sentence[: limit - 1] + "…"

@@ -12,7 +12,8 @@ def fingerprint(*, error_class: str, type_name: str, root_cause: str, message: s
     It is made of the condition, the type and the top frame of one's own; where no frame of
     one's own is shown, of the root cause with ids, paths, times, hex and numbers taken out.
     """
-    message = error_text.without_plan(message)
+    root_cause = error_text.bounded(root_cause)
+    message = error_text.without_plan(error_text.bounded(message))
     frame = error_text.top_frame(message) or error_text.top_frame(root_cause)
     place = frame or normalised(error_text.innermost_line(root_cause or message))
     name = error_text.condition(error_class, root_cause, message)
@@ -26,7 +27,7 @@ def fingerprint_exit(*, python: str, jvm: str, oom: bool) -> str:
 
 _VARYING = (
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE), "<id>"),
-    (re.compile(r"\b[a-z][a-z0-9+.-]*:/+[^\s'\",;)\]}]+", re.IGNORECASE), "<path>"),
+    (re.compile(r"\b[a-z][a-z0-9+.-]{0,30}:/+[^\s'\",;)\]}]+", re.IGNORECASE), "<path>"),
     (re.compile(r"(?<![\w<>])(?:~|\.{1,2})?/[^\s'\",;)\]}]+"), "<path>"),
     (re.compile(r"\b\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?"), "<n>"),
     (re.compile(r"\b0x[0-9a-f]+\b", re.IGNORECASE), "<hex>"),
@@ -42,6 +43,7 @@ _VARYING = (
 
 def normalised(text: str) -> str:
     """Return the text without what differs from one time to the next, at most 300 characters."""
+    text = text[: error_text.LINE_LIMIT]
     for pattern, name in _VARYING:
         text = pattern.sub(name, text)
     return re.sub(r"<n>([,.: ]+<n>)+", "<n>", " ".join(text.split()))[:300].strip()

@@ -212,7 +212,7 @@ MESSAGE_RULES: tuple[Rule, ...] = (
         "A log file of the checkpoint is not whole.",
     ),
     _rule(
-        r"NullPointerException[\s\S]*WatermarkTracker|WatermarkTracker[\s\S]*NullPointerException",
+        r"\A(?=(?s:.*)NullPointerException)(?=(?s:.*)WatermarkTracker)",
         Category.INCOMPATIBLE,
         "The checkpoint was made by continuous processing, whose offsets carry no watermark; "
         "micro-batches cannot go on from it.",

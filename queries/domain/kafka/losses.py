@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from queries.domain.failures.error_text import bounded
 from queries.domain.kafka.lag import PartitionLook, gone, kafka_offsets
 
 Offsets = Mapping[str, Mapping[int, int]]
@@ -58,7 +59,9 @@ _RANGE = re.compile(r"offset \[(\d+), (\d+)\) for topic partition (\S+)-(\d+)")
 #: "Partition flights-0's offset was changed from 500 to 1200", as a batch is planned.
 _CHANGED = re.compile(r"Partition (\S+)-(\d+)'s offset was changed from (\d+) to (\d+)")
 #: "Cannot fetch offset 500 (GroupId: …, TopicPartition: flights-0)", as a task reads.
-_FETCH = re.compile(r"Cannot fetch offset (\d+) \(GroupId: .*?, TopicPartition: (\S+)-(\d+)\)")
+_FETCH = re.compile(
+    r"Cannot fetch offset (\d+) \(GroupId: .{0,400}?, TopicPartition: (\S+)-(\d+)\)"
+)
 
 
 def named_in(text: str) -> list[Gap]:
@@ -75,6 +78,7 @@ def named_in(text: str) -> list[Gap]:
         if until > first:
             found[topic, int(partition)] = Gap(topic, int(partition), first, until)
 
+    text = bounded(text)
     for one in _FETCH.finditer(text):
         note(one[2], one[3], int(one[1]), int(one[1]) + 1)
     for one in _CHANGED.finditer(text):

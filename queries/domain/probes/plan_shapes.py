@@ -12,7 +12,7 @@ from typing import Any
 
 #: "name#12", "name#12L", "name#12-T600000ms": how Spark writes a column.
 _ID = re.compile(r"#(\d+)L?(?:-T\d+ms)?")
-_ALIAS = re.compile(r"(?s)(.*) AS (.+)#(\d+)L?(?:-T\d+ms)?")
+_NAMED = re.compile(r"(?s)(.+)#(\d+)L?(?:-T\d+ms)?")
 _TIME = r"Timestamp(?:NTZ)?Type"
 _WINDOW = re.compile(
     r"(?s)named_struct\(start, knownnullable\(precisetimestampconversion\(\(\("
@@ -206,9 +206,10 @@ class _Names:
         return self._plain[number]
 
     def _alias(self, text: str) -> None:
-        found = _ALIAS.fullmatch(text)
-        if found is not None:
-            self.made_of[found[3]] = (found[2], found[1])
+        expression, _, column = text.rpartition(" AS ")
+        found = _NAMED.fullmatch(column)
+        if expression and found is not None:
+            self.made_of[found[2]] = (found[1], expression)
 
     def _expanded(self, column: str, values: list[str]) -> None:
         """A column of Expand: the same in every row, or one of several windows."""
@@ -225,6 +226,8 @@ class _Names:
 
 def _compact(text: str) -> str:
     """Write Spark's arithmetic for a window as the window it came from."""
+    if len(text) > _LIMIT:
+        return text
     if found := _WINDOW.fullmatch(text):
         length, slide, offset = (int(found[name]) for name in ("length", "slide", "offset"))
         parts = [found["column"], human(length)]
@@ -237,8 +240,8 @@ def _compact(text: str) -> str:
 
 
 def _left(text: str) -> str:
-    found = _ALIAS.fullmatch(text)
-    return found[1] if found else text
+    expression, _, column = text.rpartition(" AS ")
+    return expression if _NAMED.fullmatch(column) and expression else text
 
 
 # --- parentheses ----------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """How an end is named, what the kernel adds to it, and how the shim makes it known."""
 
 import importlib
-import json
 import signal
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from listeners.wire import FIELD, Event, Kind
@@ -50,7 +50,7 @@ def notify(spec: DriverSpec, report: ExitReport) -> None:
         seq=0,
         at=report.at,
         kind=Kind.DRIVER_EXIT,
-        body=json.loads(report.dumps()),
+        body=asdict(replace(report, log_tail="")),  # nobody reads a log there
     )
     try:
         client = redis.Redis.from_url(

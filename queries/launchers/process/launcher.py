@@ -18,6 +18,7 @@ from pathlib import Path
 
 from django.conf import settings
 
+from queries.domain.masking import mask_text
 from queries.domain.probes.questions import MOST_CHARACTERS, RESULT, TASK
 from queries.domain.protocol import (
     ASSIGNMENT,
@@ -267,7 +268,9 @@ class LocalProcessLauncher:
             ) from None
         if code != 0:
             said = read_tail(directory / "shim.log", 2000).strip().rpartition("\n")[2]
-            raise LaunchRefused(f"The shim of {directory} ended with code {code}: {said}")
+            raise LaunchRefused(
+                f"The shim of {directory} ended with code {code}: {mask_text(said)}"
+            )
 
     def _write_assignment(self, directory: Path, assignment: Assignment) -> bool:
         """Write it unless a higher generation is there; tell whether it was written."""

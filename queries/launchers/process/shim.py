@@ -8,6 +8,7 @@ shim itself be killed, the driver streams on: nothing of the driver's hangs on i
 
 import contextlib
 import ctypes
+import json
 import os
 import select
 import shutil
@@ -19,7 +20,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from queries.domain.probes.questions import TASK
 from queries.domain.protocol import (
+    ASSIGNMENT,
     CURRENT,
     DRIVER_LOG,
     EXIT,
@@ -35,6 +38,7 @@ from queries.domain.protocol import (
 )
 from queries.files import read_file, read_tail, replace_file, take_lock
 from queries.launchers.process import environment, exits, identities
+from queries.secret_references import References
 
 JVM_OUTLIVES_S = 5  # a JVM may outlive its Python by this long (trap 23)
 PYTHON_OUTLIVES_S = 10  # beyond the driver's own stop_timeout_s, after its JVM's death
@@ -295,8 +299,9 @@ class Shim:
     def _report(self) -> ExitReport:
         python = self._exit_of(self.python_pid)
         jvm = self.jvm_said or (self._exit_of(self.jvm_pid) if self.jvm_pid else UNKNOWN)
-        tail = read_tail(self.directory / DRIVER_LOG, LOG_TAIL_BYTES)
-        out_of_memory = jvm == _JVM_OOM_EXIT and "OutOfMemoryError" in tail
+        # Twice as much is masked: what is cut off may begin in the middle of a secret.
+        log = read_tail(self.directory / DRIVER_LOG, 2 * LOG_TAIL_BYTES)
+        out_of_memory = jvm == _JVM_OOM_EXIT and "OutOfMemoryError" in log
         killed = "SIGKILL" in (python, jvm) and exits.cgroup_oom_kills() > self._oom_kills
         last_seq = read_file(self.directory / LAST_SEQ)
         return ExitReport(
@@ -306,8 +311,19 @@ class Shim:
             oom=out_of_memory or killed,
             at=_now(),
             last_seq=int(last_seq) if last_seq else None,
-            log_tail=tail,
+            log_tail=self._masked(log)[-LOG_TAIL_BYTES:],
         )
+
+    def _masked(self, log: str) -> str:
+        """Return a log without the secrets that the driver was given, as its files name them."""
+        found = References(env_allowlist=self.spec.env_allowlist, secrets_dir=self.spec.secrets_dir)
+        try:
+            for name in (SPEC, ASSIGNMENT, TASK):
+                if text := read_file(self.directory / name):
+                    found.learn(json.loads(text))
+            return found.mask(log)
+        except (OSError, ValueError) as error:  # every driver gets an exit, with a log or without
+            return f"The log is left out, for its secrets are not known: {type(error).__name__}"
 
     def _exit_of(self, pid: int) -> str:
         status = self.exits.get(pid)

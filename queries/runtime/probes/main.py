@@ -65,6 +65,7 @@ class Probe:
         self.references = References(
             env_allowlist=self.spec.env_allowlist, secrets_dir=self.spec.secrets_dir
         )
+        self.references.learn(self.spec.conf, self.spec.env, asdict(self.task))
         self.found = ProbeResult(at="Starting Spark")
         self.gateway: Any = None
         self.shim = int(os.environ.pop("HEADGATE_SHIM_FD", "-1"))
@@ -100,7 +101,8 @@ class Probe:
     def say(self, **changes: Any) -> None:
         """Replace what is on disk with what is known now."""
         self.found = replace(self.found, **changes)
-        replace_file(self.directory / RESULT, self.found.dumps(), durable=False)
+        text = self.found.dumps(self.references.mask_within)
+        replace_file(self.directory / RESULT, text, durable=False)
 
     @contextmanager
     def step(self, phrase: str) -> Iterator[None]:

@@ -1,34 +1,79 @@
-"""Read a driver's log for a person: its end, with every secret masked."""
+"""Read what a driver says: the one door through which its texts come in, without its secrets.
 
-from contextlib import suppress
+A driver masks by value whatever it writes itself. Spark and users' code write into its log what
+they like, and a form may come from an older release; so everything is masked once more here,
+before it is stored, sent or shown.
+"""
 
-from queries.domain.masking import mask_text, references
+from dataclasses import replace
+from typing import Any
+
+from queries.domain.probes.questions import ProbeResult
+from queries.domain.protocol import Status
+from queries.domain.states import DriverKind
+from queries.domain.supervision.observation import Sighting
 from queries.launchers.base import Launcher
 from queries.models.drivers import Driver
-from queries.secret_references import ReferenceMissing
+from queries.models.failures import Failure
+from queries.secret_references import References
 from queries.services.local_references import local_references
 
 #: Lines shown at most; the launcher stops at 256 KiB before.
 MOST_LINES = 5000
 
 
-def read_log(driver: Driver, *, launcher: Launcher, lines: int = 200) -> str:
-    """Return the end of a driver's log, at most 5,000 lines; "" where there is none.
+def read_log(driver: Driver, *specs: Any, launcher: Launcher, lines: int = 200) -> str:
+    """Return the end of a driver's or a probe's log, at most 5,000 lines; "" where there is none.
 
-    The secrets that the application's definition names are looked up on this host and masked
-    by value, everything else that looks like one by its form.
+    The secrets that its definitions (of a probe: `specs`) name are looked up on this host and
+    masked by value, everything else that looks like one by its form.
     """
     wanted = max(1, min(lines, MOST_LINES))
-    text = launcher.log_tail(driver.application.name, driver.epoch, lines=wanted)
-    return mask_text(text, secrets=secrets_of(driver))
+    text = launcher.log_tail(
+        driver.application.name, driver.epoch, probe=driver.kind == DriverKind.PROBE, lines=wanted
+    )
+    return secrets_of(driver, *specs).mask(text)
 
 
-def secrets_of(driver: Driver) -> set[str]:
-    """Return the values of the secrets that a driver and its queries were given, as known here."""
-    specs = [driver.application_revision.spec]
-    specs += driver.runs.values_list("revision__spec", flat=True).distinct()
-    known = local_references()
-    for name in references(specs):
-        with suppress(ReferenceMissing):
-            known.resolve(name)
-    return known.secrets
+def without_secrets(sighting: Sighting, driver: Driver) -> Sighting:
+    """Return what was seen of a driver with the texts in its status masked."""
+    status = sighting.status
+    if status is None or not _says_something(status):
+        return sighting
+    masked = Status.loads(status.dumps(secrets_of(driver).mask_within))
+    return replace(sighting, status=masked)
+
+
+def _says_something(status: Status) -> bool:
+    """Tell whether there are words of Spark or of users' code in a status, as in few of them."""
+    runs = any(run.error or run.warnings for run in status.runs)
+    return runs or status.error is not None or any(one.reason for one in status.executors)
+
+
+def probe_answer(driver: Driver, *specs: Any, launcher: Launcher) -> ProbeResult | None:
+    """Return what a probe has found so far, None for nothing; `specs` are what it was to try.
+
+    Raises ValueError (`Unreadable`, or bytes that are no text) where that is no whole answer.
+    """
+    text = launcher.probe_result(driver.application.name, driver.epoch)
+    if not text:
+        return None
+    answer = ProbeResult.loads(text)
+    return ProbeResult.loads(answer.dumps(secrets_of(driver, *specs).mask_within))
+
+
+def mask_failure(failure: Failure) -> Failure:
+    """Mask a stored failure's texts in memory: earlier releases stored them masked by form only."""
+    masked = secrets_of(failure.driver).mask
+    for name in ("root_cause", "message", "log_tail"):
+        setattr(failure, name, masked(getattr(failure, name)))
+    failure.group.title = masked(failure.group.title)
+    return failure
+
+
+def secrets_of(driver: Driver, *specs: Any) -> References:
+    """Return the secrets that a driver and its queries were given, as known on this host."""
+    found = local_references()
+    found.learn(driver.application_revision.spec, *specs)
+    found.learn(*driver.runs.values_list("revision__spec", flat=True).distinct())
+    return found

@@ -5,7 +5,7 @@ from datetime import datetime
 from django.db.models import F, Q
 
 from controlplane.nudge import changed
-from queries.domain.masking import mask, mask_text
+from queries.domain.masking import mask
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import GroupStatus, Reason
 from queries.domain.supervision.decision import Fault
@@ -26,7 +26,10 @@ def record_failure(
     log_tail: str,
     now: datetime,
 ) -> Failure:
-    """Insert a failure into its group; a resolved group reopens."""
+    """Insert a failure into its group; a resolved group reopens.
+
+    Its texts came in through `services/logs.py`, which has taken the secrets out.
+    """
     query = run.query if run is not None else None
     error, classified = fault.error, fault.classified
     group = _group(fault, driver.application, query, now)
@@ -39,11 +42,11 @@ def record_failure(
         policy=classified.policy,
         error_class=(error.error_class if error else "")[:200],
         error_type=(error.type_name if error else "")[:200],
-        root_cause=mask_text(error.root_cause if error else classified.title),
-        message=mask_text(error.message if error else ""),
+        root_cause=error.root_cause if error else classified.title,
+        message=error.message if error else "",
         batch=fault.batch,
         offsets=fault.offsets,
-        log_tail=mask_text(log_tail),
+        log_tail=log_tail,
         conf=mask(driver.application_revision.spec.get("conf", {})),
         last_progress=fault.last_progress,
         attempt=attempt,
@@ -63,7 +66,7 @@ def _group(
             query=query,
             application=application,
             fingerprint=fault.fingerprint,
-            title=mask_text(fault.classified.title)[:300],
+            title=fault.classified.title[:300],
             count=0,
             first_seen=now,
             last_seen=now,

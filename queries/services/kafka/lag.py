@@ -16,7 +16,6 @@ from datetime import datetime
 from controlplane.nudge import changed
 from queries.brokers.options import Unusable, Wanted, client_options
 from queries.brokers.reader import At, Ends, Readers, Unreachable
-from queries.domain.masking import is_secret_name, mask_text
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
 from queries.secret_references import ReferenceMissing
@@ -117,8 +116,8 @@ def _answer(one: _Asked, known: Mapping[int, Known], readers: Readers) -> Answer
 
     def told(error: Exception) -> str:
         """Return an error's text without what no page may show."""
-        secrets = [value for name, value in options.items() if is_secret_name(name)]
-        return mask_text(references.mask(str(error)), secrets=secrets)[:300]
+        references.learn(options)
+        return references.mask(str(error))[:300]
 
     try:
         options = client_options(references.resolve_all(dict(one.brokers)))

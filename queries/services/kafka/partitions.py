@@ -47,13 +47,13 @@ def _ask(brokers: tuple[tuple[str, str], ...], sources: list[KafkaSource]) -> di
     try:
         reader = BrokerReader(client_options(references.resolve_all(dict(brokers))))
     except (Unusable, ReferenceMissing) as error:
-        logger.info("the partitions of a source are not looked up: %s", error)
+        logger.info("the partitions of a source are not looked up: %s", references.mask(str(error)))
         return {}
     try:
         wanted = [source.wanted for source in sources]
         found = reader.partitions(wanted, limit_s=LOOK_S)
     except Unreachable as error:
-        logger.info("the partitions of a source are not known: %s", error)
+        logger.info("the partitions of a source are not known: %s", references.mask(str(error)))
         return {}
     finally:
         reader.close()

@@ -29,6 +29,7 @@ from queries.models.drivers import Driver
 from queries.models.history import Operation, Transition
 from queries.models.installation import Installation
 from queries.selectors.supervision.observation import slots
+from queries.services.failures.driver_logs import probe_answer, read_log
 from queries.services.procedures.engine import DONE, Told, Turn, waiting
 from queries.services.supervision.assignments import connector_jars
 
@@ -144,10 +145,10 @@ def await_answer(turn: Turn) -> ProbeResult | Told:
     if result is not None and result.done:
         return result
     if seen.liveness in _OVER:
-        tail = turn.launcher.log_tail(name, driver.epoch, probe=True, lines=3)
+        tail = read_log(driver, *_tried(turn.operation), launcher=turn.launcher, lines=3)[-500:]
         why = "ran out of memory" if seen.exit and seen.exit.oom else "ended without an answer"
         raise NoAnswer(
-            f"The probe {why}. {tail[-500:]}".strip(),
+            f"The probe {why}. {tail}".strip(),
             way_out="Try again; give the application more memory where that was the reason.",
         )
     return waiting(result.at if result is not None else "Launching")
@@ -186,9 +187,9 @@ def found_by(driver: Driver, *, launcher: Launcher) -> ProbeResult | None:
 
     Raises `NoAnswer` where that is malformed, half-written or too large.
     """
+    tried = _tried(driver.operation) if driver.operation else []
     try:
-        text = launcher.probe_result(driver.application.name, driver.epoch)
-        return ProbeResult.loads(text) if text else None
+        return probe_answer(driver, *tried, launcher=launcher)
     except ValueError as error:  # `Unreadable`, or bytes that are no text
         raise NoAnswer(f"The probe's answer cannot be read: {error}.") from error
 
@@ -199,6 +200,12 @@ def _answered(turn: Turn, driver: Driver) -> bool:
     except NoAnswer:
         return False
     return result is not None and result.done
+
+
+def _tried(operation: Operation) -> list[Any]:
+    """Return the definitions whose secrets an operation's probe may have been given."""
+    assert operation.query is not None, "a probe is of a query"
+    return [operation.arguments, *operation.query.revisions.values_list("spec", flat=True)]
 
 
 # --- the row --------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from queries.models.applications import Application
 from queries.models.drivers import Driver, Run
 from queries.models.installation import Installation
 from queries.selectors.supervision.observation import Rows, observation, read_rows, slots
+from queries.services.failures.driver_logs import read_log, without_secrets
 from queries.services.failures.recording import record_failure
 from queries.services.supervision import assignments, epochs, records
 
@@ -58,7 +59,8 @@ def _sight(rows: Rows, launcher: Launcher) -> Sighting | None:
     if rows.driver.host != settings.HEADGATE_HOST:
         # Only its own host can tell a driver that is gone from one that is not reached.
         return Sighting(Liveness.ELSEWHERE)
-    return launcher.sight(rows.application.name, rows.driver.epoch, locations=rows.locations)
+    seen = launcher.sight(rows.application.name, rows.driver.epoch, locations=rows.locations)
+    return without_secrets(seen, rows.driver)
 
 
 class _NoSlot(Exception):
@@ -148,7 +150,7 @@ class _Step:
         )
         if not ended or self.driver is None:
             return ""
-        return self.launcher.log_tail(self.application.name, self.driver.epoch, lines=100)
+        return read_log(self.driver, launcher=self.launcher, lines=100)
 
     def _claim(self) -> bool:
         """Win the application's version, or nothing."""

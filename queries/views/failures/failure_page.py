@@ -16,7 +16,7 @@ from queries.domain.definitions.spec import RestartPolicy
 from queries.domain.failures.diagnosis import Category, Classified, classify, classify_exit
 from queries.domain.failures.rules import ASYNC_PROGRESS_GAP
 from queries.domain.kafka.losses import named_in
-from queries.domain.masking import mask, mask_text
+from queries.domain.masking import mask
 from queries.models.failures import Failure
 from queries.roles import OPERATE, VIEW
 from queries.selectors.failures.failures import failure_group, failures
@@ -26,6 +26,7 @@ from queries.selectors.kafka.lag import lag_of, records_in
 from queries.selectors.query_lines import progress_line
 from queries.selectors.triggers.replays import replays_of
 from queries.services.failures import resolution
+from queries.services.failures.driver_logs import mask_failure
 from queries.views.checkpoints.takeover import urlpatterns as takeover_urls
 from queries.views.console.fragments import Changes, Drawn, fragments, keys
 from queries.views.console.guard import needs
@@ -43,7 +44,7 @@ OCCURRENCES_SHOWN = 25
 def failure_page(request: HttpRequest, failure_id: int) -> HttpResponseBase:
     """Show one failure: root cause, meaning, way out, evidence, and what changed before it."""
     detail = failure_with_changes(failure_id)
-    failure = detail.failure
+    failure = mask_failure(detail.failure)
     context = {
         **_moving(failure, timezone.now()),
         "detail": detail,
@@ -51,10 +52,7 @@ def failure_page(request: HttpRequest, failure_id: int) -> HttpResponseBase:
         "lost": _lost(failure, advice),
         "async_gap": advice.meaning == ASYNC_PROGRESS_GAP.meaning,
         "foreign": failure.category == Category.OWNERSHIP and not failure.error_class,
-        "message": mask_text(failure.message),
-        "root_cause": mask_text(failure.root_cause),
-        "log_tail": mask_text(failure.log_tail),
-        "causes": causes(mask_text(failure.message)),
+        "causes": causes(failure.message),
         "offsets": _offsets(failure),
         "changes": [
             (change, changes(change.spec_before, change.spec_after) if change.spec_after else [])

@@ -7,14 +7,16 @@ one another; the line that matters is near the end, below hundreds that do not.
 import re
 from dataclasses import dataclass, field
 
+from queries.domain.failures.error_text import bounded
+
 _CAUSED_BY = re.compile(
     r"^\s*(Caused by: |The above exception was the direct cause|During handling of the above)"
 )
-_FRAME = re.compile(r'^(\s+at |\s+File ".*", line \d+|\s+\.\.\. \d+ (more|common frames))')
+_FRAME = re.compile(r'^(\s+at |\s+File "[^"]*", line \d+|\s+\.\.\. \d+ (more|common frames))')
 _THEIRS = re.compile(
     r"\bat (org\.apache\.|java\.|javax\.|jdk\.|sun\.|scala\.|py4j\.|com\.sun\.|io\.netty\.)"
     r"|\bat org\.sparkproject\."
-    r'|File ".*(site-packages|dist-packages|/pyspark/|/py4j/|/lib/python3)'
+    r'|File "[^"]*(site-packages|dist-packages|/pyspark/|/py4j/|/lib/python3)'
     r"|File \"<frozen |\.\.\. \d+ (more|common frames)"
 )
 
@@ -58,7 +60,7 @@ class Cause:
 def causes(text: str) -> list[Cause]:
     """Return the exceptions that a text holds, the root cause first."""
     found: list[Cause] = []
-    for block in _blocks(text.expandtabs(4).splitlines()):
+    for block in _blocks(bounded(text).expandtabs(4).splitlines()):
         start = next((i for i, line in enumerate(block) if _FRAME.match(line)), len(block))
         head = "\n".join(block[:start]).strip().removeprefix("Caused by: ")
         frames = _frames(block[start:])

@@ -18,7 +18,7 @@ from pygments.lexers import get_lexer_by_name
 
 from listeners import selectors as heard
 from queries.domain import async_calls
-from queries.domain.masking import mask, mask_text
+from queries.domain.masking import mask
 from queries.domain.states import GroupStatus, Verb
 from queries.launchers.configured import launcher
 from queries.roles import VIEW
@@ -31,6 +31,7 @@ from queries.selectors.supervision.history import operations, transitions
 from queries.selectors.supervision.runs import runs_of
 from queries.selectors.triggers.advice import trigger_note
 from queries.selectors.triggers.replay_exposure import exposure
+from queries.services.failures.driver_logs import read_log
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import needs
 from queries.views.console.paging import page_of
@@ -150,10 +151,7 @@ def log_tab(request: HttpRequest, name: str) -> HttpResponse:
     run = context["line"].last_run
     asked = request.GET.get("lines", "")
     lines = int(asked) if asked.isdigit() and int(asked) in LOG_LINES else LOG_LINES[0]
-    text = ""
-    if run:
-        application = context["query"].application.name
-        text = mask_text(launcher().log_tail(application, run.driver.epoch, lines=lines))
+    text = read_log(run.driver, launcher=launcher(), lines=lines) if run else ""
     context |= {"log": text, "run": run, "lines": lines, "choices": LOG_LINES}
     return render(request, "supervision/queries/log.html", context)
 

@@ -1,5 +1,6 @@
 """Settings come from the environment, are documented, and say what is wrong with them."""
 
+import logging
 import os
 import re
 import subprocess
@@ -10,6 +11,8 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from controlplane import environment
+from controlplane.logs import Masked
+from queries.domain.masking import MASK
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -103,10 +106,11 @@ def test_an_address_that_is_no_redis_is_refused(
 @pytest.mark.parametrize(
     ("text", "masked"),
     [
-        ("redis://:pw@127.0.0.1:6379/0", "redis://:***@127.0.0.1:6379/0"),
-        ("postgres://me:p@db/x and more", "postgres://me:***@db/x and more"),
+        ("redis://:pw@127.0.0.1:6379/0", f"redis://:{MASK}@127.0.0.1:6379/0"),
+        ("postgres://me:p@db/x and more", f"postgres://me:{MASK}@db/x and more"),
         ("https://example.org/a:b", "https://example.org/a:b"),
     ],
 )
 def test_passwords_in_addresses_never_reach_a_log(text: str, masked: str) -> None:
-    assert environment.mask(text) == masked
+    record = logging.LogRecord("x", logging.INFO, "", 0, "%s", (text,), None)
+    assert Masked().format(record) == masked
