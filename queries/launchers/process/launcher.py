@@ -18,6 +18,7 @@ from pathlib import Path
 
 from django.conf import settings
 
+from listeners import spool
 from queries.domain.probes.questions import RESULT, TASK
 from queries.domain.protocol import (
     ASSIGNMENT,
@@ -213,6 +214,11 @@ class LocalProcessLauncher:
         """Return the end of a driver's log, at most 256 KiB; "" where there is none."""
         path = self.directory(application, epoch, probe=probe) / DRIVER_LOG
         return "\n".join(read_tail(path, LOG_TAIL_BYTES).splitlines()[-lines:])
+
+    def spooled(self, epoch: int, first: int) -> Iterator[tuple[int, bytes]]:
+        """Yield (seq, JSON) from the spool of the epoch's driver; nothing where it is gone."""
+        for folder in self._drivers.glob(f"*/{epoch}/{spool.FOLDER}"):
+            yield from spool.read_from(folder, first)
 
     def prune(self, application: str, *, keep: int) -> None:
         """Remove directories of ended drivers and probes beyond the newest `keep` of each."""
