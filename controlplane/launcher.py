@@ -1,4 +1,4 @@
-"""The launcher that this installation's settings name, without a word about its kind.
+"""The launcher that this installation's settings name, whatever its kind.
 
 `queries.launchers.configured` gives it its type; `listeners`, which may not know `queries`,
 asks it for what drivers have spooled.

@@ -32,7 +32,7 @@ def test_another_kind_is_named_and_chosen_by_settings(settings: Any) -> None:
     assert isinstance(launcher(), InMemoryLauncher)
 
 
-def test_a_kind_that_there_is_not_stops_the_start_with_the_way_out() -> None:
+def test_an_unknown_kind_stops_the_start_with_the_way_out() -> None:
     result = subprocess.run(
         [sys.executable, "-c", "import controlplane.settings"],
         env={**os.environ, "HEADGATE_LAUNCHER": "cloud"},
