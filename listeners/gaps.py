@@ -7,17 +7,16 @@ stream. A gap row is kept for each hole and brought up to date as long as it may
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from django.db import transaction
 from django.db.models import Count, Min, Q
 
 from controlplane import nudge
-from listeners import models, spool
+from listeners import models
 from listeners.ingest import drained_to, last_delivered
 from listeners.ranges import Range, holes, overlap
 from listeners.store import Batch, store
@@ -31,6 +30,9 @@ BATCH_HOPELESS_AFTER = timedelta(seconds=120)
 _EXITS = "exits"  # the cursor over drivers' exits
 
 
+#: What gives (seq, JSON) of the spool of an epoch's driver, from a number on and in order;
+#: nothing where it is gone.
+Spooled = Callable[[int, int], Iterable[tuple[int, bytes]]]
 Ends = dict[int, tuple[int, int]]  # of drivers that have just ended: epoch, last number
 
 
@@ -55,7 +57,7 @@ class Missing:
     gaps: list[models.Gap]
 
 
-def judge(*, client: Any, stream: str, drivers_dir: Path, now: datetime) -> bool:
+def judge(*, client: Any, stream: str, spooled: Spooled, now: datetime) -> bool:
     """Bring gaps up to date, repairing from spools; return False where it is too early to judge.
 
     1. Note how far the stream had been handed out.
@@ -69,12 +71,12 @@ def judge(*, client: Any, stream: str, drivers_dir: Path, now: datetime) -> bool
     ends = {
         event.driver: (event.epoch, last)
         for event in exits
-        if (last := _last_number(event, drivers_dir))
+        if (last := _last_number(event, spooled))
     }
     missing = _find_missing(ends)
     for one in missing:
         _open(one, now)
-    repaired = _repair_from_spools(missing, drivers_dir, now)
+    repaired = _repair_from_spools(missing, spooled, now)
     with transaction.atomic():
         for one in _find_missing(ends):
             for gap in one.gaps:
@@ -156,33 +158,33 @@ def _new_exits() -> list[models.Event]:
     return list(exits.order_by("pk")[:1000])
 
 
-def _last_number(exit_event: models.Event, drivers_dir: Path) -> int | None:
+def _last_number(exit_event: models.Event, spooled: Spooled) -> int | None:
     """Return a dead driver's last number: as it said itself, else as its spool shows."""
     said = exit_event.body.get("last_seq")
     if isinstance(said, int):
         return said
     known = models.Received.objects.filter(driver=exit_event.driver, kind="seq").order_by("-last")
     after = known.values_list("last", flat=True).first() or 0
-    numbers = (seq for seq, _ in _spooled(drivers_dir, exit_event.epoch, after + 1))
+    numbers = (seq for seq, _ in spooled(exit_event.epoch, after + 1))
     return max(numbers, default=None)
 
 
 # --- repair -------------------------------------------------------------------------------
-def _repair_from_spools(missing: list[Missing], drivers_dir: Path, now: datetime) -> int:
+def _repair_from_spools(missing: list[Missing], spooled: Spooled, now: datetime) -> int:
     """Store what spools hold of missing sequence numbers; return how many events that were."""
     repaired = 0
     for one in missing:
         hopeless = [(gap.first, gap.last) for gap in one.gaps if gap.beyond_repair]
         wanted = [hole for hole in one.holes if overlap(hole, hopeless) < _width(hole)]
         if one.key.kind == "seq" and wanted:
-            repaired += _repair(one, wanted, drivers_dir, now)
+            repaired += _repair(one, wanted, spooled, now)
     return repaired
 
 
-def _repair(one: Missing, wanted: list[Range], drivers_dir: Path, now: datetime) -> int:
+def _repair(one: Missing, wanted: list[Range], spooled: Spooled, now: datetime) -> int:
     batch = Batch(now)
     found = 0
-    for seq, data in _spooled(drivers_dir, one.epoch, wanted[0][0]):
+    for seq, data in spooled(one.epoch, wanted[0][0]):
         if seq > wanted[-1][1]:
             break
         if not overlap((seq, seq), wanted):
@@ -200,12 +202,6 @@ def _repair(one: Missing, wanted: list[Range], drivers_dir: Path, now: datetime)
         nudge.changed(f"driver:{one.key.driver}", *sorted(topics))
         logger.info("repaired %s events of driver %s from its spool", found, one.key.driver)
     return found
-
-
-def _spooled(drivers_dir: Path, epoch: int, first: int) -> Iterable[tuple[int, bytes]]:
-    """Yield (seq, JSON) from the spool of the driver of this epoch; nothing where it is gone."""
-    for folder in drivers_dir.glob(f"*/{epoch}/{spool.FOLDER}"):
-        yield from spool.read_from(folder, first)
 
 
 # --- gaps ---------------------------------------------------------------------------------

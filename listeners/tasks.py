@@ -7,6 +7,7 @@ import redis
 from celery import shared_task
 from django.conf import settings
 
+from controlplane.launcher import launcher
 from controlplane.redis_client import connection
 from listeners import gaps, retention, rollups
 
@@ -20,7 +21,7 @@ def judge_gaps() -> None:
         gaps.judge(
             client=connection(),
             stream=settings.EVENT_STREAM,
-            drivers_dir=settings.DRIVERS_DIR,
+            spooled=launcher().spooled,
             now=datetime.now(UTC),
         )
     except redis.RedisError as error:  # the next call looks again

@@ -6,6 +6,7 @@ texts and in the forms of `queries.domain`. `tests/launchers/test_contract.py` h
 kind of launcher to what is said here.
 """
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from queries.domain.protocol import Assignment, DriverSpec
@@ -94,6 +95,10 @@ class Launcher(Protocol):
         self, application: str, epoch: int, *, probe: bool = False, lines: int = 200
     ) -> str:
         """Return the end of a driver's log, at most 256 KiB; "" where there is none."""
+        ...
+
+    def spooled(self, epoch: int, first: int) -> Iterable[tuple[int, bytes]]:
+        """Give (seq, JSON) of the events that a driver keeps, from number `first` on, in order."""
         ...
 
     def prune(self, application: str, *, keep: int) -> None:

@@ -95,6 +95,7 @@ class InMemoryLauncher(InMemoryProbes):
         self.crash_after: set[str] = set()
         self.elsewhere = False
         self.code_version = "1"
+        self.spools: dict[int, list[tuple[int, bytes]]] = {}  # epoch -> (seq, JSON)
         self._frozen: set[str] = set()
         self._drivers: dict[str, dict[int, _Driver]] = {}
         self._newest: dict[str, int] = {}  # application -> epoch
@@ -215,6 +216,10 @@ class InMemoryLauncher(InMemoryProbes):
     ) -> str:
         """Return the end of what `log` was given."""
         return "\n".join(self._logs.get((application, epoch), "").splitlines()[-lines:])
+
+    def spooled(self, epoch: int, first: int) -> list[tuple[int, bytes]]:
+        """Return what `spools` holds, from number `first` on."""
+        return [event for event in self.spools.get(epoch, []) if event[0] >= first]
 
     def prune(self, application: str, *, keep: int) -> None:
         """Forget ended drivers beyond the newest `keep`."""

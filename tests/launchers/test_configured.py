@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from controlplane import launcher as chosen
 from queries.launchers.configured import launcher
 from queries.launchers.process.launcher import LocalProcessLauncher
 from tests.launchers.in_memory import InMemoryLauncher
@@ -15,9 +16,9 @@ from tests.launchers.in_memory import InMemoryLauncher
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    launcher.cache_clear()
+    chosen.launcher.cache_clear()
     yield
-    launcher.cache_clear()
+    chosen.launcher.cache_clear()
 
 
 def test_drivers_run_as_processes_unless_told_otherwise() -> None:
@@ -31,7 +32,7 @@ def test_another_kind_is_named_and_chosen_by_settings(settings: Any) -> None:
     assert isinstance(launcher(), InMemoryLauncher)
 
 
-def test_a_kind_that_there_is_not_stops_the_start_with_the_way_out() -> None:
+def test_an_unknown_kind_stops_the_start_with_the_way_out() -> None:
     result = subprocess.run(
         [sys.executable, "-c", "import controlplane.settings"],
         env={**os.environ, "HEADGATE_LAUNCHER": "cloud"},

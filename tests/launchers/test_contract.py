@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from listeners import spool
 from queries.domain.protocol import (
     DRIVER_LOG,
     Assignment,
@@ -50,6 +51,10 @@ class Ground(ABC):
         """Add to a driver's log."""
 
     @abstractmethod
+    def spool(self, epoch: int, events: dict[int, bytes]) -> None:
+        """Let a driver keep events by their numbers."""
+
+    @abstractmethod
     def end(self) -> None:
         """Leave nothing running."""
 
@@ -90,6 +95,9 @@ class InMemory(Ground):
     def write_log(self, epoch: int, text: str) -> None:
         self.double.log(NAME, epoch, text)
 
+    def spool(self, epoch: int, events: dict[int, bytes]) -> None:
+        self.double.spools[epoch] = list(events.items())
+
     def end(self) -> None:
         pass
 
@@ -126,6 +134,12 @@ class Processes(Ground):
     def write_log(self, epoch: int, text: str) -> None:
         with (self.local.directory(NAME, epoch) / DRIVER_LOG).open("a") as file:
             file.write(text)
+
+    def spool(self, epoch: int, events: dict[int, bytes]) -> None:
+        folder = self.local.directory(NAME, epoch) / spool.FOLDER
+        folder.mkdir(exist_ok=True)
+        text = b"".join(spool.line(seq, event) for seq, event in events.items())
+        (folder / spool.segment_name(min(events))).write_bytes(text)
 
     def end(self) -> None:
         self.launcher.end_probes()
@@ -200,6 +214,7 @@ def test_of_a_driver_that_was_never_launched_nothing_is_known(ground: Ground) ->
     launcher.end_probes()
     launcher.forget_result(NAME, 1)
     launcher.prune(NAME, keep=1)
+    assert list(launcher.spooled(1, 0)) == []
     assert launcher.sight(NAME, 1) == Sighting(Liveness.ABSENT)
 
 
@@ -272,11 +287,14 @@ def test_code_is_frozen_by_its_content(ground: Ground, tmp_path: Path) -> None:
     assert launcher.frozen_code(1, "0" * 64) is None
 
 
-def test_a_log_is_read_from_its_end(ground: Ground) -> None:
+def test_a_log_is_read_from_its_end_and_a_spool_from_a_number_on(ground: Ground) -> None:
     _launch(ground.launcher, 1)
     ground.until(1, Liveness.ALIVE)
     ground.write_log(1, "one\ntwo\nthree\n")
     assert ground.launcher.log_tail(NAME, 1, lines=2) == "two\nthree"
+    ground.spool(1, {4: b"{}", 5: b'{"a": 1}', 6: b'{"a": 2}'})
+    assert list(ground.launcher.spooled(1, 5)) == [(5, b'{"a": 1}'), (6, b'{"a": 2}')]
+    assert list(ground.launcher.spooled(2, 0)) == []
 
 
 def test_a_probe_lives_its_own_life(ground: Ground) -> None:

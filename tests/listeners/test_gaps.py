@@ -11,6 +11,7 @@ from listeners import gaps, models, spool
 from listeners.ingest import GROUP
 from listeners.store import Batch, store
 from listeners.wire import Event, Kind
+from queries.launchers.process.launcher import LocalProcessLauncher
 from tests.listeners.events import STREAM, event, heartbeat, progress
 from tests.listeners.rows import START
 
@@ -43,7 +44,8 @@ def spooled(drivers_dir: Path, events: Iterable[Event], application: str = "flig
 
 def judge(client: redis.Redis, drivers_dir: Path, *, after_s: float = 0) -> bool:
     now = START + timedelta(seconds=after_s)
-    return gaps.judge(client=client, stream=STREAM, drivers_dir=drivers_dir, now=now)
+    spooled = LocalProcessLauncher(drivers_dir, drivers_dir).spooled
+    return gaps.judge(client=client, stream=STREAM, spooled=spooled, now=now)
 
 
 def test_a_sequence_without_holes_has_no_gap(redis_client: redis.Redis, drivers_dir: Path) -> None:

@@ -12,12 +12,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from django.conf import settings
 
+from listeners import spool
 from queries.domain.masking import mask_text
 from queries.domain.probes.questions import MOST_CHARACTERS, RESULT, TASK
 from queries.domain.protocol import (
@@ -88,23 +89,13 @@ class LocalProcessLauncher:
         2. `current.json` names this epoch, unless a later one stands there.
         3. The shim is spawned; a second one for the same directory leaves by itself.
         """
-        directory = self.directory(spec.application, spec.epoch)
-        try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if (directory / IDENT).exists() or (directory / EXIT).exists():
-                return
-            if is_locked(directory / SHIM_LOCK) or is_locked(directory / DRIVER_LOCK):
-                return
-            replace_file(directory / SPEC, spec.dumps())
+
+        def write_intent(directory: Path) -> None:
             replace_file(directory / POOLS, pools_xml)
             self._write_assignment(directory, assignment)
             self._make_current(directory, spec.epoch)
-            self._spawn(directory, spec)
-        except OSError as error:
-            raise LaunchRefused(
-                f"The driver's directory {directory} cannot be used: {error}. "
-                "Make room or mend the permissions of the drivers' folder."
-            ) from error
+
+        self._launch(spec, write_intent)
 
     def assign(self, application: str, assignment: Assignment) -> None:
         """Replace the assignment unless a higher generation is there, and nudge the driver."""
@@ -155,21 +146,7 @@ class LocalProcessLauncher:
 
     def launch_probe(self, spec: DriverSpec, task: str) -> None:
         """Write the intent (spec, task), spawn the shim, return once it holds the directory."""
-        directory = self.directory(spec.application, spec.epoch, probe=True)
-        try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if (directory / IDENT).exists() or (directory / EXIT).exists():
-                return
-            if is_locked(directory / SHIM_LOCK) or is_locked(directory / DRIVER_LOCK):
-                return
-            replace_file(directory / TASK, task)
-            replace_file(directory / SPEC, spec.dumps())
-            self._spawn(directory, spec)
-        except OSError as error:
-            raise LaunchRefused(
-                f"The probe's directory {directory} cannot be used: {error}. "
-                "Make room or mend the permissions of the drivers' folder."
-            ) from error
+        self._launch(spec, lambda directory: replace_file(directory / TASK, task))
 
     def probe_result(self, application: str, epoch: int) -> str:
         """Return the text of what a probe has found so far, "" for nothing yet."""
@@ -216,6 +193,11 @@ class LocalProcessLauncher:
         path = self.directory(application, epoch, probe=probe) / DRIVER_LOG
         return "\n".join(read_tail(path, LOG_TAIL_BYTES).splitlines()[-lines:])
 
+    def spooled(self, epoch: int, first: int) -> Iterator[tuple[int, bytes]]:
+        """Yield (seq, JSON) from the spool of the epoch's driver; nothing where it is gone."""
+        for folder in self._drivers.glob(f"*/{epoch}/{spool.FOLDER}"):
+            yield from spool.read_from(folder, first)
+
     def prune(self, application: str, *, keep: int) -> None:
         """Remove directories of ended drivers and probes beyond the newest `keep` of each."""
         folder = self.directory(application, 0).parent
@@ -226,14 +208,30 @@ class LocalProcessLauncher:
         epochs = sorted((int(p.name) for p in folder.glob("*") if p.name.isdigit()), reverse=True)
         for epoch in epochs[max(1, keep) :]:
             directory = folder / str(epoch)
-            if is_locked(directory / SHIM_LOCK) or is_locked(directory / DRIVER_LOCK):
-                continue
-            shutil.rmtree(directory, ignore_errors=True)
+            if not _is_held(directory):
+                shutil.rmtree(directory, ignore_errors=True)
 
     # --- inside -----------------------------------------------------------------------
 
     def _folders(self, below: str) -> Iterator[Path]:
         return (path for path in self._drivers.glob(f"{below}/*") if path.name.isdigit())
+
+    def _launch(self, spec: DriverSpec, write_intent: Callable[[Path], None]) -> None:
+        directory = self.directory(spec.application, spec.epoch, probe=spec.probe)
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            begun = (directory / IDENT).exists() or (directory / EXIT).exists()
+            if begun or _is_held(directory):
+                return
+            replace_file(directory / SPEC, spec.dumps())
+            write_intent(directory)
+            self._spawn(directory, spec)
+        except OSError as error:
+            what = "probe" if spec.probe else "driver"
+            raise LaunchRefused(
+                f"The {what}'s directory {directory} cannot be used: {error}. "
+                "Make room or mend the permissions of the drivers' folder."
+            ) from error
 
     def _spawn(self, directory: Path, spec: DriverSpec) -> None:
         env = environment.passed(os.environ, spec.env_allowlist)
@@ -292,6 +290,11 @@ class LocalProcessLauncher:
         text = read_file(directory / IDENT)
         ident = Ident.loads(text) if text is not None else None
         return ident if ident is not None and ident.boot_id == identities.boot_id() else None
+
+
+def _is_held(directory: Path) -> bool:
+    """Tell whether a shim or a driver has the directory."""
+    return is_locked(directory / SHIM_LOCK) or is_locked(directory / DRIVER_LOCK)
 
 
 def _finds_java(env: dict[str, str]) -> bool:
