@@ -17,7 +17,7 @@ from controlplane.nudge import changed
 from queries.domain.checkpoints.lock_files import FOLDER, local_path
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import NotAllowed
-from queries.domain.probes.questions import PreflightTask, ProbeResult, XrayTask
+from queries.domain.probes.questions import PreflightTask, ProbeResult, XrayTask, read_result
 from queries.domain.protocol import DriverSpec
 from queries.domain.reasons import Because, Detail, phrase
 from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, DriverState, Reason
@@ -188,7 +188,7 @@ def found_by(driver: Driver, *, launcher: Launcher) -> ProbeResult | None:
     """
     try:
         text = launcher.probe_result(driver.application.name, driver.epoch)
-        return ProbeResult.loads(text) if text else None
+        return read_result(text) if text else None
     except ValueError as error:  # `Unreadable`, or bytes that are no text
         raise NoAnswer(f"The probe's answer cannot be read: {error}.") from error
 
