@@ -9,13 +9,13 @@ other.
 import json
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any
 
-from queries.domain.protocol import Form, read
+from queries.domain.protocol import Form
 
 TASK = "probe.json"
 RESULT = "result.json"
-#: An X-ray of 500 rows, the most there is, needs a tenth of it.
+#: Several times what the largest answer comes to: an X-ray of 500 rows, each cut at 4,000.
 MOST_CHARACTERS = 16_000_000
 
 #: What an X-ray always tells of a state.
@@ -123,27 +123,6 @@ class ProbeResult(Form):
     partitions: dict[str, int] = field(default_factory=dict)  # of each topic that was read
     state: dict[str, Any] | None = None  # of an X-ray
 
-    @classmethod
-    def loads(cls, text: str) -> Self:
-        """Return the form that `text` holds; raise `Unreadable` where it holds none."""
-        if len(text) > MOST_CHARACTERS:
-            raise Unreadable(f"it has more than {MOST_CHARACTERS:,} characters")
-        try:
-            raw = json.loads(text)
-            result: Self = read(cls, raw)
-            for name in ("tried", "plan", "old_plan"):  # their defaults would mean "all is well"
-                raw[name]
-        except RecursionError as error:
-            raise Unreadable("it is nested too deeply") from error
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise Unreadable(f"{type(error).__name__}: {error}") from error
-        for name, kind in _KINDS.items():
-            if not isinstance(getattr(result, name), kind):
-                raise Unreadable(f"its {name} is not what it should be")
-        if result.state is not None and not result.state.keys() >= set(STATE_NUMBERS):
-            raise Unreadable("its state lacks numbers")
-        return result
-
 
 #: What decisions read of a result, and must therefore be of its kind.
 _KINDS: dict[str, Any] = {
@@ -155,3 +134,21 @@ _KINDS: dict[str, Any] = {
     "partitions": dict,
     "state": dict | None,
 }
+
+
+def read_result(text: str) -> ProbeResult:
+    """Return the answer that `text` holds; raise `Unreadable` where it holds no whole one."""
+    if len(text) > MOST_CHARACTERS:
+        raise Unreadable(f"it has more than {MOST_CHARACTERS:,} characters")
+    try:
+        result = ProbeResult.loads(text)
+    except RecursionError as error:
+        raise Unreadable("it is nested too deeply") from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Unreadable(f"{type(error).__name__}: {error}") from error
+    for name, kind in _KINDS.items():
+        if not isinstance(getattr(result, name), kind):
+            raise Unreadable(f"its {name} is not what it should be")
+    if result.state is not None and not result.state.keys() >= set(STATE_NUMBERS):
+        raise Unreadable("its state lacks numbers")
+    return result

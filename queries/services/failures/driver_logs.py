@@ -8,7 +8,7 @@ before it is stored, sent or shown.
 from dataclasses import replace
 from typing import Any
 
-from queries.domain.probes.questions import ProbeResult
+from queries.domain.probes.questions import ProbeResult, read_result
 from queries.domain.protocol import Status
 from queries.domain.states import DriverKind
 from queries.domain.supervision.observation import Sighting
@@ -58,7 +58,7 @@ def probe_answer(driver: Driver, *specs: Any, launcher: Launcher) -> ProbeResult
     text = launcher.probe_result(driver.application.name, driver.epoch)
     if not text:
         return None
-    answer = ProbeResult.loads(text)
+    answer = read_result(text)
     return ProbeResult.loads(answer.dumps(secrets_of(driver, *specs).mask_within))
 
 

@@ -221,9 +221,9 @@ def test_a_reason_is_given_in_words_and_as_a_code(as_viewer: APIClient, stage: S
     body = as_viewer.get("/api/v1/queries/delays/").json()
     reason = (body["phase_reason"], body["phase_reason_code"])
     assert reason == ("cannot be mended by a restart", "FAILED_FATAL")
-    assert body["phase_detail"].startswith("[DATA_SOURCE_NOT_FOUND]")
+    assert body["phase_detail"].startswith("DATA_SOURCE_NOT_FOUND: ")
     assert body["phase_detail_code"] == "FAILURE"
-    run = as_viewer.get("/api/v1/runs/").json()["results"][0]
+    run = as_viewer.get("/api/v1/queries/delays/runs/").json()["results"][0]
     assert (run["cause"], run["cause_code"]) == ("start requested", "ASKED_START")
 
 

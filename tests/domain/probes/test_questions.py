@@ -16,6 +16,7 @@ from queries.domain.probes.questions import (
     Tried,
     Unreadable,
     XrayTask,
+    read_result,
     read_task,
 )
 
@@ -52,7 +53,7 @@ WHOLE = ProbeResult("Reading the state", done=True, state=dict.fromkeys(STATE_NU
 
 
 def test_an_answer_of_an_x_ray_is_read_as_it_was_written() -> None:
-    assert ProbeResult.loads(WHOLE.dumps()) == WHOLE
+    assert read_result(WHOLE.dumps()) == WHOLE
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_an_answer_of_an_x_ray_is_read_as_it_was_written() -> None:
 )
 def test_what_is_no_whole_answer_is_refused(text: str, says: str) -> None:
     with pytest.raises(Unreadable, match=says):
-        ProbeResult.loads(text)
+        read_result(text)
 
 
 @pytest.mark.parametrize(
@@ -85,4 +86,4 @@ def test_what_is_no_whole_answer_is_refused(text: str, says: str) -> None:
 )
 def test_an_answer_of_another_form_is_refused(changed: dict[str, Any], says: str) -> None:
     with pytest.raises(Unreadable, match=says):
-        ProbeResult.loads(json.dumps(json.loads(WHOLE.dumps()) | changed))
+        read_result(json.dumps(json.loads(WHOLE.dumps()) | changed))

@@ -195,6 +195,21 @@ def test_at_most_one_driver_and_one_run_a_query_whatever_is_seen(obs: Observatio
 
 @settings(max_examples=400)
 @given(observations())
+def test_no_decision_depends_on_what_is_said(obs: Observation) -> None:
+    """The words beside a reason are handed on, never read."""
+
+    def wordless(seen: Observation) -> Decision:
+        decision = decide(seen, NOW)
+        silent = tuple(replace(choice, detail=NOTHING) for choice in decision.queries)
+        return replace(decision, queries=silent, hold_reason=NOTHING)
+
+    other = Because(Detail.STEP, {"note": "waits for the checkpoint's lock"})
+    said = tuple(replace(query, phase_detail=other) for query in obs.queries)
+    assert wordless(replace(obs, queries=said, hold_reason=other)) == wordless(obs)
+
+
+@settings(max_examples=400)
+@given(observations())
 def test_nothing_starts_while_an_orphan_or_an_unseen_host_may_run_it(obs: Observation) -> None:
     decision = decide(obs, NOW)
     if obs.driver and obs.driver.sighting.liveness in {Liveness.ORPHANED, Liveness.ELSEWHERE}:

@@ -218,6 +218,25 @@ def test_an_answer_that_is_not_whole_fails_the_operation_and_is_not_waited_for(
     assert ground.left() == []
 
 
+def test_an_answer_that_only_holds_the_words_is_not_waited_for(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ground.commit(2)
+    operation = ground.advance(ground.begin())
+    ground.launcher.answer(ProbeResult("x", error={"done": True}).dumps())
+    graces: list[float] = []
+    end = ground.launcher.end_probe
+
+    def noted(application: str, epoch: int, *, grace_s: float = 0) -> None:
+        graces.append(grace_s)
+        end(application, epoch)
+
+    monkeypatch.setattr(ground.launcher, "end_probe", noted)
+    cancel(operation, actor="otto", now=timezone.now())
+    ground.advance(operation)
+    assert graces == [0]
+
+
 def test_a_probe_is_found_by_its_operation(ground: Ground) -> None:
     first, second = ground.begin(), ground.begin()
     ground.advance(first)

@@ -7,6 +7,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from queries.domain.reasons import Because, Detail
 from queries.domain.states import OperationOutcome, Verb
 from queries.models.history import Operation
 from queries.services.procedures.engine import Procedure, Step, Told, Turn, begin, waiting
@@ -88,7 +89,9 @@ def test_what_was_never_finished_is_not_shown_as_under_way_after_the_end(
     client: Client, viewer: User, rewind: Operation
 ) -> None:
     Operation.objects.filter(pk=rewind.pk).update(
-        outcome=OperationOutcome.TIMED_OUT, ended_at=timezone.now(), detail="for batch 7"
+        outcome=OperationOutcome.TIMED_OUT,
+        ended_at=timezone.now(),
+        detail=Because(Detail.STEP, {"note": "for batch 7"}),
     )
     page = see(client, viewer, rewind)
     assert "Timed out" in page.text
