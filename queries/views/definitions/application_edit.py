@@ -22,10 +22,9 @@ from queries.views.definitions.application_form import (
     ApplicationSpecForm,
     NewApplicationForm,
     PoolForm,
-    initial_of,
-    show_problems,
 )
 from queries.views.definitions.reviews import Review, review
+from queries.views.spec_form import initial_of
 
 # --- applications ---------------------------------------------------------------------
 
@@ -35,7 +34,7 @@ from queries.views.definitions.reviews import Review, review
 def new_application(request: HttpRequest) -> HttpResponseBase:
     """Show the form of an application to be; create it."""
     if request.method == "GET":
-        form = NewApplicationForm(initial=initial_of({}))
+        form = NewApplicationForm(initial=initial_of(NewApplicationForm.shape, {}))
         return render(request, "definitions/application.html", {"form": form})
     form = NewApplicationForm(request.POST)
     if form.is_valid():
@@ -62,9 +61,9 @@ def edit_application(request: HttpRequest, name: str) -> HttpResponseBase:
     if request.method == "GET":
         number = request.GET.get("from", "")
         shown = found.numbered(int(number)) if number.isdigit() else found.newest
-        values = initial_of(mask(shown.spec))
-        if asked := request.GET.getlist("connector"):  # a query's form sends here for one
-            values["connectors"] = sorted({*values.get("connectors", ()), *asked})
+        values = initial_of(ApplicationSpecForm.shape, mask(shown.spec))
+        # A query's form sends here for a connector that the application lacks.
+        values["connectors"] = sorted({*values["connectors"], *request.GET.getlist("connector")})
         return _edit(request, found, ApplicationSpecForm(initial=values))
     form = ApplicationSpecForm(request.POST)
     if not form.is_valid():
@@ -153,7 +152,7 @@ def delete_application(request: HttpRequest, name: str) -> HttpResponseBase:
 def new_pool(request: HttpRequest, name: str) -> HttpResponseBase:
     """Show the form of a pool to be; create it."""
     found = application_definition(name)
-    form = PoolForm(request.POST or None)
+    form = PoolForm(request.POST or None, initial=initial_of(PoolForm.shape, {}))
     if request.method == "POST" and form.is_valid():
         taken = any(pool.name == form.cleaned_data["name"] for pool in found.pools)
         if taken:
@@ -220,7 +219,7 @@ def delete_pool(request: HttpRequest, name: str, pool: str) -> HttpResponseBase:
 
 def _show(form: Any, error: HeadgateError) -> None:
     if isinstance(error, Invalid):
-        show_problems(form, error.problems)
+        form.show(error.problems)
     else:
         form.add_error(None, f"{error.message} {error.way_out}".strip())
 

@@ -1,66 +1,25 @@
 """Form fields for the shapes that Spark's definitions have and HTML has not.
 
 Each field keeps the text as it was typed, so that a page shown again loses nothing.
+`form_field` makes the field of a definition's field: its type says which, `Shown` the words.
 """
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from django import forms
 
+from queries.domain.definitions.spec import Shown
 from queries.selectors.definitions.connectors import ready_connectors
 
 INPUT = {"class": "form-control form-control-sm", "autocomplete": "off", "spellcheck": "false"}
 MONO = {**INPUT, "class": "form-control form-control-sm font-monospace"}
-SELECT = {"class": "form-select form-select-sm"}
-
-
-def text(label: str, *, hint: str = "", placeholder: str = "", **more: Any) -> forms.CharField:
-    """Return a one-line field; required unless told otherwise."""
-    more.setdefault("required", False)
-    attrs = {**(MONO if more.pop("mono", False) else INPUT), **more.pop("attrs", {})}
-    if placeholder:
-        attrs["placeholder"] = placeholder
-    return forms.CharField(label=label, help_text=hint, widget=forms.TextInput(attrs=attrs), **more)
-
-
-def number(label: str, *, hint: str = "", whole: bool = False, **more: Any) -> forms.Field:
-    """Return a field for a number with aligned digits."""
-    kind = forms.IntegerField if whole else forms.FloatField
-    attrs = {"class": "form-control form-control-sm", "inputmode": "decimal"}
-    more.setdefault("required", False)
-    return kind(label=label, help_text=hint, widget=forms.TextInput(attrs=attrs), **more)
-
-
-def choice(label: str, choices: list[tuple[str, str]], *, hint: str = "") -> forms.ChoiceField:
-    """Return a drop-down of (value, words)."""
-    return forms.ChoiceField(
-        label=label,
-        help_text=hint,
-        choices=choices,
-        required=False,
-        widget=forms.Select(attrs=SELECT),
-    )
-
-
-def area(rows: int, placeholder: str = "", **attrs: str) -> forms.Textarea:
-    """Return a monospaced box of so many rows."""
-    more = {"placeholder": placeholder} if placeholder else {}
-    return forms.Textarea(attrs={**MONO, "rows": str(rows), **more, **attrs})
+BOX = {"class": "form-check-input"}
 
 
 class PairsField(forms.CharField):
     """Lines of `key = value`; the value is a dict of strings in the order typed."""
-
-    def __init__(self, label: str, *, hint: str = "", placeholder: str = "", rows: int = 3) -> None:
-        super().__init__(
-            label=label,
-            help_text=hint,
-            required=False,
-            strip=False,
-            widget=area(rows, placeholder),
-        )
 
     def to_python(self, value: Any) -> Any:
         """Return the dict; name the first line that cannot be read."""
@@ -86,21 +45,25 @@ class PairsField(forms.CharField):
         return value
 
 
-class LinesField(forms.CharField):
-    """One entry a line; the value is a list of the lines that hold something."""
+class NamesField(forms.CharField):
+    """Names, one a line or between commas; the value is a list of those that hold something."""
 
-    def __init__(self, label: str, *, hint: str = "", placeholder: str = "", rows: int = 2) -> None:
-        super().__init__(
-            label=label, help_text=hint, required=False, widget=area(rows, placeholder)
-        )
+    between = "\n"  # or ", "
 
     def to_python(self, value: Any) -> Any:
-        """Return the lines, stripped."""
-        return [line.strip() for line in str(value or "").splitlines() if line.strip()]
+        """Return the names, stripped."""
+        typed = str(value or "").replace("\r", "\n").split(self.between.strip(" "))
+        return [name.strip() for name in typed if name.strip()]
 
     def prepare_value(self, value: Any) -> Any:
-        """Return the lines to show for a list, or the text as it was typed."""
-        return "\n".join(value) if isinstance(value, list | tuple) else value
+        """Return the text to show for a list, or the text as it was typed."""
+        return self.between.join(value) if isinstance(value, list | tuple) else value
+
+
+class CommasField(NamesField):
+    """Names between commas."""
+
+    between = ", "
 
 
 class _ConnectorBoxes(forms.CheckboxSelectMultiple):
@@ -116,42 +79,13 @@ class _ConnectorBoxes(forms.CheckboxSelectMultiple):
 class ConnectorsField(forms.MultipleChoiceField):
     """Connectors by name; whether each stands ready is the catalog's to say."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            label="Connectors",
-            help_text="Jars of the installation that the driver is started with.",
-            required=False,
-            widget=_ConnectorBoxes(attrs={"class": "form-check-input"}),
-        )
-
     def valid_value(self, value: Any) -> bool:
         """Let every name through."""
         return True
 
 
-class CommasField(forms.CharField):
-    """Names between commas; the value is a list."""
-
-    def __init__(self, label: str, *, hint: str = "", placeholder: str = "") -> None:
-        widget = forms.TextInput(attrs={**MONO, "placeholder": placeholder})
-        super().__init__(label=label, help_text=hint, required=False, widget=widget)
-
-    def to_python(self, value: Any) -> Any:
-        """Return the names, stripped."""
-        return [name.strip() for name in str(value or "").split(",") if name.strip()]
-
-    def prepare_value(self, value: Any) -> Any:
-        """Return the names to show for a list, or the text as it was typed."""
-        return ", ".join(value) if isinstance(value, list | tuple) else value
-
-
 class ObjectField(forms.CharField):
     """A JSON object; the value is a dict."""
-
-    def __init__(self, label: str, *, hint: str = "", placeholder: str = "", rows: int = 4) -> None:
-        super().__init__(
-            label=label, help_text=hint, required=False, widget=area(rows, placeholder)
-        )
 
     def to_python(self, value: Any) -> Any:
         """Return the object; say where the JSON cannot be read."""
@@ -173,3 +107,41 @@ class ObjectField(forms.CharField):
         if isinstance(value, Mapping):
             return json.dumps(value, indent=2, ensure_ascii=False) if value else ""
         return value
+
+
+class TextField(forms.CharField):
+    """Lines of text, with the line ends that a file has."""
+
+    def to_python(self, value: Any) -> str:
+        """Return the text without the carriage returns that browsers send."""
+        return str(super().to_python(value) or "").replace("\r\n", "\n")
+
+
+_NUMBERS: dict[Any, type[forms.Field]] = {int: forms.IntegerField, float: forms.FloatField}
+
+
+def form_field(
+    shown: Shown, kind: Any = str, *, most: int | None = None, required: bool = False
+) -> forms.Field:
+    """Return the form field for a value of a type, `most` characters long; None: no limit."""
+    same: dict[str, Any] = {"label": shown.label, "help_text": shown.hint, "required": required}
+    hint = {"placeholder": shown.placeholder} if shown.placeholder else {}
+    attrs = {**(MONO if shown.mono or shown.rows else INPUT), **hint, **shown.attrs}
+    widget: forms.Widget = forms.TextInput(attrs)
+    if shown.rows:
+        widget = forms.Textarea({**attrs, "rows": str(shown.rows)})
+    if shown.words:
+        select = forms.Select({"class": "form-select form-select-sm"})
+        return forms.ChoiceField(choices=list(shown.words.items()), widget=select, **same)
+    if kind is bool:
+        return forms.BooleanField(widget=forms.CheckboxInput(BOX), **same)
+    if kind in _NUMBERS:
+        widget = forms.TextInput({"class": INPUT["class"], "inputmode": "decimal"})
+        return _NUMBERS[kind](widget=widget, **same)
+    if shown.connectors:
+        return ConnectorsField(widget=_ConnectorBoxes(BOX), **same)
+    if get_origin(kind) is dict:
+        return (ObjectField if get_args(kind)[1] is Any else PairsField)(widget=widget, **same)
+    if get_origin(kind) is tuple:
+        return (CommasField if shown.commas else NamesField)(widget=widget, **same)
+    return (TextField if shown.rows else forms.CharField)(widget=widget, max_length=most, **same)
