@@ -5,6 +5,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from queries.api.base import ApiView
+from queries.api.derived import described
 from queries.api.schema import describe
 from queries.api.supervision.query_bodies import Body
 from queries.domain.async_calls import Advice, Bound, Operator
@@ -12,34 +13,50 @@ from queries.selectors.async_calls import async_operators
 from queries.selectors.definitions import definitions
 
 
+@described
 class AsyncOperatorBody(Body):
-    """One async operator over its newest batches with calls."""
+    """One async operator over its newest batches with calls.
+
+    batches: That the figures are of.
+    calls: Tries that ended, well or not.
+    retries: Tries after the first.
+    failed: Tries that failed.
+    timeouts: Of them, by time-out.
+    dead_letters: Rows that were given up.
+    calls_per_second: All tasks of a batch side by side.
+    possible_per_second: What the latency allows with all allowed calls in flight.
+    latency_ms: p50, p95, p99.
+    waited_ms: For its key: p50, p95, p99.
+    allowed: Calls that may be in flight in a task, mean.
+    used: Calls really in flight in a task, mean.
+    cap: The limiter's cap.
+    keys: Distinct keys that a task held, mean.
+    cpu: Share of a core that a Python worker took.
+    tasks: In a batch, mean.
+    number: The number to set, if any.
+    """
 
     name = serializers.CharField()
-    batches = serializers.IntegerField(help_text="That the figures are of.")
-    calls = serializers.IntegerField(help_text="Tries that ended, well or not.")
-    retries = serializers.IntegerField(help_text="Tries after the first.")
-    failed = serializers.IntegerField(help_text="Tries that failed.")
-    timeouts = serializers.IntegerField(help_text="Of them, by time-out.")
-    dead_letters = serializers.IntegerField(help_text="Rows that were given up.")
-    calls_per_second = serializers.FloatField(help_text="All tasks of a batch side by side.")
-    possible_per_second = serializers.FloatField(
-        help_text="What the latency allows with all allowed calls in flight."
-    )
-    latency_ms = serializers.ListField(child=serializers.FloatField(), help_text="p50, p95, p99.")
-    waited_ms = serializers.ListField(
-        child=serializers.FloatField(), help_text="For its key: p50, p95, p99."
-    )
-    allowed = serializers.FloatField(help_text="Calls that may be in flight in a task, mean.")
-    used = serializers.FloatField(help_text="Calls really in flight in a task, mean.")
-    cap = serializers.IntegerField(help_text="The limiter's cap.")
-    keys = serializers.FloatField(help_text="Distinct keys that a task held, mean.")
-    cpu = serializers.FloatField(help_text="Share of a core that a Python worker took.")
-    tasks = serializers.FloatField(help_text="In a batch, mean.")
+    batches = serializers.IntegerField()
+    calls = serializers.IntegerField()
+    retries = serializers.IntegerField()
+    failed = serializers.IntegerField()
+    timeouts = serializers.IntegerField()
+    dead_letters = serializers.IntegerField()
+    calls_per_second = serializers.FloatField()
+    possible_per_second = serializers.FloatField()
+    latency_ms = serializers.ListField(child=serializers.FloatField())
+    waited_ms = serializers.ListField(child=serializers.FloatField())
+    allowed = serializers.FloatField()
+    used = serializers.FloatField()
+    cap = serializers.IntegerField()
+    keys = serializers.FloatField()
+    cpu = serializers.FloatField()
+    tasks = serializers.FloatField()
     bound = serializers.ChoiceField([one.name.lower() for one in Bound])
     evidence = serializers.CharField()
     advice = serializers.CharField()
-    number = serializers.IntegerField(allow_null=True, help_text="The number to set, if any.")
+    number = serializers.IntegerField(allow_null=True)
 
 
 class QueryAsyncBody(Body):

@@ -10,6 +10,7 @@ from rest_framework.response import Response
 
 from queries.api.base import ApiView
 from queries.api.definitions.inputs import QueryReplace
+from queries.api.derived import described
 from queries.api.schema import ObjectField, QuerySpecField, describe
 from queries.api.supervision.history_bodies import OperationBody
 from queries.api.supervision.operations import accepted
@@ -24,47 +25,52 @@ from queries.services.probes import xray
 from queries.services.probes.preflight import begin_preflight
 
 
+@described
 class Preflight(QueryReplace):
-    """A definition to be tried, as a PUT has it; without one the newest revision is."""
+    """A definition to be tried, as a PUT has it; without one the newest revision is.
 
-    spec = QuerySpecField(required=False, default=None, help_text="None: the newest revision.")
+    spec: None: the newest revision.
+    """
+
+    spec = QuerySpecField(required=False, default=None)
 
 
+@described
 class XrayForm(serializers.Serializer[Any]):
-    """Which state to read, and how much of it to show."""
+    """Which state to read, and how much of it to show.
+
+    side: Of a stream-stream join.
+    variable: Of transformWithState.
+    contains: Only groups whose key, written as JSON, holds this text.
+    snapshot: A kept snapshot; else as it is now.
+    """
 
     operator = serializers.IntegerField(default=0, min_value=0, max_value=1000)
     store = serializers.CharField(default="default", max_length=100)
-    side = serializers.ChoiceField(
-        ["", "left", "right"], default="", help_text="Of a stream-stream join."
-    )
-    variable = serializers.CharField(
-        default="", allow_blank=True, max_length=200, help_text="Of transformWithState."
-    )
-    contains = serializers.CharField(
-        default="",
-        allow_blank=True,
-        max_length=200,
-        help_text="Only groups whose key, written as JSON, holds this text.",
-    )
+    side = serializers.ChoiceField(["", "left", "right"], default="")
+    variable = serializers.CharField(default="", allow_blank=True, max_length=200)
+    contains = serializers.CharField(default="", allow_blank=True, max_length=200)
     rows = serializers.IntegerField(default=xray.ROWS, min_value=1, max_value=xray.MOST_ROWS)
-    snapshot = serializers.IntegerField(
-        default=None, allow_null=True, min_value=1, help_text="A kept snapshot; else as it is now."
-    )
+    snapshot = serializers.IntegerField(default=None, allow_null=True, min_value=1)
 
 
+@described
 class XrayBody(Body):
-    """What an X-ray has seen: numbers of all groups, and a few rows."""
+    """What an X-ray has seen: numbers of all groups, and a few rows.
+
+    rows: Groups, of all that the filter lets through.
+    bytes: Of their keys and values as JSON.
+    largest: Keys with most rows or bytes.
+    frequent: Each column of the key: values (about), most frequent.
+    """
 
     operators = serializers.ListField(child=ObjectField())
     operator = serializers.IntegerField()
-    rows = serializers.IntegerField(help_text="Groups, of all that the filter lets through.")
-    bytes = serializers.IntegerField(help_text="Of their keys and values as JSON.")
+    rows = serializers.IntegerField()
+    bytes = serializers.IntegerField()
     partitions = serializers.ListField(child=ObjectField())
-    largest = serializers.ListField(child=ObjectField(), help_text="Keys with most rows or bytes.")
-    frequent = serializers.ListField(
-        child=ObjectField(), help_text="Each column of the key: values (about), most frequent."
-    )
+    largest = serializers.ListField(child=ObjectField())
+    frequent = serializers.ListField(child=ObjectField())
     sample = serializers.ListField(child=ObjectField())
 
 

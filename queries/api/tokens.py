@@ -11,6 +11,7 @@ from rest_framework.response import Response
 
 from queries.api.base import ApiView
 from queries.api.definitions import inputs
+from queries.api.derived import shows
 from queries.api.paging import PAGING, page_of_rows
 from queries.api.schema import describe, listed
 from queries.models.tokens import AccessToken
@@ -28,16 +29,12 @@ class MeBody(Body):
     role = serializers.ChoiceField([str(role) for role in Role])
 
 
+@shows(
+    AccessToken,
+    "id=uuid user=user.username name begins_with created_at=created created_by expires_at=expiry",
+)
 class TokenBody(Body):
     """A token, without its text."""
-
-    id = serializers.UUIDField(source="uuid")
-    user = serializers.CharField(source="user.username")
-    name = serializers.CharField()
-    begins_with = serializers.SerializerMethodField()
-    created_at = serializers.DateTimeField(source="created")
-    created_by = serializers.CharField()
-    expires_at = serializers.DateTimeField(source="expiry", allow_null=True)
 
     def get_begins_with(self, token: AccessToken) -> str:
         """Return enough of the token to tell it from others."""

@@ -4,6 +4,7 @@ from typing import Any, ClassVar
 
 from rest_framework import serializers
 
+from queries.api.derived import described
 from queries.api.schema import ApplicationSpecField, ObjectField, QuerySpecField
 from queries.api.supervision.application_bodies import ApplicationBody
 from queries.api.supervision.query_bodies import QueryBody
@@ -24,28 +25,20 @@ class _Object:
 _OBJECT = [_Object()]
 
 
+@described
 class QueryCreate(Form):
-    """A new query: its name, its definition, and where it runs."""
+    """A new query: its name, its definition, and where it runs.
+
+    application: An application that is there; without it the query gets one of its own.
+    application_spec: The definition of the query's own application; the defaults without it.
+    checkpoint: An absolute location; without it a folder below HEADGATE_HOME.
+    """
 
     name = serializers.CharField(max_length=80)
     spec = QuerySpecField(validators=_OBJECT)
-    application = serializers.CharField(
-        required=False,
-        allow_blank=True,
-        default="",
-        help_text="An application that is there; without it the query gets one of its own.",
-    )
-    application_spec = ApplicationSpecField(
-        required=False,
-        validators=_OBJECT,
-        help_text="The definition of the query's own application; the defaults without it.",
-    )
-    checkpoint = serializers.CharField(
-        required=False,
-        allow_blank=True,
-        default="",
-        help_text="An absolute location; without it a folder below HEADGATE_HOME.",
-    )
+    application = serializers.CharField(required=False, allow_blank=True, default="")
+    application_spec = ApplicationSpecField(required=False, validators=_OBJECT)
+    checkpoint = serializers.CharField(required=False, allow_blank=True, default="")
 
 
 class QueryReplace(Form):
@@ -117,9 +110,13 @@ class Nothing(Form):
     """No body, or an empty object."""
 
 
+@described
 class TokenCreate(Form):
-    """A new token: for whom, what for, how long."""
+    """A new token: for whom, what for, how long.
+
+    name: What the token is for.
+    """
 
     user = serializers.CharField(max_length=150)
-    name = serializers.CharField(max_length=80, help_text="What the token is for.")
+    name = serializers.CharField(max_length=80)
     days = serializers.IntegerField(required=False, default=90, min_value=1, max_value=366)

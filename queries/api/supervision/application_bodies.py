@@ -5,41 +5,30 @@ from typing import Any
 
 from rest_framework import serializers
 
+from listeners.selectors import DriverTelemetry
+from queries.api.derived import shows
 from queries.api.etags import etag
 from queries.api.links import application_links
 from queries.api.schema import ApplicationSpecField, ObjectField
 from queries.models.definitions import Query
-from queries.selectors.supervision.applications import ApplicationDetail
+from queries.models.drivers import Driver
+from queries.selectors.supervision.applications import ApplicationDetail, PoolHolding
 
 Body = serializers.Serializer[Any]
 
 
+@shows(
+    Driver,
+    "id=pk epoch state state_reason state_since host pid jvm_pid created_at spark_version "
+    "java_version spark_application_id ui_url",
+)
 class DriverBody(Body):
     """The living driver process of an application."""
 
-    id = serializers.IntegerField(source="pk")
-    epoch = serializers.IntegerField()
-    state = serializers.CharField()
-    state_reason = serializers.CharField()
-    state_since = serializers.DateTimeField()
-    host = serializers.CharField()
-    pid = serializers.IntegerField(allow_null=True)
-    jvm_pid = serializers.IntegerField(allow_null=True)
-    created_at = serializers.DateTimeField()
-    spark_version = serializers.CharField()
-    java_version = serializers.CharField()
-    spark_application_id = serializers.CharField()
-    ui_url = serializers.CharField()
 
-
+@shows(PoolHolding, "pool.name pool.weight pool.min_share pool.mode queries")
 class PoolBody(Body):
     """A FAIR scheduler pool and the queries that it holds."""
-
-    name = serializers.CharField(source="pool.name")
-    weight = serializers.IntegerField(source="pool.weight")
-    min_share = serializers.IntegerField(source="pool.min_share")
-    mode = serializers.CharField(source="pool.mode")
-    queries = serializers.SerializerMethodField()
 
     def get_queries(self, holding: Any) -> list[str]:
         """Return the names of the living queries whose newest revision names the pool."""
@@ -54,39 +43,31 @@ class HeartbeatField(ObjectField):
         return asdict(value)
 
 
+@shows(DriverTelemetry, "at heartbeat")
 class TelemetryBody(Body):
-    """The driver's newest heartbeat: what it says of its own telemetry."""
+    """The driver's newest heartbeat: what it says of its own telemetry.
 
-    at = serializers.DateTimeField()
-    heartbeat = HeartbeatField(help_text="Queues' counters, and times of users' listeners.")
+    heartbeat: Queues' counters, and times of users' listeners.
+    """
+
+    heartbeat = HeartbeatField()
 
 
+@shows(
+    ApplicationDetail,
+    "application.name application.own revision=newest.number "
+    "running_revision=driver.application_revision.number needs_restart driver queries pools "
+    "application.failures application.next_attempt_at application.hold "
+    "application.hold_reason telemetry application.created_at etag spec links",
+)
 class ApplicationBody(Body):
-    """An application: its definition (masked), its driver, and what it holds."""
+    """An application: its definition (masked), its driver, and what it holds.
 
-    name = serializers.CharField(source="application.name")
-    own = serializers.BooleanField(source="application.own", help_text="Made for one query.")
-    revision = serializers.IntegerField(source="newest.number", allow_null=True, default=None)
-    running_revision = serializers.IntegerField(
-        source="driver.application_revision.number", allow_null=True, default=None
-    )
-    needs_restart = serializers.ListField(
-        child=serializers.CharField(), help_text="Why: revision, pools, code."
-    )
-    driver = DriverBody(allow_null=True)
-    queries = serializers.SerializerMethodField()
-    pools = PoolBody(many=True)
-    failures = serializers.IntegerField(source="application.failures")
-    next_attempt_at = serializers.DateTimeField(
-        source="application.next_attempt_at", allow_null=True
-    )
-    hold = serializers.CharField(source="application.hold")
-    hold_reason = serializers.CharField(source="application.hold_reason")
-    telemetry = TelemetryBody(allow_null=True)
-    created_at = serializers.DateTimeField(source="application.created_at")
-    etag = serializers.SerializerMethodField()
+    own: Made for one query.
+    needs_restart: Why: revision, pools, code.
+    """
+
     spec = ApplicationSpecField(source="newest.spec", default=dict)
-    links = serializers.SerializerMethodField()
 
     def get_queries(self, detail: ApplicationDetail) -> list[str]:
         """Return the names of the living queries."""

@@ -7,17 +7,24 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from queries.api.base import ApiView
+from queries.api.derived import described, shows
 from queries.api.schema import QuerySpecField, describe
 from queries.api.supervision.query_bodies import Body
 from queries.domain.errors import NotAllowed
-from queries.domain.triggers.advice import Advice
-from queries.domain.triggers.limits import Standing
+from queries.domain.triggers.advice import Advice, Suggestion
+from queries.domain.triggers.interval_model import Expected
+from queries.domain.triggers.limits import Limit
 from queries.selectors.query_lines import query_line
 from queries.selectors.triggers.advice import query_advice, trigger_note
 
 
+@described
 class CostBody(Body):
-    """What a batch costs: `fixed + per row × rows`, with the limits of 95 of 100 such fits."""
+    """What a batch costs: `fixed + per row × rows`, with the limits of 95 of 100 such fits.
+
+    scatter_ms: Median distance of a batch from the line.
+    least_rows: Of the batches that were measured.
+    """
 
     fixed_ms = serializers.FloatField()
     fixed_low_ms = serializers.FloatField()
@@ -25,69 +32,70 @@ class CostBody(Body):
     per_row_ms = serializers.FloatField()
     per_row_low_ms = serializers.FloatField()
     per_row_high_ms = serializers.FloatField()
-    scatter_ms = serializers.FloatField(help_text="Median distance of a batch from the line.")
-    least_rows = serializers.IntegerField(help_text="Of the batches that were measured.")
+    scatter_ms = serializers.FloatField()
+    least_rows = serializers.IntegerField()
     most_rows = serializers.IntegerField()
 
 
+@shows(Expected, "interval_ms period_ms latency_ms low_ms high_ms busy throughput")
 class ExpectedBody(Body):
-    """What the model says of one interval."""
+    """What the model says of one interval.
 
-    interval_ms = serializers.FloatField(help_text="0: as fast as possible.")
-    period_ms = serializers.FloatField(allow_null=True, help_text="Null: rows pile up.")
-    latency_ms = serializers.FloatField(
-        allow_null=True, help_text="On average, from a row's arrival to its batch's end."
-    )
-    low_ms = serializers.FloatField(allow_null=True)
-    high_ms = serializers.FloatField(allow_null=True, help_text="Null: without limit.")
-    busy = serializers.FloatField(allow_null=True, help_text="Share of the time in batches.")
-    throughput = serializers.FloatField(
-        allow_null=True, help_text="Rows a second that fit the interval; null: not bounded."
-    )
+    interval_ms: 0: as fast as possible.
+    period_ms: Null: rows pile up.
+    latency_ms: On average, from a row's arrival to its batch's end.
+    high_ms: Null: without limit.
+    busy: Share of the time in batches.
+    throughput: Rows a second that fit the interval; null: not bounded.
+    """
 
 
+@shows(Suggestion, "key title brings costs doubts spec")
 class SuggestionBody(Body):
-    """One thing that would change it. Nothing is changed by reading it."""
+    """One thing that would change it. Nothing is changed by reading it.
+
+    doubts: What only a preflight can tell.
+    spec: The definition with the change made; put it to have it.
+    """
 
     key = serializers.ChoiceField(["interval", "async_progress", "real_time"])
-    title = serializers.CharField()
-    brings = serializers.CharField()
-    costs = serializers.CharField()
-    doubts = serializers.ListField(
-        child=serializers.CharField(), help_text="What only a preflight can tell."
-    )
-    spec = QuerySpecField(help_text="The definition with the change made; put it to have it.")
+    spec = QuerySpecField()
 
 
+@shows(Limit, "key name means=costs standing reasons chosen")
 class LimitBody(Body):
-    """What one way to be triggered would say to the query."""
+    """What one way to be triggered would say to the query.
 
-    key = serializers.CharField()
-    name = serializers.CharField()
-    means = serializers.CharField(source="costs")
-    standing = serializers.ChoiceField([str(each) for each in Standing])
-    reasons = serializers.ListField(child=serializers.CharField())
-    chosen = serializers.BooleanField(help_text="The definition has it.")
+    chosen: The definition has it.
+    """
 
 
+@described
 class AdviceBody(Body):
-    """All that can be said of a query's trigger, from its own measured batches."""
+    """All that can be said of a query's trigger, from its own measured batches.
 
-    revision = serializers.IntegerField(help_text="The newest; suggestions change it.")
-    measured_revision = serializers.IntegerField(
-        allow_null=True, help_text="The one whose batches were measured; null: it has never run."
-    )
-    batches = serializers.IntegerField(help_text="That were measured.")
-    untold = serializers.CharField(help_text="Why the batches do not tell a cost; else empty.")
+    revision: The newest; suggestions change it.
+    measured_revision: The one whose batches were measured; null: it has never run.
+    batches: That were measured.
+    untold: Why the batches do not tell a cost; else empty.
+    rows_per_second: That it has read.
+    checkpoint_tax: Share of walCommit and commitOffsets in its triggers.
+    now: At its own interval.
+    overload: Why no interval, or not its own, keeps up.
+    outgrown: Why its cores are too few for its partitions.
+    """
+
+    revision = serializers.IntegerField()
+    measured_revision = serializers.IntegerField(allow_null=True)
+    batches = serializers.IntegerField()
+    untold = serializers.CharField()
     cost = CostBody(allow_null=True)
-    rows_per_second = serializers.FloatField(allow_null=True, help_text="That it has read.")
-    checkpoint_tax = serializers.FloatField(
-        allow_null=True, help_text="Share of walCommit and commitOffsets in its triggers."
-    )
-    now = ExpectedBody(allow_null=True, help_text="At its own interval.")
+    rows_per_second = serializers.FloatField(allow_null=True)
+    checkpoint_tax = serializers.FloatField(allow_null=True)
+    now = ExpectedBody(allow_null=True)
     curve = ExpectedBody(many=True)
-    overload = serializers.CharField(help_text="Why no interval, or not its own, keeps up.")
-    outgrown = serializers.CharField(help_text="Why its cores are too few for its partitions.")
+    overload = serializers.CharField()
+    outgrown = serializers.CharField()
     suggestions = SuggestionBody(many=True)
     triggers = LimitBody(many=True)
 

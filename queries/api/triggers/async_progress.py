@@ -8,38 +8,36 @@ from rest_framework.response import Response
 
 from queries.api.base import ApiView
 from queries.api.definitions import inputs
+from queries.api.derived import shows
 from queries.api.schema import describe
 from queries.api.supervision.history_bodies import OperationBody
 from queries.api.supervision.operations import accepted
 from queries.api.supervision.query_bodies import Body
 from queries.roles import DEFINE
 from queries.selectors.definitions import definitions
-from queries.selectors.triggers.replay_exposure import exposure
+from queries.selectors.triggers.replay_exposure import Exposure, exposure
 from queries.services.triggers.async_off import turn_off
 
 
+@shows(
+    Exposure,
+    "interval_ms kept kept_at missing newest running batches rows rows_from seconds unreadable",
+)
 class ExposureBody(Body):
-    """What a crash now would make a query do again; all null where every batch is kept."""
+    """What a crash now would make a query do again; all null where every batch is kept.
 
-    interval_ms = serializers.IntegerField(help_text="Offsets are kept at most this often.")
-    kept = serializers.IntegerField(
-        allow_null=True, help_text="Batch that a start would go on after; null: the beginning."
-    )
-    kept_at = serializers.DateTimeField(allow_null=True)
-    missing = serializers.IntegerField(
-        allow_null=True, help_text="Batch whose offsets Spark would miss with tracking off."
-    )
-    newest = serializers.IntegerField(allow_null=True, help_text="Newest executed batch.")
-    running = serializers.IntegerField(allow_null=True, help_text="Batch at work now.")
-    batches = serializers.IntegerField(help_text="Executed, and to be done again.")
-    rows = serializers.IntegerField(allow_null=True)
-    rows_from = serializers.ChoiceField(
-        ["offsets", "progress", ""], help_text="How rows were counted."
-    )
-    seconds = serializers.FloatField(
-        allow_null=True, help_text="Of work since the last kept batch."
-    )
-    unreadable = serializers.CharField(help_text="Why the checkpoint could not be read.")
+    interval_ms: Offsets are kept at most this often.
+    kept: Batch that a start would go on after; null: the beginning.
+    missing: Batch whose offsets Spark would miss with tracking off.
+    newest: Newest executed batch.
+    running: Batch at work now.
+    batches: Executed, and to be done again.
+    rows_from: How rows were counted.
+    seconds: Of work since the last kept batch.
+    unreadable: Why the checkpoint could not be read.
+    """
+
+    rows_from = serializers.ChoiceField(["offsets", "progress", ""])
 
 
 class QueryExposureBody(Body):
