@@ -1,19 +1,19 @@
 """Forms of definitions, derived from their models: fields in, the JSON form out, and back.
 
 A model's field stands on the form under its path, joined by "_" ("sink_format"). A field that
-takes models in a list (a query's sources) is a form set of its own, see `query_bundle`.
+takes models in a list (a query's sources) is a form set of its own, see `query_bundle`. Labels,
+hints and widths are said where the template draws the field, by `{% field %}`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import UnionType
-from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 from django import forms
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from queries.domain.definitions.spec import FLAT, Shown
 from queries.domain.errors import Problem
 from queries.views.definitions.fields import form_field
 
@@ -55,21 +55,21 @@ class Leaf:
 
     path: tuple[str, ...]  # in the JSON form
     info: FieldInfo
-    shown: Shown
+    values: tuple[str, ...] = ()  # of a choice, those of all members of a union
 
     def field(self) -> forms.Field:
         """Return the form field for it."""
+        if self.values:
+            return form_field(Literal[self.values])
         limits = (getattr(rule, "max_length", None) for rule in self.info.metadata)
-        return form_field(
-            self.shown,
-            self.info.annotation,
-            most=next(filter(None, limits), None),
-            required=self.shown.required,
-        )
+        if most := next(filter(None, limits), None):
+            return form_field(self.info.annotation, max_length=most)
+        return form_field(self.info.annotation)
 
 
 def _under(name: str, info: FieldInfo, prefix: str) -> str:
-    return prefix if FLAT in info.metadata else f"{prefix}{name}_"
+    """Return the prefix of a group's fields; one that is always there, in one form, has none."""
+    return prefix if isinstance(info.annotation, type) else f"{prefix}{name}_"
 
 
 def leaves(shape: Any, prefix: str = "", path: tuple[str, ...] = ()) -> dict[str, Leaf]:
@@ -78,11 +78,12 @@ def leaves(shape: Any, prefix: str = "", path: tuple[str, ...] = ()) -> dict[str
     for model in models_in(shape):
         for name, info in model.model_fields.items():
             at = (*path, info.alias or name)
-            shown = info.json_schema_extra
+            values = get_args(info.annotation) if get_origin(info.annotation) is Literal else ()
             if models_in(info.annotation):
                 found |= leaves(info.annotation, _under(name, info, prefix), at)
-            elif isinstance(shown, Shown):
-                found.setdefault(prefix + name, Leaf(at, info, shown))
+            elif row_model(info) is None:
+                known = found.setdefault(prefix + name, Leaf(at, info))
+                found[prefix + name] = replace(known, values=known.values + values)
     return found
 
 

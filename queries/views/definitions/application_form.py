@@ -1,7 +1,7 @@
 """The form of an application's definition, and of a scheduler pool's."""
 
-from queries.domain.definitions.spec import ApplicationSpec, PoolSpec, Shown
-from queries.views.definitions.fields import form_field
+from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
+from queries.views.definitions.fields import ConnectorsField, form_field
 from queries.views.spec_form import SpecForm
 
 
@@ -9,6 +9,8 @@ class ApplicationSpecForm(SpecForm):
     """An application's definition."""
 
     shape = ApplicationSpec
+
+    connectors = ConnectorsField(required=False)
 
     def changed_policy(self) -> bool:
         """Tell whether a restart setting differs from its default or is at fault."""
@@ -18,17 +20,12 @@ class ApplicationSpecForm(SpecForm):
 class NewApplicationForm(ApplicationSpecForm):
     """An application to be: its name and its definition."""
 
-    name = form_field(
-        Shown(
-            "Name",
-            "Lower-case letters, digits and . _ - It cannot be changed later.",
-            attrs={"autofocus": True},
-        ),
-        required=True,
-    )
+    name = form_field(str, required=True)
 
 
 class PoolForm(SpecForm):
     """A scheduler pool."""
 
     shape = PoolSpec
+
+    name = form_field(str, required=True)

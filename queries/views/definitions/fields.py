@@ -1,20 +1,18 @@
 """Form fields for the shapes that Spark's definitions have and HTML has not.
 
 Each field keeps the text as it was typed, so that a page shown again loses nothing.
-`form_field` makes the field of a definition's field: its type says which, `Shown` the words.
+`form_field` gives the one for a type; its words and its look are said in the template.
 """
 
 import json
 from collections.abc import Mapping
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from django import forms
 
-from queries.domain.definitions.spec import Shown
 from queries.selectors.definitions.connectors import ready_connectors
 
 INPUT = {"class": "form-control form-control-sm", "autocomplete": "off", "spellcheck": "false"}
-MONO = {**INPUT, "class": "form-control form-control-sm font-monospace"}
 BOX = {"class": "form-check-input"}
 
 
@@ -45,22 +43,22 @@ class PairsField(forms.CharField):
         return value
 
 
-class NamesField(forms.CharField):
-    """Names, one a line or between commas; the value is a list of those that hold something."""
+class LinesField(forms.CharField):
+    """One entry a line; the value is a list of the lines that hold something."""
 
-    between = "\n"  # or ", "
+    between = "\n"
 
     def to_python(self, value: Any) -> Any:
-        """Return the names, stripped."""
-        typed = str(value or "").replace("\r", "\n").split(self.between.strip(" "))
-        return [name.strip() for name in typed if name.strip()]
+        """Return the entries, stripped."""
+        entries = str(value or "").replace("\r", "\n").split(self.between.strip(" "))
+        return [entry.strip() for entry in entries if entry.strip()]
 
     def prepare_value(self, value: Any) -> Any:
         """Return the text to show for a list, or the text as it was typed."""
         return self.between.join(value) if isinstance(value, list | tuple) else value
 
 
-class CommasField(NamesField):
+class CommasField(LinesField):
     """Names between commas."""
 
     between = ", "
@@ -78,6 +76,8 @@ class _ConnectorBoxes(forms.CheckboxSelectMultiple):
 
 class ConnectorsField(forms.MultipleChoiceField):
     """Connectors by name; whether each stands ready is the catalog's to say."""
+
+    widget = _ConnectorBoxes(BOX)
 
     def valid_value(self, value: Any) -> bool:
         """Let every name through."""
@@ -110,38 +110,37 @@ class ObjectField(forms.CharField):
 
 
 class TextField(forms.CharField):
-    """Lines of text, with the line ends that a file has."""
+    """Text, with the line ends that a file has."""
 
     def to_python(self, value: Any) -> str:
         """Return the text without the carriage returns that browsers send."""
         return str(super().to_python(value) or "").replace("\r\n", "\n")
 
 
-_NUMBERS: dict[Any, type[forms.Field]] = {int: forms.IntegerField, float: forms.FloatField}
+_FIELDS: dict[Any, type[forms.Field]] = {
+    bool: forms.BooleanField,
+    int: forms.IntegerField,
+    float: forms.FloatField,
+    str: TextField,
+    tuple: LinesField,
+}
 
 
-def form_field(
-    shown: Shown, kind: Any = str, *, most: int | None = None, required: bool = False
-) -> forms.Field:
-    """Return the form field for a value of a type, `most` characters long; None: no limit."""
-    same: dict[str, Any] = {"label": shown.label, "help_text": shown.hint, "required": required}
-    hint = {"placeholder": shown.placeholder} if shown.placeholder else {}
-    attrs = {**(MONO if shown.mono or shown.rows else INPUT), **hint, **shown.attrs}
-    widget: forms.Widget = forms.TextInput(attrs)
-    if shown.rows:
-        widget = forms.Textarea({**attrs, "rows": str(shown.rows)})
-    if shown.words:
-        select = forms.Select({"class": "form-select form-select-sm"})
-        return forms.ChoiceField(choices=list(shown.words.items()), widget=select, **same)
-    if kind is bool:
-        return forms.BooleanField(widget=forms.CheckboxInput(BOX), **same)
-    if kind in _NUMBERS:
-        widget = forms.TextInput({"class": INPUT["class"], "inputmode": "decimal"})
-        return _NUMBERS[kind](widget=widget, **same)
-    if shown.connectors:
-        return ConnectorsField(widget=_ConnectorBoxes(BOX), **same)
+def form_field(kind: Any, **more: Any) -> forms.Field:
+    """Return the form field for values of a type; what it looks like is the template's to say."""
+    more.setdefault("required", False)
+    if get_origin(kind) is Literal:
+        widget: forms.Widget = forms.Select({"class": "form-select form-select-sm"})
+        choices = [(value, value) for value in get_args(kind)]
+        return forms.ChoiceField(choices=choices, widget=widget, **more)
     if get_origin(kind) is dict:
-        return (ObjectField if get_args(kind)[1] is Any else PairsField)(widget=widget, **same)
-    if get_origin(kind) is tuple:
-        return (CommasField if shown.commas else NamesField)(widget=widget, **same)
-    return (TextField if shown.rows else forms.CharField)(widget=widget, max_length=most, **same)
+        make: type[forms.Field] = ObjectField if get_args(kind)[1] is Any else PairsField
+    else:
+        make = _FIELDS[get_origin(kind) or kind]
+    if make is forms.BooleanField:
+        widget = forms.CheckboxInput(BOX)
+    elif issubclass(make, forms.IntegerField):
+        widget = forms.TextInput({"class": INPUT["class"], "inputmode": "decimal"})
+    else:
+        widget = forms.TextInput(INPUT)
+    return make(widget=widget, **more)

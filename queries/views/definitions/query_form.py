@@ -2,8 +2,8 @@
 
 from django import forms
 
-from queries.domain.definitions.spec import QuerySpec, Shown
-from queries.views.definitions.fields import form_field
+from queries.domain.definitions.spec import QuerySpec
+from queries.views.definitions.fields import INPUT, CommasField, form_field
 from queries.views.spec_form import SpecForm
 
 
@@ -12,33 +12,15 @@ class QueryForm(SpecForm):
 
     shape = QuerySpec
 
-    name = form_field(
-        Shown("Name", "Lower-case letters, digits and . _ - It cannot be changed later.")
-    )
+    name = form_field(str)
     kind = forms.ChoiceField(
-        choices=[("sql", "SQL"), ("python", "Python")],
-        widget=forms.RadioSelect,
-        initial="sql",
-        label="Kind",
+        choices=[("sql", "SQL"), ("python", "Python")], widget=forms.RadioSelect
     )
+    sink_partition_by = CommasField(required=False, widget=forms.TextInput(INPUT))
     home = forms.ChoiceField(
-        label="Runs in",
         choices=[("own", "a driver of its own"), ("shared", "a shared application")],
         required=False,
         widget=forms.RadioSelect,
-        initial="own",
     )
-    application = form_field(
-        Shown(
-            "Application",
-            "The name of a shared application; its queries share one driver.",
-            attrs={"list": "application-names"},
-        )
-    )
-    checkpoint = form_field(
-        Shown(
-            "Checkpoint location",
-            "Absolute. Empty: a folder named like the query in Headgate's own.",
-            mono=True,
-        )
-    )
+    application = form_field(str)
+    checkpoint = form_field(str)
