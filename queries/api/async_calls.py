@@ -1,19 +1,39 @@
 """The slow remote calls of a query over REST: what its async operators do and what bounds them."""
 
+from dataclasses import dataclass
+from typing import Any
+
 from rest_framework import serializers
-from rest_framework.request import Request
-from rest_framework.response import Response
 
 from queries.api.base import ApiView
-from queries.api.derived import described
-from queries.api.schema import describe
+from queries.api.derived import shows
+from queries.api.methods import answers
 from queries.api.supervision.query_bodies import Body
 from queries.domain.async_calls import Advice, Bound, Operator
 from queries.selectors.async_calls import async_operators
 from queries.selectors.definitions import definitions
 
 
-@described
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An operator and what is said of it."""
+
+    one: Operator
+    says: Advice
+
+    @property
+    def bound_name(self) -> str:
+        """Return the name of what bounds it."""
+        return self.says.bound.name.lower()
+
+
+@shows(
+    Told,
+    "one.name one.batches one.calls one.retries failed=one.errors one.timeouts one.dead_letters "
+    "calls_per_second=one.rate possible_per_second=one.possible latency_ms=one.percentiles_ms "
+    "one.waited_ms one.allowed one.used one.cap one.keys one.cpu one.tasks bound says.evidence "
+    "says.advice says.number",
+)
 class AsyncOperatorBody(Body):
     """One async operator over its newest batches with calls.
 
@@ -36,27 +56,7 @@ class AsyncOperatorBody(Body):
     number: The number to set, if any.
     """
 
-    name = serializers.CharField()
-    batches = serializers.IntegerField()
-    calls = serializers.IntegerField()
-    retries = serializers.IntegerField()
-    failed = serializers.IntegerField()
-    timeouts = serializers.IntegerField()
-    dead_letters = serializers.IntegerField()
-    calls_per_second = serializers.FloatField()
-    possible_per_second = serializers.FloatField()
-    latency_ms = serializers.ListField(child=serializers.FloatField())
-    waited_ms = serializers.ListField(child=serializers.FloatField())
-    allowed = serializers.FloatField()
-    used = serializers.FloatField()
-    cap = serializers.IntegerField()
-    keys = serializers.FloatField()
-    cpu = serializers.FloatField()
-    tasks = serializers.FloatField()
-    bound = serializers.ChoiceField([one.name.lower() for one in Bound])
-    evidence = serializers.CharField()
-    advice = serializers.CharField()
-    number = serializers.IntegerField(allow_null=True)
+    bound = serializers.ChoiceField([one.name.lower() for one in Bound], source="bound_name")
 
 
 class QueryAsyncBody(Body):
@@ -68,26 +68,7 @@ class QueryAsyncBody(Body):
 class QueryAsyncView(ApiView):
     """What a query's async operators do."""
 
-    @describe(operation_id="get_query_async", responses=QueryAsyncBody)
-    def get(self, request: Request, name: str) -> Response:
+    @answers("get_query_async", QueryAsyncBody)
+    def get(self, name: str) -> dict[str, Any]:
         """Return what the async operators of a query do, what bounds them, and advice."""
-        found = async_operators(definitions.query(name).pk)
-        return Response(QueryAsyncBody({"operators": [_body(*each) for each in found]}).data)
-
-
-def _body(one: Operator, advice: Advice) -> dict[str, object]:
-    same = (
-        *("name", "batches", "calls", "retries", "timeouts", "dead_letters"),
-        *("waited_ms", "allowed", "used", "cap", "keys", "cpu", "tasks"),
-    )
-    return {
-        **{field: getattr(one, field) for field in same},
-        "failed": one.errors,
-        "calls_per_second": one.rate,
-        "possible_per_second": one.possible,
-        "latency_ms": one.percentiles_ms,
-        "bound": advice.bound.name.lower(),
-        "evidence": advice.evidence,
-        "advice": advice.advice,
-        "number": advice.number,
-    }
+        return {"operators": [Told(*each) for each in async_operators(definitions.query(name).pk)]}

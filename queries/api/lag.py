@@ -1,24 +1,18 @@
 """Lag, losses and going on after a loss, over REST."""
 
-from typing import Any, ClassVar
-
+from django.db.models import QuerySet
 from rest_framework import serializers
-from rest_framework.request import Request
-from rest_framework.response import Response
 
 from queries.api.base import ApiView
 from queries.api.definitions import inputs
 from queries.api.derived import described, shows
-from queries.api.paging import PAGING, page_of_rows
-from queries.api.schema import describe, listed
-from queries.api.supervision.history_bodies import OperationBody
-from queries.api.supervision.operations import accepted
+from queries.api.methods import Sent, accepts, answers, lists
 from queries.api.supervision.query_bodies import Body
 from queries.domain.kafka.lag import Behind
 from queries.domain.kafka.losses import Gap
 from queries.domain.states import LossKind
 from queries.models.checkpoints import Loss
-from queries.roles import OPERATE
+from queries.models.history import Operation
 from queries.selectors.definitions import definitions
 from queries.selectors.kafka import loss_ledger
 from queries.selectors.kafka.lag import PartitionLag, QueryLag, TopicLag, lag_of
@@ -99,33 +93,25 @@ class LossBody(Body):
 class QueryLagView(ApiView):
     """A query's lag."""
 
-    @describe(operation_id="get_query_lag", responses=QueryLagBody)
-    def get(self, request: Request, name: str) -> Response:
+    @answers("get_query_lag", QueryLagBody)
+    def get(self, name: str) -> QueryLag:
         """Return lag by topic and partition, what will be deleted when, and what is gone."""
-        found: Any = lag_of(definitions.query(name), now=self.now)
-        return Response(QueryLagBody(found).data)
+        return lag_of(definitions.query(name), now=self.now)
 
 
 class QueryLossesView(ApiView):
     """A query's loss ledger."""
 
-    @describe(operation_id="list_query_losses", parameters=PAGING, responses=listed(LossBody))
-    def get(self, request: Request, name: str) -> Response:
+    @lists("list_query_losses", LossBody, by="noticed_at")
+    def get(self, name: str) -> QuerySet[Loss]:
         """List what the query never read, newest first."""
-        rows = loss_ledger.losses(definitions.query(name))
-        return page_of_rows(request, rows, lambda row: LossBody(row).data, by="noticed_at")
+        return loss_ledger.losses(definitions.query(name))
 
 
 class QueryGoOnView(ApiView):
     """Going on after a loss."""
 
-    permissions: ClassVar[dict[str, str]] = {"POST": OPERATE}
-
-    @describe(operation_id="go_on_query", request=GoOn, responses={202: OperationBody})
-    def post(self, request: Request, name: str) -> Response:
+    @accepts("go_on_query", form=GoOn)
+    def post(self, sent: Sent, name: str) -> Operation:
         """Accept lost source data and go on from what is left; the state is kept."""
-        sent = self.read(GoOn, request.data or {})
-        operation = go_on(
-            query=definitions.query(name), offsets=sent["offsets"], actor=self.actor, now=self.now
-        )
-        return accepted(operation)
+        return go_on(query=definitions.query(name), **sent, **self.by)

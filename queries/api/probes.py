@@ -1,24 +1,22 @@
 """Preflights and X-rays over REST: tried before it runs, and state opened up."""
 
-from typing import Any, ClassVar
+from typing import Any
 from uuid import UUID
 
 import rules
 from rest_framework import serializers
-from rest_framework.request import Request
-from rest_framework.response import Response
 
 from queries.api.base import ApiView
 from queries.api.definitions.inputs import QueryReplace
 from queries.api.derived import described
-from queries.api.schema import ObjectField, QuerySpecField, describe
-from queries.api.supervision.history_bodies import OperationBody
-from queries.api.supervision.operations import accepted
+from queries.api.methods import Sent, accepts, answers
+from queries.api.schema import ObjectField, QuerySpecField
 from queries.api.supervision.query_bodies import Body
 from queries.domain.errors import Forbidden, Missing
 from queries.domain.states import Verb
 from queries.launchers.configured import launcher
-from queries.roles import DEFINE, OPERATE
+from queries.models.history import Operation
+from queries.roles import DEFINE
 from queries.selectors.definitions import definitions
 from queries.selectors.supervision import history
 from queries.services.probes import xray
@@ -77,53 +75,36 @@ class XrayBody(Body):
 class QueryPreflightView(ApiView):
     """The verb preflight."""
 
-    permissions: ClassVar[dict[str, str]] = {"POST": OPERATE}
-
-    @describe(
-        operation_id="preflight_query",
-        request={"application/json": Preflight},
-        responses={202: OperationBody},
-    )
-    def post(self, request: Request, name: str) -> Response:
+    @accepts("preflight_query", form=Preflight, request={"application/json": Preflight})
+    def post(self, sent: Sent, name: str) -> Operation:
         """Try a definition against a copy of the checkpoint, before it replaces what runs.
 
         DONE where it passes, FAILED where it does not; `result.preflight` says the rest. A
         definition of one's own takes an author, the newest revision an operator.
         """
-        spec = self.read(Preflight, request.data or {}).get("spec")
-        if spec is not None and not rules.has_perm(DEFINE, request.user):
+        spec = sent.get("spec")
+        if spec is not None and not rules.has_perm(DEFINE, self.request.user):
             raise Forbidden(
                 "A definition of your own can be tried by authors only.",
                 way_out="Send no spec to try the newest revision.",
             )
-        operation = begin_preflight(
-            query=definitions.query(name), spec=spec, actor=self.actor, now=self.now
-        )
-        return accepted(operation)
+        return begin_preflight(query=definitions.query(name), spec=spec, **self.by)
 
 
 class QueryXrayView(ApiView):
     """The verb x-ray."""
 
-    permissions: ClassVar[dict[str, str]] = {"POST": DEFINE}
-
-    @describe(operation_id="x_ray_query", request=XrayForm, responses={202: OperationBody})
-    def post(self, request: Request, name: str) -> Response:
+    @accepts("x_ray_query", role=DEFINE, form=XrayForm)
+    def post(self, sent: Sent, name: str) -> Operation:
         """Read the rows of a state operator from a copy; follow the operation to its end."""
-        asked = self.read(XrayForm, request.data or {})
-        operation = xray.begin_xray(
-            query=definitions.query(name), actor=self.actor, now=self.now, **asked
-        )
-        return accepted(operation)
+        return xray.begin_xray(query=definitions.query(name), **sent, **self.by)
 
 
 class QueryXrayRowsView(ApiView):
     """What an X-ray has seen."""
 
-    permissions: ClassVar[dict[str, str]] = {"GET": DEFINE}
-
-    @describe(operation_id="get_x_ray", responses=XrayBody)
-    def get(self, request: Request, name: str, uuid: UUID) -> Response:
+    @answers("get_x_ray", XrayBody, role=DEFINE)
+    def get(self, name: str, uuid: UUID) -> Any:
         """Return the rows of a finished X-ray, for an hour after its end."""
         operation = history.operation(uuid)
         if operation.query != definitions.query(name) or operation.verb != Verb.XRAY:
@@ -134,4 +115,4 @@ class QueryXrayRowsView(ApiView):
                 "Its rows are not there: it has not ended, failed, or its hour is over.",
                 way_out="Ask for a new one.",
             )
-        return Response(XrayBody(seen).data)
+        return seen

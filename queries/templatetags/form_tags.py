@@ -30,7 +30,7 @@ def field(
         inner.widget = forms.Textarea({**inner.widget.attrs, "rows": str(rows)})
     if mono or rows:
         inner.widget.attrs["class"] += " font-monospace"
-    if isinstance(inner.widget, forms.Select) and isinstance(inner, forms.ChoiceField):
+    if isinstance(inner.widget, forms.Select):
         order = [*more, *(value for value, _ in inner.choices if value not in more)]
         inner.choices = [(value, more.get(value, value)) for value in order]
     else:

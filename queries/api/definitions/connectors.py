@@ -3,12 +3,10 @@
 from typing import Any
 
 from rest_framework import serializers
-from rest_framework.request import Request
-from rest_framework.response import Response
 
 from queries.api.base import ApiView
 from queries.api.derived import shows
-from queries.api.schema import describe
+from queries.api.methods import answers
 from queries.selectors.definitions.connectors import Connector, Jar, connectors
 
 Body = serializers.Serializer[Any]
@@ -47,7 +45,7 @@ class ConnectorsBody(Body):
 class ConnectorsView(ApiView):
     """The connectors of the installation."""
 
-    @describe(operation_id="list_connectors", responses=ConnectorsBody)
-    def get(self, request: Request) -> Response:
+    @answers("list_connectors", ConnectorsBody)
+    def get(self) -> dict[str, Any]:
         """List the connectors that stand ready or are named, with jars and applications."""
-        return Response(ConnectorsBody({"results": connectors()}).data)
+        return {"results": connectors()}

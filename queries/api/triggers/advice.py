@@ -1,21 +1,21 @@
 """A query's trigger over REST: what its batches cost, what would change it, and its limits."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from rest_framework import serializers
-from rest_framework.request import Request
-from rest_framework.response import Response
 
 from queries.api.base import ApiView
 from queries.api.derived import described, shows
-from queries.api.schema import QuerySpecField, describe
+from queries.api.methods import answers
+from queries.api.schema import QuerySpecField
 from queries.api.supervision.query_bodies import Body
 from queries.domain.errors import NotAllowed
 from queries.domain.triggers.advice import Advice, Suggestion
 from queries.domain.triggers.interval_model import Expected
 from queries.domain.triggers.limits import Limit
 from queries.selectors.query_lines import query_line
-from queries.selectors.triggers.advice import query_advice, trigger_note
+from queries.selectors.triggers.advice import QueryAdvice, query_advice, trigger_note
 
 
 @described
@@ -70,7 +70,44 @@ class LimitBody(Body):
     """
 
 
-@described
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is said of a query's trigger."""
+
+    found: QueryAdvice
+    outgrown: str
+
+    @property
+    def says(self) -> Advice:
+        """Return the advice."""
+        return self.found.advice
+
+    @property
+    def cost(self) -> dict[str, Any] | None:
+        """Return what a batch costs, None where its batches do not tell."""
+        if (cost := self.says.cost) is None:
+            return None
+        low, high = cost.band(0)
+        per_row = [line.per_row_ms for line in (cost.line, *cost.edges)]
+        return {
+            "fixed_ms": cost.line.fixed_ms,
+            "fixed_low_ms": low,
+            "fixed_high_ms": high,
+            "per_row_ms": cost.line.per_row_ms,
+            "per_row_low_ms": min(per_row),
+            "per_row_high_ms": max(per_row),
+            "scatter_ms": cost.scatter_ms,
+            "least_rows": cost.least_rows,
+            "most_rows": cost.most_rows,
+        }
+
+
+@shows(
+    Told,
+    "found.revision measured_revision=found.measured says.batches says.untold cost "
+    "rows_per_second=says.rate checkpoint_tax=says.tax says.now says.curve says.overload "
+    "outgrown says.suggestions triggers=says.limits",
+)
 class AdviceBody(Body):
     """All that can be said of a query's trigger, from its own measured batches.
 
@@ -85,26 +122,14 @@ class AdviceBody(Body):
     outgrown: Why its cores are too few for its partitions.
     """
 
-    revision = serializers.IntegerField()
-    measured_revision = serializers.IntegerField(allow_null=True)
-    batches = serializers.IntegerField()
-    untold = serializers.CharField()
     cost = CostBody(allow_null=True)
-    rows_per_second = serializers.FloatField(allow_null=True)
-    checkpoint_tax = serializers.FloatField(allow_null=True)
-    now = ExpectedBody(allow_null=True)
-    curve = ExpectedBody(many=True)
-    overload = serializers.CharField()
-    outgrown = serializers.CharField()
-    suggestions = SuggestionBody(many=True)
-    triggers = LimitBody(many=True)
 
 
 class QueryAdviceView(ApiView):
     """Advice on a query's trigger."""
 
-    @describe(operation_id="get_query_advice", responses=AdviceBody)
-    def get(self, request: Request, name: str) -> Response:
+    @answers("get_query_advice", AdviceBody)
+    def get(self, name: str) -> Told:
         """Return what a query's batches say of its trigger, and what would change it."""
         line = query_line(name, now=self.now)
         found = query_advice(line)
@@ -112,44 +137,4 @@ class QueryAdviceView(ApiView):
             raise NotAllowed(
                 f"The definition of {name} cannot be read any more.", way_out="Put a new one."
             )
-        body = {
-            "revision": found.revision,
-            "measured_revision": found.measured,
-            "outgrown": trigger_note(line),
-            **_told(found.advice),
-        }
-        return Response(AdviceBody(body).data)
-
-
-def _told(advice: Advice) -> dict[str, Any]:
-    return {
-        "batches": advice.batches,
-        "untold": advice.untold,
-        "cost": _cost(advice),
-        "rows_per_second": advice.rate,
-        "checkpoint_tax": advice.tax,
-        "now": advice.now,
-        "curve": advice.curve,
-        "overload": advice.overload,
-        "suggestions": advice.suggestions,
-        "triggers": advice.limits,
-    }
-
-
-def _cost(advice: Advice) -> dict[str, Any] | None:
-    cost = advice.cost
-    if cost is None:
-        return None
-    low, high = cost.band(0)
-    per_row = [line.per_row_ms for line in (cost.line, *cost.edges)]
-    return {
-        "fixed_ms": cost.line.fixed_ms,
-        "fixed_low_ms": low,
-        "fixed_high_ms": high,
-        "per_row_ms": cost.line.per_row_ms,
-        "per_row_low_ms": min(per_row),
-        "per_row_high_ms": max(per_row),
-        "scatter_ms": cost.scatter_ms,
-        "least_rows": cost.least_rows,
-        "most_rows": cost.most_rows,
-    }
+        return Told(found, trigger_note(line))
