@@ -16,20 +16,8 @@ def query_links(query: Query) -> Links:
     if query.archived_at is not None:
         return {}
     links = {"self": reverse("api:query", args=[query.name])}
-    for verb in (
-        "start",
-        "stop",
-        "restart",
-        "runs",
-        "progress",
-        "failures",
-        "revisions",
-        "exposure",
-        "async-off",
-        "lag",
-        "losses",
-        "go-on",
-    ):
+    verbs = "start stop restart runs progress failures revisions exposure async-off lag losses"
+    for verb in (*verbs.split(), "go-on"):
         links[verb] = reverse(f"api:query-{verb}", args=[query.name])
     links["application"] = reverse("api:application", args=[query.application.name])
     return links

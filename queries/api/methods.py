@@ -17,7 +17,7 @@ from queries.api.paging import PAGING, page_of_rows
 from queries.api.schema import describe, listed
 from queries.api.supervision.history_bodies import OperationBody
 from queries.models.history import Operation
-from queries.roles import OPERATE, VIEW
+from queries.roles import DEFINE, OPERATE, VIEW
 
 Method = Callable[..., Any]
 Sent = dict[str, Any]
@@ -60,6 +60,13 @@ def answers(
 
     description = {"responses": {204: None} if body is None else body, **more}
     return _method(show, role, form, {"operation_id": operation_id, **description})
+
+
+def creates(
+    operation_id: str, body: Any, form: Any, *, role: str = DEFINE
+) -> Callable[[Method], Method]:
+    """Answer 201 with what the method made; it says where that is."""
+    return answers(operation_id, body, role=role, form=form, responses={201: body})
 
 
 def accepts(

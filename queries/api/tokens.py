@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from queries.api.base import ApiView
 from queries.api.definitions import inputs
 from queries.api.derived import shows
-from queries.api.methods import Sent, answers, lists
+from queries.api.methods import Sent, answers, creates, lists
 from queries.api.paging import word
 from queries.models.tokens import AccessToken
 from queries.roles import ADMINISTER, Role, role_of
@@ -70,13 +70,7 @@ class TokensView(ApiView):
         name = self.asked("user")
         return rows.filter(user__username=name) if name else rows
 
-    @answers(
-        "create_token",
-        NewTokenBody,
-        role=ADMINISTER,
-        form=inputs.TokenCreate,
-        responses={201: NewTokenBody},
-    )
+    @creates("create_token", NewTokenBody, inputs.TokenCreate, role=ADMINISTER)
     def post(self, sent: Sent) -> Response:
         """Make a token for a user; its text is in this answer and nowhere else."""
         sent["user"] = owner_named(sent["user"])

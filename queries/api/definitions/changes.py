@@ -13,9 +13,11 @@ from rest_framework.response import Response
 from queries.api.base import ApiView
 from queries.api.errors import invalid
 from queries.api.etags import check_if_match, etag
+from queries.api.methods import Method, answers
 from queries.domain.errors import StaleRevision
 from queries.models.applications import Application
 from queries.models.definitions import Query
+from queries.roles import DEFINE
 
 #: How often a patch without If-Match is applied anew when somebody else was quicker.
 ATTEMPTS = 5
@@ -41,9 +43,11 @@ class DefinitionView(ApiView):
     parser_classes = (JSONParser, MergePatchParser)
 
 
-def sent_as(form: Any, *, patch: bool = False) -> dict[str, Any]:
-    """Return a form's media types, as the document has them."""
-    return dict.fromkeys([JSONParser.media_type, *[MergePatchParser.media_type] * patch], form)
+def changes(operation_id: str, body: Any, form: Any) -> Callable[[Method], Method]:
+    """Read a definition, whole or in part, and answer with what it has become."""
+    kinds = [each.media_type for each in DefinitionView.parser_classes]
+    sent = dict.fromkeys(kinds if operation_id.startswith("patch") else kinds[:1], form)
+    return answers(operation_id, body, role=DEFINE, form=form, request=sent, parameters=[IF_MATCH])
 
 
 def defined(

@@ -6,10 +6,11 @@ from django.urls import reverse
 from rest_framework.response import Response
 
 from queries.api.base import ApiView
-from queries.api.definitions import changes, inputs
-from queries.api.definitions.changes import IF_MATCH, DefinitionView, defined, sent_as
+from queries.api.definitions import changes as definitions
+from queries.api.definitions import inputs
+from queries.api.definitions.changes import IF_MATCH, DefinitionView, changes, defined
 from queries.api.errors import invalid
-from queries.api.methods import Sent, accepts, answers, lists
+from queries.api.methods import Sent, accepts, answers, creates, lists
 from queries.api.paging import Key, page, page_of_rows
 from queries.api.supervision.application_bodies import ApplicationBody, PoolBody
 from queries.api.supervision.history_bodies import OperationsBody
@@ -42,13 +43,7 @@ class ApplicationsView(ApiView):
             lambda detail: ApplicationBody(detail).data,
         )
 
-    @answers(
-        "create_application",
-        ApplicationBody,
-        role=DEFINE,
-        form=inputs.ApplicationCreate,
-        responses={201: ApplicationBody},
-    )
+    @creates("create_application", ApplicationBody, inputs.ApplicationCreate)
     def post(self, sent: Sent) -> Response:
         """Create an application that queries can share."""
         return _answer(catalog.create_application(**sent, **self.by).name, self, new=True)
@@ -62,41 +57,27 @@ class ApplicationView(DefinitionView):
         """Return an application; the ETag covers its definition only."""
         return _answer(name, self)
 
-    @answers(
-        "replace_application",
-        ApplicationBody,
-        role=DEFINE,
-        form=inputs.ApplicationReplace,
-        request=sent_as(inputs.ApplicationReplace),
-        parameters=[IF_MATCH],
-    )
+    @changes("replace_application", ApplicationBody, inputs.ApplicationReplace)
     def put(self, sent: Sent, name: str) -> Response:
         """Replace the definition; the living driver keeps its own until it is replaced."""
         row = applications.application(name)
         store = partial(catalog.revise_application, application=row, **self.by)
-        changes.replace(self.request, row, sent, {"name": row.name}, store)
+        definitions.replace(self.request, row, sent, {"name": row.name}, store)
         return _answer(name, self)
 
-    @answers(
-        "patch_application",
-        ApplicationBody,
-        role=DEFINE,
-        form=inputs.ApplicationMerge,
-        request=sent_as(inputs.ApplicationMerge, patch=True),
-        parameters=[IF_MATCH],
-    )
+    @changes("patch_application", ApplicationBody, inputs.ApplicationMerge)
     def patch(self, sent: Sent, name: str) -> Response:
         """Merge into the newest definition; If-Match is optional."""
         row = applications.application(name)
         store = partial(catalog.revise_application, application=row, **self.by)
-        changes.patch(self.request, row, sent["spec"], store)
+        definitions.patch(self.request, row, sent["spec"], store)
         return _answer(name, self)
 
     @answers("delete_application", None, role=DEFINE, parameters=[IF_MATCH])
     def delete(self, name: str) -> None:
         """Delete an application that has no living queries."""
         row = applications.application(name)
-        changes.check_deleted(self.request, row)
+        definitions.check_deleted(self.request, row)
         application_operations.archive_application(application=row, **self.by)
 
 
@@ -141,9 +122,7 @@ class PoolsView(ApiView):
             descending=False,
         )
 
-    @answers(
-        "create_pool", PoolBody, role=DEFINE, form=inputs.PoolCreate, responses={201: PoolBody}
-    )
+    @creates("create_pool", PoolBody, inputs.PoolCreate)
     def post(self, sent: Sent, name: str) -> Response:
         """Create a pool; it takes effect with the application's next driver."""
         row = applications.application(name)

@@ -11,9 +11,9 @@ from rest_framework.response import Response
 from listeners import selectors as heard
 from queries.api.base import ApiView
 from queries.api.definitions import changes, inputs
-from queries.api.definitions.changes import IF_MATCH, DefinitionView, defined, sent_as
+from queries.api.definitions.changes import IF_MATCH, DefinitionView, changes, defined
 from queries.api.errors import invalid
-from queries.api.methods import Sent, accepts, answers, lists
+from queries.api.methods import Sent, accepts, answers, creates, lists
 from queries.api.paging import Key, page, word
 from queries.api.supervision.history_bodies import FailureBody, ProgressRowBody, RunBody
 from queries.api.supervision.query_bodies import QueryBody, QueryRevisionBody
@@ -65,13 +65,7 @@ class QueriesView(ApiView):
             self.request, fetch, lambda line: [line.query.name], lambda line: QueryBody(line).data
         )
 
-    @answers(
-        "create_query",
-        QueryBody,
-        role=DEFINE,
-        form=inputs.QueryCreate,
-        responses={201: QueryBody},
-    )
+    @creates("create_query", QueryBody, inputs.QueryCreate)
     def post(self, sent: Sent) -> Response:
         """Create a query, stopped; answer with its body and its ETag."""
         return _answer(catalog.create_query(**sent, **self.by).name, self, new=True)
@@ -85,14 +79,7 @@ class QueryView(DefinitionView):
         """Return a query; the ETag covers its definition only."""
         return _answer(name, self)
 
-    @answers(
-        "replace_query",
-        QueryBody,
-        role=DEFINE,
-        form=inputs.QueryReplace,
-        request=sent_as(inputs.QueryReplace),
-        parameters=[IF_MATCH],
-    )
+    @changes("replace_query", QueryBody, inputs.QueryReplace)
     def put(self, sent: Sent, name: str) -> Response:
         """Replace the definition; it runs from the next start or restart on."""
         row = definitions.query(name)
@@ -102,14 +89,7 @@ class QueryView(DefinitionView):
         changes.replace(self.request, row, sent, fixed, store)
         return _answer(name, self)
 
-    @answers(
-        "patch_query",
-        QueryBody,
-        role=DEFINE,
-        form=inputs.QueryMerge,
-        request=sent_as(inputs.QueryMerge, patch=True),
-        parameters=[IF_MATCH],
-    )
+    @changes("patch_query", QueryBody, inputs.QueryMerge)
     def patch(self, sent: Sent, name: str) -> Response:
         """Merge into the newest definition; If-Match is optional."""
         row = definitions.query(name)
