@@ -12,7 +12,6 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import path, reverse
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods, require_POST
 
 from queries.domain.errors import HeadgateError, Invalid, Missing, Problem
 from queries.domain.masking import mask
@@ -26,7 +25,7 @@ from queries.services.checkpoints.preview import preview_reset, preview_rewind
 from queries.services.checkpoints.source_starts import TARGETS, Wish
 from queries.services.checkpoints.switching import current
 from queries.views.checkpoints.checkpoint import logs_of
-from queries.views.console.guard import needs
+from queries.views.console.guard import by, needs
 
 _TARGETS = {
     "earliest": ("Earliest", "All that the sources still have."),
@@ -36,8 +35,7 @@ _TARGETS = {
 }
 
 
-@require_http_methods(["GET", "POST"])
-@needs(OPERATE)
+@needs(OPERATE, "GET", "POST")
 def take_snapshot(request: HttpRequest, name: str) -> HttpResponseBase:
     """Say what a snapshot is; take one on POST."""
     query = _query(name)
@@ -51,16 +49,14 @@ def take_snapshot(request: HttpRequest, name: str) -> HttpResponseBase:
                 batch=_batch(request.POST.get("batch")),
                 reason=request.POST.get("reason", "")[:200],
                 pinned=request.POST.get("pinned") == "1",
-                actor=request.user.get_username(),
-                now=timezone.now(),
+                **by(request),
             ),
         )
     context = _context(query, "Take a snapshot") | {"batch": request.GET.get("batch", "")}
     return render(request, "checkpoints/snapshot.html", context)
 
 
-@require_http_methods(["GET", "POST"])
-@needs(DEFINE)
+@needs(DEFINE, "GET", "POST")
 def rewind_to(request: HttpRequest, name: str) -> HttpResponseBase:
     """Preview a rewind to a batch; ask for it on POST."""
     query = _query(name)
@@ -71,12 +67,7 @@ def rewind_to(request: HttpRequest, name: str) -> HttpResponseBase:
             request,
             query,
             f"It is being rewound to batch {batch}",
-            lambda: rewind.request_rewind(
-                query=query,
-                batch=batch,
-                actor=request.user.get_username(),
-                now=timezone.now(),
-            ),
+            lambda: rewind.request_rewind(query=query, batch=batch, **by(request)),
         )
     context = _context(query, "Rewind") | {"batch": batch}
     if batch is not None:
@@ -84,8 +75,7 @@ def rewind_to(request: HttpRequest, name: str) -> HttpResponseBase:
     return render(request, "checkpoints/rewind.html", context)
 
 
-@require_http_methods(["GET", "POST"])
-@needs(DEFINE)
+@needs(DEFINE, "GET", "POST")
 def reset_to(request: HttpRequest, name: str) -> HttpResponseBase:
     """Preview a reset; ask for it on POST, with the query's name typed."""
     query = _query(name)
@@ -109,20 +99,14 @@ def reset_to(request: HttpRequest, name: str) -> HttpResponseBase:
                 request,
                 query,
                 f"It is being reset to {context['at'] or context['to']}",
-                lambda: reset.request_reset(
-                    query=query,
-                    wish=wish,
-                    actor=request.user.get_username(),
-                    now=timezone.now(),
-                ),
+                lambda: reset.request_reset(query=query, wish=wish, **by(request)),
             )
         context["problem"] = f"Type {name} to confirm."
     context["preview"] = _tried(context, lambda: preview_reset(query, wish))
     return render(request, "checkpoints/reset.html", context)
 
 
-@require_http_methods(["GET", "POST"])
-@needs(DEFINE)
+@needs(DEFINE, "GET", "POST")
 def make_clone(request: HttpRequest, name: str) -> HttpResponseBase:
     """Ask for a name and a sink; make a new query from the checkpoint on POST."""
     query = _query(name)
@@ -145,8 +129,7 @@ def make_clone(request: HttpRequest, name: str) -> HttpResponseBase:
             same_sink=context["same_sink"],
             batch=_batch(context["batch"]),
             snapshot_id=_batch(context["snapshot_id"]),
-            actor=request.user.get_username(),
-            now=timezone.now(),
+            **by(request),
         )
     except HeadgateError as error:
         context["problems"] = getattr(error, "problems", ()) or [Problem("", "", str(error))]
@@ -155,8 +138,7 @@ def make_clone(request: HttpRequest, name: str) -> HttpResponseBase:
     return redirect("query-checkpoint", name)
 
 
-@require_POST
-@needs(OPERATE)
+@needs(OPERATE, "POST")
 def pin_snapshot(request: HttpRequest, name: str, number: int) -> HttpResponseBase:
     """Keep a snapshot from being pruned, or let it go again."""
     row = _snapshot(_query(name), number)
@@ -164,8 +146,7 @@ def pin_snapshot(request: HttpRequest, name: str, number: int) -> HttpResponseBa
     return redirect("query-checkpoint-kept", name)
 
 
-@require_http_methods(["GET", "POST"])
-@needs(OPERATE)
+@needs(OPERATE, "GET", "POST")
 def remove_snapshot(request: HttpRequest, name: str, number: int) -> HttpResponseBase:
     """Say which snapshot goes; remove its files on POST."""
     query = _query(name)

@@ -4,15 +4,13 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
 from django.urls import path
-from django.views.decorators.http import require_GET
 
 from queries.roles import VIEW
 from queries.selectors.definitions.connectors import connectors
 from queries.views.console.guard import needs
 
 
-@require_GET
-@needs(VIEW)
+@needs(VIEW, "GET")
 def connector_list(request: HttpRequest) -> HttpResponseBase:
     """List the connectors that stand ready or are named, with jars and applications."""
     context = {"connectors": connectors(), "folder": settings.CONNECTORS_DIR}

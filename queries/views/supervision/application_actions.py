@@ -6,19 +6,16 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import path, reverse
-from django.utils import timezone
-from django.views.decorators.http import require_http_methods
 
 from queries.domain.errors import HeadgateError
 from queries.domain.states import LIVE_PHASES, StopMode
 from queries.roles import OPERATE
 from queries.selectors.supervision.applications import ApplicationDetail, application_detail
 from queries.services.supervision import application_operations
-from queries.views.console.guard import needs
+from queries.views.console.guard import by, needs
 
 
-@require_http_methods(["GET", "POST"])
-@needs(OPERATE)
+@needs(OPERATE, "GET", "POST")
 def restart_application(request: HttpRequest, name: str) -> HttpResponseBase:
     """Say who is affected by a fresh driver; ask for it."""
     detail = application_detail(name)
@@ -29,15 +26,12 @@ def restart_application(request: HttpRequest, name: str) -> HttpResponseBase:
         detail,
         f"{name} gets a fresh driver.",
         lambda: application_operations.request_application_restart(
-            application=detail.application,
-            actor=request.user.get_username(),
-            now=timezone.now(),
+            application=detail.application, **by(request)
         ),
     )
 
 
-@require_http_methods(["GET", "POST"])
-@needs(OPERATE)
+@needs(OPERATE, "GET", "POST")
 def stop_application(request: HttpRequest, name: str) -> HttpResponseBase:
     """Say which queries stop with their application; ask for it."""
     detail = application_detail(name)
@@ -49,10 +43,7 @@ def stop_application(request: HttpRequest, name: str) -> HttpResponseBase:
         detail,
         f"The queries of {name} stop.",
         lambda: application_operations.request_application_stop(
-            application=detail.application,
-            mode=mode,
-            actor=request.user.get_username(),
-            now=timezone.now(),
+            application=detail.application, mode=mode, **by(request)
         ),
     )
 

@@ -9,7 +9,6 @@ from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import path
 from django.utils import timezone
-from django.views.decorators.http import require_GET
 
 from queries.domain.definitions.pools import advice, cores_of
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
@@ -37,8 +36,7 @@ DRIVERS_SHOWN = 10
 ACTS_SHOWN = 15
 
 
-@require_GET
-@needs(VIEW)
+@needs(VIEW, "GET")
 def application_list(request: HttpRequest) -> HttpResponseBase:
     """List applications with their driver, queries, pools and what needs a look."""
     search = request.GET.get("q", "").strip()
@@ -53,8 +51,7 @@ def application_list(request: HttpRequest) -> HttpResponseBase:
     return render(request, "supervision/applications/list.html", context)
 
 
-@require_GET
-@needs(VIEW)
+@needs(VIEW, "GET")
 def application_page(request: HttpRequest, name: str) -> HttpResponseBase:
     """Show one application: driver, pools with who is in them, listeners, losses, history."""
     detail = application_detail(name)
@@ -154,8 +151,7 @@ def _advice(detail: ApplicationDetail, spec: ApplicationSpec) -> list[str]:
     )
 
 
-@require_GET
-@needs(VIEW)
+@needs(VIEW, "GET")
 def application_revisions(request: HttpRequest, name: str) -> HttpResponseBase:
     """Show an application's revisions, each against the one before it."""
     found = application_definition(name)
