@@ -5,6 +5,7 @@ Nothing of it needs JavaScript. An act that leaves state behind wants the query'
 
 import json
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from django.contrib import messages
@@ -26,6 +27,7 @@ from queries.services.checkpoints.source_starts import TARGETS, Wish
 from queries.services.checkpoints.switching import current
 from queries.views.checkpoints.checkpoint import logs_of
 from queries.views.console.guard import by, needs
+from queries.views.console.shell import attempt
 
 _TARGETS = {
     "earliest": ("Earliest", "All that the sources still have."),
@@ -153,13 +155,8 @@ def remove_snapshot(request: HttpRequest, name: str, number: int) -> HttpRespons
     row = _snapshot(query, number)
     back = reverse("query-checkpoint-kept", args=[name])
     if request.method == "POST":
-        try:
-            snapshot.remove_snapshot(row, now=timezone.now())
-        except HeadgateError as error:
-            messages.error(request, str(error))
-        else:
-            messages.success(request, f"The snapshot of batch {row.batch} is removed.")
-        return redirect(back)
+        remove = partial(snapshot.remove_snapshot, row, now=timezone.now())
+        return attempt(request, remove, f"The snapshot of batch {row.batch} is removed.", back)
     context = _context(query, "Remove a snapshot") | {
         "what": f"Remove the snapshot of batch {row.batch}?",
         "consequences": [
@@ -212,13 +209,12 @@ def _tried(context: dict[str, Any], look: Any) -> Any:
 
 def _asked(request: HttpRequest, query: Query, said: str, ask: Any) -> HttpResponse:
     """Ask for an operation and go to the query's page, which shows its steps."""
-    try:
-        operation = ask()
-    except HeadgateError as error:
-        messages.error(request, str(error))
-        return redirect("query-checkpoint", query.name)
-    messages.success(request, f"{said}: operation {str(operation.uuid)[:8]}.")
-    return redirect("query-checkpoint", query.name)
+    return attempt(
+        request,
+        ask,
+        lambda operation: f"{said}: operation {str(operation.uuid)[:8]}.",
+        reverse("query-checkpoint", args=[query.name]),
+    )
 
 
 def _wish(asked: Any) -> Wish:

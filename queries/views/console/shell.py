@@ -1,11 +1,13 @@
 """What surrounds every page: navigation, theme, search, and who is looking."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+from django.contrib import messages
 from django.contrib.auth.views import LoginView, LogoutView
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import NoReverseMatch, path, reverse
 from django.utils import timezone
@@ -13,6 +15,7 @@ from django.utils.functional import SimpleLazyObject
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
 
+from queries.domain.errors import HeadgateError
 from queries.roles import ADMINISTER, DEFINE, OPERATE, VIEW, role_of
 from queries.selectors.console.badges import open_failure_groups
 from queries.selectors.query_lines import query_lines
@@ -110,6 +113,27 @@ def next_address(request: HttpRequest, default: str = "/") -> str:
     return default
 
 
+def told(request: HttpRequest, text: str, address: str) -> HttpResponse:
+    """Say what was done: to a script of ours as JSON, else on the page to go to."""
+    if wants_json(request):
+        return JsonResponse({"tone": "ok", "text": text})
+    messages.success(request, text)
+    return HttpResponseRedirect(address)
+
+
+def attempt(
+    request: HttpRequest, act: Callable[[], Any], done: str | Callable[[Any], str], address: str
+) -> HttpResponse:
+    """Do what was asked, say how it went, and go to a page."""
+    try:
+        made = act()
+    except HeadgateError as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, done if isinstance(done, str) else done(made))
+    return HttpResponseRedirect(address)
+
+
 def wants_json(request: HttpRequest) -> bool:
     """Tell whether a script of ours asks, which shows the answer itself."""
     return request.headers.get("Accept") == "application/json"
@@ -118,8 +142,6 @@ def wants_json(request: HttpRequest) -> bool:
 @needs(VIEW, "GET")
 def search(request: HttpRequest) -> HttpResponse:
     """Go to the query of exactly this name, else to the list of those that resemble it."""
-    from django.utils import timezone
-
     text = request.GET.get("q", "").strip()
     if text and query_lines(now=timezone.now(), names=(text,), bars=0):
         return redirect("query", name=text)

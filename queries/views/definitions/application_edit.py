@@ -1,5 +1,6 @@
 """Pages on which applications and their scheduler pools are defined, changed and deleted."""
 
+from functools import partial
 from typing import Any
 
 from django.contrib import messages
@@ -16,6 +17,7 @@ from queries.selectors.supervision.drift import pool_form
 from queries.services.definitions import catalog
 from queries.services.supervision import application_operations
 from queries.views.console.guard import by, needs
+from queries.views.console.shell import attempt
 from queries.views.definitions.application_form import (
     ApplicationSpecForm,
     NewApplicationForm,
@@ -189,13 +191,8 @@ def _pool(
 def delete_pool(request: HttpRequest, name: str, pool: str) -> HttpResponseBase:
     """Delete a pool that no query uses."""
     held = pool_holding(application(name), pool)
-    try:
-        catalog.delete_pool(pool=held.pool, **by(request))
-    except HeadgateError as error:
-        messages.error(request, f"{error.message} {error.way_out}".strip())
-    else:
-        messages.success(request, f"Pool {pool} is deleted.")
-    return redirect(f"/applications/{name}/#pools")
+    delete = partial(catalog.delete_pool, pool=held.pool, **by(request))
+    return attempt(request, delete, f"Pool {pool} is deleted.", f"/applications/{name}/#pools")
 
 
 def _show(form: Any, error: HeadgateError) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponseBase, JsonResponse
+from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import path, reverse
 from django.utils import timezone
@@ -20,7 +20,7 @@ from queries.roles import OPERATE
 from queries.selectors.query_lines import QueryLine, query_line, query_lines
 from queries.services.supervision import operations
 from queries.views.console.guard import needs
-from queries.views.console.shell import next_address, wants_json
+from queries.views.console.shell import next_address, told
 from queries.views.supervision import consequences
 
 BULK_AT_MOST = 200
@@ -34,11 +34,7 @@ def act(request: HttpRequest, name: str, verb: Verb) -> HttpResponseBase:
     if request.method == "GET":
         return render(request, "supervision/queries/confirm.html", _confirmation(line, verb, back))
     _ask(line, verb, mode=_mode(request), actor=request.user.get_username())
-    text = consequences.asked(verb, name)
-    if wants_json(request):
-        return JsonResponse({"tone": "ok", "text": text})
-    messages.success(request, text)
-    return redirect(back)
+    return told(request, consequences.asked(verb, name), back)
 
 
 def _confirmation(line: QueryLine, verb: Verb, back: str) -> dict[str, Any]:

@@ -1,18 +1,17 @@
 """Restart and stop an application, after saying who is affected."""
 
-from typing import Any
+from functools import partial
 
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from django.urls import path, reverse
 
-from queries.domain.errors import HeadgateError
 from queries.domain.states import LIVE_PHASES, StopMode
 from queries.roles import OPERATE
 from queries.selectors.supervision.applications import ApplicationDetail, application_detail
 from queries.services.supervision import application_operations
 from queries.views.console.guard import by, needs
+from queries.views.console.shell import attempt
 
 
 @needs(OPERATE, "GET", "POST")
@@ -21,14 +20,13 @@ def restart_application(request: HttpRequest, name: str) -> HttpResponseBase:
     detail = application_detail(name)
     if request.method == "GET":
         return _confirm(request, detail, restart=True)
-    return _asked(
-        request,
-        detail,
-        f"{name} gets a fresh driver.",
-        lambda: application_operations.request_application_restart(
-            application=detail.application, **by(request)
-        ),
+    ask = partial(
+        application_operations.request_application_restart,
+        application=detail.application,
+        **by(request),
     )
+    address = reverse("application", args=[name])
+    return attempt(request, ask, f"{name} gets a fresh driver.", address)
 
 
 @needs(OPERATE, "GET", "POST")
@@ -38,24 +36,14 @@ def stop_application(request: HttpRequest, name: str) -> HttpResponseBase:
     if request.method == "GET":
         return _confirm(request, detail, restart=False)
     mode = StopMode.NOW if request.POST.get("mode") == StopMode.NOW else StopMode.GRACEFUL
-    return _asked(
-        request,
-        detail,
-        f"The queries of {name} stop.",
-        lambda: application_operations.request_application_stop(
-            application=detail.application, mode=mode, **by(request)
-        ),
+    ask = partial(
+        application_operations.request_application_stop,
+        application=detail.application,
+        mode=mode,
+        **by(request),
     )
-
-
-def _asked(request: HttpRequest, detail: ApplicationDetail, done: str, ask: Any) -> HttpResponse:
-    try:
-        ask()
-    except HeadgateError as error:
-        messages.error(request, f"{error.message} {error.way_out}".strip())
-    else:
-        messages.success(request, done)
-    return redirect("application", detail.application.name)
+    address = reverse("application", args=[name])
+    return attempt(request, ask, f"The queries of {name} stop.", address)
 
 
 def _confirm(request: HttpRequest, detail: ApplicationDetail, *, restart: bool) -> HttpResponse:

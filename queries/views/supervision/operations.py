@@ -12,10 +12,9 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.http import HttpRequest, HttpResponseBase, JsonResponse
-from django.shortcuts import redirect, render
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import render
 from django.template import TemplateDoesNotExist
 from django.template.loader import get_template, render_to_string
 from django.urls import path, reverse
@@ -32,7 +31,7 @@ from queries.selectors.supervision.history import operation, operations, transit
 from queries.services.procedures.engine import cancel
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import by, needs
-from queries.views.console.shell import next_address, wants_json
+from queries.views.console.shell import next_address, told
 from queries.views.definitions.diffs import readable
 from queries.views.supervision.operation_steps import way
 
@@ -88,11 +87,7 @@ def cancel_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     if request.method == "GET":
         return render(request, "supervision/operations/cancel.html", _cancelling(row, back))
     cancel(row, **by(request))
-    text = f"The {row.verb} is cancelled; what it had built is tidied away."
-    if wants_json(request):
-        return JsonResponse({"tone": "ok", "text": text})
-    messages.success(request, text)
-    return redirect(back)
+    return told(request, f"The {row.verb} is cancelled; what it had built is tidied away.", back)
 
 
 def _context(row: Operation, now: datetime) -> dict[str, Any]:

@@ -3,9 +3,8 @@
 from datetime import datetime
 from typing import Any
 
-from django.contrib import messages
-from django.http import HttpRequest, HttpResponseBase, JsonResponse
-from django.shortcuts import redirect, render
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import path, reverse
 from django.utils import timezone
@@ -19,7 +18,7 @@ from queries.selectors.triggers.replay_exposure import exposure
 from queries.services.triggers.async_off import BATCHES, turn_off
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import by, needs
-from queries.views.console.shell import next_address, wants_json
+from queries.views.console.shell import next_address, told
 from queries.views.supervision import consequences, operations
 
 operations.CANCEL_LEAVES[Verb.ASYNC_OFF] = (
@@ -54,10 +53,7 @@ def async_off(request: HttpRequest, name: str) -> HttpResponseBase:
         return render(request, "supervision/queries/confirm.html", _confirmation(line, back))
     operation = turn_off(query=line.query, **by(request))
     text = f"{name} is on its way off async progress tracking."
-    if wants_json(request):
-        return JsonResponse({"tone": "ok", "text": text})
-    messages.success(request, text)
-    return redirect("operation", operation.uuid)
+    return told(request, text, reverse("operation", args=[operation.uuid]))
 
 
 def _confirmation(line: QueryLine, back: str) -> dict[str, Any]:
