@@ -1,7 +1,7 @@
 """What the forms start from: a definition's newest form, its history, and names to choose."""
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from django.db.models import QuerySet
 
@@ -9,58 +9,43 @@ from queries.domain.errors import Missing
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool
 from queries.models.definitions import Query, QueryRevision
 
-
-@dataclass(frozen=True, slots=True)
-class QueryDefinition:
-    """A living query and its revisions, newest first."""
-
-    query: Query
-    revisions: tuple[QueryRevision, ...]
-    checkpoint: str
-
-    @property
-    def newest(self) -> QueryRevision:
-        """Return the newest revision."""
-        return self.revisions[0]
-
-    def numbered(self, number: int) -> QueryRevision:
-        """Return the revision of this number; raise `Missing` where there is none."""
-        return _numbered(self.revisions, number, f"query {self.query.name}")
-
-
-@dataclass(frozen=True, slots=True)
-class ApplicationDefinition:
-    """A living application, its revisions newest first, and its pools."""
-
-    application: Application
-    revisions: tuple[ApplicationRevision, ...]
-    pools: tuple[SchedulerPool, ...]
-
-    @property
-    def newest(self) -> ApplicationRevision:
-        """Return the newest revision."""
-        return self.revisions[0]
-
-    def numbered(self, number: int) -> ApplicationRevision:
-        """Return the revision of this number; raise `Missing` where there is none."""
-        return _numbered(self.revisions, number, f"application {self.application.name}")
-
-    def pool(self, name: str) -> SchedulerPool:
-        """Return the pool of this name; raise `Missing` where there is none."""
-        for pool in self.pools:
-            if pool.name == name:
-                return pool
-        raise Missing(f"Application {self.application.name} has no pool named {name}.")
-
-
 R = TypeVar("R", QueryRevision, ApplicationRevision)
 
 
-def _numbered(revisions: tuple[R, ...], number: int, owner: str) -> R:
-    for revision in revisions:
-        if revision.number == number:
-            return revision
-    raise Missing(f"The {owner} has no revision {number}.")
+@dataclass(frozen=True, slots=True)
+class _Definition(Generic[R]):
+    """Revisions, newest first."""
+
+    owner: str  # what is defined, in words
+    revisions: tuple[R, ...]
+
+    @property
+    def newest(self) -> R:
+        """Return the newest revision."""
+        return self.revisions[0]
+
+    def numbered(self, number: int) -> R:
+        """Return the revision of this number; raise `Missing` where there is none."""
+        for revision in self.revisions:
+            if revision.number == number:
+                return revision
+        raise Missing(f"The {self.owner} has no revision {number}.")
+
+
+@dataclass(frozen=True, slots=True)
+class QueryDefinition(_Definition[QueryRevision]):
+    """A living query and its revisions."""
+
+    query: Query
+    checkpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationDefinition(_Definition[ApplicationRevision]):
+    """A living application, its revisions, and its pools."""
+
+    application: Application
+    pools: tuple[SchedulerPool, ...]
 
 
 def query_definition(name: str) -> QueryDefinition:
@@ -74,6 +59,7 @@ def query_definition(name: str) -> QueryDefinition:
         raise Missing(f"There is no query named {name}.")
     checkpoint = query.checkpoints.filter(retired_at__isnull=True).first()
     return QueryDefinition(
+        owner=f"query {name}",
         query=query,
         revisions=tuple(query.revisions.order_by("-number")),
         checkpoint=checkpoint.location if checkpoint else "",
@@ -86,6 +72,7 @@ def application_definition(name: str) -> ApplicationDefinition:
     if application is None:
         raise Missing(f"There is no application named {name}.")
     return ApplicationDefinition(
+        owner=f"application {name}",
         application=application,
         revisions=tuple(application.revisions.order_by("-number")),
         pools=tuple(application.pools.order_by("name")),
