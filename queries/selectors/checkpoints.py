@@ -14,6 +14,7 @@ from queries.checkpoints.batches import Batch
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.operators import Operator
 from queries.domain.checkpoints.state_growth import Growth, growth
+from queries.domain.errors import Missing
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
@@ -111,6 +112,14 @@ def pinned_configuration(query: Query, logs: CheckpointLogs) -> list[Pinned]:
         differs = defined is not None and str(defined) != str(value)
         found.append(Pinned(key, str(value), defined, differs))
     return sorted(found, key=lambda each: (not each.differs, each.defined is None, each.key))
+
+
+def snapshot_of(query: Query, number: int) -> Snapshot:
+    """Return a query's snapshot; raise `Missing` where it has none of this number."""
+    row = snapshots_of(query).filter(pk=number).first() if number < 2**62 else None
+    if row is None:
+        raise Missing(f"{query.name} has no snapshot {number}.")
+    return row
 
 
 def snapshots_of(query: Query) -> QuerySet[Snapshot]:

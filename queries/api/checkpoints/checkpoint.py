@@ -1,27 +1,22 @@
 """A query's checkpoint over REST: its batches, its snapshots, and the acts on it."""
 
-from typing import Any
-
 from django.db.models import QuerySet
 from rest_framework.response import Response
 
 from queries.api.base import ApiView
 from queries.api.checkpoints import checkpoint_bodies as bodies
-from queries.api.errors import invalid
 from queries.api.methods import Sent, accepts, answers, lists
 from queries.api.paging import Key, page
 from queries.api.supervision.history_bodies import OperationBody
 from queries.checkpoints import batches
-from queries.domain.errors import Missing
 from queries.models.checkpoints import Snapshot
-from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.roles import DEFINE, OPERATE
 from queries.selectors import checkpoints as reads
 from queries.selectors.definitions.definitions import query as query_of
 from queries.services.checkpoints import clone, reset, rewind, snapshot
 from queries.services.checkpoints.preview import preview_reset, preview_rewind
-from queries.services.checkpoints.source_starts import Wish
+from queries.services.checkpoints.source_starts import Wish, offsets_of
 from queries.services.checkpoints.switching import current
 
 
@@ -61,12 +56,12 @@ class QuerySnapshotView(ApiView):
     @answers("read_query_snapshot", bodies.SnapshotBody)
     def get(self, name: str, number: int) -> Snapshot:
         """Return a snapshot."""
-        return _snapshot(query_of(name), number)
+        return reads.snapshot_of(query_of(name), number)
 
     @answers("pin_query_snapshot", bodies.SnapshotBody, role=OPERATE, form=bodies.SnapshotChange)
     def patch(self, sent: Sent, name: str, number: int) -> Snapshot:
         """Pin a snapshot, so that it is not removed when newer ones come, or unpin it."""
-        row = _snapshot(query_of(name), number)
+        row = reads.snapshot_of(query_of(name), number)
         snapshot.pin(row, **sent)
         row.refresh_from_db()
         return row
@@ -74,7 +69,7 @@ class QuerySnapshotView(ApiView):
     @answers("remove_query_snapshot", None, role=OPERATE)
     def delete(self, name: str, number: int) -> None:
         """Remove a snapshot's files for good. A pinned one is refused."""
-        snapshot.remove_snapshot(_snapshot(query_of(name), number), now=self.now)
+        snapshot.remove_snapshot(reads.snapshot_of(query_of(name), number), now=self.now)
 
 
 #: An act that can be looked at first: a preview, or the operation.
@@ -100,7 +95,7 @@ class QueryResetView(ApiView):
     def post(self, sent: Sent, name: str) -> Operation | Response:
         """Let the sources begin elsewhere, without state; `dry_run` says what it does."""
         query = query_of(name)
-        wish = Wish(sent["to"], sent["at"], _offsets(sent["offsets"]))
+        wish = Wish(sent["to"], sent["at"], offsets_of(sent["offsets"]))
         if sent["dry_run"]:
             return Response(bodies.PreviewBody(preview_reset(query, wish)).data)
         return reset.request_reset(query=query, wish=wish, **self.by)
@@ -112,30 +107,5 @@ class QueryCloneView(ApiView):
     @accepts("clone_query", role=DEFINE, form=bodies.CloneForm)
     def post(self, sent: Sent, name: str) -> Operation:
         """Make a new query that goes on from this one's checkpoint; it is left stopped."""
-        if sent["sink"] is not None and not isinstance(sent["sink"], dict):
-            raise invalid("sink", sent["sink"], "is not a JSON object.")
         sent["snapshot_id"] = sent.pop("snapshot")
         return clone.request_clone(query=query_of(name), **sent, **self.by)
-
-
-def _snapshot(query: Query, number: int) -> Snapshot:
-    row = reads.snapshots_of(query).filter(pk=number).first() if number < 2**62 else None
-    if row is None:
-        raise Missing(f"{query.name} has no snapshot {number}.")
-    return row
-
-
-def _offsets(given: Any) -> dict[str, dict[str, int]]:
-    """Return offsets as they are meant; raise `Invalid` for any other form."""
-    try:
-        found = {
-            str(topic): {str(int(number)): int(at) for number, at in parts.items()}
-            for topic, parts in given.items()
-        }
-    except (AttributeError, TypeError, ValueError) as error:
-        raise invalid(
-            "offsets", given, "is not offsets.", 'Write {"flights": {"0": 1200}}.'
-        ) from error
-    if any(abs(at) > 2**62 for parts in found.values() for at in parts.values()):
-        raise invalid("offsets", given, "holds an offset that no partition can have.")
-    return found

@@ -13,18 +13,6 @@ from queries.domain.states import StopMode
 Form = serializers.Serializer[Any]
 
 
-class _Object:
-    """Refuse anything but a JSON object as a definition."""
-
-    def __call__(self, value: Any) -> None:
-        """Raise where `value` is not an object."""
-        if not isinstance(value, dict):
-            raise serializers.ValidationError("This is not a JSON object.")
-
-
-_OBJECT = [_Object()]
-
-
 @described
 class QueryCreate(Form):
     """A new query: its name, its definition, and where it runs.
@@ -35,9 +23,9 @@ class QueryCreate(Form):
     """
 
     name = serializers.CharField(max_length=80)
-    spec = QuerySpecField(validators=_OBJECT)
+    spec = QuerySpecField()
     application = serializers.CharField(required=False, allow_blank=True, default="")
-    application_spec = ApplicationSpecField(required=False, validators=_OBJECT)
+    application_spec = ApplicationSpecField(required=False)
     checkpoint = serializers.CharField(required=False, allow_blank=True, default="")
 
 
@@ -47,7 +35,7 @@ class QueryReplace(Form):
     #: What a get returns beside the definition, so that it can be sent back edited.
     ignored: ClassVar[tuple[str, ...]] = tuple(QueryBody().fields)
 
-    spec = QuerySpecField(validators=_OBJECT)
+    spec = QuerySpecField()
     name = serializers.CharField(required=False)
     application = serializers.CharField(required=False)
     checkpoint = serializers.CharField(required=False, allow_blank=True)
@@ -56,14 +44,14 @@ class QueryReplace(Form):
 class QueryMerge(Form):
     """A part of a query's definition, merged as RFC 7396 has it: null removes."""
 
-    spec = ObjectField(validators=_OBJECT)
+    spec = ObjectField()
 
 
 class ApplicationCreate(Form):
     """A new application for several queries."""
 
     name = serializers.CharField(max_length=80)
-    spec = ApplicationSpecField(required=False, default=dict, validators=_OBJECT)
+    spec = ApplicationSpecField(required=False, default=dict)
 
 
 class ApplicationReplace(Form):
@@ -71,14 +59,14 @@ class ApplicationReplace(Form):
 
     ignored: ClassVar[tuple[str, ...]] = tuple(ApplicationBody().fields)
 
-    spec = ApplicationSpecField(validators=_OBJECT)
+    spec = ApplicationSpecField()
     name = serializers.CharField(required=False)
 
 
 class ApplicationMerge(Form):
     """A part of an application's definition, merged as RFC 7396 has it: null removes."""
 
-    spec = ObjectField(validators=_OBJECT)
+    spec = ObjectField()
 
 
 class PoolCreate(Form):

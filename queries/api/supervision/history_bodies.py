@@ -6,7 +6,7 @@ from rest_framework import serializers
 
 from queries.api.derived import described, shows
 from queries.api.links import failure_links, group_links, operation_links, run_links
-from queries.api.schema import ObjectField
+from queries.api.schema import MaskedObject
 from queries.domain.masking import mask, mask_text
 from queries.domain.states import GroupStatus, OperationOutcome, Policy, StepState
 from queries.models.drivers import Run
@@ -24,14 +24,6 @@ class MaskedText(serializers.CharField):
     def to_representation(self, value: Any) -> str:
         """Return the text, masked."""
         return mask_text(str(value))
-
-
-class MaskedObject(ObjectField):
-    """JSON that came from a driver, masked."""
-
-    def to_representation(self, value: Any) -> Any:
-        """Return the object, masked."""
-        return mask(value)
 
 
 class OutcomeField(serializers.ChoiceField):

@@ -53,6 +53,24 @@ class Starts:
     stateful: bool
 
 
+def offsets_of(given: Any) -> dict[str, dict[str, int]]:
+    """Return offsets as they are meant; raise `Invalid` for any other form."""
+    try:
+        found = {
+            str(topic): {str(int(number)): int(at) for number, at in parts.items()}
+            for topic, parts in given.items()
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        raise _not_offsets(given, "is not offsets.", 'Write {"flights": {"0": 1200}}.') from error
+    if any(abs(at) > 2**62 for parts in found.values() for at in parts.values()):
+        raise _not_offsets(given, "holds an offset that no partition can have.")
+    return found
+
+
+def _not_offsets(given: Any, message: str, way_out: str = "") -> Invalid:
+    return Invalid([Problem("offsets", str(given)[:200], message, way_out)])
+
+
 def starts(query: Query, logs: CheckpointLogs, wish: Wish) -> Starts:
     """Return where every source begins; asks brokers, so it may raise `Unavailable`.
 

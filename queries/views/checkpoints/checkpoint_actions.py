@@ -14,16 +14,15 @@ from django.shortcuts import redirect, render
 from django.urls import path, reverse
 from django.utils import timezone
 
-from queries.domain.errors import HeadgateError, Invalid, Missing, Problem
+from queries.domain.errors import HeadgateError, Invalid, Problem
 from queries.domain.masking import mask
-from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Query
 from queries.roles import DEFINE, OPERATE
 from queries.selectors import checkpoints as reads
 from queries.selectors.definitions.definitions import query_definition
 from queries.services.checkpoints import clone, reset, rewind, snapshot
 from queries.services.checkpoints.preview import preview_reset, preview_rewind
-from queries.services.checkpoints.source_starts import TARGETS, Wish
+from queries.services.checkpoints.source_starts import TARGETS, Wish, offsets_of
 from queries.services.checkpoints.switching import current
 from queries.views.checkpoints.checkpoint import logs_of
 from queries.views.console.guard import by, needs
@@ -143,7 +142,7 @@ def make_clone(request: HttpRequest, name: str) -> HttpResponseBase:
 @needs(OPERATE, "POST")
 def pin_snapshot(request: HttpRequest, name: str, number: int) -> HttpResponseBase:
     """Keep a snapshot from being pruned, or let it go again."""
-    row = _snapshot(_query(name), number)
+    row = reads.snapshot_of(_query(name), number)
     snapshot.pin(row, pinned=request.POST.get("pinned") == "1")
     return redirect("query-checkpoint-kept", name)
 
@@ -152,7 +151,7 @@ def pin_snapshot(request: HttpRequest, name: str, number: int) -> HttpResponseBa
 def remove_snapshot(request: HttpRequest, name: str, number: int) -> HttpResponseBase:
     """Say which snapshot goes; remove its files on POST."""
     query = _query(name)
-    row = _snapshot(query, number)
+    row = reads.snapshot_of(query, number)
     back = reverse("query-checkpoint-kept", args=[name])
     if request.method == "POST":
         remove = partial(snapshot.remove_snapshot, row, now=timezone.now())
@@ -174,13 +173,6 @@ def remove_snapshot(request: HttpRequest, name: str, number: int) -> HttpRespons
 
 def _query(name: str) -> Query:
     return query_definition(name).query
-
-
-def _snapshot(query: Query, number: int) -> Snapshot:
-    row = reads.snapshots_of(query).filter(pk=number).first()
-    if row is None:
-        raise Missing(f"{query.name} has no snapshot {number}.")
-    return row
 
 
 def _context(query: Query, heading: str) -> dict[str, Any]:
@@ -228,21 +220,8 @@ def _wish(asked: Any) -> Wish:
                 [Problem("at", asked.get("at", ""), "is no time.", "Write 2026-03-02T12:00.")]
             ) from error
         at = at if at.tzinfo else at.replace(tzinfo=UTC)
-    offsets = _offsets(asked.get("offsets", "")) if to == "offsets" else {}
+    offsets = offsets_of(_json("offsets", asked.get("offsets", ""))) if to == "offsets" else {}
     return Wish(to, at, offsets)
-
-
-def _offsets(text: str) -> dict[str, dict[str, int]]:
-    found = _json("offsets", text)
-    try:
-        return {
-            str(topic): {str(int(number)): int(at) for number, at in parts.items()}
-            for topic, parts in found.items()
-        }
-    except (AttributeError, TypeError, ValueError) as error:
-        raise Invalid(
-            [Problem("offsets", text[:200], "is not offsets.", 'Write {"flights": {"0": 12}}.')]
-        ) from error
 
 
 def _json(field: str, text: str) -> dict[str, Any]:
