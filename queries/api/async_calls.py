@@ -6,9 +6,8 @@ from typing import Any
 from rest_framework import serializers
 
 from queries.api.base import ApiView
-from queries.api.derived import shows
+from queries.api.derived import Body, shows
 from queries.api.methods import answers
-from queries.api.supervision.query_bodies import Body
 from queries.domain.async_calls import Advice, Bound, Operator
 from queries.selectors.async_calls import async_operators
 from queries.selectors.definitions import definitions

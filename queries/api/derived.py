@@ -19,7 +19,8 @@ from rest_framework import serializers
 
 from queries.api.schema import ObjectField
 
-S = TypeVar("S", bound=type[serializers.Serializer[Any]])
+Body = serializers.Serializer[Any]
+S = TypeVar("S", bound=type[Body])
 
 _PLAIN: dict[Any, Any] = {
     str: serializers.CharField,
@@ -43,7 +44,7 @@ _COLUMNS: dict[Any, Any] = {
     models.Field: str,
 }
 #: The body of each row that has one, for the fields that hold such rows.
-_BODIES: dict[Any, type[serializers.Serializer[Any]]] = {}
+_BODIES: dict[Any, type[Body]] = {}
 
 
 def described(body: S) -> S:
@@ -62,16 +63,20 @@ def described(body: S) -> S:
     return body
 
 
-def shows(row: Any, names: str, **words: type[StrEnum]) -> Callable[[S], S]:
+def shows(row: Any, names: str, **more: type[StrEnum] | Callable[[Any], Any]) -> Callable[[S], S]:
     """Give a serializer the named fields of a row.
 
     "name" stands for the row's attribute of this name, "a.name" for one further on, "name=a.b"
     gives it a name of its own; what can be null on the way makes the field null. A method
-    `get_name` makes its field. `words` are those that a text column can hold.
+    `get_name` makes its field. `more` are the words that a text column can hold, or a function
+    that makes a field from the row.
     """
 
     def fill(body: S) -> S:
         fields: dict[str, Any] = {}
+        for name, made in more.items():
+            if not isinstance(made, type):
+                setattr(body, f"get_{name}", staticmethod(made))
         for token in names.split():
             name, _, source = token.rpartition("=")
             name = name or source.rpartition(".")[2]
@@ -81,7 +86,7 @@ def shows(row: Any, names: str, **words: type[StrEnum]) -> Callable[[S], S]:
                 fields[name] = serializers.SerializerMethodField()
             else:
                 options = {} if name == source else {"source": source}
-                fields[name] = _field(row, source, words.get(name), options)
+                fields[name] = _field(row, source, more.get(name), options)
         body._declared_fields = fields
         _BODIES[row] = body
         return described(body)

@@ -5,9 +5,8 @@ from rest_framework import serializers
 
 from queries.api.base import ApiView
 from queries.api.definitions import inputs
-from queries.api.derived import described, shows
+from queries.api.derived import Body, described, shows
 from queries.api.methods import Sent, accepts, answers, lists
-from queries.api.supervision.query_bodies import Body
 from queries.domain.kafka.lag import Behind
 from queries.domain.kafka.losses import Gap
 from queries.domain.states import LossKind

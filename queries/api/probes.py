@@ -8,10 +8,9 @@ from rest_framework import serializers
 
 from queries.api.base import ApiView
 from queries.api.definitions.inputs import QueryReplace
-from queries.api.derived import described
+from queries.api.derived import Body, described
 from queries.api.methods import Sent, accepts, answers
 from queries.api.schema import ObjectField, QuerySpecField
-from queries.api.supervision.query_bodies import Body
 from queries.domain.errors import Forbidden, Missing
 from queries.domain.states import Verb
 from queries.launchers.configured import launcher

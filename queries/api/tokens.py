@@ -10,15 +10,13 @@ from rest_framework.response import Response
 
 from queries.api.base import ApiView
 from queries.api.definitions import inputs
-from queries.api.derived import shows
+from queries.api.derived import Body, shows
 from queries.api.methods import Sent, answers, creates, lists
 from queries.api.paging import word
 from queries.models.tokens import AccessToken
 from queries.roles import ADMINISTER, Role, role_of
 from queries.selectors.console.accounts import owner_named, token_seen_by, tokens_seen_by
 from queries.services.console import tokens
-
-Body = serializers.Serializer[Any]
 
 
 class MeBody(Body):

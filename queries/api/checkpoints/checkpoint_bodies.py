@@ -1,18 +1,16 @@
 """What the API says of a query's checkpoint, and takes for the acts on it."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rest_framework import serializers
 
-from queries.api.derived import described, shows
+from queries.api.derived import Body, described, shows
 from queries.api.schema import ObjectField
 from queries.checkpoints.batches import Batch
 from queries.domain.kafka.offset_ranges import Range
 from queries.models.checkpoints import Snapshot
 from queries.services.checkpoints.preview import Preview
 from queries.services.checkpoints.source_starts import TARGETS, Moved
-
-Body = serializers.Serializer[Any]
 
 
 @shows(Range, "source topic partition start end records")

@@ -2,14 +2,10 @@
 
 from typing import Any
 
-from rest_framework import serializers
-
 from queries.api.base import ApiView
-from queries.api.derived import shows
+from queries.api.derived import Body, shows
 from queries.api.methods import answers
 from queries.selectors.definitions.connectors import Connector, Jar, connectors
-
-Body = serializers.Serializer[Any]
 
 
 @shows(Jar, "file artifact version bytes")

@@ -3,18 +3,14 @@
 from dataclasses import asdict
 from typing import Any
 
-from rest_framework import serializers
-
 from listeners.selectors import DriverTelemetry
-from queries.api.derived import shows
+from queries.api.derived import Body, shows
 from queries.api.etags import etag
 from queries.api.links import application_links
 from queries.api.schema import ApplicationSpecField, ObjectField
 from queries.models.definitions import Query
 from queries.models.drivers import Driver
 from queries.selectors.supervision.applications import ApplicationDetail, PoolHolding
-
-Body = serializers.Serializer[Any]
 
 
 @shows(

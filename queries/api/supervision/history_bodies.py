@@ -4,7 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from queries.api.derived import described, shows
+from queries.api.derived import Body, described, shows
 from queries.api.links import failure_links, group_links, operation_links, run_links
 from queries.api.schema import MaskedObject
 from queries.domain.masking import mask, mask_text
@@ -14,8 +14,6 @@ from queries.models.failures import Failure, FailureGroup
 from queries.models.history import Operation, Transition
 from queries.selectors.failures.what_changed import Change, FailureDetail
 from queries.selectors.supervision.runs import RunDetail
-
-Body = serializers.Serializer[Any]
 
 
 class MaskedText(serializers.CharField):
@@ -52,6 +50,7 @@ class OperationStepBody(Body):
     "id=uuid verb query=query.name application=application.name outcome detail actor "
     "created_at deadline ended_at steps arguments result parent=parent.uuid cancellable "
     "links",
+    links=operation_links,
 )
 class OperationBody(Body):
     """An act of a person or of CI, followed to its end.
@@ -75,10 +74,6 @@ class OperationBody(Body):
     def get_cancellable(self, operation: Operation) -> bool:
         """Return whether it can be cancelled now."""
         return operation.cancellable
-
-    def get_links(self, operation: Operation) -> dict[str, str]:
-        """Return where to go on."""
-        return operation_links(operation)
 
 
 class OperationsBody(Body):
@@ -111,6 +106,7 @@ class ReplayedBody(Body):
     "replayed driver=driver_id driver_epoch=driver.epoch driver.host driver.pid "
     "driver.jvm_pid driver.spark_version driver.java_version driver.exit_python "
     "driver.exit_jvm links",
+    links=run_links,
 )
 class RunBody(Body):
     """One start of a query inside a driver.
@@ -124,10 +120,6 @@ class RunBody(Body):
     def get_outcome(self, run: Run) -> str | None:
         """Return how the run ended, None while it has not."""
         return run.outcome or None
-
-    def get_links(self, run: Run) -> dict[str, str]:
-        """Return where to go on."""
-        return run_links(run)
 
 
 class BatchesBody(Body):
@@ -166,16 +158,13 @@ class RunDetailBody(RunBody):
     "driver=driver_id group=group_id category policy error_class error_type root_cause "
     "batch offsets attempt next_attempt_at links",
     policy=Policy,
+    links=failure_links,
 )
 class FailureBody(Body):
     """One failure of a run, or of a driver where `run` is null."""
 
     root_cause = MaskedText()
     offsets = MaskedObject()
-
-    def get_links(self, failure: Failure) -> dict[str, str]:
-        """Return where to go on."""
-        return failure_links(failure)
 
 
 @shows(Change, "what before after spec_before spec_after")
@@ -218,15 +207,12 @@ class FailureDetailBody(FailureBody):
     "id=pk title query=query.name application=application.name status count first_seen "
     "last_seen resolved_at resolved_by regressed_at links",
     status=GroupStatus,
+    links=group_links,
 )
 class FailureGroupBody(Body):
     """Failures of one query, or of one application's drivers, with one fingerprint."""
 
     title = MaskedText()
-
-    def get_links(self, group: FailureGroup) -> dict[str, str]:
-        """Return where to go on."""
-        return group_links(group)
 
 
 @described

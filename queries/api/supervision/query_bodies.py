@@ -1,11 +1,9 @@
 """What the API says of queries: one form for the list and for each of them."""
 
-from typing import Any
-
 from rest_framework import serializers
 
 from listeners.selectors import Dropped
-from queries.api.derived import shows
+from queries.api.derived import Body, shows
 from queries.api.etags import etag
 from queries.api.links import query_links
 from queries.api.schema import QuerySpecField
@@ -15,8 +13,6 @@ from queries.models.definitions import Checkpoint, QueryRevision
 from queries.models.drivers import Run
 from queries.selectors.kafka.lag import LagLine
 from queries.selectors.query_lines import HealthLine, ProgressLine, QueryLine
-
-Body = serializers.Serializer[Any]
 
 
 @shows(HealthLine, "verdict reason since")

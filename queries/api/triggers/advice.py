@@ -6,10 +6,9 @@ from typing import Any
 from rest_framework import serializers
 
 from queries.api.base import ApiView
-from queries.api.derived import described, shows
+from queries.api.derived import Body, described, shows
 from queries.api.methods import answers
 from queries.api.schema import QuerySpecField
-from queries.api.supervision.query_bodies import Body
 from queries.domain.errors import NotAllowed
 from queries.domain.triggers.advice import Advice, Suggestion
 from queries.domain.triggers.interval_model import Expected

@@ -5,9 +5,8 @@ from typing import Any
 from rest_framework import serializers
 
 from queries.api.base import ApiView
-from queries.api.derived import shows
+from queries.api.derived import Body, shows
 from queries.api.methods import accepts, answers
-from queries.api.supervision.query_bodies import Body
 from queries.models.history import Operation
 from queries.roles import DEFINE
 from queries.selectors.definitions import definitions
