@@ -15,6 +15,7 @@ from uuid import UUID
 
 from django.core.exceptions import FieldDoesNotExist
 from django.db import models
+from pydantic import BaseModel
 from rest_framework import serializers
 
 from queries.api.schema import ObjectField
@@ -90,6 +91,31 @@ def shows(row: Any, names: str, **more: type[StrEnum] | Callable[[Any], Any]) ->
         body._declared_fields = fields
         _BODIES[row] = body
         return described(body)
+
+    return fill
+
+
+#: Limits of a model's field, as a serializer's field calls them.
+_LIMITS = {"ge": "min_value", "le": "max_value", "max_length": "max_length"}
+
+
+def takes(model: type[BaseModel]) -> Callable[[S], S]:
+    """Give a serializer the fields of a definition's model, with their defaults and limits."""
+
+    def fill(form: S) -> S:
+        fields: dict[str, Any] = {}
+        for name, info in model.model_fields.items():
+            options: dict[str, Any] = {
+                _LIMITS[short]: getattr(rule, short)
+                for rule in info.metadata
+                for short in _LIMITS
+                if hasattr(rule, short)
+            }
+            if not info.is_required():
+                options |= {"required": False, "default": info.default}
+            fields[name] = form._declared_fields.get(name) or _field(model, name, None, options)
+        form._declared_fields = fields
+        return form
 
     return fill
 

@@ -4,10 +4,11 @@ from typing import Any, ClassVar
 
 from rest_framework import serializers
 
-from queries.api.derived import described
+from queries.api.derived import described, takes
 from queries.api.schema import ApplicationSpecField, ObjectField, QuerySpecField
 from queries.api.supervision.application_bodies import ApplicationBody
 from queries.api.supervision.query_bodies import QueryBody
+from queries.domain.definitions.spec import PoolSpec
 from queries.domain.states import StopMode
 
 Form = serializers.Serializer[Any]
@@ -69,13 +70,11 @@ class ApplicationMerge(Form):
     spec = ObjectField()
 
 
+@takes(PoolSpec)
 class PoolCreate(Form):
     """A FAIR scheduler pool."""
 
     name = serializers.CharField(max_length=80)
-    weight = serializers.IntegerField(required=False, default=1, min_value=1, max_value=1000)
-    min_share = serializers.IntegerField(required=False, default=0, min_value=0, max_value=1000)
-    mode = serializers.ChoiceField(["FIFO", "FAIR"], required=False, default="FAIR")
 
 
 class PoolReplace(PoolCreate):
