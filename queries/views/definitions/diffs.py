@@ -9,9 +9,29 @@ import yaml
 
 #: The order in which a definition is read, whatever order its JSON form has.
 _ORDER = (
-    "kind sources tables sql function params sink trigger master memory scheduler_mode "
-    "failure_scope python_path connectors listeners env pool conf name format schema options"
-).split()
+    "kind",
+    "sources",
+    "tables",
+    "sql",
+    "function",
+    "params",
+    "sink",
+    "trigger",
+    "master",
+    "memory",
+    "scheduler_mode",
+    "failure_scope",
+    "python_path",
+    "connectors",
+    "listeners",
+    "env",
+    "pool",
+    "conf",
+    "name",
+    "format",
+    "schema",
+    "options",
+)
 #: Unchanged lines kept around a change.
 CONTEXT_LINES = 3
 
