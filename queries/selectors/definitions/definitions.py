@@ -8,6 +8,8 @@ from django.db.models import QuerySet
 from queries.domain.errors import Missing
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool
 from queries.models.definitions import Query, QueryRevision
+from queries.selectors.definitions import definitions
+from queries.selectors.supervision import applications
 
 R = TypeVar("R", QueryRevision, ApplicationRevision)
 
@@ -50,13 +52,7 @@ class ApplicationDefinition(_Definition[ApplicationRevision]):
 
 def query_definition(name: str) -> QueryDefinition:
     """Return a living query's definition; raise `Missing` where there is none of that name."""
-    query = (
-        Query.objects.filter(name=name, archived_at__isnull=True)
-        .select_related("application", "target_revision")
-        .first()
-    )
-    if query is None:
-        raise Missing(f"There is no query named {name}.")
+    query = definitions.query(name)
     checkpoint = query.checkpoints.filter(retired_at__isnull=True).first()
     return QueryDefinition(
         owner=f"query {name}",
@@ -68,9 +64,7 @@ def query_definition(name: str) -> QueryDefinition:
 
 def application_definition(name: str) -> ApplicationDefinition:
     """Return a living application's definition; raise `Missing` where there is none."""
-    application = Application.objects.filter(name=name, archived_at__isnull=True).first()
-    if application is None:
-        raise Missing(f"There is no application named {name}.")
+    application = applications.application(name)
     return ApplicationDefinition(
         owner=f"application {name}",
         application=application,
