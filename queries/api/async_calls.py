@@ -1,45 +1,61 @@
 """The slow remote calls of a query over REST: what its async operators do and what bounds them."""
 
+from dataclasses import dataclass
+from typing import Any
+
 from rest_framework import serializers
-from rest_framework.request import Request
-from rest_framework.response import Response
 
 from queries.api.base import ApiView
-from queries.api.schema import describe
-from queries.api.supervision.query_bodies import Body
+from queries.api.derived import Body, shows
+from queries.api.methods import answers
 from queries.domain.async_calls import Advice, Bound, Operator
 from queries.selectors.definitions import definitions
 from queries.selectors.triggers.advice import async_operators
 
 
-class AsyncOperatorBody(Body):
-    """One async operator over its newest batches with calls."""
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An operator and what is said of it."""
 
-    name = serializers.CharField()
-    batches = serializers.IntegerField(help_text="That the figures are of.")
-    calls = serializers.IntegerField(help_text="Tries that ended, well or not.")
-    retries = serializers.IntegerField(help_text="Tries after the first.")
-    failed = serializers.IntegerField(help_text="Tries that failed.")
-    timeouts = serializers.IntegerField(help_text="Of them, by time-out.")
-    dead_letters = serializers.IntegerField(help_text="Rows that were given up.")
-    calls_per_second = serializers.FloatField(help_text="All tasks of a batch side by side.")
-    possible_per_second = serializers.FloatField(
-        help_text="What the latency allows with all allowed calls in flight."
-    )
-    latency_ms = serializers.ListField(child=serializers.FloatField(), help_text="p50, p95, p99.")
-    waited_ms = serializers.ListField(
-        child=serializers.FloatField(), help_text="For its key: p50, p95, p99."
-    )
-    allowed = serializers.FloatField(help_text="Calls that may be in flight in a task, mean.")
-    used = serializers.FloatField(help_text="Calls really in flight in a task, mean.")
-    cap = serializers.IntegerField(help_text="The limiter's cap.")
-    keys = serializers.FloatField(help_text="Distinct keys that a task held, mean.")
-    cpu = serializers.FloatField(help_text="Share of a core that a Python worker took.")
-    tasks = serializers.FloatField(help_text="In a batch, mean.")
-    bound = serializers.ChoiceField([one.name.lower() for one in Bound])
-    evidence = serializers.CharField()
-    advice = serializers.CharField()
-    number = serializers.IntegerField(allow_null=True, help_text="The number to set, if any.")
+    one: Operator
+    says: Advice
+
+    @property
+    def bound_name(self) -> str:
+        """Return the name of what bounds it."""
+        return self.says.bound.name.lower()
+
+
+@shows(
+    Told,
+    "one.name one.batches one.calls one.retries failed=one.errors one.timeouts one.dead_letters "
+    "calls_per_second=one.rate possible_per_second=one.possible latency_ms=one.percentiles_ms "
+    "one.waited_ms one.allowed one.used one.cap one.keys one.cpu one.tasks bound says.evidence "
+    "says.advice says.number",
+)
+class AsyncOperatorBody(Body):
+    """One async operator over its newest batches with calls.
+
+    batches: That the figures are of.
+    calls: Tries that ended, well or not.
+    retries: Tries after the first.
+    failed: Tries that failed.
+    timeouts: Of them, by time-out.
+    dead_letters: Rows that were given up.
+    calls_per_second: All tasks of a batch side by side.
+    possible_per_second: What the latency allows with all allowed calls in flight.
+    latency_ms: p50, p95, p99.
+    waited_ms: For its key: p50, p95, p99.
+    allowed: Calls that may be in flight in a task, mean.
+    used: Calls really in flight in a task, mean.
+    cap: The limiter's cap.
+    keys: Distinct keys that a task held, mean.
+    cpu: Share of a core that a Python worker took.
+    tasks: In a batch, mean.
+    number: The number to set, if any.
+    """
+
+    bound = serializers.ChoiceField([one.name.lower() for one in Bound], source="bound_name")
 
 
 class QueryAsyncBody(Body):
@@ -51,26 +67,7 @@ class QueryAsyncBody(Body):
 class QueryAsyncView(ApiView):
     """What a query's async operators do."""
 
-    @describe(operation_id="get_query_async", responses=QueryAsyncBody)
-    def get(self, request: Request, name: str) -> Response:
+    @answers("get_query_async", QueryAsyncBody)
+    def get(self, name: str) -> dict[str, Any]:
         """Return what the async operators of a query do, what bounds them, and advice."""
-        found = async_operators(definitions.query(name).pk)
-        return Response(QueryAsyncBody({"operators": [_body(*each) for each in found]}).data)
-
-
-def _body(one: Operator, advice: Advice) -> dict[str, object]:
-    same = (
-        *("name", "batches", "calls", "retries", "timeouts", "dead_letters"),
-        *("waited_ms", "allowed", "used", "cap", "keys", "cpu", "tasks"),
-    )
-    return {
-        **{field: getattr(one, field) for field in same},
-        "failed": one.errors,
-        "calls_per_second": one.rate,
-        "possible_per_second": one.possible,
-        "latency_ms": one.percentiles_ms,
-        "bound": advice.bound.name.lower(),
-        "evidence": advice.evidence,
-        "advice": advice.advice,
-        "number": advice.number,
-    }
+        return {"operators": [Told(*each) for each in async_operators(definitions.query(name).pk)]}

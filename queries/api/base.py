@@ -1,6 +1,6 @@
 """What every address of the API shares: who may, in which form, and how errors look."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, ClassVar
 
@@ -43,13 +43,19 @@ class AnyForm(DefaultContentNegotiation):
 
 
 class ApiView(APIView):
-    """A view whose `permissions` names for each method what it takes (VIEW where it is silent)."""
+    """A view whose methods say what they take (VIEW where they are silent)."""
 
-    permissions: ClassVar[dict[str, str]] = {}
+    permissions: ClassVar[dict[str, str]] = {}  # of each method, as its decorator says
     authentication_classes = (TokenAuthentication, SessionAuthentication)
     permission_classes = (HasRole,)
     content_negotiation_class = AnyForm
     schema = ProblemSchema()
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        methods = {name.upper(): getattr(cls, name, object()) for name in cls.http_method_names}
+        roles = {name: each.role for name, each in methods.items() if hasattr(each, "role")}
+        cls.permissions = {**cls.permissions, **roles}
 
     def get_exception_handler(self) -> Callable[..., Any]:
         """Return the one table's handler."""
@@ -72,6 +78,31 @@ class ApiView(APIView):
     def actor(self) -> str:
         """Return the name that acts are recorded under."""
         return str(self.request.user.get_username())
+
+    @property
+    def by(self) -> dict[str, Any]:
+        """Return who acts, and when, as services take it."""
+        return {"actor": self.actor, "now": self.now}
+
+    def asked(self, name: str) -> str:
+        """Return a query parameter, "" where it is not given."""
+        return str(self.request.query_params.get(name, "")).replace("\x00", "")
+
+    def asked_flag(self, name: str) -> bool | None:
+        """Return a query parameter that is true or false, None where it is not given."""
+        given = self.request.query_params.get(name)
+        if given not in (None, "true", "false"):
+            raise errors.invalid(name, given, "is neither true nor false.")
+        return None if given is None else given == "true"
+
+    def asked_word(self, name: str, words: Iterable[Any]) -> tuple[str, ...]:
+        """Return the values of a query parameter; raise `Invalid` where one is no such word."""
+        known = [str(word) for word in words]
+        given = tuple(self.request.query_params.getlist(name))
+        for value in given:
+            if value not in known:
+                raise errors.invalid(name, value, "is not known.", f"Known: {', '.join(known)}.")
+        return given
 
     def read(self, serializer: type[Serializer[Any]], data: Any) -> dict[str, Any]:
         """Return the validated input; raise `Invalid` for faults and unknown fields."""

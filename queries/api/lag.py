@@ -1,153 +1,115 @@
 """Lag, losses and going on after a loss, over REST."""
 
-from typing import Any, ClassVar
-
+from django.db.models import QuerySet
 from rest_framework import serializers
-from rest_framework.request import Request
-from rest_framework.response import Response
 
 from queries.api.base import ApiView
 from queries.api.definitions import inputs
-from queries.api.paging import PAGING, page_of_rows
-from queries.api.schema import describe, listed
-from queries.api.supervision.history_bodies import OperationBody
-from queries.api.supervision.operations import accepted
-from queries.api.supervision.query_bodies import Body
-from queries.domain.kafka.lag import SKEW_RULE
+from queries.api.derived import Body, described, shows
+from queries.api.methods import Sent, accepts, answers, lists
+from queries.domain.kafka.lag import SKEW_RULE, Behind
+from queries.domain.kafka.losses import Gap
 from queries.domain.states import LossKind
-from queries.roles import OPERATE
+from queries.models.checkpoints import Loss
+from queries.models.history import Operation
 from queries.selectors.definitions import definitions
 from queries.selectors.kafka import loss_ledger
-from queries.selectors.kafka.lag import lag_of
+from queries.selectors.kafka.lag import PartitionLag, QueryLag, TopicLag, lag_of
 from queries.services.kafka.go_on_after_loss import go_on
 
 
+@described
 class GoOn(inputs.Form):
-    """How many offsets are accepted as lost: the count that the lag names as gone."""
+    """How many offsets are accepted as lost: the count that the lag names as gone.
 
-    offsets = serializers.IntegerField(min_value=1, help_text="Sum over all gaps.")
+    offsets: Sum over all gaps.
+    """
+
+    offsets = serializers.IntegerField(min_value=1)
 
 
+@shows(Behind, "records gone seconds arrival_rate processing_rate catch_up_s")
 class BehindBody(Body):
-    """How far something is behind; null where it is not known."""
+    """How far something is behind; null where it is not known.
 
-    records = serializers.IntegerField(allow_null=True)
-    gone = serializers.IntegerField(help_text="Offsets deleted before they were read.")
-    seconds = serializers.FloatField(allow_null=True)
-    arrival_rate = serializers.FloatField(allow_null=True, help_text="Records a second.")
-    processing_rate = serializers.FloatField(allow_null=True, help_text="Records a second.")
-    catch_up_s = serializers.FloatField(
-        allow_null=True, help_text="Null: never at these rates, or not known."
-    )
+    gone: Offsets deleted before they were read.
+    arrival_rate: Records a second.
+    processing_rate: Records a second.
+    catch_up_s: Null: never at these rates, or not known.
+    """
 
 
+@shows(
+    PartitionLag,
+    "row.partition row.committed row.earliest row.latest row.record_at row.seen_at behind "
+    "deleted_at=clock.at",
+)
 class PartitionLagBody(Body):
-    """One partition of a topic."""
+    """One partition of a topic.
 
-    partition = serializers.IntegerField(source="row.partition")
-    committed = serializers.IntegerField(
-        source="row.committed", allow_null=True, help_text="Next offset to read."
-    )
-    earliest = serializers.IntegerField(source="row.earliest", allow_null=True)
-    latest = serializers.IntegerField(source="row.latest", allow_null=True)
-    record_at = serializers.DateTimeField(source="row.record_at", allow_null=True)
-    seen_at = serializers.DateTimeField(source="row.seen_at")
-    behind = BehindBody()
-    deleted_at = serializers.DateTimeField(
-        source="clock.at",
-        allow_null=True,
-        default=None,
-        help_text="When its first unread record may be deleted.",
-    )
+    committed: Next offset to read.
+    deleted_at: When its first unread record may be deleted.
+    """
 
 
+@shows(
+    TopicLag,
+    "topic partitions total skewed retention_ms=retention.ms "
+    "retention_bytes=retention.bytes compacted=retention.compacts deleted_at",
+)
 class TopicLagBody(Body):
     """One topic that a query reads."""
 
-    topic = serializers.CharField()
-    partitions = PartitionLagBody(many=True)
-    total = BehindBody()
-    skewed = serializers.IntegerField(
-        allow_null=True,
-        help_text=f"Partition that is {SKEW_RULE}.",
-    )
-    retention_ms = serializers.IntegerField(source="retention.ms", allow_null=True)
-    retention_bytes = serializers.IntegerField(source="retention.bytes", allow_null=True)
-    compacted = serializers.BooleanField(source="retention.compacts")
-    deleted_at = serializers.DateTimeField(allow_null=True)
+    skewed = serializers.IntegerField(allow_null=True, help_text=f"Partition that is {SKEW_RULE}.")
 
 
+@shows(Gap, "topic partition first until offsets")
 class GapBody(Body):
     """Offsets [first, until) of one partition that were deleted before they were read."""
 
-    topic = serializers.CharField()
-    partition = serializers.IntegerField()
-    first = serializers.IntegerField()
-    until = serializers.IntegerField()
-    offsets = serializers.IntegerField()
 
-
+@shows(QueryLag, "topics total gaps seen_at errors")
 class QueryLagBody(Body):
     """How far a query is behind its Kafka sources, run or not."""
 
-    topics = TopicLagBody(many=True)
-    total = BehindBody()
-    gaps = GapBody(many=True)
-    seen_at = serializers.DateTimeField(allow_null=True)
-    errors = serializers.ListField(child=serializers.CharField())  # type: ignore[assignment]
 
-
+@shows(
+    Loss,
+    "id=pk kind source partition from_offset to_offset offsets records batch day noticed_at "
+    "accepted_by accepted_at operation=operation.uuid",
+    kind=LossKind,
+)
 class LossBody(Body):
-    """One line of the loss ledger."""
+    """One line of the loss ledger.
 
-    id = serializers.IntegerField(source="pk")
-    kind = serializers.ChoiceField([str(kind) for kind in LossKind])
-    source = serializers.CharField()  # type: ignore[assignment]
-    partition = serializers.IntegerField(allow_null=True)
-    from_offset = serializers.IntegerField(allow_null=True)
-    to_offset = serializers.IntegerField(allow_null=True, help_text="First offset kept again.")
-    offsets = serializers.IntegerField(allow_null=True)
-    records = serializers.IntegerField(
-        allow_null=True, help_text="Null: the topic is compacted or transactional."
-    )
-    batch = serializers.IntegerField(allow_null=True)
-    day = serializers.DateField(allow_null=True, help_text="Late rows are counted by day.")
-    noticed_at = serializers.DateTimeField()
-    accepted_by = serializers.CharField(allow_blank=True)
-    accepted_at = serializers.DateTimeField(allow_null=True)
-    operation = serializers.UUIDField(source="operation.uuid", allow_null=True, default=None)
+    to_offset: First offset kept again.
+    records: Null: the topic is compacted or transactional.
+    day: Late rows are counted by day.
+    """
 
 
 class QueryLagView(ApiView):
     """A query's lag."""
 
-    @describe(operation_id="get_query_lag", responses=QueryLagBody)
-    def get(self, request: Request, name: str) -> Response:
+    @answers("get_query_lag", QueryLagBody)
+    def get(self, name: str) -> QueryLag:
         """Return lag by topic and partition, what will be deleted when, and what is gone."""
-        found: Any = lag_of(definitions.query(name), now=self.now)
-        return Response(QueryLagBody(found).data)
+        return lag_of(definitions.query(name), now=self.now)
 
 
 class QueryLossesView(ApiView):
     """A query's loss ledger."""
 
-    @describe(operation_id="list_query_losses", parameters=PAGING, responses=listed(LossBody))
-    def get(self, request: Request, name: str) -> Response:
+    @lists("list_query_losses", LossBody, by="noticed_at pk")
+    def get(self, name: str) -> QuerySet[Loss]:
         """List what the query never read, newest first."""
-        rows = loss_ledger.losses(definitions.query(name))
-        return page_of_rows(request, rows, lambda row: LossBody(row).data, "noticed_at", "pk")
+        return loss_ledger.losses(definitions.query(name))
 
 
 class QueryGoOnView(ApiView):
     """Going on after a loss."""
 
-    permissions: ClassVar[dict[str, str]] = {"POST": OPERATE}
-
-    @describe(operation_id="go_on_query", request=GoOn, responses={202: OperationBody})
-    def post(self, request: Request, name: str) -> Response:
+    @accepts("go_on_query", form=GoOn)
+    def post(self, sent: Sent, name: str) -> Operation:
         """Accept lost source data and go on from what is left; the state is kept."""
-        sent = self.read(GoOn, request.data or {})
-        operation = go_on(
-            query=definitions.query(name), offsets=sent["offsets"], actor=self.actor, now=self.now
-        )
-        return accepted(operation)
+        return go_on(query=definitions.query(name), **sent, **self.by)

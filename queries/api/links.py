@@ -16,20 +16,8 @@ def query_links(query: Query) -> Links:
     if query.archived_at is not None:
         return {}
     links = {"self": reverse("api:query", args=[query.name])}
-    for verb in (
-        "start",
-        "stop",
-        "restart",
-        "runs",
-        "progress",
-        "failures",
-        "revisions",
-        "exposure",
-        "async-off",
-        "lag",
-        "losses",
-        "go-on",
-    ):
+    verbs = "start stop restart runs progress failures revisions exposure async-off lag losses"
+    for verb in (*verbs.split(), "go-on"):
         links[verb] = reverse(f"api:query-{verb}", args=[query.name])
     links["application"] = reverse("api:application", args=[query.application.name])
     return links
@@ -46,7 +34,7 @@ def application_links(application: Application) -> Links:
 
 
 def run_links(run: Run) -> Links:
-    """Return a run's addresses."""
+    """Return where to go on."""
     links = {
         "self": reverse("api:run", args=[run.pk]),
         "log": reverse("api:run-log", args=[run.pk]),
@@ -57,7 +45,7 @@ def run_links(run: Run) -> Links:
 
 
 def failure_links(failure: Failure) -> Links:
-    """Return a failure's addresses."""
+    """Return where to go on."""
     links = {
         "self": reverse("api:failure", args=[failure.pk]),
         "group": reverse("api:failure-group", args=[failure.group_id]),
@@ -68,7 +56,7 @@ def failure_links(failure: Failure) -> Links:
 
 
 def group_links(group: FailureGroup) -> Links:
-    """Return a failure group's addresses."""
+    """Return where to go on."""
     links = {"self": reverse("api:failure-group", args=[group.pk])}
     for verb in ("failures", "resolve", "reopen"):
         links[verb] = reverse(f"api:failure-group-{verb}", args=[group.pk])
@@ -76,7 +64,7 @@ def group_links(group: FailureGroup) -> Links:
 
 
 def operation_links(operation: Operation) -> Links:
-    """Return an operation's address and that of what it acts on."""
+    """Return where to go on."""
     links = {"self": reverse("api:operation", args=[operation.uuid])}
     if operation.cancellable:
         links["cancel"] = reverse("api:operation-cancel", args=[operation.uuid])

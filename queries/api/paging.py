@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -20,11 +20,28 @@ from queries.selectors.paging import rows_after
 DEFAULT_LIMIT = 50
 LARGEST_LIMIT = 200
 
-LIMIT = OpenApiParameter(
-    "limit", {"type": "integer", "minimum": 1, "maximum": LARGEST_LIMIT, "default": DEFAULT_LIMIT}
-)
-CURSOR = OpenApiParameter("cursor", OpenApiTypes.STR, description="From `next` of the page before.")
-PAGING = [LIMIT, CURSOR]
+
+def word(name: str, words: Iterable[Any] = (), *, about: str = "", **more: Any) -> OpenApiParameter:
+    """Describe a query parameter that is a text, one of `words` where there are any."""
+    known = [str(each) for each in words] or None
+    return OpenApiParameter(name, OpenApiTypes.STR, enum=known, description=about, **more)
+
+
+def flag(name: str, about: str) -> OpenApiParameter:
+    """Describe a query parameter that is true or false."""
+    return OpenApiParameter(name, OpenApiTypes.BOOL, description=about)
+
+
+def whole(name: str, default: int, *, low: int, high: int, about: str = "") -> OpenApiParameter:
+    """Describe a query parameter that is a whole number in its bounds."""
+    kind = {"type": "integer", "minimum": low, "maximum": high, "default": default}
+    return OpenApiParameter(name, kind, description=about)
+
+
+PAGING = [
+    whole("limit", DEFAULT_LIMIT, low=1, high=LARGEST_LIMIT),
+    word("cursor", about="From `next` of the page before."),
+]
 
 Row = TypeVar("Row")
 M = TypeVar("M", bound=Model)

@@ -78,27 +78,33 @@ def add_components(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     return result
 
 
-@extend_schema_field({"$ref": _REF.format(model="QuerySpec")})
-class QuerySpecField(serializers.JSONField):
-    """A query's definition; shown with its secrets masked."""
-
-    def to_representation(self, value: Any) -> Any:
-        """Return the definition, masked."""
-        return mask(value)
-
-
-@extend_schema_field({"$ref": _REF.format(model="ApplicationSpec")})
-class ApplicationSpecField(serializers.JSONField):
-    """An application's definition; shown with its secrets masked."""
-
-    def to_representation(self, value: Any) -> Any:
-        """Return the definition, masked."""
-        return mask(value)
-
-
 @extend_schema_field({"type": "object", "additionalProperties": True})
 class ObjectField(serializers.JSONField):
     """A JSON object whose keys are Spark's or the user's."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Return the object; refuse anything else."""
+        if not isinstance(data, dict):
+            raise serializers.ValidationError("This is not a JSON object.")
+        return super().to_internal_value(data)
+
+
+class MaskedObject(ObjectField):
+    """A JSON object that is shown with its secrets masked."""
+
+    def to_representation(self, value: Any) -> Any:
+        """Return the object, masked."""
+        return mask(value)
+
+
+@extend_schema_field({"$ref": _REF.format(model="QuerySpec")})
+class QuerySpecField(MaskedObject):
+    """A query's definition."""
+
+
+@extend_schema_field({"$ref": _REF.format(model="ApplicationSpec")})
+class ApplicationSpecField(MaskedObject):
+    """An application's definition."""
 
 
 def describe(**description: Any) -> Callable[[View], View]:

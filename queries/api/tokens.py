@@ -1,24 +1,22 @@
 """Who am I, and tokens: one's own to see and revoke, everybody's and new ones for admins."""
 
-from typing import Any, ClassVar
+from typing import Any
+from uuid import UUID
 
+from django.db.models import QuerySet
 from django.urls import reverse
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
-from rest_framework.request import Request
 from rest_framework.response import Response
 
 from queries.api.base import ApiView
 from queries.api.definitions import inputs
-from queries.api.paging import PAGING, page_of_rows
-from queries.api.schema import describe, listed
+from queries.api.derived import Body, shows
+from queries.api.methods import Sent, answers, creates, lists
+from queries.api.paging import word
 from queries.models.tokens import AccessToken
 from queries.roles import ADMINISTER, Role, role_of
 from queries.selectors.console.accounts import owner_named, token_seen_by, tokens_seen_by
 from queries.services.console import tokens
-
-Body = serializers.Serializer[Any]
 
 
 class MeBody(Body):
@@ -28,16 +26,12 @@ class MeBody(Body):
     role = serializers.ChoiceField([str(role) for role in Role])
 
 
+@shows(
+    AccessToken,
+    "id=uuid user=user.username name begins_with created_at=created created_by expires_at=expiry",
+)
 class TokenBody(Body):
     """A token, without its text."""
-
-    id = serializers.UUIDField(source="uuid")
-    user = serializers.CharField(source="user.username")
-    name = serializers.CharField()
-    begins_with = serializers.SerializerMethodField()
-    created_at = serializers.DateTimeField(source="created")
-    created_by = serializers.CharField()
-    expires_at = serializers.DateTimeField(source="expiry", allow_null=True)
 
     def get_begins_with(self, token: AccessToken) -> str:
         """Return enough of the token to tell it from others."""
@@ -53,61 +47,49 @@ class NewTokenBody(TokenBody):
 class MeView(ApiView):
     """The user behind the request."""
 
-    @describe(operation_id="get_me", responses=MeBody)
-    def get(self, request: Request) -> Response:
+    @answers("get_me", MeBody)
+    def get(self) -> dict[str, Any]:
         """Return the user's name and role."""
-        return Response({"user": self.actor, "role": role_of(request.user)})
+        return {"user": self.actor, "role": role_of(self.request.user)}
 
 
 class TokensView(ApiView):
     """Tokens that are there."""
 
-    permissions: ClassVar[dict[str, str]] = {"POST": ADMINISTER}
-
-    @describe(
-        operation_id="list_tokens",
-        parameters=[
-            OpenApiParameter("user", OpenApiTypes.STR, description="Admins only: of this user."),
-            *PAGING,
-        ],
-        responses=listed(TokenBody),
+    @lists(
+        "list_tokens",
+        TokenBody,
+        by="uuid",
+        parameters=[word("user", about="Admins only: of this user.")],
     )
-    def get(self, request: Request) -> Response:
+    def get(self) -> QuerySet[AccessToken]:
         """List one's own tokens; an admin sees everybody's, or those of `user`."""
-        rows = tokens_seen_by(request.user)
-        if name := request.query_params.get("user", "").replace("\x00", ""):
-            rows = rows.filter(user__username=name)
-        return page_of_rows(request, rows, lambda row: TokenBody(row).data, "uuid")
+        rows = tokens_seen_by(self.request.user)
+        name = self.asked("user")
+        return rows.filter(user__username=name) if name else rows
 
-    @describe(
-        operation_id="create_token", request=inputs.TokenCreate, responses={201: NewTokenBody}
-    )
-    def post(self, request: Request) -> Response:
+    @creates("create_token", NewTokenBody, inputs.TokenCreate, role=ADMINISTER)
+    def post(self, sent: Sent) -> Response:
         """Make a token for a user; its text is in this answer and nowhere else."""
-        sent = self.read(inputs.TokenCreate, request.data)
-        row, text = tokens.create_token(
-            user=owner_named(sent["user"]),
-            name=sent["name"],
-            actor=self.actor,
-            days=sent["days"],
-        )
-        body = {**TokenBody(row).data, "token": text}
+        sent["user"] = owner_named(sent["user"])
+        row, text = tokens.create_token(actor=self.actor, **sent)
         location = reverse("api:token", args=[row.uuid])
         return Response(
-            body, status=201, headers={"Location": location, "Cache-Control": "no-store"}
+            {**TokenBody(row).data, "token": text},
+            status=201,
+            headers={"Location": location, "Cache-Control": "no-store"},
         )
 
 
 class TokenView(ApiView):
     """One token."""
 
-    @describe(operation_id="get_token", responses=TokenBody)
-    def get(self, request: Request, uuid: Any) -> Response:
+    @answers("get_token", TokenBody)
+    def get(self, uuid: UUID) -> AccessToken:
         """Return a token, without its text."""
-        return Response(TokenBody(token_seen_by(request.user, uuid)).data)
+        return token_seen_by(self.request.user, uuid)
 
-    @describe(operation_id="revoke_token", responses={204: None})
-    def delete(self, request: Request, uuid: Any) -> Response:
+    @answers("revoke_token", None)
+    def delete(self, uuid: UUID) -> None:
         """Revoke a token of one's own; an admin can revoke any."""
-        tokens.revoke_token(token=token_seen_by(request.user, uuid))
-        return Response(status=204)
+        tokens.revoke_token(token=token_seen_by(self.request.user, uuid))

@@ -1,18 +1,16 @@
 """A query's checkpoint over REST: its batches, its snapshots, and the acts on it."""
 
-from typing import ClassVar
-
-from rest_framework.request import Request
+from django.db.models import QuerySet
 from rest_framework.response import Response
 
 from queries.api.base import ApiView
 from queries.api.checkpoints import checkpoint_bodies as bodies
-from queries.api.errors import invalid
-from queries.api.paging import PAGING, Key, page, page_of_rows
-from queries.api.schema import describe, listed
-from queries.api.supervision.history_bodies import OperationBody
-from queries.api.supervision.operations import accepted
+from queries.api.methods import Sent, accepts, answers, lists
+from queries.api.operation_bodies import OperationBody
+from queries.api.paging import Key, page
 from queries.checkpoints import batches
+from queries.models.checkpoints import Snapshot
+from queries.models.history import Operation
 from queries.roles import DEFINE, OPERATE
 from queries.selectors import checkpoints as reads
 from queries.selectors.definitions.definitions import query as query_of
@@ -25,10 +23,8 @@ from queries.services.checkpoints.switching import current
 class QueryBatchesView(ApiView):
     """The batches of a query's checkpoint."""
 
-    @describe(
-        operation_id="list_query_batches", parameters=PAGING, responses=listed(bodies.BatchBody)
-    )
-    def get(self, request: Request, name: str) -> Response:
+    @lists("list_query_batches", bodies.BatchBody)
+    def get(self, name: str) -> Response:
         """List the batches that the checkpoint's logs hold, newest first."""
         logs = snapshot.local_logs(current(query_of(name)).location)
 
@@ -36,126 +32,80 @@ class QueryBatchesView(ApiView):
             return batches.page(logs, before=int(after[0]) if after else None, limit=count)
 
         return page(
-            request, fetch, lambda row: [row.number], lambda row: bodies.BatchBody(row).data
+            self.request, fetch, lambda row: [row.number], lambda row: bodies.BatchBody(row).data
         )
 
 
 class QuerySnapshotsView(ApiView):
     """The snapshots of a query's checkpoints."""
 
-    permissions: ClassVar[dict[str, str]] = {"POST": OPERATE}
-
-    @describe(
-        operation_id="list_query_snapshots",
-        parameters=PAGING,
-        responses=listed(bodies.SnapshotBody),
-    )
-    def get(self, request: Request, name: str) -> Response:
+    @lists("list_query_snapshots", bodies.SnapshotBody)
+    def get(self, name: str) -> QuerySet[Snapshot]:
         """List the snapshots that are kept, newest first."""
-        rows = reads.snapshots_of(query_of(name))
-        return page_of_rows(request, rows, lambda row: bodies.SnapshotBody(row).data)
+        return reads.snapshots_of(query_of(name))
 
-    @describe(
-        operation_id="take_query_snapshot",
-        request=bodies.SnapshotForm,
-        responses={202: OperationBody},
-    )
-    def post(self, request: Request, name: str) -> Response:
+    @accepts("take_query_snapshot", form=bodies.SnapshotForm)
+    def post(self, sent: Sent, name: str) -> Operation:
         """Take a snapshot of the checkpoint after a batch, the newest where none is named."""
-        sent = self.read(bodies.SnapshotForm, request.data or {})
-        return accepted(
-            snapshot.request_snapshot(query=query_of(name), actor=self.actor, now=self.now, **sent)
-        )
+        return snapshot.request_snapshot(query=query_of(name), **sent, **self.by)
 
 
 class QuerySnapshotView(ApiView):
     """One snapshot."""
 
-    permissions: ClassVar[dict[str, str]] = {"PATCH": OPERATE, "DELETE": OPERATE}
-
-    @describe(operation_id="read_query_snapshot", responses=bodies.SnapshotBody)
-    def get(self, request: Request, name: str, number: int) -> Response:
+    @answers("read_query_snapshot", bodies.SnapshotBody)
+    def get(self, name: str, number: int) -> Snapshot:
         """Return a snapshot."""
-        return Response(bodies.SnapshotBody(reads.snapshot_of(query_of(name), number)).data)
+        return reads.snapshot_of(query_of(name), number)
 
-    @describe(
-        operation_id="pin_query_snapshot",
-        request=bodies.SnapshotChange,
-        responses=bodies.SnapshotBody,
-    )
-    def patch(self, request: Request, name: str, number: int) -> Response:
+    @answers("pin_query_snapshot", bodies.SnapshotBody, role=OPERATE, form=bodies.SnapshotChange)
+    def patch(self, sent: Sent, name: str, number: int) -> Snapshot:
         """Pin a snapshot, so that it is not removed when newer ones come, or unpin it."""
         row = reads.snapshot_of(query_of(name), number)
-        snapshot.pin(row, pinned=self.read(bodies.SnapshotChange, request.data)["pinned"])
+        snapshot.pin(row, **sent)
         row.refresh_from_db()
-        return Response(bodies.SnapshotBody(row).data)
+        return row
 
-    @describe(operation_id="remove_query_snapshot", responses={204: None})
-    def delete(self, request: Request, name: str, number: int) -> Response:
+    @answers("remove_query_snapshot", None, role=OPERATE)
+    def delete(self, name: str, number: int) -> None:
         """Remove a snapshot's files for good. A pinned one is refused."""
         snapshot.remove_snapshot(reads.snapshot_of(query_of(name), number), now=self.now)
-        return Response(status=204)
+
+
+#: An act that can be looked at first: a preview, or the operation.
+_TRIED = {200: bodies.PreviewBody, 202: OperationBody}
 
 
 class QueryRewindView(ApiView):
     """The verb rewind."""
 
-    permissions: ClassVar[dict[str, str]] = {"POST": DEFINE}
-
-    @describe(
-        operation_id="rewind_query",
-        request=bodies.RewindForm,
-        responses={200: bodies.PreviewBody, 202: OperationBody},
-    )
-    def post(self, request: Request, name: str) -> Response:
+    @accepts("rewind_query", role=DEFINE, form=bodies.RewindForm, responses=_TRIED)
+    def post(self, sent: Sent, name: str) -> Operation | Response:
         """Go on from after an earlier batch, in a new directory; `dry_run` says what it does."""
-        sent = self.read(bodies.RewindForm, request.data)
-        query = query_of(name)
+        query, batch = query_of(name), sent["batch"]
         if sent["dry_run"]:
-            return Response(bodies.PreviewBody(preview_rewind(query, sent["batch"])).data)
-        return accepted(
-            rewind.request_rewind(query=query, batch=sent["batch"], actor=self.actor, now=self.now)
-        )
+            return Response(bodies.PreviewBody(preview_rewind(query, batch)).data)
+        return rewind.request_rewind(query=query, batch=batch, **self.by)
 
 
 class QueryResetView(ApiView):
     """The verb reset."""
 
-    permissions: ClassVar[dict[str, str]] = {"POST": DEFINE}
-
-    @describe(
-        operation_id="reset_query",
-        request=bodies.ResetForm,
-        responses={200: bodies.PreviewBody, 202: OperationBody},
-    )
-    def post(self, request: Request, name: str) -> Response:
+    @accepts("reset_query", role=DEFINE, form=bodies.ResetForm, responses=_TRIED)
+    def post(self, sent: Sent, name: str) -> Operation | Response:
         """Let the sources begin elsewhere, without state; `dry_run` says what it does."""
-        sent = self.read(bodies.ResetForm, request.data)
         query = query_of(name)
         wish = Wish(sent["to"], sent["at"], offsets_of(sent["offsets"]))
         if sent["dry_run"]:
             return Response(bodies.PreviewBody(preview_reset(query, wish)).data)
-        return accepted(reset.request_reset(query=query, wish=wish, actor=self.actor, now=self.now))
+        return reset.request_reset(query=query, wish=wish, **self.by)
 
 
 class QueryCloneView(ApiView):
     """The verb clone."""
 
-    permissions: ClassVar[dict[str, str]] = {"POST": DEFINE}
-
-    @describe(operation_id="clone_query", request=bodies.CloneForm, responses={202: OperationBody})
-    def post(self, request: Request, name: str) -> Response:
+    @accepts("clone_query", role=DEFINE, form=bodies.CloneForm)
+    def post(self, sent: Sent, name: str) -> Operation:
         """Make a new query that goes on from this one's checkpoint; it is left stopped."""
-        sent = self.read(bodies.CloneForm, request.data)
-        snapshot_id = sent.pop("snapshot")
-        if sent["sink"] is not None and not isinstance(sent["sink"], dict):
-            raise invalid("sink", sent["sink"], "is not a JSON object.")
-        return accepted(
-            clone.request_clone(
-                query=query_of(name),
-                snapshot_id=snapshot_id,
-                actor=self.actor,
-                now=self.now,
-                **sent,
-            )
-        )
+        sent["snapshot_id"] = sent.pop("snapshot")
+        return clone.request_clone(query=query_of(name), **sent, **self.by)

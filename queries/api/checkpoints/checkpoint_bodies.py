@@ -1,84 +1,64 @@
 """What the API says of a query's checkpoint, and takes for the acts on it."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from rest_framework import serializers
 
+from queries.api.derived import Body, described, shows
 from queries.api.schema import ObjectField
-from queries.services.checkpoints.source_starts import TARGETS
+from queries.checkpoints.batches import Batch
+from queries.domain.kafka.offset_ranges import Range
+from queries.models.checkpoints import Snapshot
+from queries.services.checkpoints.preview import Preview
+from queries.services.checkpoints.source_starts import TARGETS, Moved
 
-Body = serializers.Serializer[Any]
 
-
+@shows(Range, "source topic partition start end records")
 class RangeBody(Body):
-    """What was read of one Kafka partition."""
+    """What was read of one Kafka partition.
 
-    source = serializers.CharField(  # type: ignore[assignment]  # a field of a field's name
-        help_text="Its place in the log, or its name."
-    )
-    topic = serializers.CharField()
-    partition = serializers.IntegerField()
-    start = serializers.IntegerField(allow_null=True, help_text="Null: not known before.")
-    end = serializers.IntegerField(help_text="The next offset to read; it is not in the range.")
-    records = serializers.IntegerField(allow_null=True)
+    source: Its place in the log, or its name.
+    start: Null: not known before.
+    end: The next offset to read; it is not in the range.
+    """
 
 
+@shows(
+    Batch,
+    "batch=number state begun_at committed_at watermark sources ranges records "
+    "left_out_before problem",
+)
 class BatchBody(Body):
-    """One batch as the checkpoint's logs tell it."""
+    """One batch as the checkpoint's logs tell it.
 
-    batch = serializers.IntegerField(source="number")
-    state = serializers.ChoiceField(["committed", "in flight", "uncommitted", "unreadable"])
-    begun_at = serializers.DateTimeField(allow_null=True)
-    committed_at = serializers.DateTimeField(allow_null=True)
-    watermark = serializers.DateTimeField(allow_null=True)
-    sources = ObjectField(
-        help_text="Place or name of each source: the end offset, as Spark has it."
-    )
-    ranges = RangeBody(many=True)
-    records = serializers.IntegerField(allow_null=True, help_text="By the offsets, Kafka alone.")
-    left_out_before = serializers.IntegerField(
-        help_text="Batches before it that async progress tracking has left out of the log."
-    )
-    problem = serializers.CharField(allow_blank=True)
+    sources: Place or name of each source: the end offset, as Spark has it.
+    records: By the offsets, Kafka alone.
+    left_out_before: Batches before it that async progress tracking has left out of the log.
+    """
 
 
+@shows(Snapshot, "id=pk batch location bytes taken_at pinned reason")
 class SnapshotBody(Body):
     """A snapshot of a checkpoint."""
 
-    id = serializers.IntegerField(source="pk")
-    batch = serializers.IntegerField()
-    location = serializers.CharField()
-    bytes = serializers.IntegerField()
-    taken_at = serializers.DateTimeField()
-    pinned = serializers.BooleanField()
-    reason = serializers.CharField(allow_blank=True)
 
-
+@shows(Moved, "source what before after repeated skipped note")
 class MovedBody(Body):
-    """One partition or file source, before and after."""
+    """One partition or file source, before and after.
 
-    source = serializers.CharField()  # type: ignore[assignment]  # a field of a field's name
-    what = serializers.CharField(help_text="topic-partition, or the files.")
-    before = serializers.IntegerField(allow_null=True)
-    after = serializers.IntegerField(allow_null=True)
-    repeated = serializers.IntegerField(allow_null=True, help_text="Records or files read again.")
-    skipped = serializers.IntegerField(allow_null=True)
-    note = serializers.CharField(allow_blank=True)
+    what: topic-partition, or the files.
+    repeated: Records or files read again.
+    """
 
 
+@shows(Preview, "verb refusal batch newest batches records files moved sink warnings")
 class PreviewBody(Body):
-    """What a rewind or a reset will do; nothing has been changed."""
+    """What a rewind or a reset will do; nothing has been changed.
 
-    verb = serializers.CharField()
-    refusal = serializers.CharField(allow_blank=True, help_text="Why it cannot be done.")
-    batch = serializers.IntegerField(allow_null=True)
-    newest = serializers.IntegerField(allow_null=True, help_text="The newest committed batch.")
-    batches = serializers.IntegerField(allow_null=True, help_text="That are done again.")
-    records = serializers.IntegerField(allow_null=True)
-    files = serializers.IntegerField(allow_null=True)
-    moved = MovedBody(many=True)
-    sink = serializers.ListField(child=serializers.CharField())
-    warnings = serializers.ListField(child=serializers.CharField())
+    refusal: Why it cannot be done.
+    newest: The newest committed batch.
+    batches: That are done again.
+    """
 
 
 class SnapshotForm(Body):
@@ -99,36 +79,40 @@ class SnapshotChange(Body):
     pinned = serializers.BooleanField()
 
 
+@described
 class RewindForm(Body):
-    """Where to rewind to."""
+    """Where to rewind to.
 
-    batch = serializers.IntegerField(
-        min_value=0, max_value=2**62, help_text="The query goes on from after it."
-    )
+    batch: The query goes on from after it.
+    """
+
+    batch = serializers.IntegerField(min_value=0, max_value=2**62)
     dry_run = serializers.BooleanField(required=False, default=False)
 
 
+@described
 class ResetForm(Body):
-    """Where the sources are to begin."""
+    """Where the sources are to begin.
+
+    offsets: Kafka: {"topic": {"partition": offset}}.
+    """
 
     to = serializers.ChoiceField(list(TARGETS))
     at = serializers.DateTimeField(required=False, allow_null=True, default=None)
-    offsets = ObjectField(
-        required=False, default=dict, help_text='Kafka: {"topic": {"partition": offset}}.'
-    )
+    offsets = ObjectField(required=False, default=dict)
     dry_run = serializers.BooleanField(required=False, default=False)
 
 
+@described
 class CloneForm(Body):
-    """A new query from the checkpoint."""
+    """A new query from the checkpoint.
+
+    same_sink: Confirm that both write to the same place. Refused for files.
+    """
 
     name = serializers.CharField(max_length=80)
     sink = ObjectField(required=False, allow_null=True, default=None)
-    same_sink = serializers.BooleanField(
-        required=False,
-        default=False,
-        help_text="Confirm that both write to the same place. Refused for files.",
-    )
+    same_sink = serializers.BooleanField(required=False, default=False)
     batch = serializers.IntegerField(
         required=False, allow_null=True, default=None, min_value=0, max_value=2**62
     )

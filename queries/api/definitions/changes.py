@@ -3,20 +3,67 @@
 from collections.abc import Callable
 from typing import Any
 
+from django.urls import reverse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.parsers import JSONParser
 from rest_framework.request import Request
+from rest_framework.response import Response
 
+from queries.api.base import ApiView
 from queries.api.errors import invalid
-from queries.api.etags import check_if_match
+from queries.api.etags import check_if_match, etag
+from queries.api.methods import Method, answers
 from queries.domain.errors import StaleRevision
 from queries.models.applications import Application
 from queries.models.definitions import Query
+from queries.roles import DEFINE
 
 #: How often a patch without If-Match is applied anew when somebody else was quicker.
 ATTEMPTS = 5
 
+IF_MATCH = OpenApiParameter(
+    "If-Match", OpenApiTypes.STR, OpenApiParameter.HEADER, description="ETag of a get."
+)
+
 Spec = dict[str, Any]
-#: Stores a spec that was made from the revision of the number; raises `StaleRevision`.
-Store = Callable[[Spec, int | None], Any]
+#: Stores `spec`, made from the revision `expected_revision`; raises `StaleRevision`.
+Store = Callable[..., Any]
+
+
+class MergePatchParser(JSONParser):
+    """Reads a merge patch (RFC 7396)."""
+
+    media_type = "application/merge-patch+json"
+
+
+class DefinitionView(ApiView):
+    """The address of one definition."""
+
+    parser_classes = (JSONParser, MergePatchParser)
+
+
+def changes(operation_id: str, body: Any, form: Any) -> Callable[[Method], Method]:
+    """Read a definition, whole or in part, and answer with what it has become."""
+    kinds = [each.media_type for each in DefinitionView.parser_classes]
+    sent = dict.fromkeys(kinds if operation_id.startswith("patch") else kinds[:1], form)
+    return answers(operation_id, body, role=DEFINE, form=form, request=sent, parameters=[IF_MATCH])
+
+
+def defined(
+    view: ApiView, body: Any, owner: Query | Application, revision: int | None, *, new: bool = False
+) -> Response:
+    """Answer with an owner's body and the ETag of its definition, with its address where new."""
+    headers = {"ETag": etag(owner, revision)}
+    if new:
+        address = reverse(f"api:{owner._meta.model_name}", args=[owner.name])
+        headers["Location"] = view.request.build_absolute_uri(address)
+    return Response(body, status=201 if new else 200, headers=headers)
+
+
+def check_deleted(request: Request, owner: Query | Application) -> None:
+    """Raise where a delete names another definition than the newest."""
+    check_if_match(request, owner, _newest(owner)[0], required=False)
 
 
 def replace(
@@ -29,7 +76,7 @@ def replace(
             raise invalid(name, sent[name], f"is {value} and cannot be changed.", way_out)
     number, _ = _newest(owner)
     named = check_if_match(request, owner, number)
-    store(sent["spec"], number if named else None)
+    store(spec=sent["spec"], expected_revision=number if named else None)
 
 
 def patch(request: Request, owner: Query | Application, part: Spec, store: Store) -> None:
@@ -38,7 +85,7 @@ def patch(request: Request, owner: Query | Application, part: Spec, store: Store
         number, spec = _newest(owner)
         named = check_if_match(request, owner, number, required=False)
         try:
-            store(merged(spec, part), number)
+            store(spec=merged(spec, part), expected_revision=number)
         except StaleRevision:
             if named or attempt == ATTEMPTS:
                 raise

@@ -2,38 +2,30 @@
 
 from typing import Any
 
-from rest_framework import serializers
-from rest_framework.request import Request
-from rest_framework.response import Response
-
 from queries.api.base import ApiView
-from queries.api.schema import describe
-from queries.selectors.definitions.connectors import connectors
+from queries.api.derived import Body, shows
+from queries.api.methods import answers
+from queries.selectors.definitions.connectors import Connector, Jar, connectors
 
-Body = serializers.Serializer[Any]
 
-
+@shows(Jar, "file artifact version bytes")
 class JarBody(Body):
-    """One file of a connector."""
+    """One file of a connector.
 
-    file = serializers.CharField()
-    artifact = serializers.CharField(help_text="The file's name without its version.")
-    version = serializers.CharField(help_text="Empty where the file's name holds none.")
-    bytes = serializers.IntegerField()
+    artifact: The file's name without its version.
+    version: Empty where the file's name holds none.
+    """
 
 
+@shows(Connector, "name ready folder bytes jars applications way_out")
 class ConnectorBody(Body):
-    """A connector that stands ready, or that an application names although it does not."""
+    """A connector that stands ready, or that an application names although it does not.
 
-    name = serializers.CharField()
-    ready = serializers.BooleanField(help_text="Drivers can be given it.")
-    folder = serializers.CharField()
-    bytes = serializers.IntegerField(help_text="The size of its jars.")
-    jars = JarBody(many=True)
-    applications = serializers.ListField(
-        child=serializers.CharField(), help_text="Living applications that name it."
-    )
-    way_out = serializers.SerializerMethodField(help_text="What puts it into place; may be empty.")
+    ready: Drivers can be given it.
+    bytes: The size of its jars.
+    applications: Living applications that name it.
+    way_out: What puts it into place; may be empty.
+    """
 
     def get_way_out(self, connector: Any) -> str:
         """Return what puts it into place, "" where it is there."""
@@ -49,7 +41,7 @@ class ConnectorsBody(Body):
 class ConnectorsView(ApiView):
     """The connectors of the installation."""
 
-    @describe(operation_id="list_connectors", responses=ConnectorsBody)
-    def get(self, request: Request) -> Response:
+    @answers("list_connectors", ConnectorsBody)
+    def get(self) -> dict[str, Any]:
         """List the connectors that stand ready or are named, with jars and applications."""
-        return Response(ConnectorsBody({"results": connectors()}).data)
+        return {"results": connectors()}

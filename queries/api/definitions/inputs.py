@@ -4,48 +4,30 @@ from typing import Any, ClassVar
 
 from rest_framework import serializers
 
+from queries.api.definitions.application_bodies import ApplicationBody
+from queries.api.definitions.query_bodies import QueryBody
+from queries.api.derived import described, takes
 from queries.api.schema import ApplicationSpecField, ObjectField, QuerySpecField
-from queries.api.supervision.application_bodies import ApplicationBody
-from queries.api.supervision.query_bodies import QueryBody
+from queries.domain.definitions.spec import PoolSpec
 from queries.domain.states import StopMode
 
 Form = serializers.Serializer[Any]
 
 
-class _Object:
-    """Refuse anything but a JSON object as a definition."""
-
-    def __call__(self, value: Any) -> None:
-        """Raise where `value` is not an object."""
-        if not isinstance(value, dict):
-            raise serializers.ValidationError("This is not a JSON object.")
-
-
-_OBJECT = [_Object()]
-
-
+@described
 class QueryCreate(Form):
-    """A new query: its name, its definition, and where it runs."""
+    """A new query: its name, its definition, and where it runs.
+
+    application: An application that is there; without it the query gets one of its own.
+    application_spec: The definition of the query's own application; the defaults without it.
+    checkpoint: An absolute location; without it a folder below HEADGATE_HOME.
+    """
 
     name = serializers.CharField(max_length=80)
-    spec = QuerySpecField(validators=_OBJECT)
-    application = serializers.CharField(
-        required=False,
-        allow_blank=True,
-        default="",
-        help_text="An application that is there; without it the query gets one of its own.",
-    )
-    application_spec = ApplicationSpecField(
-        required=False,
-        validators=_OBJECT,
-        help_text="The definition of the query's own application; the defaults without it.",
-    )
-    checkpoint = serializers.CharField(
-        required=False,
-        allow_blank=True,
-        default="",
-        help_text="An absolute location; without it a folder below HEADGATE_HOME.",
-    )
+    spec = QuerySpecField()
+    application = serializers.CharField(required=False, allow_blank=True, default="")
+    application_spec = ApplicationSpecField(required=False)
+    checkpoint = serializers.CharField(required=False, allow_blank=True, default="")
 
 
 class QueryReplace(Form):
@@ -54,7 +36,7 @@ class QueryReplace(Form):
     #: What a get returns beside the definition, so that it can be sent back edited.
     ignored: ClassVar[tuple[str, ...]] = tuple(QueryBody().fields)
 
-    spec = QuerySpecField(validators=_OBJECT)
+    spec = QuerySpecField()
     name = serializers.CharField(required=False)
     application = serializers.CharField(required=False)
     checkpoint = serializers.CharField(required=False, allow_blank=True)
@@ -63,14 +45,14 @@ class QueryReplace(Form):
 class QueryMerge(Form):
     """A part of a query's definition, merged as RFC 7396 has it: null removes."""
 
-    spec = ObjectField(validators=_OBJECT)
+    spec = ObjectField()
 
 
 class ApplicationCreate(Form):
     """A new application for several queries."""
 
     name = serializers.CharField(max_length=80)
-    spec = ApplicationSpecField(required=False, default=dict, validators=_OBJECT)
+    spec = ApplicationSpecField(required=False, default=dict)
 
 
 class ApplicationReplace(Form):
@@ -78,23 +60,21 @@ class ApplicationReplace(Form):
 
     ignored: ClassVar[tuple[str, ...]] = tuple(ApplicationBody().fields)
 
-    spec = ApplicationSpecField(validators=_OBJECT)
+    spec = ApplicationSpecField()
     name = serializers.CharField(required=False)
 
 
 class ApplicationMerge(Form):
     """A part of an application's definition, merged as RFC 7396 has it: null removes."""
 
-    spec = ObjectField(validators=_OBJECT)
+    spec = ObjectField()
 
 
+@takes(PoolSpec)
 class PoolCreate(Form):
     """A FAIR scheduler pool."""
 
     name = serializers.CharField(max_length=80)
-    weight = serializers.IntegerField(required=False, default=1, min_value=1, max_value=1000)
-    min_share = serializers.IntegerField(required=False, default=0, min_value=0, max_value=1000)
-    mode = serializers.ChoiceField(["FIFO", "FAIR"], required=False, default="FAIR")
 
 
 class PoolReplace(PoolCreate):
@@ -113,13 +93,13 @@ class Stop(Form):
     )
 
 
-class Nothing(Form):
-    """No body, or an empty object."""
-
-
+@described
 class TokenCreate(Form):
-    """A new token: for whom, what for, how long."""
+    """A new token: for whom, what for, how long.
+
+    name: What the token is for.
+    """
 
     user = serializers.CharField(max_length=150)
-    name = serializers.CharField(max_length=80, help_text="What the token is for.")
+    name = serializers.CharField(max_length=80)
     days = serializers.IntegerField(required=False, default=90, min_value=1, max_value=366)

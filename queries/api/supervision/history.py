@@ -1,31 +1,27 @@
 """Runs with their logs, failures and their groups, checkpoints."""
 
-from typing import ClassVar
-
+from django.db.models import QuerySet
 from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter
-from rest_framework.request import Request
-from rest_framework.response import Response
 
 from queries.api.base import ApiView
-from queries.api.definitions import inputs
-from queries.api.errors import invalid
-from queries.api.paging import PAGING, page_of_rows, whole_number
-from queries.api.schema import describe, listed
+from queries.api.definitions.query_bodies import CheckpointBody
+from queries.api.methods import Nothing, answers, lists
+from queries.api.paging import flag, whole, whole_number, word
 from queries.api.supervision.history_bodies import (
     FailureBody,
     FailureDetailBody,
     FailureGroupBody,
     RunDetailBody,
 )
-from queries.api.supervision.query_bodies import CheckpointBody
 from queries.domain.states import GroupStatus
 from queries.launchers.configured import launcher
+from queries.models.definitions import Checkpoint
+from queries.models.failures import Failure, FailureGroup
 from queries.roles import OPERATE
 from queries.selectors import checkpoints
 from queries.selectors.failures import failures
-from queries.selectors.failures.what_changed import failure_with_changes
+from queries.selectors.failures.what_changed import FailureDetail, failure_with_changes
 from queries.selectors.supervision import runs
 from queries.services.failures import resolution
 from queries.services.failures.driver_logs import MOST_LINES, read_log
@@ -34,29 +30,24 @@ from queries.services.failures.driver_logs import MOST_LINES, read_log
 class RunView(ApiView):
     """One run."""
 
-    @describe(operation_id="get_run", responses=RunDetailBody)
-    def get(self, request: Request, run_id: int) -> Response:
+    @answers("get_run", RunDetailBody)
+    def get(self, run_id: int) -> runs.RunDetail:
         """Return a run with its neighbours, its failures and the sum of its batches."""
-        return Response(RunDetailBody(runs.run_with_neighbours(run_id=run_id)).data)
+        return runs.run_with_neighbours(run_id=run_id)
 
 
 class RunLogView(ApiView):
     """The log of a run's driver."""
 
-    @describe(
-        operation_id="get_run_log",
-        parameters=[
-            OpenApiParameter(
-                "tail",
-                {"type": "integer", "minimum": 1, "maximum": MOST_LINES, "default": 200},
-                description="How many lines.",
-            )
-        ],
+    @answers(
+        "get_run_log",
+        None,
+        parameters=[whole("tail", 200, low=1, high=MOST_LINES, about="How many lines.")],
         responses={(200, "text/plain"): OpenApiTypes.STR},
     )
-    def get(self, request: Request, run_id: int) -> HttpResponse:
+    def get(self, run_id: int) -> HttpResponse:
         """Return the end of the driver's log as text, its secrets masked."""
-        lines = whole_number(request, "tail", 200, low=1, high=MOST_LINES)
+        lines = whole_number(self.request, "tail", 200, low=1, high=MOST_LINES)
         run = runs.run_with_neighbours(run_id=run_id).run
         text = read_log(run.driver, launcher=launcher(), lines=lines)
         return HttpResponse(text, content_type="text/plain; charset=utf-8")
@@ -65,116 +56,79 @@ class RunLogView(ApiView):
 class FailureView(ApiView):
     """One failure."""
 
-    @describe(operation_id="get_failure", responses=FailureDetailBody)
-    def get(self, request: Request, failure_id: int) -> Response:
+    @answers("get_failure", FailureDetailBody)
+    def get(self, failure_id: int) -> FailureDetail:
         """Return a failure with its log tail and what changed since the last good run."""
-        return Response(FailureDetailBody(failure_with_changes(failure_id)).data)
+        return failure_with_changes(failure_id)
 
 
 class FailureGroupsView(ApiView):
     """All failure groups."""
 
-    @describe(
-        operation_id="list_failure_groups",
-        parameters=[
-            OpenApiParameter("status", OpenApiTypes.STR, enum=[str(word) for word in GroupStatus]),
-            OpenApiParameter("query", OpenApiTypes.STR),
-            OpenApiParameter("application", OpenApiTypes.STR),
-            OpenApiParameter("search", OpenApiTypes.STR),
-            *PAGING,
-        ],
-        responses=listed(FailureGroupBody),
+    @lists(
+        "list_failure_groups",
+        FailureGroupBody,
+        by="last_seen pk",
+        parameters=[word("status", GroupStatus), *map(word, ("query", "application", "search"))],
     )
-    def get(self, request: Request) -> Response:
+    def get(self) -> QuerySet[FailureGroup]:
         """List groups of failures with one fingerprint, the last seen first."""
-        status = request.query_params.get("status", "")
-        if status and status not in list(GroupStatus):
-            raise invalid("status", status, "is not known.", f"Known: {', '.join(GroupStatus)}.")
-        filters = {
-            name: request.query_params.get(name, "").replace("\x00", "")
-            for name in ("query", "application", "search")
-        }
-        rows = failures.failure_groups(status=status, **filters)
-        return page_of_rows(
-            request, rows, lambda group: FailureGroupBody(group).data, "last_seen", "pk"
-        )
+        self.asked_word("status", GroupStatus) if self.asked("status") else None
+        filters = {name: self.asked(name) for name in ("status", "query", "application", "search")}
+        return failures.failure_groups(**filters)
 
 
 class FailureGroupView(ApiView):
     """One failure group."""
 
-    @describe(operation_id="get_failure_group", responses=FailureGroupBody)
-    def get(self, request: Request, group_id: int) -> Response:
+    @answers("get_failure_group", FailureGroupBody)
+    def get(self, group_id: int) -> FailureGroup:
         """Return a group."""
-        return Response(FailureGroupBody(failures.failure_group(group_id)).data)
+        return failures.failure_group(group_id)
 
 
 class FailureGroupFailuresView(ApiView):
     """The failures of a group."""
 
-    @describe(
-        operation_id="list_failures_of_group", parameters=PAGING, responses=listed(FailureBody)
-    )
-    def get(self, request: Request, group_id: int) -> Response:
+    @lists("list_failures_of_group", FailureBody)
+    def get(self, group_id: int) -> QuerySet[Failure]:
         """List the group's failures, newest first."""
-        rows = failures.failures().filter(group=failures.failure_group(group_id))
-        return page_of_rows(request, rows, lambda row: FailureBody(row).data)
+        return failures.failures().filter(group=failures.failure_group(group_id))
 
 
 class FailureGroupResolveView(ApiView):
     """The verb resolve."""
 
-    permissions: ClassVar[dict[str, str]] = {"POST": OPERATE}
-
-    @describe(
-        operation_id="resolve_failure_group", request=inputs.Nothing, responses=FailureGroupBody
-    )
-    def post(self, request: Request, group_id: int) -> Response:
+    @answers("resolve_failure_group", FailureGroupBody, role=OPERATE, form=Nothing)
+    def post(self, group_id: int) -> FailureGroup:
         """Mark a group as dealt with; its next failure reopens it."""
-        self.read(inputs.Nothing, request.data or {})
-        resolution.resolve_group(
-            group=failures.failure_group(group_id), actor=self.actor, now=self.now
-        )
-        return Response(FailureGroupBody(failures.failure_group(group_id)).data)
+        resolution.resolve_group(group=failures.failure_group(group_id), **self.by)
+        return failures.failure_group(group_id)
 
 
 class FailureGroupReopenView(ApiView):
     """The verb reopen."""
 
-    permissions: ClassVar[dict[str, str]] = {"POST": OPERATE}
-
-    @describe(
-        operation_id="reopen_failure_group", request=inputs.Nothing, responses=FailureGroupBody
-    )
-    def post(self, request: Request, group_id: int) -> Response:
+    @answers("reopen_failure_group", FailureGroupBody, role=OPERATE, form=Nothing)
+    def post(self, group_id: int) -> FailureGroup:
         """Mark a group as not dealt with after all."""
-        self.read(inputs.Nothing, request.data or {})
-        resolution.reopen_group(
-            group=failures.failure_group(group_id), actor=self.actor, now=self.now
-        )
-        return Response(FailureGroupBody(failures.failure_group(group_id)).data)
+        resolution.reopen_group(group=failures.failure_group(group_id), **self.by)
+        return failures.failure_group(group_id)
 
 
 class CheckpointsView(ApiView):
     """All checkpoints."""
 
-    @describe(
-        operation_id="list_checkpoints",
-        parameters=[
-            OpenApiParameter("query", OpenApiTypes.STR),
-            OpenApiParameter("held", OpenApiTypes.BOOL, description="Held, or retired."),
-            *PAGING,
-        ],
-        responses=listed(CheckpointBody),
+    @lists(
+        "list_checkpoints",
+        CheckpointBody,
+        parameters=[word("query"), flag("held", "Held, or retired.")],
     )
-    def get(self, request: Request) -> Response:
+    def get(self) -> QuerySet[Checkpoint]:
         """List checkpoints, newest first, each with its holder and its newest run."""
         rows = checkpoints.checkpoints()
-        if name := request.query_params.get("query", "").replace("\x00", ""):
+        if name := self.asked("query"):
             rows = rows.filter(query__name=name)
-        held = request.query_params.get("held")
-        if held is not None:
-            if held not in ("true", "false"):
-                raise invalid("held", held, "is neither true nor false.")
-            rows = rows.filter(retired_at__isnull=held == "true")
-        return page_of_rows(request, rows, lambda row: CheckpointBody(row).data)
+        if (held := self.asked_flag("held")) is not None:
+            rows = rows.filter(retired_at__isnull=held)
+        return rows

@@ -4,154 +4,61 @@ from typing import Any
 
 from rest_framework import serializers
 
-from queries.api.links import failure_links, group_links, operation_links, run_links
-from queries.api.reasons import DetailCodeField, PhraseField
-from queries.api.schema import ObjectField
-from queries.domain.masking import mask, mask_text
-from queries.domain.states import GroupStatus, OperationOutcome, Policy, StepState
+from queries.api.derived import Body, described, shows
+from queries.api.links import failure_links, group_links, run_links
+from queries.api.operation_bodies import MaskedText
+from queries.api.reasons import PhraseField
+from queries.api.schema import MaskedObject
+from queries.domain.masking import mask
+from queries.domain.states import GroupStatus, Policy
 from queries.models.drivers import Run
 from queries.models.failures import Failure, FailureGroup
-from queries.models.history import Operation
-from queries.selectors.failures.what_changed import FailureDetail
+from queries.models.history import Transition
+from queries.selectors.failures.what_changed import Change, FailureDetail
 from queries.selectors.supervision.runs import RunDetail
 from queries.services.failures.driver_logs import mask_failure
 
-Body = serializers.Serializer[Any]
 
-
-class MaskedText(serializers.CharField):
-    """A text that came from a driver, without what looks like a secret."""
-
-    def to_representation(self, value: Any) -> str:
-        """Return the text, masked."""
-        return mask_text(str(value))
-
-
-class MaskedObject(ObjectField):
-    """JSON that came from a driver, masked."""
-
-    def to_representation(self, value: Any) -> Any:
-        """Return the object, masked."""
-        return mask(value)
-
-
-class OutcomeField(serializers.ChoiceField):
-    """How something ended; null while it has not."""
-
-    def to_representation(self, value: Any) -> Any:
-        """Return the outcome or None."""
-        return value or None
-
-
-class OperationStepBody(Body):
-    """One step of an operation that has several."""
-
-    name = serializers.CharField()
-    state = serializers.ChoiceField([str(state) for state in StepState])
-    at = serializers.CharField(allow_null=True)
-    detail = MaskedText(default="", help_text="What it waits for, or why it failed.")
-
-
-class OperationBody(Body):
-    """An act of a person or of CI, followed to its end."""
-
-    id = serializers.UUIDField(source="uuid")
-    verb = serializers.CharField()
-    query = serializers.CharField(source="query.name", allow_null=True, default=None)
-    application = serializers.CharField(source="application.name")
-    outcome = OutcomeField(
-        [str(outcome) for outcome in OperationOutcome if outcome],
-        allow_null=True,
-        help_text="Null while it is under way.",
-    )
-    detail = MaskedText()
-    detail_code = DetailCodeField(source="detail")
-    actor = serializers.CharField()
-    created_at = serializers.DateTimeField()
-    deadline = serializers.DateTimeField()
-    ended_at = serializers.DateTimeField(allow_null=True)
-    steps = OperationStepBody(many=True)
-    arguments = MaskedObject(help_text="What was asked beside the verb.")
-    result = MaskedObject(help_text="What its steps found or made.")
-    parent = serializers.UUIDField(  # type: ignore[assignment]  # the metaclass takes it away
-        source="parent.uuid",
-        allow_null=True,
-        default=None,
-        help_text="The operation with steps that asked for this one.",
-    )
-    cancellable = serializers.SerializerMethodField(help_text="True before its point of no return.")
-    links = serializers.SerializerMethodField()
-
-    def get_cancellable(self, operation: Operation) -> bool:
-        """Return whether it can be cancelled now."""
-        return operation.cancellable
-
-    def get_links(self, operation: Operation) -> dict[str, str]:
-        """Return where to go on."""
-        return operation_links(operation)
-
-
-class OperationsBody(Body):
-    """The operations that one request began."""
-
-    results = OperationBody(many=True)
-
-
+@described
 class ReplayedBody(Body):
-    """What a run did again of the run before it, measured from offsets (async progress)."""
+    """What a run did again of the run before it, measured from offsets (async progress).
+
+    seconds: Of work, in the run before.
+    after: Batch whose end it began at.
+    """
 
     batches = serializers.IntegerField(default=0)
     rows = serializers.IntegerField(default=0)
-    seconds = serializers.FloatField(default=0.0, help_text="Of work, in the run before.")
+    seconds = serializers.FloatField(default=0.0)
     first = serializers.IntegerField(allow_null=True, default=None)
     last = serializers.IntegerField(allow_null=True, default=None)
-    after = serializers.IntegerField(
-        allow_null=True, default=None, help_text="Batch whose end it began at."
-    )
+    after = serializers.IntegerField(allow_null=True, default=None)
 
 
+@shows(
+    Run,
+    "id=pk query=query.name application=driver.application.name epoch "
+    "revision=revision.number cause cause_code=cause actor outcome created_at started_at "
+    "first_commit_at ended_at last_batch spark_run_id checkpoint=checkpoint.location "
+    "code_sha256 warnings replayed driver=driver_id driver_epoch=driver.epoch driver.host "
+    "driver.pid "
+    "driver.jvm_pid driver.spark_version driver.java_version driver.exit_python "
+    "driver.exit_jvm links",
+    links=run_links,
+)
 class RunBody(Body):
-    """One start of a query inside a driver."""
+    """One start of a query inside a driver.
 
-    id = serializers.IntegerField(source="pk")
-    query = serializers.CharField(source="query.name")
-    application = serializers.CharField(source="driver.application.name")
-    epoch = serializers.IntegerField()
-    revision = serializers.IntegerField(source="revision.number")
+    replayed: What it did again; null where that was not measured.
+    """
+
     cause = PhraseField()
-    cause_code = serializers.CharField(source="cause")
-    actor = serializers.CharField()
-    outcome = serializers.SerializerMethodField()
-    created_at = serializers.DateTimeField()
-    started_at = serializers.DateTimeField(allow_null=True)
-    first_commit_at = serializers.DateTimeField(allow_null=True)
-    ended_at = serializers.DateTimeField(allow_null=True)
-    last_batch = serializers.IntegerField(allow_null=True)
-    spark_run_id = serializers.CharField(allow_null=True)
-    checkpoint = serializers.CharField(source="checkpoint.location")
-    code_sha256 = serializers.CharField()
     warnings = serializers.ListField(child=MaskedText())
-    replayed = ReplayedBody(
-        allow_null=True, help_text="What it did again; null where that was not measured."
-    )
-    driver = serializers.IntegerField(source="driver_id")
-    driver_epoch = serializers.IntegerField(source="driver.epoch")
-    host = serializers.CharField(source="driver.host")
-    pid = serializers.IntegerField(source="driver.pid", allow_null=True)
-    jvm_pid = serializers.IntegerField(source="driver.jvm_pid", allow_null=True)
-    spark_version = serializers.CharField(source="driver.spark_version")
-    java_version = serializers.CharField(source="driver.java_version")
-    exit_python = serializers.CharField(source="driver.exit_python")
-    exit_jvm = serializers.CharField(source="driver.exit_jvm")
-    links = serializers.SerializerMethodField()
+    replayed = ReplayedBody(allow_null=True)
 
     def get_outcome(self, run: Run) -> str | None:
         """Return how the run ended, None while it has not."""
         return run.outcome or None
-
-    def get_links(self, run: Run) -> dict[str, str]:
-        """Return where to go on."""
-        return run_links(run)
 
 
 class BatchesBody(Body):
@@ -184,52 +91,31 @@ class RunDetailBody(RunBody):
     batches = BatchesBody(allow_null=True)
 
 
+@shows(
+    Failure,
+    "id=pk at query=run.query.name application=driver.application.name run=run_id "
+    "driver=driver_id group=group_id category policy error_class error_type root_cause "
+    "batch offsets attempt next_attempt_at links",
+    policy=Policy,
+    links=failure_links,
+)
 class FailureBody(Body):
     """One failure of a run, or of a driver where `run` is null."""
 
-    id = serializers.IntegerField(source="pk")
-    at = serializers.DateTimeField()
-    query = serializers.CharField(source="run.query.name", allow_null=True, default=None)
-    application = serializers.CharField(source="driver.application.name")
-    run = serializers.IntegerField(source="run_id", allow_null=True)
-    driver = serializers.IntegerField(source="driver_id")
-    group = serializers.IntegerField(source="group_id")
-    category = serializers.CharField()
-    policy = serializers.ChoiceField([str(policy) for policy in Policy])
-    error_class = serializers.CharField()
-    error_type = serializers.CharField()
     root_cause = MaskedText()
-    batch = serializers.IntegerField(allow_null=True)
     offsets = MaskedObject()
-    attempt = serializers.IntegerField()
-    next_attempt_at = serializers.DateTimeField(allow_null=True)
-    links = serializers.SerializerMethodField()
-
-    def get_links(self, failure: Failure) -> dict[str, str]:
-        """Return where to go on."""
-        return failure_links(failure)
 
 
+@shows(Change, "what before after spec_before spec_after")
 class ChangeBody(Body):
     """One thing that differs between the last good run and the failed one."""
 
-    what = serializers.CharField()
-    before = serializers.CharField()
-    after = serializers.CharField()
-    spec_before = ObjectField(allow_null=True)
-    spec_after = ObjectField(allow_null=True)
 
-
+@shows(Transition, "at actor subject before after reason reason_code=reason")
 class ActBody(Body):
     """What a person or CI did."""
 
-    at = serializers.DateTimeField()
-    actor = serializers.CharField()
-    subject = serializers.CharField()
-    before = serializers.CharField()
-    after = serializers.CharField()
     reason = PhraseField()
-    reason_code = serializers.CharField(source="reason")
 
 
 class FailureDetailBody(FailureBody):
@@ -257,33 +143,30 @@ class FailureDetailBody(FailureBody):
         }
 
 
+@shows(
+    FailureGroup,
+    "id=pk title query=query.name application=application.name status count first_seen "
+    "last_seen resolved_at resolved_by regressed_at links",
+    status=GroupStatus,
+    links=group_links,
+)
 class FailureGroupBody(Body):
     """Failures of one query, or of one application's drivers, with one fingerprint."""
 
-    id = serializers.IntegerField(source="pk")
     title = MaskedText()
-    query = serializers.CharField(source="query.name", allow_null=True, default=None)
-    application = serializers.CharField(source="application.name")
-    status = serializers.ChoiceField([str(status) for status in GroupStatus])
-    count = serializers.IntegerField()
-    first_seen = serializers.DateTimeField()
-    last_seen = serializers.DateTimeField()
-    resolved_at = serializers.DateTimeField(allow_null=True)
-    resolved_by = serializers.CharField()
-    regressed_at = serializers.DateTimeField(allow_null=True)
-    links = serializers.SerializerMethodField()
-
-    def get_links(self, group: FailureGroup) -> dict[str, str]:
-        """Return where to go on."""
-        return group_links(group)
 
 
+@described
 class ProgressRowBody(Body):
-    """One executed batch as Spark reported it."""
+    """One executed batch as Spark reported it.
+
+    repaired: Filled in from the driver's memory.
+    progress: Spark's own progress JSON.
+    """
 
     id = serializers.IntegerField()
     run = serializers.IntegerField()
     batch = serializers.IntegerField()
     at = serializers.DateTimeField()
-    repaired = serializers.BooleanField(help_text="Filled in from the driver's memory.")
-    progress = MaskedObject(help_text="Spark's own progress JSON.")
+    repaired = serializers.BooleanField()
+    progress = MaskedObject()

@@ -9,30 +9,24 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any, ClassVar
+from typing import Any
 from uuid import UUID
 
 import redis.asyncio
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.db import connections
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
-from django.urls import reverse
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter
 from redis.exceptions import RedisError
-from rest_framework.request import Request
 from rest_framework.response import Response
 
 from queries.api.base import ApiView
-from queries.api.definitions import inputs
-from queries.api.errors import invalid
-from queries.api.paging import PAGING, page_of_rows, whole_number
-from queries.api.schema import describe, listed
-from queries.api.supervision.history_bodies import OperationBody
+from queries.api.methods import accepts, answers, lists
+from queries.api.operation_bodies import OperationBody
+from queries.api.paging import flag, whole, whole_number, word
 from queries.models.history import Operation
-from queries.roles import OPERATE
 from queries.selectors.supervision import history
 from queries.services.procedures.engine import cancel
 
@@ -43,59 +37,39 @@ LONGEST_WAIT_S = 60
 READ_EVERY_S = 2.0
 
 
-def accepted(operation: Operation) -> Response:
-    """Answer 202 with the operation and where to follow it."""
-    location = reverse("api:operation", args=[operation.uuid])
-    return Response(OperationBody(operation).data, status=202, headers={"Location": location})
-
-
 class OperationsView(ApiView):
     """All operations."""
 
-    @describe(
-        operation_id="list_operations",
-        parameters=[
-            OpenApiParameter("query", OpenApiTypes.STR),
-            OpenApiParameter("application", OpenApiTypes.STR),
-            OpenApiParameter("open", OpenApiTypes.BOOL, description="Under way, or ended."),
-            *PAGING,
-        ],
-        responses=listed(OperationBody),
+    @lists(
+        "list_operations",
+        OperationBody,
+        parameters=[word("query"), word("application"), flag("open", "Under way, or ended.")],
     )
-    def get(self, request: Request) -> Response:
+    def get(self) -> QuerySet[Operation]:
         """List operations, newest first."""
         rows = history.operations()
-        given = request.query_params
-        if name := given.get("query", "").replace("\x00", ""):
+        if name := self.asked("query"):
             rows = rows.filter(query__name=name)
-        if name := given.get("application", "").replace("\x00", ""):
+        if name := self.asked("application"):
             rows = rows.filter(application__name=name)
-        if "open" in given:
-            if given["open"] not in ("true", "false"):
-                raise invalid("open", given["open"], "is neither true nor false.")
-            rows = rows.filter(outcome="") if given["open"] == "true" else rows.exclude(outcome="")
-        return page_of_rows(request, rows, lambda row: OperationBody(row).data)
+        if (still := self.asked_flag("open")) is not None:
+            rows = rows.filter(outcome="") if still else rows.exclude(outcome="")
+        return rows
 
 
 class OperationView(ApiView):
     """One operation. `operation` below serves it, and does the waiting."""
 
-    permissions: ClassVar[dict[str, str]] = {}
-
-    @describe(
-        operation_id="get_operation",
+    @answers(
+        "get_operation",
+        OperationBody,
         parameters=[
-            OpenApiParameter(
-                "wait",
-                {"type": "integer", "minimum": 0, "maximum": LONGEST_WAIT_S, "default": 0},
-                description="Seconds to wait for its end.",
-            )
+            whole("wait", 0, low=0, high=LONGEST_WAIT_S, about="Seconds to wait for its end.")
         ],
-        responses=OperationBody,
     )
-    def get(self, request: Request, uuid: UUID) -> Response:
+    def get(self, uuid: UUID) -> Response:
         """Return an operation, as soon as it has ended or `wait` is over."""
-        wait = whole_number(request, "wait", 0, low=0, high=LONGEST_WAIT_S)
+        wait = whole_number(self.request, "wait", 0, low=0, high=LONGEST_WAIT_S)
         row = history.operation(uuid)
         response = Response(OperationBody(row).data)
         response.wait_s = wait if not row.outcome else 0  # type: ignore[attr-defined]
@@ -105,17 +79,11 @@ class OperationView(ApiView):
 class OperationCancelView(ApiView):
     """The end of an operation with steps before its time."""
 
-    permissions: ClassVar[dict[str, str]] = {"POST": OPERATE}
-
-    @describe(
-        operation_id="cancel_operation", request=inputs.Nothing, responses={202: OperationBody}
-    )
-    def post(self, request: Request, uuid: UUID) -> Response:
+    @accepts("cancel_operation")
+    def post(self, uuid: UUID) -> Operation:
         """Cancel an operation before its point of no return; what it built is tidied away."""
-        self.read(inputs.Nothing, request.data or {})
-        row = history.operation(uuid)
-        cancel(row, actor=self.actor, now=self.now)
-        return accepted(history.operation(uuid))
+        cancel(history.operation(uuid), **self.by)
+        return history.operation(uuid)
 
 
 CANCELS = 3

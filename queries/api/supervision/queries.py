@@ -1,32 +1,36 @@
 """Queries: their list, each of them, its verbs, and what it has done."""
 
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any
 
-from django.urls import reverse
+from django.db.models import QuerySet
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
-from rest_framework.parsers import JSONParser
-from rest_framework.request import Request
 from rest_framework.response import Response
 
 from listeners import selectors as heard
 from queries.api.base import ApiView
-from queries.api.definitions import changes, inputs
-from queries.api.errors import invalid
-from queries.api.etags import check_if_match, etag
-from queries.api.paging import PAGING, Key, page, page_of_rows
-from queries.api.schema import describe, listed
-from queries.api.supervision.history_bodies import (
-    FailureBody,
-    OperationBody,
-    ProgressRowBody,
-    RunBody,
+from queries.api.definitions import inputs
+from queries.api.definitions.changes import (
+    IF_MATCH,
+    DefinitionView,
+    changes,
+    check_deleted,
+    defined,
+    patch,
+    replace,
 )
-from queries.api.supervision.operations import accepted
-from queries.api.supervision.query_bodies import QueryBody, QueryRevisionBody
+from queries.api.definitions.query_bodies import QueryBody, QueryRevisionBody
+from queries.api.errors import invalid
+from queries.api.methods import Sent, accepts, answers, creates, lists
+from queries.api.paging import Key, page, word
+from queries.api.supervision.history_bodies import FailureBody, ProgressRowBody, RunBody
 from queries.domain.states import Desired, Phase, StopMode, Verdict
+from queries.models.definitions import QueryRevision
+from queries.models.drivers import Run
+from queries.models.failures import Failure
 from queries.models.history import Operation
-from queries.roles import DEFINE, OPERATE
+from queries.roles import DEFINE
 from queries.selectors.definitions import definitions
 from queries.selectors.failures import failures
 from queries.selectors.query_lines import QueryLine, query_line, query_lines
@@ -34,223 +38,139 @@ from queries.selectors.supervision import runs
 from queries.services.definitions import catalog
 from queries.services.supervision import operations
 
-
-class MergePatchParser(JSONParser):
-    """Reads a merge patch (RFC 7396)."""
-
-    media_type = "application/merge-patch+json"
-
-
-IF_MATCH = OpenApiParameter(
-    "If-Match", OpenApiTypes.STR, OpenApiParameter.HEADER, description="ETag of a get."
-)
-
-
-def _words(name: str, words: Any) -> OpenApiParameter:
-    known = [str(word) for word in words]
-    return OpenApiParameter(
-        name, OpenApiTypes.STR, many=True, enum=known, description="Repeat it for several."
-    )
-
-
-_FILTERS = [
-    _words("phase", Phase),
-    _words("health", Verdict),
-    OpenApiParameter("desired", OpenApiTypes.STR, enum=[str(word) for word in Desired]),
-    OpenApiParameter("application", OpenApiTypes.STR),
-    OpenApiParameter("pool", OpenApiTypes.STR),
-    OpenApiParameter("search", OpenApiTypes.STR, description="In names."),
-]
-
-
-def _chosen(request: Request, name: str, words: Any) -> tuple[str, ...]:
-    """Return a filter's values; raise `Invalid` where one is no word of its kind."""
-    known = [str(word) for word in words]
-    for value in request.query_params.getlist(name):
-        if value not in known:
-            raise invalid(name, value, "is not known.", f"Known: {', '.join(known)}.")
-    return tuple(request.query_params.getlist(name))
+_SEVERAL = partial(word, about="Repeat it for several.", many=True)
 
 
 class QueriesView(ApiView):
     """All queries."""
 
-    permissions: ClassVar[dict[str, str]] = {"POST": DEFINE}
-
-    @describe(
-        operation_id="list_queries",
-        parameters=[*_FILTERS, *PAGING],
-        responses=listed(QueryBody),
+    @lists(
+        "list_queries",
+        QueryBody,
+        parameters=[
+            _SEVERAL("phase", Phase),
+            _SEVERAL("health", Verdict),
+            word("desired", Desired),
+            word("application"),
+            word("pool"),
+            word("search", about="In names."),
+        ],
     )
-    def get(self, request: Request) -> Response:
+    def get(self) -> Response:
         """List living queries by name."""
         filters: dict[str, Any] = {
-            "phases": _chosen(request, "phase", Phase),
-            "verdicts": _chosen(request, "health", Verdict),
-            "desired": "".join(_chosen(request, "desired", Desired)[-1:]),
-            **{
-                name: request.query_params.get(name, "").replace("\x00", "")
-                for name in ("application", "pool", "search")
-            },
+            "phases": self.asked_word("phase", Phase),
+            "verdicts": self.asked_word("health", Verdict),
+            "desired": "".join(self.asked_word("desired", Desired)[-1:]),
+            **{name: self.asked(name) for name in ("application", "pool", "search")},
         }
 
         def fetch(after: Key | None, count: int) -> list[QueryLine]:
             start = str(after[0]) if after else ""
             return query_lines(now=self.now, after=start, limit=count, bars=0, **filters)
 
-        return page(request, fetch, lambda line: [line.query.name], _body)
+        return page(
+            self.request, fetch, lambda line: [line.query.name], lambda line: QueryBody(line).data
+        )
 
-    @describe(operation_id="create_query", request=inputs.QueryCreate, responses={201: QueryBody})
-    def post(self, request: Request) -> Response:
+    @creates("create_query", QueryBody, inputs.QueryCreate)
+    def post(self, sent: Sent) -> Response:
         """Create a query, stopped; answer with its body and its ETag."""
-        sent = self.read(inputs.QueryCreate, request.data)
-        row = catalog.create_query(**sent, actor=self.actor, now=self.now)
-        return _answer(row.name, self, status=201, created=True)
+        return _answer(catalog.create_query(**sent, **self.by).name, self, new=True)
 
 
-class QueryView(ApiView):
+class QueryView(DefinitionView):
     """One query."""
 
-    permissions: ClassVar[dict[str, str]] = {"PUT": DEFINE, "PATCH": DEFINE, "DELETE": DEFINE}
-    parser_classes = (JSONParser, MergePatchParser)
-
-    @describe(operation_id="get_query", responses=QueryBody)
-    def get(self, request: Request, name: str) -> Response:
+    @answers("get_query", QueryBody)
+    def get(self, name: str) -> Response:
         """Return a query; the ETag covers its definition only."""
         return _answer(name, self)
 
-    @describe(
-        operation_id="replace_query",
-        parameters=[IF_MATCH],
-        request={"application/json": inputs.QueryReplace},
-        responses=QueryBody,
-    )
-    def put(self, request: Request, name: str) -> Response:
+    @changes("replace_query", QueryBody, inputs.QueryReplace)
+    def put(self, sent: Sent, name: str) -> Response:
         """Replace the definition; it runs from the next start or restart on."""
-        sent = self.read(inputs.QueryReplace, request.data)
         row = definitions.query(name)
         held = row.checkpoints.filter(retired_at=None).values_list("location", flat=True)
         fixed = {"name": row.name, "application": row.application.name, "checkpoint": held[0]}
-
-        def store(spec: changes.Spec, expected: int | None) -> None:
-            catalog.revise_query(
-                query=row, spec=spec, expected_revision=expected, actor=self.actor, now=self.now
-            )
-
-        changes.replace(request, row, sent, fixed, store)
+        store = partial(catalog.revise_query, query=row, **self.by)
+        replace(self.request, row, sent, fixed, store)
         return _answer(name, self)
 
-    @describe(
-        operation_id="patch_query",
-        parameters=[IF_MATCH],
-        request={
-            "application/json": inputs.QueryMerge,
-            "application/merge-patch+json": inputs.QueryMerge,
-        },
-        responses=QueryBody,
-    )
-    def patch(self, request: Request, name: str) -> Response:
+    @changes("patch_query", QueryBody, inputs.QueryMerge)
+    def patch(self, sent: Sent, name: str) -> Response:
         """Merge into the newest definition; If-Match is optional."""
-        sent = self.read(inputs.QueryMerge, request.data)
         row = definitions.query(name)
-
-        def store(spec: changes.Spec, expected: int | None) -> None:
-            catalog.revise_query(
-                query=row, spec=spec, expected_revision=expected, actor=self.actor, now=self.now
-            )
-
-        changes.patch(request, row, sent["spec"], store)
+        store = partial(catalog.revise_query, query=row, **self.by)
+        patch(self.request, row, sent["spec"], store)
         return _answer(name, self)
 
-    @describe(operation_id="delete_query", parameters=[IF_MATCH], responses={204: None})
-    def delete(self, request: Request, name: str) -> Response:
+    @answers("delete_query", None, role=DEFINE, parameters=[IF_MATCH])
+    def delete(self, name: str) -> None:
         """Delete a stopped query; its history and its checkpoint's files are kept."""
         row = definitions.query(name)
-        newest = row.revisions.order_by("-number")[0]
-        check_if_match(request, row, newest.number, required=False)
-        operations.archive_query(query=row, actor=self.actor, now=self.now)
-        return Response(status=204)
+        check_deleted(self.request, row)
+        operations.archive_query(query=row, **self.by)
 
 
 class QueryStartView(ApiView):
     """The verb start."""
 
-    permissions: ClassVar[dict[str, str]] = {"POST": OPERATE}
-
-    @describe(operation_id="start_query", request=inputs.Nothing, responses={202: OperationBody})
-    def post(self, request: Request, name: str) -> Response:
+    @accepts("start_query")
+    def post(self, name: str) -> Operation:
         """Want the query running on its newest revision; follow the operation to its end."""
-        self.read(inputs.Nothing, request.data or {})
-        operation = operations.request_start(
-            query=definitions.query(name), actor=self.actor, now=self.now
-        )
-        return accepted(operation)
+        return operations.request_start(query=definitions.query(name), **self.by)
 
 
 class QueryStopView(ApiView):
     """The verb stop."""
 
-    permissions: ClassVar[dict[str, str]] = {"POST": OPERATE}
-
-    @describe(operation_id="stop_query", request=inputs.Stop, responses={202: OperationBody})
-    def post(self, request: Request, name: str) -> Response:
+    @accepts("stop_query", form=inputs.Stop)
+    def post(self, sent: Sent, name: str) -> Operation:
         """Want the query stopped, after the batch in flight (graceful) or at once (now)."""
-        mode = StopMode(self.read(inputs.Stop, request.data or {})["mode"])
-        operation = operations.request_stop(
-            query=definitions.query(name), mode=mode, actor=self.actor, now=self.now
-        )
-        return accepted(operation)
+        mode = StopMode(sent["mode"])
+        return operations.request_stop(query=definitions.query(name), mode=mode, **self.by)
 
 
 class QueryRestartView(ApiView):
     """The verb restart."""
 
-    permissions: ClassVar[dict[str, str]] = {"POST": OPERATE}
-
-    @describe(operation_id="restart_query", request=inputs.Nothing, responses={202: OperationBody})
-    def post(self, request: Request, name: str) -> Response:
+    @accepts("restart_query")
+    def post(self, name: str) -> Operation:
         """Stop the query gracefully and start it on its newest revision."""
-        self.read(inputs.Nothing, request.data or {})
-        operation: Operation = operations.request_restart(
-            query=definitions.query(name), actor=self.actor, now=self.now
-        )
-        return accepted(operation)
+        return operations.request_restart(query=definitions.query(name), **self.by)
 
 
 class QueryRevisionsView(ApiView):
     """A query's revisions."""
 
-    @describe(
-        operation_id="list_query_revisions", parameters=PAGING, responses=listed(QueryRevisionBody)
-    )
-    def get(self, request: Request, name: str) -> Response:
+    @lists("list_query_revisions", QueryRevisionBody, by="number")
+    def get(self, name: str) -> QuerySet[QueryRevision]:
         """List the definition's revisions, newest first."""
-        rows = definitions.revisions_of(definitions.query(name))
-        return page_of_rows(request, rows, lambda row: QueryRevisionBody(row).data, "number")
+        return definitions.revisions_of(definitions.query(name))
 
 
 class QueryRunsView(ApiView):
     """A query's runs."""
 
-    @describe(operation_id="list_query_runs", parameters=PAGING, responses=listed(RunBody))
-    def get(self, request: Request, name: str) -> Response:
+    @lists("list_query_runs", RunBody, by="epoch")
+    def get(self, name: str) -> QuerySet[Run]:
         """List the runs, newest first."""
-        rows = runs.runs_of(definitions.query(name))
-        return page_of_rows(request, rows, lambda row: RunBody(row).data, "epoch")
+        return runs.runs_of(definitions.query(name))
 
 
 class QueryProgressView(ApiView):
     """A query's executed batches."""
 
-    @describe(
-        operation_id="list_query_progress",
-        parameters=[OpenApiParameter("run", OpenApiTypes.INT), *PAGING],
-        responses=listed(ProgressRowBody),
+    @lists(
+        "list_query_progress",
+        ProgressRowBody,
+        parameters=[OpenApiParameter("run", OpenApiTypes.INT)],
     )
-    def get(self, request: Request, name: str) -> Response:
+    def get(self, name: str) -> Response:
         """List executed batches, newest first, each with Spark's own progress."""
         row = definitions.query(name)
-        text = request.query_params.get("run")
+        text = self.request.query_params.get("run")
         if text is not None and not (text.isascii() and text.isdigit() and len(text) < 19):
             raise invalid("run", text, "is not a run's id.")
 
@@ -263,27 +183,19 @@ class QueryProgressView(ApiView):
             )
 
         return page(
-            request, fetch, lambda found: [found["id"]], lambda row: ProgressRowBody(row).data
+            self.request, fetch, lambda found: [found["id"]], lambda one: ProgressRowBody(one).data
         )
 
 
 class QueryFailuresView(ApiView):
     """A query's failures."""
 
-    @describe(operation_id="list_query_failures", parameters=PAGING, responses=listed(FailureBody))
-    def get(self, request: Request, name: str) -> Response:
+    @lists("list_query_failures", FailureBody)
+    def get(self, name: str) -> QuerySet[Failure]:
         """List failures, newest first, and the deaths of drivers that ended one of its runs."""
-        rows = failures.failures_of(definitions.query(name))
-        return page_of_rows(request, rows, lambda row: FailureBody(row).data)
+        return failures.failures_of(definitions.query(name))
 
 
-def _body(line: QueryLine) -> Any:
-    return QueryBody(line).data
-
-
-def _answer(name: str, view: ApiView, *, status: int = 200, created: bool = False) -> Response:
+def _answer(name: str, view: ApiView, *, new: bool = False) -> Response:
     line = query_line(name, now=view.now, bars=0)
-    headers = {"ETag": etag(line.query, line.revision)}
-    if created:
-        headers["Location"] = view.request.build_absolute_uri(reverse("api:query", args=[name]))
-    return Response(_body(line), status=status, headers=headers)
+    return defined(view, QueryBody(line).data, line.query, line.revision, new=new)

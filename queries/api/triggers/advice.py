@@ -1,23 +1,29 @@
 """A query's trigger over REST: what its batches cost, what would change it, and its limits."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from rest_framework import serializers
-from rest_framework.request import Request
-from rest_framework.response import Response
 
 from queries.api.base import ApiView
-from queries.api.schema import QuerySpecField, describe
-from queries.api.supervision.query_bodies import Body
+from queries.api.derived import Body, described, shows
+from queries.api.methods import answers
+from queries.api.schema import QuerySpecField
 from queries.domain.errors import NotAllowed
-from queries.domain.triggers.advice import Advice
-from queries.domain.triggers.limits import Standing
+from queries.domain.triggers.advice import Advice, Suggestion
+from queries.domain.triggers.interval_model import Expected
+from queries.domain.triggers.limits import Limit
 from queries.selectors.query_lines import query_line
-from queries.selectors.triggers.advice import query_advice, trigger_note
+from queries.selectors.triggers.advice import QueryAdvice, query_advice, trigger_note
 
 
+@described
 class CostBody(Body):
-    """What a batch costs: `fixed + per row × rows`, with the limits of 95 of 100 such fits."""
+    """What a batch costs: `fixed + per row × rows`, with the limits of 95 of 100 such fits.
+
+    scatter_ms: Median distance of a batch from the line.
+    least_rows: Of the batches that were measured.
+    """
 
     fixed_ms = serializers.FloatField()
     fixed_low_ms = serializers.FloatField()
@@ -25,78 +31,104 @@ class CostBody(Body):
     per_row_ms = serializers.FloatField()
     per_row_low_ms = serializers.FloatField()
     per_row_high_ms = serializers.FloatField()
-    scatter_ms = serializers.FloatField(help_text="Median distance of a batch from the line.")
-    least_rows = serializers.IntegerField(help_text="Of the batches that were measured.")
+    scatter_ms = serializers.FloatField()
+    least_rows = serializers.IntegerField()
     most_rows = serializers.IntegerField()
 
 
+@shows(Expected, "interval_ms period_ms latency_ms low_ms high_ms busy throughput")
 class ExpectedBody(Body):
-    """What the model says of one interval."""
+    """What the model says of one interval.
 
-    interval_ms = serializers.FloatField(help_text="0: as fast as possible.")
-    period_ms = serializers.FloatField(allow_null=True, help_text="Null: rows pile up.")
-    latency_ms = serializers.FloatField(
-        allow_null=True, help_text="On average, from a row's arrival to its batch's end."
-    )
-    low_ms = serializers.FloatField(allow_null=True)
-    high_ms = serializers.FloatField(allow_null=True, help_text="Null: without limit.")
-    busy = serializers.FloatField(allow_null=True, help_text="Share of the time in batches.")
-    throughput = serializers.FloatField(
-        allow_null=True, help_text="Rows a second that fit the interval; null: not bounded."
-    )
+    interval_ms: 0: as fast as possible.
+    period_ms: Null: rows pile up.
+    latency_ms: On average, from a row's arrival to its batch's end.
+    high_ms: Null: without limit.
+    busy: Share of the time in batches.
+    throughput: Rows a second that fit the interval; null: not bounded.
+    """
 
 
+@shows(Suggestion, "key title brings costs doubts spec")
 class SuggestionBody(Body):
-    """One thing that would change it. Nothing is changed by reading it."""
+    """One thing that would change it. Nothing is changed by reading it.
+
+    doubts: What only a preflight can tell.
+    spec: The definition with the change made; put it to have it.
+    """
 
     key = serializers.ChoiceField(["interval", "async_progress", "real_time"])
-    title = serializers.CharField()
-    brings = serializers.CharField()
-    costs = serializers.CharField()
-    doubts = serializers.ListField(
-        child=serializers.CharField(), help_text="What only a preflight can tell."
-    )
-    spec = QuerySpecField(help_text="The definition with the change made; put it to have it.")
+    spec = QuerySpecField()
 
 
+@shows(Limit, "key name means=costs standing reasons chosen")
 class LimitBody(Body):
-    """What one way to be triggered would say to the query."""
+    """What one way to be triggered would say to the query.
 
-    key = serializers.CharField()
-    name = serializers.CharField()
-    means = serializers.CharField(source="costs")
-    standing = serializers.ChoiceField([str(each) for each in Standing])
-    reasons = serializers.ListField(child=serializers.CharField())
-    chosen = serializers.BooleanField(help_text="The definition has it.")
+    chosen: The definition has it.
+    """
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is said of a query's trigger."""
+
+    found: QueryAdvice
+    outgrown: str
+
+    @property
+    def says(self) -> Advice:
+        """Return the advice."""
+        return self.found.advice
+
+    @property
+    def cost(self) -> dict[str, Any] | None:
+        """Return what a batch costs, None where its batches do not tell."""
+        if (cost := self.says.cost) is None:
+            return None
+        low, high = cost.band(0)
+        per_row = [line.per_row_ms for line in (cost.line, *cost.edges)]
+        return {
+            "fixed_ms": cost.line.fixed_ms,
+            "fixed_low_ms": low,
+            "fixed_high_ms": high,
+            "per_row_ms": cost.line.per_row_ms,
+            "per_row_low_ms": min(per_row),
+            "per_row_high_ms": max(per_row),
+            "scatter_ms": cost.scatter_ms,
+            "least_rows": cost.least_rows,
+            "most_rows": cost.most_rows,
+        }
+
+
+@shows(
+    Told,
+    "found.revision measured_revision=found.measured says.batches says.untold cost "
+    "rows_per_second=says.rate checkpoint_tax=says.tax says.now says.curve says.overload "
+    "outgrown says.suggestions triggers=says.limits",
+)
 class AdviceBody(Body):
-    """All that can be said of a query's trigger, from its own measured batches."""
+    """All that can be said of a query's trigger, from its own measured batches.
 
-    revision = serializers.IntegerField(help_text="The newest; suggestions change it.")
-    measured_revision = serializers.IntegerField(
-        allow_null=True, help_text="The one whose batches were measured; null: it has never run."
-    )
-    batches = serializers.IntegerField(help_text="That were measured.")
-    untold = serializers.CharField(help_text="Why the batches do not tell a cost; else empty.")
+    revision: The newest; suggestions change it.
+    measured_revision: The one whose batches were measured; null: it has never run.
+    batches: That were measured.
+    untold: Why the batches do not tell a cost; else empty.
+    rows_per_second: That it has read.
+    checkpoint_tax: Share of walCommit and commitOffsets in its triggers.
+    now: At its own interval.
+    overload: Why no interval, or not its own, keeps up.
+    outgrown: Why its cores are too few for its partitions.
+    """
+
     cost = CostBody(allow_null=True)
-    rows_per_second = serializers.FloatField(allow_null=True, help_text="That it has read.")
-    checkpoint_tax = serializers.FloatField(
-        allow_null=True, help_text="Share of walCommit and commitOffsets in its triggers."
-    )
-    now = ExpectedBody(allow_null=True, help_text="At its own interval.")
-    curve = ExpectedBody(many=True)
-    overload = serializers.CharField(help_text="Why no interval, or not its own, keeps up.")
-    outgrown = serializers.CharField(help_text="Why its cores are too few for its partitions.")
-    suggestions = SuggestionBody(many=True)
-    triggers = LimitBody(many=True)
 
 
 class QueryAdviceView(ApiView):
     """Advice on a query's trigger."""
 
-    @describe(operation_id="get_query_advice", responses=AdviceBody)
-    def get(self, request: Request, name: str) -> Response:
+    @answers("get_query_advice", AdviceBody)
+    def get(self, name: str) -> Told:
         """Return what a query's batches say of its trigger, and what would change it."""
         line = query_line(name, now=self.now)
         found = query_advice(line)
@@ -104,44 +136,4 @@ class QueryAdviceView(ApiView):
             raise NotAllowed(
                 f"The definition of {name} cannot be read any more.", way_out="Put a new one."
             )
-        body = {
-            "revision": found.revision,
-            "measured_revision": found.measured,
-            "outgrown": trigger_note(line),
-            **_told(found.advice),
-        }
-        return Response(AdviceBody(body).data)
-
-
-def _told(advice: Advice) -> dict[str, Any]:
-    return {
-        "batches": advice.batches,
-        "untold": advice.untold,
-        "cost": _cost(advice),
-        "rows_per_second": advice.rate,
-        "checkpoint_tax": advice.tax,
-        "now": advice.now,
-        "curve": advice.curve,
-        "overload": advice.overload,
-        "suggestions": advice.suggestions,
-        "triggers": advice.limits,
-    }
-
-
-def _cost(advice: Advice) -> dict[str, Any] | None:
-    cost = advice.cost
-    if cost is None:
-        return None
-    low, high = cost.band(0)
-    per_row = [line.per_row_ms for line in (cost.line, *cost.edges)]
-    return {
-        "fixed_ms": cost.line.fixed_ms,
-        "fixed_low_ms": low,
-        "fixed_high_ms": high,
-        "per_row_ms": cost.line.per_row_ms,
-        "per_row_low_ms": min(per_row),
-        "per_row_high_ms": max(per_row),
-        "scatter_ms": cost.scatter_ms,
-        "least_rows": cost.least_rows,
-        "most_rows": cost.most_rows,
-    }
+        return Told(found, trigger_note(line))

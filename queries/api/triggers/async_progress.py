@@ -1,45 +1,38 @@
 """Async progress tracking over REST: what a crash now would replay, and the safe way off."""
 
-from typing import ClassVar
+from typing import Any
 
 from rest_framework import serializers
-from rest_framework.request import Request
-from rest_framework.response import Response
 
 from queries.api.base import ApiView
-from queries.api.definitions import inputs
-from queries.api.schema import describe
-from queries.api.supervision.history_bodies import OperationBody
-from queries.api.supervision.operations import accepted
-from queries.api.supervision.query_bodies import Body
+from queries.api.derived import Body, shows
+from queries.api.methods import accepts, answers
+from queries.models.history import Operation
 from queries.roles import DEFINE
 from queries.selectors.definitions import definitions
-from queries.selectors.triggers.replay_exposure import exposure
+from queries.selectors.triggers.replay_exposure import Exposure, exposure
 from queries.services.triggers.async_off import turn_off
 
 
+@shows(
+    Exposure,
+    "interval_ms kept kept_at missing newest running batches rows rows_from seconds unreadable",
+)
 class ExposureBody(Body):
-    """What a crash now would make a query do again; all null where every batch is kept."""
+    """What a crash now would make a query do again; all null where every batch is kept.
 
-    interval_ms = serializers.IntegerField(help_text="Offsets are kept at most this often.")
-    kept = serializers.IntegerField(
-        allow_null=True, help_text="Batch that a start would go on after; null: the beginning."
-    )
-    kept_at = serializers.DateTimeField(allow_null=True)
-    missing = serializers.IntegerField(
-        allow_null=True, help_text="Batch whose offsets Spark would miss with tracking off."
-    )
-    newest = serializers.IntegerField(allow_null=True, help_text="Newest executed batch.")
-    running = serializers.IntegerField(allow_null=True, help_text="Batch at work now.")
-    batches = serializers.IntegerField(help_text="Executed, and to be done again.")
-    rows = serializers.IntegerField(allow_null=True)
-    rows_from = serializers.ChoiceField(
-        ["offsets", "progress", ""], help_text="How rows were counted."
-    )
-    seconds = serializers.FloatField(
-        allow_null=True, help_text="Of work since the last kept batch."
-    )
-    unreadable = serializers.CharField(help_text="Why the checkpoint could not be read.")
+    interval_ms: Offsets are kept at most this often.
+    kept: Batch that a start would go on after; null: the beginning.
+    missing: Batch whose offsets Spark would miss with tracking off.
+    newest: Newest executed batch.
+    running: Batch at work now.
+    batches: Executed, and to be done again.
+    rows_from: How rows were counted.
+    seconds: Of work since the last kept batch.
+    unreadable: Why the checkpoint could not be read.
+    """
+
+    rows_from = serializers.ChoiceField(["offsets", "progress", ""])
 
 
 class QueryExposureBody(Body):
@@ -52,25 +45,17 @@ class QueryExposureBody(Body):
 class QueryExposureView(ApiView):
     """What a crash now would replay."""
 
-    @describe(operation_id="get_query_exposure", responses=QueryExposureBody)
-    def get(self, request: Request, name: str) -> Response:
+    @answers("get_query_exposure", QueryExposureBody)
+    def get(self, name: str) -> dict[str, Any]:
         """Return what a crash now would do again, of a query with async progress tracking."""
         found = exposure(definitions.query(name), now=self.now)
-        body = {"async_progress": found is not None, "exposure": found}
-        return Response(QueryExposureBody(body).data)
+        return {"async_progress": found is not None, "exposure": found}
 
 
 class QueryAsyncOffView(ApiView):
     """The safe way off async progress tracking."""
 
-    permissions: ClassVar[dict[str, str]] = {"POST": DEFINE}
-
-    @describe(
-        operation_id="switch_async_progress_off",
-        request=inputs.Nothing,
-        responses={202: OperationBody},
-    )
-    def post(self, request: Request, name: str) -> Response:
+    @accepts("switch_async_progress_off", role=DEFINE)
+    def post(self, name: str) -> Operation:
         """Switch async progress tracking off in steps; bring back what died of its gap."""
-        self.read(inputs.Nothing, request.data or {})
-        return accepted(turn_off(query=definitions.query(name), actor=self.actor, now=self.now))
+        return turn_off(query=definitions.query(name), **self.by)

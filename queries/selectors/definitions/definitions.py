@@ -1,79 +1,61 @@
 """What the forms start from: a definition's newest form, its history, and names to choose."""
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from django.db.models import QuerySet
 
 from queries.domain.errors import Missing
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool
 from queries.models.definitions import Query, QueryRevision
-
-
-@dataclass(frozen=True, slots=True)
-class QueryDefinition:
-    """A living query and its revisions, newest first."""
-
-    query: Query
-    revisions: tuple[QueryRevision, ...]
-    checkpoint: str
-
-    @property
-    def newest(self) -> QueryRevision:
-        """Return the newest revision."""
-        return self.revisions[0]
-
-    def numbered(self, number: int) -> QueryRevision:
-        """Return the revision of this number; raise `Missing` where there is none."""
-        return _numbered(self.revisions, number, f"query {self.query.name}")
-
-
-@dataclass(frozen=True, slots=True)
-class ApplicationDefinition:
-    """A living application, its revisions newest first, and its pools."""
-
-    application: Application
-    revisions: tuple[ApplicationRevision, ...]
-    pools: tuple[SchedulerPool, ...]
-
-    @property
-    def newest(self) -> ApplicationRevision:
-        """Return the newest revision."""
-        return self.revisions[0]
-
-    def numbered(self, number: int) -> ApplicationRevision:
-        """Return the revision of this number; raise `Missing` where there is none."""
-        return _numbered(self.revisions, number, f"application {self.application.name}")
-
-    def pool(self, name: str) -> SchedulerPool:
-        """Return the pool of this name; raise `Missing` where there is none."""
-        for pool in self.pools:
-            if pool.name == name:
-                return pool
-        raise Missing(f"Application {self.application.name} has no pool named {name}.")
-
+from queries.selectors.definitions import definitions
+from queries.selectors.supervision import applications
 
 R = TypeVar("R", QueryRevision, ApplicationRevision)
 
 
-def _numbered(revisions: tuple[R, ...], number: int, owner: str) -> R:
-    for revision in revisions:
-        if revision.number == number:
-            return revision
-    raise Missing(f"The {owner} has no revision {number}.")
+@dataclass(frozen=True, slots=True)
+class _Definition(Generic[R]):
+    """Revisions, newest first."""
+
+    owner: str  # what is defined, in words
+    revisions: tuple[R, ...]
+
+    @property
+    def newest(self) -> R:
+        """Return the newest revision."""
+        return self.revisions[0]
+
+    def numbered(self, number: int) -> R:
+        """Return the revision of this number; raise `Missing` where there is none."""
+        for revision in self.revisions:
+            if revision.number == number:
+                return revision
+        raise Missing(f"The {self.owner} has no revision {number}.")
+
+
+@dataclass(frozen=True, slots=True)
+class QueryDefinition(_Definition[QueryRevision]):
+    """A living query and its revisions."""
+
+    query: Query
+    checkpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationDefinition(_Definition[ApplicationRevision]):
+    """A living application, its revisions, and its pools."""
+
+    application: Application
+    pools: tuple[SchedulerPool, ...]
 
 
 def query_definition(name: str) -> QueryDefinition:
     """Return a living query's definition; raise `Missing` where there is none of that name."""
-    query = (
-        Query.objects.filter(name=name, archived_at__isnull=True)
-        .select_related("application", "target_revision")
-        .first()
-    )
-    if query is None:
-        raise Missing(f"There is no query named {name}.")
+    query = definitions.query(name)
     checkpoint = query.checkpoints.filter(retired_at__isnull=True).first()
     return QueryDefinition(
+        owner=f"query {name}",
         query=query,
         revisions=tuple(query.revisions.order_by("-number")),
         checkpoint=checkpoint.location if checkpoint else "",
@@ -82,10 +64,9 @@ def query_definition(name: str) -> QueryDefinition:
 
 def application_definition(name: str) -> ApplicationDefinition:
     """Return a living application's definition; raise `Missing` where there is none."""
-    application = Application.objects.filter(name=name, archived_at__isnull=True).first()
-    if application is None:
-        raise Missing(f"There is no application named {name}.")
+    application = applications.application(name)
     return ApplicationDefinition(
+        owner=f"application {name}",
         application=application,
         revisions=tuple(application.revisions.order_by("-number")),
         pools=tuple(application.pools.order_by("name")),

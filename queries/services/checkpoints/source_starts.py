@@ -31,21 +31,6 @@ class Wish:
     offsets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # topic: {partition: n}
 
 
-def offsets_of(given: Any) -> dict[str, dict[str, int]]:
-    """Return {topic: {partition: offset}} as somebody wrote it; raise `Invalid` otherwise."""
-    try:
-        found = {
-            str(topic): {str(int(number)): int(at) for number, at in parts.items()}
-            for topic, parts in given.items()
-        }
-        if any(abs(at) > 2**62 for parts in found.values() for at in parts.values()):
-            raise ValueError("an offset that no partition can have")
-    except (AttributeError, TypeError, ValueError) as error:
-        way_out = 'Write {"flights": {"0": 1200}}.'
-        raise Invalid([Problem("offsets", str(given)[:200], "is not offsets.", way_out)]) from error
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class Moved:
     """One partition, or one file source, before and after."""
@@ -66,6 +51,24 @@ class Starts:
     starts: tuple[Start, ...]
     moved: tuple[Moved, ...]
     stateful: bool
+
+
+def offsets_of(given: Any) -> dict[str, dict[str, int]]:
+    """Return offsets as they are meant; raise `Invalid` for any other form."""
+    try:
+        found = {
+            str(topic): {str(int(number)): int(at) for number, at in parts.items()}
+            for topic, parts in given.items()
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        raise _not_offsets(given, "is not offsets.", 'Write {"flights": {"0": 1200}}.') from error
+    if any(abs(at) > 2**62 for parts in found.values() for at in parts.values()):
+        raise _not_offsets(given, "holds an offset that no partition can have.")
+    return found
+
+
+def _not_offsets(given: Any, message: str, way_out: str = "") -> Invalid:
+    return Invalid([Problem("offsets", str(given)[:200], message, way_out)])
 
 
 def starts(query: Query, logs: CheckpointLogs, wish: Wish) -> Starts:

@@ -6,6 +6,7 @@ checkpoints that are held, pools, connectors and modules.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from queries.domain.definitions import parsing
@@ -112,17 +113,9 @@ class QueryDraft:
         except Invalid as error:
             self.problems += error.problems
             return
-        pools = self.host.pools.values_list("name", flat=True) if self.host else []
-        self.problems += query_rules.query_problems(
-            self.form,
-            application=self.application_form,
-            pools=list(pools),
-            surroundings=replace(
-                surroundings.look(self.application_form),
-                partitions=self._partitions,
-                beside=cores_beside(self.host, but=self._id) if self.host else {},
-            ),
-        )
+        pools = list(self.host.pools.values_list("name", flat=True)) if self.host else []
+        beside = cores_beside(self.host, but=self._id) if self.host else {}
+        self.problems += _faults(self.form, pools, self._partitions, beside, self.application_form)
         if isinstance(self.form, PythonQuery):
             self.problems += surroundings.function_problems(self.form, self.application_form)
 
@@ -138,6 +131,17 @@ def application_form(raw: dict[str, Any]) -> tuple[ApplicationSpec | None, list[
     return form, problems + surroundings.listener_problems(form)
 
 
+def _faults(
+    spec: SqlQuery | PythonQuery,
+    pools: list[str],
+    counts: Mapping[str, int],
+    beside: Mapping[str, int],
+    application: ApplicationSpec,
+) -> list[Problem]:
+    seen = replace(surroundings.look(application), partitions=counts, beside=beside)
+    return query_rules.query_problems(spec, application=application, pools=pools, surroundings=seen)
+
+
 def orphaned_queries(application: Application, form: ApplicationSpec) -> list[Problem]:
     """Return why living queries of an application could not go on under its new form."""
     problems = []
@@ -145,18 +149,10 @@ def orphaned_queries(application: Application, form: ApplicationSpec) -> list[Pr
     before = ApplicationSpec.model_validate(application.revisions.order_by("-number")[0].spec)
     for query in application.queries.filter(archived_at=None):
         raw = query.revisions.order_by("-number")[0].spec
-        spec = parsing.parse_query(raw)
         counts = known_partitions(query.pk, raw)
         beside = cores_beside(application, but=query.pk)
-        known = {
-            (each.field, each.message)
-            for each in query_rules.query_problems(
-                spec,
-                application=before,
-                pools=pools,
-                surroundings=replace(surroundings.look(before), partitions=counts, beside=beside),
-            )
-        }
+        look = partial(_faults, parsing.parse_query(raw), pools, counts, beside)
+        known = {(each.field, each.message) for each in look(before)}
         problems += [
             Problem(
                 _BLAMED.get(each.field, "connectors"),
@@ -164,12 +160,7 @@ def orphaned_queries(application: Application, form: ApplicationSpec) -> list[Pr
                 f"query {query.name} would no longer work: its {each.field} {each.message}",
                 f"Change query {query.name} first.",
             )
-            for each in query_rules.query_problems(
-                spec,
-                application=form,
-                pools=pools,
-                surroundings=replace(surroundings.look(form), partitions=counts, beside=beside),
-            )
+            for each in look(form)
             if (each.field, each.message) not in known
         ]
     return problems

@@ -8,7 +8,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import path, reverse
-from django.views.decorators.http import require_GET
 
 from queries.checkpoints import batches
 from queries.checkpoints.batches import Batch
@@ -41,8 +40,7 @@ class BatchLine:
     ends: tuple[tuple[str, str], ...]  # (source, where it is read up to) in words
 
 
-@require_GET
-@needs(VIEW)
+@needs(VIEW, "GET")
 def batches_tab(request: HttpRequest, name: str) -> HttpResponse:
     """List the batches that the checkpoint's logs hold, newest first."""
     context = _head(request, name, "batches")
@@ -52,8 +50,7 @@ def batches_tab(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "checkpoints/batches.html", context)
 
 
-@require_GET
-@needs(VIEW)
+@needs(VIEW, "GET")
 def batch_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
     """Show one batch: what it read of each partition, and which files."""
     context = _head(request, name, "batches")
@@ -70,8 +67,7 @@ def batch_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
     return render(request, "checkpoints/batch.html", context)
 
 
-@require_GET
-@needs(VIEW)
+@needs(VIEW, "GET")
 def compare_page(request: HttpRequest, name: str) -> HttpResponse:
     """Set any two batches against each other."""
     context = _head(request, name, "batches")
@@ -95,8 +91,7 @@ def compare_page(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "checkpoints/compare.html", context)
 
 
-@require_GET
-@needs(VIEW)
+@needs(VIEW, "GET")
 def state_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show the state operators, how they grow, and the configuration that is pinned."""
     context = _head(request, name, "state")
@@ -113,8 +108,7 @@ def state_tab(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "checkpoints/state.html", context)
 
 
-@require_GET
-@needs(VIEW)
+@needs(VIEW, "GET")
 def kept_tab(request: HttpRequest, name: str) -> HttpResponse:
     """List what is kept: snapshots, and the checkpoints that were held before."""
     context = _head(request, name, "kept")

@@ -4,14 +4,15 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+from django.contrib import messages
 from django.contrib.auth.views import LoginView, LogoutView
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import NoReverseMatch, path, reverse
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.utils.http import url_has_allowed_host_and_scheme
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_POST
 
 from queries.roles import ADMINISTER, DEFINE, OPERATE, VIEW, role_of
 from queries.selectors.console.badges import open_failure_groups
@@ -110,17 +111,22 @@ def next_address(request: HttpRequest, default: str = "/") -> str:
     return default
 
 
+def told(request: HttpRequest, text: str, address: str) -> HttpResponse:
+    """Say what was done: to a script of ours as JSON, else on the page to go to."""
+    if wants_json(request):
+        return JsonResponse({"tone": "ok", "text": text})
+    messages.success(request, text)
+    return HttpResponseRedirect(address)
+
+
 def wants_json(request: HttpRequest) -> bool:
     """Tell whether a script of ours asks, which shows the answer itself."""
     return request.headers.get("Accept") == "application/json"
 
 
-@require_GET
-@needs(VIEW)
+@needs(VIEW, "GET")
 def search(request: HttpRequest) -> HttpResponse:
     """Go to the query of exactly this name, else to the list of those that resemble it."""
-    from django.utils import timezone
-
     text = request.GET.get("q", "").strip()
     if text and query_lines(now=timezone.now(), names=(text,), bars=0):
         return redirect("query", name=text)
@@ -128,8 +134,7 @@ def search(request: HttpRequest) -> HttpResponse:
     return redirect(reverse("queries") + asked)
 
 
-@require_GET
-@needs(VIEW)
+@needs(VIEW, "GET")
 def shortcuts(request: HttpRequest) -> HttpResponse:
     """Show the keyboard's shortcuts, and the switch that turns them off."""
     return render(request, "console/shell/shortcuts.html")

@@ -1,13 +1,12 @@
 """Pages on which applications and their scheduler pools are defined, changed and deleted."""
 
+from functools import partial
 from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import path
-from django.utils import timezone
-from django.views.decorators.http import require_http_methods
 
 from queries.domain.errors import HeadgateError, Invalid, StaleRevision
 from queries.domain.masking import mask, unmask
@@ -18,34 +17,29 @@ from queries.selectors.supervision.drift import pool_form
 from queries.services.definitions import catalog
 from queries.services.supervision import application_operations
 from queries.views.console.errors import answered
-from queries.views.console.guard import needs
+from queries.views.console.guard import by, needs
 from queries.views.definitions.application_form import (
     ApplicationSpecForm,
     NewApplicationForm,
     PoolForm,
-    initial_of,
-    show_problems,
 )
 from queries.views.definitions.reviews import Review, review
+from queries.views.definitions.spec_form import initial_of
 
 # --- applications ---------------------------------------------------------------------
 
 
-@require_http_methods(["GET", "POST"])
-@needs(DEFINE)
+@needs(DEFINE, "GET", "POST")
 def new_application(request: HttpRequest) -> HttpResponseBase:
     """Show the form of an application to be; create it."""
     if request.method == "GET":
-        form = NewApplicationForm(initial=initial_of({}))
+        form = NewApplicationForm(initial=initial_of(NewApplicationForm.shape, {}))
         return render(request, "definitions/application.html", {"form": form})
     form = NewApplicationForm(request.POST)
     if form.is_valid():
         try:
             made = catalog.create_application(
-                name=form.cleaned_data["name"],
-                spec=form.spec(),
-                actor=request.user.get_username(),
-                now=timezone.now(),
+                name=form.cleaned_data["name"], spec=form.spec(), **by(request)
             )
         except HeadgateError as error:
             _show(form, error)
@@ -55,17 +49,16 @@ def new_application(request: HttpRequest) -> HttpResponseBase:
     return render(request, "definitions/application.html", {"form": form}, status=422)
 
 
-@require_http_methods(["GET", "POST"])
-@needs(DEFINE)
+@needs(DEFINE, "GET", "POST")
 def edit_application(request: HttpRequest, name: str) -> HttpResponseBase:
     """Show an application's definition to change; show the difference, then save it."""
     found = application_definition(name)
     if request.method == "GET":
         number = request.GET.get("from", "")
         shown = found.numbered(int(number)) if number.isdigit() else found.newest
-        values = initial_of(mask(shown.spec))
-        if asked := request.GET.getlist("connector"):  # a query's form sends here for one
-            values["connectors"] = sorted({*values.get("connectors", ()), *asked})
+        values = initial_of(ApplicationSpecForm.shape, mask(shown.spec))
+        # A query's form sends here for a connector that the application lacks.
+        values["connectors"] = sorted({*values["connectors"], *request.GET.getlist("connector")})
         return _edit(request, found, ApplicationSpecForm(initial=values))
     form = ApplicationSpecForm(request.POST)
     if not form.is_valid():
@@ -94,8 +87,7 @@ def _review_or_save(
             application=found.application,
             spec=spec,
             expected_revision=shown.base.number,
-            actor=request.user.get_username(),
-            now=timezone.now(),
+            **by(request),
         )
     except StaleRevision:  # saved between our reading and our writing: look again
         found = application_definition(found.application.name)
@@ -122,8 +114,7 @@ def _edit(
     return render(request, "definitions/application.html", context, status=status)
 
 
-@require_http_methods(["GET", "POST"])
-@needs(DEFINE)
+@needs(DEFINE, "GET", "POST")
 def delete_application(request: HttpRequest, name: str) -> HttpResponseBase:
     """Say what deleting an application needs; delete it once its name is typed."""
     found = application(name)
@@ -134,9 +125,7 @@ def delete_application(request: HttpRequest, name: str) -> HttpResponseBase:
             context["error"] = f"That is not its name. Type {name} to delete it."
         else:
             try:
-                application_operations.archive_application(
-                    application=found, actor=request.user.get_username(), now=timezone.now()
-                )
+                application_operations.archive_application(application=found, **by(request))
             except HeadgateError as error:
                 context["error"] = str(error)
             else:
@@ -149,12 +138,11 @@ def delete_application(request: HttpRequest, name: str) -> HttpResponseBase:
 # --- pools ----------------------------------------------------------------------------
 
 
-@require_http_methods(["GET", "POST"])
-@needs(DEFINE)
+@needs(DEFINE, "GET", "POST")
 def new_pool(request: HttpRequest, name: str) -> HttpResponseBase:
     """Show the form of a pool to be; create it."""
     found = application_definition(name)
-    form = PoolForm(request.POST or None)
+    form = PoolForm(request.POST or None, initial=initial_of(PoolForm.shape, {}))
     if request.method == "POST" and form.is_valid():
         taken = any(pool.name == form.cleaned_data["name"] for pool in found.pools)
         if taken:
@@ -166,8 +154,7 @@ def new_pool(request: HttpRequest, name: str) -> HttpResponseBase:
     return _pool(request, found, form)
 
 
-@require_http_methods(["GET", "POST"])
-@needs(DEFINE)
+@needs(DEFINE, "GET", "POST")
 def edit_pool(request: HttpRequest, name: str, pool: str) -> HttpResponseBase:
     """Show a pool to change; save it."""
     found = application_definition(name)
@@ -181,12 +168,7 @@ def edit_pool(request: HttpRequest, name: str, pool: str) -> HttpResponseBase:
 
 def _save_pool(request: HttpRequest, found: ApplicationDefinition, form: PoolForm) -> bool:
     try:
-        pool = catalog.save_pool(
-            application=found.application,
-            spec=form.spec(),
-            actor=request.user.get_username(),
-            now=timezone.now(),
-        )
+        pool = catalog.save_pool(application=found.application, spec=form.spec(), **by(request))
     except HeadgateError as error:
         _show(form, error)
         return False
@@ -205,24 +187,17 @@ def _pool(
     return render(request, "definitions/pool.html", context, status=status)
 
 
-@require_http_methods(["POST"])
-@needs(DEFINE)
+@needs(DEFINE, "POST")
 def delete_pool(request: HttpRequest, name: str, pool: str) -> HttpResponseBase:
     """Delete a pool that no query uses."""
     held = pool_holding(application(name), pool)
-    return answered(
-        request,
-        lambda: catalog.delete_pool(
-            pool=held.pool, actor=request.user.get_username(), now=timezone.now()
-        ),
-        f"Pool {pool} is deleted.",
-        f"/applications/{name}/#pools",
-    )
+    delete = partial(catalog.delete_pool, pool=held.pool, **by(request))
+    return answered(request, delete, f"Pool {pool} is deleted.", f"/applications/{name}/#pools")
 
 
 def _show(form: Any, error: HeadgateError) -> None:
     if isinstance(error, Invalid):
-        show_problems(form, error.problems)
+        form.show(error.problems)
     else:
         form.add_error(None, str(error))
 

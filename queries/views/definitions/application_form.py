@@ -1,189 +1,31 @@
 """The form of an application's definition, and of a scheduler pool's."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
-from django import forms
-
-from queries.domain.definitions.spec import RestartPolicy
-from queries.domain.errors import Problem
-from queries.views.definitions.fields import (
-    ConnectorsField,
-    LinesField,
-    PairsField,
-    choice,
-    number,
-    text,
-)
-
-FAILURE_SCOPES = [
-    ("query", "that query alone restarts, its neighbours stream on"),
-    ("application", "the driver ends and starts all its queries afresh"),
-]
-SCHEDULER_MODES = [
-    ("FAIR", "FAIR: pools share the cores by weight"),
-    ("FIFO", "FIFO: the first job takes what it can use"),
-]
-_POLICY = RestartPolicy()
+from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
+from queries.views.definitions.fields import ConnectorsField, form_field
+from queries.views.definitions.spec_form import SpecForm
 
 
-class ApplicationSpecForm(forms.Form):
-    """ApplicationSpec as fields; `spec()` gives its JSON form."""
+class ApplicationSpecForm(SpecForm):
+    """An application's definition."""
 
-    description = text(
-        "What it is for",
-        hint="A sentence that its page shows.",
-        max_length=2000,
-    )
-    master = text(
-        "Spark master",
-        hint="local[N] runs N tasks at a time on this machine; or spark://host:port.",
-        mono=True,
-        initial="local[2]",
-    )
-    memory = text("Driver memory", hint="spark.driver.memory, as in 1g or 1536m.", initial="1g")
-    scheduler_mode = choice("Scheduler", SCHEDULER_MODES)
-    failure_scope = choice("When a query fails", FAILURE_SCOPES)
-    conf = PairsField(
-        "Spark configuration",
-        hint="One key = value a line. Needs a fresh driver to take effect.",
-        placeholder="spark.sql.shuffle.partitions = 4",
-    )
-    env = PairsField(
-        "Environment",
-        hint="For a secret give a reference: env:NAME or file:NAME. The driver resolves it.",
-        placeholder="API_TOKEN = env:API_TOKEN",
-        rows=2,
-    )
-    python_path = LinesField(
-        "Code folders",
-        hint="Absolute paths, one a line, under an allowed root. Each driver runs from a copy.",
-        placeholder="/srv/streams/flights",
-    )
-    listeners = LinesField(
-        "Your listeners",
-        hint="module:Class of a StreamingQueryListener, one a line. Each call is timed.",
-        placeholder="monitoring:AuditListener",
-    )
-    connectors = ConnectorsField()
-    base_delay_s = number(
-        "First delay (s)", hint="Between the second failure and its retry; then it doubles."
-    )
-    max_delay_s = number("Longest delay (s)", hint="The delays stop growing here.")
-    healthy_after_s = number(
-        "Healthy after (s)", hint="With a new commit for this long the count starts anew."
-    )
-    poison_limit = number(
-        "Same failure at most", hint="On one batch without a commit: then it is broken.", whole=True
-    )
-    probe_every_s = number("Probe every (s)", hint="How often a broken query tries again.")
-    restart_on_stall = forms.BooleanField(
-        label="Restart a query that stalls",
-        required=False,
-        widget=forms.CheckboxInput(attrs={"class": "form-check-input"}),
-    )
-    require_preflight = forms.BooleanField(
-        label="A revision starts only once it has passed a preflight on its checkpoint",
-        required=False,
-        widget=forms.CheckboxInput(attrs={"class": "form-check-input"}),
-    )
+    shape = ApplicationSpec
 
-    def spec(self) -> dict[str, Any]:
-        """Return the definition as typed; fields left empty take their defaults."""
-        data = self.cleaned_data
-        policy = {
-            name: value
-            for name in RestartPolicy.model_fields
-            if (value := data.get(name)) not in (None, "") and value != getattr(_POLICY, name)
-        }
-        plain = ("description", "master", "memory", "scheduler_mode", "failure_scope")
-        many = ("conf", "env", "python_path", "connectors", "listeners", "require_preflight")
-        spec = {name: data[name] for name in (*plain, *many) if data.get(name)}
-        return {**spec, "policy": policy} if policy else spec
+    connectors = ConnectorsField(required=False)
 
     def changed_policy(self) -> bool:
         """Tell whether a restart setting differs from its default or is at fault."""
-        fields = RestartPolicy.model_fields
-        if self.is_bound and any(name in self.errors for name in fields):
-            return True
-        default = {name: str(getattr(_POLICY, name)).removesuffix(".0") for name in fields}
-        return any(
-            str(self[name].value()).removesuffix(".0") not in ("", "None", default[name])
-            for name in fields
-        )
+        return self.changed("policy")
 
 
 class NewApplicationForm(ApplicationSpecForm):
     """An application to be: its name and its definition."""
 
-    name = text(
-        "Name",
-        hint="Lower-case letters, digits and . _ - It cannot be changed later.",
-        required=True,
-        attrs={"autofocus": True},
-    )
-    field_order = ["name"]
+    name = form_field(str, required=True)
 
 
-def initial_of(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields' values for a definition in JSON form."""
-    return {**RestartPolicy().model_dump(), **spec, **dict(spec.get("policy") or {})}
-
-
-def show_problems(form: forms.Form, problems: Iterable[Problem], *, prefix: str = "") -> None:
-    """Put each problem at its field, and at the top of the form where it has none."""
-    for problem in problems:
-        path = problem.field.removeprefix(prefix).removeprefix("spec.").removeprefix("policy.")
-        name, _, rest = path.partition(".")
-        if name in form.fields:
-            add_problem(form, name, problem, about=rest)
-        else:
-            add_problem(form, None, problem, about=path)
-
-
-#: Messages that begin with one of these are whole sentences; others speak of the value.
-_WHOLE = frozenset({"a", "an", "the", "no", "query", "pool", "application"})
-
-
-def add_problem(form: forms.Form, field: str | None, problem: Problem, *, about: str) -> None:
-    """Add one problem with its way out, as a sentence that can stand at its field.
-
-    `about` is the part of the path that the field's label does not say: "path" of
-    "sources.0.options.path"; the number of a line says nothing and is left out.
-    """
-    about = "" if about.isdigit() else about
-    message = problem.message
-    telling = 0 < len(problem.value) <= 60 and problem.value not in message
-    value = f"“{problem.value}”" if telling else ""
-    if message[:1].islower() and message.split(" ", 1)[0] not in _WHOLE:
-        subject = " ".join(part for part in (about, value) if part) or "This"
-        told = f"{subject} {message}"
-    else:
-        told = f"{about}: {message}" if about else f"{message[:1].upper()}{message[1:]}"
-    form.add_error(field, f"{told} {problem.way_out}".strip())
-
-
-class PoolForm(forms.Form):
+class PoolForm(SpecForm):
     """A scheduler pool."""
 
-    name = text("Name", hint="Queries name their pool by it.", required=True)
-    weight = number(
-        "Weight",
-        hint="A pool of weight 2 gets twice the cores of one of weight 1, when both want them.",
-        whole=True,
-        initial=1,
-    )
-    min_share = number(
-        "minShare (cores)",
-        hint="Served before weights count. 1 keeps a light query fast beside heavy ones.",
-        whole=True,
-        initial=0,
-    )
-    mode = choice(
-        "Within the pool",
-        [("FAIR", "FAIR: its queries take turns"), ("FIFO", "FIFO: first come, first served")],
-    )
+    shape = PoolSpec
 
-    def spec(self) -> dict[str, Any]:
-        """Return the pool in its JSON form."""
-        return {name: value for name, value in self.cleaned_data.items() if value not in (None, "")}
+    name = form_field(str, required=True)

@@ -9,7 +9,6 @@ from django.http import QueryDict
 
 from queries.domain.errors import Invalid, Problem
 from queries.domain.validation.formats import CONNECTORS
-from queries.views.definitions.form_problems import show_in_form
 from queries.views.definitions.query_bundle import Bundle, blank, of_body, posted
 
 FORM, JSON = "form", "json"
@@ -69,7 +68,7 @@ class DefinitionInput:
         if self.tab == JSON:
             self.problems += problems
         else:
-            show_in_form(self.bundle, problems)
+            self.bundle.show(problems)
 
 
 def _dumps(body: Mapping[str, Any]) -> str:

@@ -1,66 +1,23 @@
 """Form fields for the shapes that Spark's definitions have and HTML has not.
 
 Each field keeps the text as it was typed, so that a page shown again loses nothing.
+`form_field` gives the one for a type; its words and its look are said in the template.
 """
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from django import forms
 
 from queries.selectors.definitions.connectors import ready_connectors
 
 INPUT = {"class": "form-control form-control-sm", "autocomplete": "off", "spellcheck": "false"}
-MONO = {**INPUT, "class": "form-control form-control-sm font-monospace"}
-SELECT = {"class": "form-select form-select-sm"}
-
-
-def text(label: str, *, hint: str = "", placeholder: str = "", **more: Any) -> forms.CharField:
-    """Return a one-line field; required unless told otherwise."""
-    more.setdefault("required", False)
-    attrs = {**(MONO if more.pop("mono", False) else INPUT), **more.pop("attrs", {})}
-    if placeholder:
-        attrs["placeholder"] = placeholder
-    return forms.CharField(label=label, help_text=hint, widget=forms.TextInput(attrs=attrs), **more)
-
-
-def number(label: str, *, hint: str = "", whole: bool = False, **more: Any) -> forms.Field:
-    """Return a field for a number with aligned digits."""
-    kind = forms.IntegerField if whole else forms.FloatField
-    attrs = {"class": "form-control form-control-sm", "inputmode": "decimal"}
-    more.setdefault("required", False)
-    return kind(label=label, help_text=hint, widget=forms.TextInput(attrs=attrs), **more)
-
-
-def choice(label: str, choices: list[tuple[str, str]], *, hint: str = "") -> forms.ChoiceField:
-    """Return a drop-down of (value, words)."""
-    return forms.ChoiceField(
-        label=label,
-        help_text=hint,
-        choices=choices,
-        required=False,
-        widget=forms.Select(attrs=SELECT),
-    )
-
-
-def area(rows: int, placeholder: str = "", **attrs: str) -> forms.Textarea:
-    """Return a monospaced box of so many rows."""
-    more = {"placeholder": placeholder} if placeholder else {}
-    return forms.Textarea(attrs={**MONO, "rows": str(rows), **more, **attrs})
+BOX = {"class": "form-check-input"}
 
 
 class PairsField(forms.CharField):
     """Lines of `key = value`; the value is a dict of strings in the order typed."""
-
-    def __init__(self, label: str, *, hint: str = "", placeholder: str = "", rows: int = 3) -> None:
-        super().__init__(
-            label=label,
-            help_text=hint,
-            required=False,
-            strip=False,
-            widget=area(rows, placeholder),
-        )
 
     def to_python(self, value: Any) -> Any:
         """Return the dict; name the first line that cannot be read."""
@@ -89,18 +46,22 @@ class PairsField(forms.CharField):
 class LinesField(forms.CharField):
     """One entry a line; the value is a list of the lines that hold something."""
 
-    def __init__(self, label: str, *, hint: str = "", placeholder: str = "", rows: int = 2) -> None:
-        super().__init__(
-            label=label, help_text=hint, required=False, widget=area(rows, placeholder)
-        )
+    between = "\n"
 
     def to_python(self, value: Any) -> Any:
-        """Return the lines, stripped."""
-        return [line.strip() for line in str(value or "").splitlines() if line.strip()]
+        """Return the entries, stripped."""
+        entries = str(value or "").replace("\r", "\n").split(self.between.strip(" "))
+        return [entry.strip() for entry in entries if entry.strip()]
 
     def prepare_value(self, value: Any) -> Any:
-        """Return the lines to show for a list, or the text as it was typed."""
-        return "\n".join(value) if isinstance(value, list | tuple) else value
+        """Return the text to show for a list, or the text as it was typed."""
+        return self.between.join(value) if isinstance(value, list | tuple) else value
+
+
+class CommasField(LinesField):
+    """Names between commas."""
+
+    between = ", "
 
 
 class _ConnectorBoxes(forms.CheckboxSelectMultiple):
@@ -116,42 +77,15 @@ class _ConnectorBoxes(forms.CheckboxSelectMultiple):
 class ConnectorsField(forms.MultipleChoiceField):
     """Connectors by name; whether each stands ready is the catalog's to say."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            label="Connectors",
-            help_text="Jars of the installation that the driver is started with.",
-            required=False,
-            widget=_ConnectorBoxes(attrs={"class": "form-check-input"}),
-        )
+    widget = _ConnectorBoxes(BOX)
 
     def valid_value(self, value: Any) -> bool:
         """Let every name through."""
         return True
 
 
-class CommasField(forms.CharField):
-    """Names between commas; the value is a list."""
-
-    def __init__(self, label: str, *, hint: str = "", placeholder: str = "") -> None:
-        widget = forms.TextInput(attrs={**MONO, "placeholder": placeholder})
-        super().__init__(label=label, help_text=hint, required=False, widget=widget)
-
-    def to_python(self, value: Any) -> Any:
-        """Return the names, stripped."""
-        return [name.strip() for name in str(value or "").split(",") if name.strip()]
-
-    def prepare_value(self, value: Any) -> Any:
-        """Return the names to show for a list, or the text as it was typed."""
-        return ", ".join(value) if isinstance(value, list | tuple) else value
-
-
 class ObjectField(forms.CharField):
     """A JSON object; the value is a dict."""
-
-    def __init__(self, label: str, *, hint: str = "", placeholder: str = "", rows: int = 4) -> None:
-        super().__init__(
-            label=label, help_text=hint, required=False, widget=area(rows, placeholder)
-        )
 
     def to_python(self, value: Any) -> Any:
         """Return the object; say where the JSON cannot be read."""
@@ -173,3 +107,40 @@ class ObjectField(forms.CharField):
         if isinstance(value, Mapping):
             return json.dumps(value, indent=2, ensure_ascii=False) if value else ""
         return value
+
+
+class TextField(forms.CharField):
+    """Text, with the line ends that a file has."""
+
+    def to_python(self, value: Any) -> str:
+        """Return the text without the carriage returns that browsers send."""
+        return str(super().to_python(value) or "").replace("\r\n", "\n")
+
+
+_FIELDS: dict[Any, type[forms.Field]] = {
+    bool: forms.BooleanField,
+    int: forms.IntegerField,
+    float: forms.FloatField,
+    str: TextField,
+    tuple: LinesField,
+}
+
+
+def form_field(kind: Any, **more: Any) -> forms.Field:
+    """Return the form field for values of a type; what it looks like is the template's to say."""
+    more.setdefault("required", False)
+    if get_origin(kind) is Literal:
+        widget: forms.Widget = forms.Select({"class": "form-select form-select-sm"})
+        choices = [(value, value) for value in get_args(kind)]
+        return forms.ChoiceField(choices=choices, widget=widget, **more)
+    if get_origin(kind) is dict:
+        make: type[forms.Field] = ObjectField if get_args(kind)[1] is Any else PairsField
+    else:
+        make = _FIELDS[get_origin(kind) or kind]
+    if make is forms.BooleanField:
+        widget = forms.CheckboxInput(BOX)
+    elif issubclass(make, forms.IntegerField):
+        widget = forms.TextInput({"class": INPUT["class"], "inputmode": "decimal"})
+    else:
+        widget = forms.TextInput(INPUT)
+    return make(widget=widget, **more)

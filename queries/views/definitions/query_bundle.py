@@ -1,44 +1,36 @@
 """A query's whole form: Django forms in, the JSON form of a QuerySpec out, and back.
 
-A definition has lists (sources, tables), so the whole is a bundle of one main form, two form
-sets, and the form of the application's own definition where the query gets one of its own.
+A definition has lists (sources, tables), so the whole is a bundle of one main form, a form set
+for each list, and the form of the application's own definition where the query gets one of its
+own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from django import forms
 
+from queries.domain.errors import Problem
 from queries.domain.validation.formats import CONNECTORS
-from queries.views.definitions.application_form import ApplicationSpecForm, initial_of
-from queries.views.definitions.query_form import (
-    TIMED_TRIGGERS,
-    QueryForm,
-    SourceFormSet,
-    TableFormSet,
-)
+from queries.views.definitions.application_form import ApplicationSpecForm
+from queries.views.definitions.query_form import QueryForm
+from queries.views.definitions.spec_form import SpecForm, initial_of, rows_of, sentence
+
+#: Where a problem of the application's own definition comes from.
+_OWN = "application_spec."
 
 
-def filled_rows(formset: Any) -> list[tuple[int, dict[str, Any]]]:
-    """Return (row, cleaned data) of the rows in which something was typed."""
-    return [
-        (row, form.cleaned_data)
-        for row, form in enumerate(formset.forms)
-        if any(form.cleaned_data.values())
-    ]
+def _row_forms() -> dict[str, type[SpecForm]]:
+    return {
+        name: type(f"{model.__name__}Form", (SpecForm,), {"shape": model})
+        for name, model in rows_of(QueryForm.shape)
+    }
 
 
-def _relation(data: Mapping[str, Any]) -> dict[str, Any]:
-    relation = {"name": data["name"], "format": data["format"], "options": data["options"]}
-    if data["ddl_schema"]:
-        relation["schema"] = data["ddl_schema"]
-    if data.get("watermark_column") or data.get("watermark_delay"):
-        relation["watermark"] = {
-            "column": data["watermark_column"],
-            "delay": data["watermark_delay"],
-        }
-    return relation
+def _filled(formset: Any) -> list[SpecForm]:
+    """Return the rows in which something was typed."""
+    return [form for form in formset.forms if any(form.cleaned_data.values())]
 
 
 @dataclass(slots=True)
@@ -46,14 +38,13 @@ class Bundle:
     """The forms of one page, and what to make of them together."""
 
     main: QueryForm
-    sources: Any
-    tables: Any
+    rows: dict[str, Any]  # form sets by the definition's key: "sources", "tables"
     own: ApplicationSpecForm
 
     @property
     def forms(self) -> tuple[Any, ...]:
         """Return every form and form set of the page."""
-        return (self.main, self.sources, self.tables, self.own)
+        return (self.main, *self.rows.values(), self.own)
 
     def is_valid(self) -> bool:
         """Tell whether everything typed can be read; what it means is the catalog's to say."""
@@ -67,51 +58,22 @@ class Bundle:
             for one in getattr(form, "forms", (form,))
             if one.is_bound
         )
-        return (
-            ""
-            if not count
-            else "a field needs a look"
-            if count == 1
-            else (f"{count} fields need a look")
-        )
+        many = "a field needs a look" if count == 1 else f"{count} fields need a look"
+        return many if count else ""
 
     def lacking(self) -> list[str]:
         """Return the connectors that the formats need and the query's own driver lacks."""
         if not self.main.is_bound or self.main["home"].value() != "own":
             return []
-        sources = self.sources.forms if self.main["kind"].value() == "sql" else []
+        sources = self.rows["sources"].forms if self.main["kind"].value() == "sql" else []
         formats = [form["format"].value() for form in sources] + [self.main["sink_format"].value()]
         needed = {CONNECTORS[name] for name in formats if name in CONNECTORS}
         return sorted(needed - set(self.own["connectors"].value() or ()))
 
     def spec(self) -> dict[str, Any]:
         """Return the query's JSON form."""
-        data = self.main.cleaned_data
-        spec: dict[str, Any] = {"kind": data["kind"]}
-        if data["kind"] == "sql":
-            spec["sources"] = [_relation(row) for _, row in filled_rows(self.sources)]
-            if tables := [_relation(row) for _, row in filled_rows(self.tables)]:
-                spec["tables"] = tables
-            spec["sql"] = data["sql"].replace("\r\n", "\n")
-        else:
-            spec |= {"function": data["function"], "params": data["params"]}
-        if data["sink_format"] or data["sink_options"] or data["kind"] == "sql":
-            spec["sink"] = {
-                "format": data["sink_format"],
-                "options": data["sink_options"],
-                "output_mode": data["output_mode"] or "append",
-            }
-            if data["partition_by"]:
-                spec["sink"]["partition_by"] = data["partition_by"]
-        return {**spec, **self._running()}
-
-    def _running(self) -> dict[str, Any]:
-        data = self.main.cleaned_data
-        trigger = {"kind": data["trigger_kind"] or "processing_time"}
-        if data["trigger_interval"] and trigger["kind"] in TIMED_TRIGGERS:
-            trigger["interval"] = data["trigger_interval"]
-        spec: dict[str, Any] = {"trigger": trigger}
-        return spec | {name: data[name] for name in ("description", "pool", "conf") if data[name]}
+        rows = {key: [form.spec() for form in _filled(each)] for key, each in self.rows.items()}
+        return self.main.spec(**rows)
 
     def body(self) -> dict[str, Any]:
         """Return what the API takes: to create this query, or to change it where it is there."""
@@ -135,7 +97,7 @@ class Bundle:
         """
         verb, _, where = act.partition("-")
         which, _, row = where.partition("-")
-        rows = {"sources": _typed(self.sources), "tables": _typed(self.tables)}
+        rows = {key: [_raw(form) for form in each.forms] for key, each in self.rows.items()}
         if verb == "add" and which in rows:
             rows[which].append({})
         elif verb == "remove" and which in rows and row.isdigit():
@@ -143,47 +105,67 @@ class Bundle:
         own = _raw(self.own)
         if verb == "connect" and where:
             own["connectors"] = sorted({*(own["connectors"] or ()), where})
-        page = unbound(_raw(self.main), rows["sources"], rows["tables"], own)
+        page = unbound(_raw(self.main), rows, own)
         if verb == "add" and which in rows:  # one goes on typing in the new row
-            formset = page.sources if which == "sources" else page.tables
-            formset.forms[-1].fields["name"].widget.attrs["autofocus"] = True
+            page.rows[which].forms[-1].fields["name"].widget.attrs["autofocus"] = True
         return page
+
+    def show(self, problems: Iterable[Problem]) -> None:
+        """Put each problem at the field it is about."""
+        for problem in problems:
+            path = problem.field.removeprefix("spec.")
+            key, _, rest = path.partition(".")
+            if path.startswith(_OWN):
+                self.own.show([problem], prefix=_OWN)
+            elif key in self.rows and rest:
+                self._show_in_row(key, rest, problem)
+            else:
+                self.main.show([problem])
+
+    def _show_in_row(self, key: str, path: str, problem: Problem) -> None:
+        index, _, rest = path.partition(".")
+        filled = _filled(self.rows[key])
+        if not index.isdigit() or int(index) >= len(filled):
+            self.main.add_error(None, sentence(problem, f"{key}.{path}"))
+            return
+        form = filled[int(index)]
+        field, about = form.place(rest or "name")
+        form.add_error(field, sentence(problem, about))
 
 
 def _raw(form: forms.BaseForm) -> dict[str, Any]:
     return {name: form[name].value() for name in form.fields}
 
 
-def _typed(formset: Any) -> list[dict[str, Any]]:
-    return [_raw(form) for form in formset.forms]
+def _formsets(data: Any = None, **initial: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        key: forms.formset_factory(form, extra=0)(data, initial=initial.get(key), prefix=key)
+        for key, form in _row_forms().items()
+    }
 
 
 def unbound(
-    main: Mapping[str, Any],
-    sources: list[dict[str, Any]],
-    tables: list[dict[str, Any]],
-    own: Mapping[str, Any],
+    main: Mapping[str, Any], rows: Mapping[str, list[dict[str, Any]]], own: Mapping[str, Any]
 ) -> Bundle:
     """Return a page that shows these values."""
     return Bundle(
         main=QueryForm(initial=dict(main)),
-        sources=SourceFormSet(initial=sources, prefix="sources"),
-        tables=TableFormSet(initial=tables, prefix="tables"),
+        rows=_formsets(**rows),
         own=ApplicationSpecForm(initial=dict(own), prefix="own"),
     )
 
 
 def blank() -> Bundle:
     """Return the page of a query to be, with room for its first source."""
-    return unbound({"trigger_interval": "10 seconds"}, [{}], [], initial_of({}))
+    trigger = {"kind": "processing_time", "interval": "10 seconds"}
+    return of_body({"spec": {"trigger": trigger, "sources": [{}]}})
 
 
 def posted(data: Any) -> Bundle:
     """Return the page with what a browser sent."""
     return Bundle(
         main=QueryForm(data),
-        sources=SourceFormSet(data, prefix="sources"),
-        tables=TableFormSet(data, prefix="tables"),
+        rows=_formsets(data),
         own=ApplicationSpecForm(data, prefix="own"),
     )
 
@@ -191,36 +173,16 @@ def posted(data: Any) -> Bundle:
 def of_body(body: Mapping[str, Any]) -> Bundle:
     """Return the page that shows a query's JSON form, whole as the API takes it."""
     spec = body.get("spec") or {}
-    sink, trigger = spec.get("sink") or {}, spec.get("trigger") or {}
-    main = {
-        **{name: spec[name] for name in ("kind", "sql", "function", "params") if name in spec},
-        "name": body.get("name", ""),
-        "home": "shared" if body.get("application") else "own",
-        "application": body.get("application", ""),
-        "checkpoint": body.get("checkpoint", ""),
-        "sink_format": sink.get("format", ""),
-        "sink_options": sink.get("options", {}),
-        "output_mode": sink.get("output_mode", "append"),
-        "partition_by": sink.get("partition_by", ()),
-        "trigger_kind": trigger.get("kind", "processing_time"),
-        "trigger_interval": trigger.get("interval", ""),
-        "description": spec.get("description", ""),
-        "pool": spec.get("pool", ""),
-        "conf": spec.get("conf", {}),
-    }
+    asked = {name: body.get(name, "") for name in ("name", "application", "checkpoint")}
     return unbound(
-        main,
-        [_row(source) for source in spec.get("sources", ())],
-        [_row(table) for table in spec.get("tables", ())],
-        initial_of(body.get("application_spec") or {}),
+        {
+            **initial_of(QueryForm.shape, spec),
+            **asked,
+            "home": "shared" if asked["application"] else "own",
+        },
+        {
+            key: [initial_of(form.shape, row) for row in spec.get(key) or ()]
+            for key, form in _row_forms().items()
+        },
+        initial_of(ApplicationSpecForm.shape, body.get("application_spec")),
     )
-
-
-def _row(relation: Mapping[str, Any]) -> dict[str, Any]:
-    watermark = relation.get("watermark") or {}
-    return {
-        **relation,
-        "ddl_schema": relation.get("schema", relation.get("ddl_schema", "")),
-        "watermark_column": watermark.get("column", ""),
-        "watermark_delay": watermark.get("delay", ""),
-    }

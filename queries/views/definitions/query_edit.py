@@ -8,8 +8,6 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import path
-from django.utils import timezone
-from django.views.decorators.http import require_http_methods
 
 from queries.domain.errors import HeadgateError, Invalid, StaleRevision
 from queries.domain.masking import mask, unmask
@@ -26,7 +24,7 @@ from queries.selectors.triggers.advice import preflight_doubts
 from queries.services.definitions import catalog
 from queries.services.probes.preflight import begin_preflight
 from queries.services.supervision import operations
-from queries.views.console.guard import needs
+from queries.views.console.guard import by, needs
 from queries.views.definitions.definition_input import FORM, DefinitionInput
 from queries.views.definitions.query_bundle import blank
 from queries.views.definitions.reviews import Review, review
@@ -37,8 +35,7 @@ AT_REST = RESTING_PHASES | {Phase.BROKEN}
 _CREATE_KEYS = ("name", "application", "application_spec", "checkpoint", "spec")
 
 
-@needs(DEFINE)
-@require_http_methods(["GET", "POST"])
+@needs(DEFINE, "GET", "POST")
 def new_query(request: HttpRequest) -> HttpResponseBase:
     """Show the form of a query to be; create it, and start it where asked."""
     if request.method == "GET":
@@ -74,22 +71,17 @@ def _first_input(request: HttpRequest) -> DefinitionInput:
 
 def _create(request: HttpRequest, body: dict[str, Any]) -> Any:
     known = {key: body[key] for key in _CREATE_KEYS if key in body}
-    return catalog.create_query(
-        **{"name": "", "spec": {}, **known},
-        actor=request.user.get_username(),
-        now=timezone.now(),
-    )
+    return catalog.create_query(**{"name": "", "spec": {}, **known}, **by(request))
 
 
 def _created(request: HttpRequest, query: Any, *, start: bool) -> str:
     if not start:
         return f"{query.name} is defined. It stands stopped until somebody starts it."
-    operations.request_start(query=query, actor=request.user.get_username(), now=timezone.now())
+    operations.request_start(query=query, **by(request))
     return f"{query.name} is defined and will start now."
 
 
-@needs(DEFINE)
-@require_http_methods(["GET", "POST"])
+@needs(DEFINE, "GET", "POST")
 def edit_query(request: HttpRequest, name: str) -> HttpResponseBase:
     """Show a query's definition to change; show the difference, then save it as a revision."""
     found = query_definition(name)
@@ -115,10 +107,7 @@ def _try(request: HttpRequest, given: DefinitionInput, found: QueryDefinition) -
     """Have what is typed tried against a copy of the checkpoint; nothing is saved."""
     try:
         operation = begin_preflight(
-            query=found.query,
-            spec=given.body().get("spec") or {},
-            actor=request.user.get_username(),
-            now=timezone.now(),
+            query=found.query, spec=given.body().get("spec") or {}, **by(request)
         )
     except Invalid:
         raise
@@ -156,11 +145,7 @@ def _review_or_save(
         return _form(request, given, found=found, shown=shown, doubts=doubts)
     try:
         revision = catalog.revise_query(
-            query=query,
-            spec=spec,
-            expected_revision=shown.base.number,
-            actor=request.user.get_username(),
-            now=timezone.now(),
+            query=query, spec=spec, expected_revision=shown.base.number, **by(request)
         )
     except StaleRevision:  # saved between our reading and our writing: look again
         found = query_definition(query.name)
@@ -213,8 +198,7 @@ def _lender(given: DefinitionInput, found: QueryDefinition | None) -> str:
     return str(main["application"].value()) if main["home"].value() == "shared" else ""
 
 
-@needs(DEFINE)
-@require_http_methods(["GET", "POST"])
+@needs(DEFINE, "GET", "POST")
 def delete_query(request: HttpRequest, name: str) -> HttpResponseBase:
     """Say what deleting a query frees and keeps; delete it once its name is typed."""
     found = query_definition(name)
@@ -225,9 +209,7 @@ def delete_query(request: HttpRequest, name: str) -> HttpResponseBase:
         context["error"] = f"That is not its name. Type {name} to delete it."
         return render(request, "definitions/delete_query.html", context, status=422)
     try:
-        operations.archive_query(
-            query=found.query, actor=request.user.get_username(), now=timezone.now()
-        )
+        operations.archive_query(query=found.query, **by(request))
     except HeadgateError as error:
         context["error"] = str(error)
         return render(request, "definitions/delete_query.html", context, status=409)

@@ -6,14 +6,14 @@ of what was shown; saving anything else than what was shown shows that first.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from django.http import QueryDict
-from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from queries.domain.definitions.spec import ApplicationSpec, QuerySpec
+from queries.domain.definitions import parsing
+from queries.domain.errors import Invalid
 from queries.domain.masking import mask
 from queries.models.applications import ApplicationRevision
 from queries.models.definitions import QueryRevision
@@ -21,8 +21,7 @@ from queries.views.definitions.diffs import DiffLine, changes
 
 Revision = QueryRevision | ApplicationRevision
 
-_QUERY: TypeAdapter[Any] = TypeAdapter(QuerySpec)
-_APPLICATION: TypeAdapter[Any] = TypeAdapter(ApplicationSpec)
+Parse = Callable[[Mapping[str, Any]], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,29 +57,27 @@ def review(
     number = data.get("base", "")
     base = next((row for row in revisions if str(row.number) == number), newest)
     base = newest if again else base
-    shape = _APPLICATION if isinstance(newest, ApplicationRevision) else _QUERY
-    after = normal(shape, spec)
+    own = isinstance(newest, ApplicationRevision)
+    parse: Parse = parsing.parse_application if own else parsing.parse_query
+    after = normal(parse, spec)
     digest = hashlib.sha256(json.dumps([newest.number, after], sort_keys=True).encode()).hexdigest()
     return Review(
         base=base,
         newest=newest,
         digest=digest,
-        lines=_changes(shape, newest.spec, after),
-        theirs=_changes(shape, base.spec, newest.spec),
+        lines=_changes(parse, newest.spec, after),
+        theirs=_changes(parse, base.spec, newest.spec),
         seen=data.get("reviewed") == digest,
     )
 
 
-def _changes(
-    shape: TypeAdapter[Any], before: Mapping[str, Any], after: Mapping[str, Any]
-) -> list[DiffLine]:
-    return changes(mask(normal(shape, before)), mask(normal(shape, after)))
+def _changes(parse: Parse, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[DiffLine]:
+    return changes(mask(normal(parse, before)), mask(normal(parse, after)))
 
 
-def normal(shape: TypeAdapter[Any], spec: Mapping[str, Any]) -> dict[str, Any]:
+def normal(parse: Parse, spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return a spec with its defaults filled in, so that only meaning is compared."""
     try:
-        read: BaseModel = shape.validate_python(spec)
-    except ValidationError:  # an old form: compare it as it stands
+        return parsing.as_json(parse(spec))
+    except Invalid:  # an old form: compare it as it stands
         return dict(spec)
-    return read.model_dump(mode="json", by_alias=True)

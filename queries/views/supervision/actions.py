@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponseBase, JsonResponse
+from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import path, reverse
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods
 
 from queries.domain.errors import HeadgateError
 from queries.domain.states import PLAIN_VERBS, StopMode, Verb
@@ -23,14 +22,13 @@ from queries.selectors.definitions import definitions
 from queries.selectors.query_lines import QueryLine, query_line, query_lines
 from queries.services.supervision import operations
 from queries.views.console.guard import needs
-from queries.views.console.shell import next_address, wants_json
+from queries.views.console.shell import next_address, told
 from queries.views.supervision import consequences
 
 BULK_AT_MOST = 200
 
 
-@require_http_methods(["GET", "POST"])
-@needs(OPERATE)
+@needs(OPERATE, "GET", "POST")
 def act(request: HttpRequest, name: str, verb: Verb) -> HttpResponseBase:
     """Say what the verb will do; do it on POST."""
     back = next_address(request, reverse("query", args=[name]))
@@ -39,11 +37,7 @@ def act(request: HttpRequest, name: str, verb: Verb) -> HttpResponseBase:
         return render(request, "supervision/queries/confirm.html", _confirmation(line, verb, back))
     mode = consequences.stop_mode(request.POST)
     _ask(definitions.query(name), verb, mode=mode, actor=request.user.get_username())
-    text = consequences.asked(verb, name)
-    if wants_json(request):
-        return JsonResponse({"tone": "ok", "text": text})
-    messages.success(request, text)
-    return redirect(back)
+    return told(request, consequences.asked(verb, name), back)
 
 
 def _confirmation(line: QueryLine, verb: Verb, back: str) -> dict[str, Any]:
@@ -80,8 +74,7 @@ class Item:
     acts: bool = True
 
 
-@require_http_methods(["GET", "POST"])
-@needs(OPERATE)
+@needs(OPERATE, "GET", "POST")
 def bulk(request: HttpRequest) -> HttpResponseBase:
     """Preview an act on several queries; do it on POST and say how each went."""
     asked = request.POST if request.method == "POST" else request.GET

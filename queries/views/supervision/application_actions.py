@@ -1,57 +1,49 @@
 """Restart and stop an application, after saying who is affected."""
 
+from functools import partial
+
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.urls import path, reverse
-from django.utils import timezone
-from django.views.decorators.http import require_http_methods
 
 from queries.domain.states import LIVE_PHASES
 from queries.roles import OPERATE
 from queries.selectors.supervision.applications import ApplicationDetail, application_detail
 from queries.services.supervision import application_operations
 from queries.views.console.errors import answered
-from queries.views.console.guard import needs
+from queries.views.console.guard import by, needs
 from queries.views.supervision.consequences import STOP_MODES, named, stop_mode
 
 
-@require_http_methods(["GET", "POST"])
-@needs(OPERATE)
+@needs(OPERATE, "GET", "POST")
 def restart_application(request: HttpRequest, name: str) -> HttpResponseBase:
     """Say who is affected by a fresh driver; ask for it."""
     detail = application_detail(name)
     if request.method == "GET":
         return _confirm(request, detail, restart=True)
-    return answered(
-        request,
-        lambda: application_operations.request_application_restart(
-            application=detail.application,
-            actor=request.user.get_username(),
-            now=timezone.now(),
-        ),
-        f"{name} gets a fresh driver.",
-        reverse("application", args=[name]),
+    ask = partial(
+        application_operations.request_application_restart,
+        application=detail.application,
+        **by(request),
     )
+    address = reverse("application", args=[name])
+    return answered(request, ask, f"{name} gets a fresh driver.", address)
 
 
-@require_http_methods(["GET", "POST"])
-@needs(OPERATE)
+@needs(OPERATE, "GET", "POST")
 def stop_application(request: HttpRequest, name: str) -> HttpResponseBase:
     """Say which queries stop with their application; ask for it."""
     detail = application_detail(name)
     if request.method == "GET":
         return _confirm(request, detail, restart=False)
-    return answered(
-        request,
-        lambda: application_operations.request_application_stop(
-            application=detail.application,
-            mode=stop_mode(request.POST),
-            actor=request.user.get_username(),
-            now=timezone.now(),
-        ),
-        f"The queries of {name} stop.",
-        reverse("application", args=[name]),
+    ask = partial(
+        application_operations.request_application_stop,
+        application=detail.application,
+        mode=stop_mode(request.POST),
+        **by(request),
     )
+    address = reverse("application", args=[name])
+    return answered(request, ask, f"The queries of {name} stop.", address)
 
 
 def _confirm(request: HttpRequest, detail: ApplicationDetail, *, restart: bool) -> HttpResponse:

@@ -11,7 +11,6 @@ from django.urls import path, reverse
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.safestring import SafeString
-from django.views.decorators.http import require_GET
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
@@ -54,8 +53,7 @@ LIVE_TAIL = timedelta(seconds=60)
 LOG_LINES = (200, 1000, 5000)
 
 
-@require_GET
-@needs(VIEW)
+@needs(VIEW, "GET")
 def live_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show what the query does now, and its charts."""
     chosen = request.GET.get("range", DEFAULT_RANGE)
@@ -66,8 +64,7 @@ def live_tab(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "supervision/queries/live.html", context)
 
 
-@require_GET
-@needs(VIEW)
+@needs(VIEW, "GET")
 def series(request: HttpRequest, name: str) -> JsonResponse:
     """Return chart columns of a range, or of all since a moment."""
     now = timezone.now()
@@ -84,8 +81,7 @@ def _columns(found: heard.Series) -> dict[str, Any]:
     return {"at": found.at, "columns": found.columns, "batches": found.batches}
 
 
-@require_GET
-@needs(VIEW)
+@needs(VIEW, "GET")
 def runs_tab(request: HttpRequest, name: str) -> HttpResponse:
     """List the query's runs, newest first."""
     context = head(request, name, "query-runs")
@@ -101,8 +97,7 @@ def _lasted(since: datetime, until: datetime | None, now: datetime) -> float:
     return ((until or now) - since).total_seconds() * 1000
 
 
-@require_GET
-@needs(VIEW)
+@needs(VIEW, "GET")
 def failures_tab(request: HttpRequest, name: str) -> HttpResponse:
     """List the query's failures, gathered in groups and one by one."""
     context = head(request, name, "query-failures")
@@ -113,8 +108,7 @@ def failures_tab(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "failures/of_query.html", context)
 
 
-@require_GET
-@needs(VIEW)
+@needs(VIEW, "GET")
 def definition_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show a revision, what it changed, and all the others."""
     context = head(request, name, "query-definition")
@@ -143,8 +137,7 @@ def _colours(text: str, language: str) -> SafeString:
     return SafeString(highlight(text, get_lexer_by_name(language), formatter))
 
 
-@require_GET
-@needs(VIEW)
+@needs(VIEW, "GET")
 def log_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show the end of the log of the query's newest driver, secrets masked."""
     context = head(request, name, "query-log")
@@ -156,8 +149,7 @@ def log_tab(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "supervision/queries/log.html", context)
 
 
-@require_GET
-@needs(VIEW)
+@needs(VIEW, "GET")
 def activity_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show what was asked of the query and how it changed, newest first."""
     context = head(request, name, "query-activity")

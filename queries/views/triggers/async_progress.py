@@ -3,13 +3,11 @@
 from datetime import datetime
 from typing import Any
 
-from django.contrib import messages
-from django.http import HttpRequest, HttpResponseBase, JsonResponse
-from django.shortcuts import redirect, render
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import path, reverse
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods
 
 from queries.domain.states import Desired, Verb
 from queries.domain.triggers.async_progress import tracking
@@ -19,8 +17,8 @@ from queries.selectors.query_lines import QueryLine, query_line
 from queries.selectors.triggers.replay_exposure import exposure
 from queries.services.triggers.async_off import BATCHES, turn_off
 from queries.views.console.fragments import Changes, Drawn, fragments
-from queries.views.console.guard import needs
-from queries.views.console.shell import next_address, wants_json
+from queries.views.console.guard import by, needs
+from queries.views.console.shell import next_address, told
 from queries.views.supervision import consequences, operations
 
 operations.CANCEL_LEAVES[Verb.ASYNC_OFF] = (
@@ -46,20 +44,16 @@ def draw_exposure(key: str, changes: Changes, now: datetime) -> Drawn:
         yield f"exposure-{key}", render_to_string("triggers/_exposure.html", context)
 
 
-@require_http_methods(["GET", "POST"])
-@needs(DEFINE)
+@needs(DEFINE, "GET", "POST")
 def async_off(request: HttpRequest, name: str) -> HttpResponseBase:
     """Say what the safe way off will do; begin it on POST."""
     line = query_line(name, now=timezone.now())
     back = next_address(request, reverse("query", args=[name]))
     if request.method == "GET":
         return render(request, "supervision/queries/confirm.html", _confirmation(line, back))
-    operation = turn_off(query=line.query, actor=request.user.get_username(), now=timezone.now())
+    operation = turn_off(query=line.query, **by(request))
     text = f"{name} is on its way off async progress tracking."
-    if wants_json(request):
-        return JsonResponse({"tone": "ok", "text": text})
-    messages.success(request, text)
-    return redirect("operation", operation.uuid)
+    return told(request, text, reverse("operation", args=[operation.uuid]))
 
 
 def _confirmation(line: QueryLine, back: str) -> dict[str, Any]:

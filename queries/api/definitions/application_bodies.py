@@ -1,0 +1,86 @@
+"""What the API says of applications: definition, living driver, pools and what each holds."""
+
+from dataclasses import asdict
+from typing import Any
+
+from listeners.selectors import DriverTelemetry
+from queries.api.derived import Body, shows
+from queries.api.etags import etag
+from queries.api.links import application_links
+from queries.api.reasons import DetailCodeField, PhraseField
+from queries.api.schema import ApplicationSpecField, ObjectField
+from queries.models.definitions import Query
+from queries.models.drivers import Driver
+from queries.selectors.supervision.applications import ApplicationDetail, PoolHolding
+
+
+@shows(
+    Driver,
+    "id=pk epoch state state_reason state_reason_code=state_reason state_since host pid jvm_pid "
+    "created_at spark_version java_version spark_application_id ui_url",
+)
+class DriverBody(Body):
+    """The living driver process of an application."""
+
+    state_reason = PhraseField()
+
+
+@shows(PoolHolding, "pool.name pool.weight pool.min_share pool.mode queries")
+class PoolBody(Body):
+    """A FAIR scheduler pool and the queries that it holds."""
+
+    def get_queries(self, holding: Any) -> list[str]:
+        """Return the names of the living queries whose newest revision names the pool."""
+        return _names(holding.queries)
+
+
+class HeartbeatField(ObjectField):
+    """A heartbeat as the driver sent it."""
+
+    def to_representation(self, value: Any) -> Any:
+        """Return the heartbeat's JSON form."""
+        return asdict(value)
+
+
+@shows(DriverTelemetry, "at heartbeat")
+class TelemetryBody(Body):
+    """The driver's newest heartbeat: what it says of its own telemetry.
+
+    heartbeat: Queues' counters, and times of users' listeners.
+    """
+
+    heartbeat = HeartbeatField()
+
+
+@shows(
+    ApplicationDetail,
+    "application.name application.own revision=newest.number "
+    "running_revision=driver.application_revision.number needs_restart driver queries pools "
+    "application.failures application.next_attempt_at application.hold "
+    "application.hold_reason hold_reason_code telemetry application.created_at etag spec links",
+)
+class ApplicationBody(Body):
+    """An application: its definition (masked), its driver, and what it holds.
+
+    own: Made for one query.
+    needs_restart: Why: revision, pools, code.
+    """
+
+    hold_reason_code = DetailCodeField(source="application.hold_reason")
+    spec = ApplicationSpecField(source="newest.spec", default=dict)
+
+    def get_queries(self, detail: ApplicationDetail) -> list[str]:
+        """Return the names of the living queries."""
+        return _names(detail.queries)
+
+    def get_etag(self, detail: ApplicationDetail) -> str:
+        """Return the ETag of the definition."""
+        return etag(detail.application, detail.newest.number if detail.newest else None)
+
+    def get_links(self, detail: ApplicationDetail) -> dict[str, str]:
+        """Return where to go on."""
+        return application_links(detail.application)
+
+
+def _names(queries: list[Query]) -> list[str]:
+    return [query.name for query in queries]

@@ -1,0 +1,124 @@
+"""What the API says of queries: one form for the list and for each of them."""
+
+from rest_framework import serializers
+
+from listeners.selectors import Dropped
+from queries.api.derived import Body, shows
+from queries.api.etags import etag
+from queries.api.links import query_links
+from queries.api.reasons import DetailCodeField, PhraseField
+from queries.api.schema import QuerySpecField
+from queries.domain.failures.crash_loops import CrashLoop
+from queries.domain.states import Desired
+from queries.models.definitions import Checkpoint, QueryRevision
+from queries.models.drivers import Run
+from queries.selectors.kafka.lag import LagLine
+from queries.selectors.query_lines import HealthLine, ProgressLine, QueryLine
+
+
+@shows(HealthLine, "verdict reason since")
+class HealthBody(Body):
+    """The verdict of a running query with its evidence."""
+
+
+@shows(
+    Run,
+    "id=pk driver=driver_id epoch driver.pid driver.jvm_pid driver.host started_at spark_run_id",
+)
+class CurrentRunBody(Body):
+    """The run that is open now, and the driver that hosts it.
+
+    pid: The driver's Python.
+    """
+
+
+@shows(
+    ProgressLine,
+    "batch_id timestamp num_input_rows input_rows_per_second processed_rows_per_second "
+    "batch_duration_ms duration_ms watermark",
+)
+class ProgressLineBody(Body):
+    """The newest executed batch in numbers."""
+
+
+@shows(Dropped, "bus outbox missing_batches repaired")
+class DroppedBody(Body):
+    """What of the telemetry was lost, and what of that came back.
+
+    bus: Dropped by Spark's listener queues.
+    outbox: Lost for want of spool.
+    """
+
+
+@shows(CrashLoop, "first_at last_at count")
+class CrashLoopBody(Body):
+    """So many failures in so short a time that they are one incident, open now."""
+
+
+@shows(LagLine, "records seconds gone")
+class LagLineBody(Body):
+    """How far a query is behind its Kafka sources, by the newest look at the broker.
+
+    seconds: Age of the first record that it has not read.
+    gone: Offsets deleted before they were read.
+    """
+
+
+@shows(
+    QueryLine,
+    "query.name application=query.application.name revision running_revision in_sync "
+    "query.desired phase query.phase_reason phase_reason_code=query.phase_reason "
+    "query.phase_detail phase_detail_code query.phase_since converging "
+    "health current_run=run last_progress=progress last_event_at dropped_events=dropped "
+    "query.failures query.next_attempt_at crash_loop query.hold query.risk query.risk_at "
+    "query.source_reachable query.source_unreachable_since lag needs_application_restart "
+    "kind pool checkpoint query.created_at etag spec links",
+    desired=Desired,
+)
+class QueryBody(Body):
+    """A query: its definition (masked), what is wanted of it, and what it does.
+
+    risk_at: When the first of it goes, or went.
+    """
+
+    phase_reason = PhraseField(source="query.phase_reason")
+    phase_detail_code = DetailCodeField(source="query.phase_detail")
+    kind = serializers.CharField(source="newest.kind", default="")
+    spec = QuerySpecField(source="newest.spec", default=dict)
+
+    def get_etag(self, line: QueryLine) -> str:
+        """Return the ETag of the definition."""
+        return etag(line.query, line.revision)
+
+    def get_links(self, line: QueryLine) -> dict[str, str]:
+        """Return where to go on."""
+        return query_links(line.query)
+
+
+@shows(QueryRevision, "revision=number kind author created_at spec")
+class QueryRevisionBody(Body):
+    """One immutable form of a query's definition."""
+
+    spec = QuerySpecField()
+
+
+@shows(
+    Checkpoint,
+    "id=pk location query=query.name application=query.application.name created_at "
+    "retired_at built_from=built_from_id last_run last_epoch",
+)
+class CheckpointBody(Body):
+    """A location, the query that holds or held it, and the newest run on it.
+
+    retired_at: Null: held.
+    """
+
+    def get_last_run(self, checkpoint: Checkpoint) -> int | None:
+        """Return the newest run's id."""
+        runs: list[Run] = getattr(checkpoint, "newest_runs", [])
+        return runs[0].pk if runs else None
+
+    def get_last_epoch(self, checkpoint: Checkpoint) -> int | None:
+        """Return the newest run's epoch."""
+        runs: list[Run] = getattr(checkpoint, "newest_runs", [])
+        return runs[0].epoch if runs else None

@@ -1,0 +1,175 @@
+"""Bodies that mirror a row: fields and their types from a model's or dataclass's own.
+
+`@shows(Run, "id=pk epoch driver.host")` gives a serializer the fields that are named, in this
+order; a field that the class declares itself is kept. What a field means is said in the class's
+docstring, a line each: "epoch: Which start it was." Other lines describe the body.
+"""
+
+import inspect
+from collections.abc import Callable
+from datetime import date, datetime
+from enum import StrEnum
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from uuid import UUID
+
+from django.core.exceptions import FieldDoesNotExist
+from django.db import models
+from pydantic import BaseModel
+from rest_framework import serializers
+
+from queries.api.schema import ObjectField
+from queries.models.because import BecauseField
+
+Body = serializers.Serializer[Any]
+S = TypeVar("S", bound=type[Body])
+
+_PLAIN: dict[Any, Any] = {
+    str: serializers.CharField,
+    int: serializers.IntegerField,
+    float: serializers.FloatField,
+    bool: serializers.BooleanField,
+    datetime: serializers.DateTimeField,
+    date: serializers.DateField,
+    UUID: serializers.UUIDField,
+    dict: ObjectField,
+}
+#: A column's type, the most special first.
+_COLUMNS: dict[Any, Any] = {
+    models.DateTimeField: datetime,
+    models.DateField: date,
+    models.BooleanField: bool,
+    models.UUIDField: UUID,
+    models.FloatField: float,
+    models.IntegerField: int,
+    BecauseField: str,
+    models.JSONField: dict,
+    models.Field: str,
+}
+#: The body of each row that has one, for the fields that hold such rows.
+_BODIES: dict[Any, type[Body]] = {}
+
+
+def described(body: S) -> S:
+    """Give a serializer's fields the descriptions that its docstring has for them."""
+    text, about = [], {}
+    for line in (inspect.getdoc(body) or "").split("\n"):
+        name, colon, said = line.partition(": ")
+        if colon and name in body._declared_fields:
+            about[name] = said
+        else:
+            text.append(line)
+    body.__doc__ = "\n".join(text).strip()
+    fields: dict[str, Any] = dict(body._declared_fields)
+    for name, said in about.items():
+        fields[name]._kwargs["help_text"] = said
+    return body
+
+
+def shows(row: Any, names: str, **more: type[StrEnum] | Callable[[Any], Any]) -> Callable[[S], S]:
+    """Give a serializer the named fields of a row.
+
+    "name" stands for the row's attribute of this name, "a.name" for one further on, "name=a.b"
+    gives it a name of its own; what can be null on the way makes the field null. A method
+    `get_name` makes its field. `more` are the words that a text column can hold, or a function
+    that makes a field from the row.
+    """
+
+    def fill(body: S) -> S:
+        fields: dict[str, Any] = {}
+        for name, made in more.items():
+            if not isinstance(made, type):
+                setattr(body, f"get_{name}", staticmethod(made))
+        for token in names.split():
+            name, _, source = token.rpartition("=")
+            name = name or source.rpartition(".")[2]
+            if name in body._declared_fields:
+                fields[name] = body._declared_fields[name]
+            elif hasattr(body, f"get_{name}"):
+                fields[name] = serializers.SerializerMethodField()
+            else:
+                options = {} if name == source else {"source": source}
+                fields[name] = _field(row, source, more.get(name), options)
+        body._declared_fields = fields
+        _BODIES[row] = body
+        return described(body)
+
+    return fill
+
+
+#: Limits of a model's field, as a serializer's field calls them.
+_LIMITS = {"ge": "min_value", "le": "max_value", "max_length": "max_length"}
+
+
+def takes(model: type[BaseModel]) -> Callable[[S], S]:
+    """Give a serializer the fields of a definition's model, with their defaults and limits."""
+
+    def fill(form: S) -> S:
+        fields: dict[str, Any] = {}
+        for name, info in model.model_fields.items():
+            options: dict[str, Any] = {
+                _LIMITS[short]: getattr(rule, short)
+                for rule in info.metadata
+                for short in _LIMITS
+                if hasattr(rule, short)
+            }
+            if not info.is_required():
+                options |= {"required": False, "default": info.default}
+            fields[name] = form._declared_fields.get(name) or _field(model, name, None, options)
+        form._declared_fields = fields
+        return form
+
+    return fill
+
+
+def _field(row: Any, source: str, words: Any, options: dict[str, Any]) -> Any:
+    kind, null = row, False
+    for step in source.split("."):
+        if null:
+            options["default"] = None  # the way may end before the value
+        kind, ends = _step(kind, step)
+        null = null or ends
+    if null:
+        options["allow_null"] = True
+    kind = words or kind
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return serializers.ChoiceField([str(each) for each in kind], **options)
+    if get_origin(kind) is Literal:
+        return serializers.ChoiceField(list(get_args(kind)), **options)
+    if get_origin(kind) in (list, tuple):
+        inner = get_args(kind)[0]
+        if inner in _BODIES:
+            return _BODIES[inner](many=True, **options)
+        return serializers.ListField(child=_PLAIN[inner](), **options)
+    if kind in _BODIES:
+        return _BODIES[kind](**options)
+    return _PLAIN[get_origin(kind) or kind](**options)
+
+
+def _step(owner: Any, name: str) -> tuple[Any, bool]:
+    """Return the type of an owner's attribute, and whether it can be null."""
+    if isinstance(owner, type) and issubclass(owner, models.Model):
+        try:
+            return _column(owner, name)
+        except FieldDoesNotExist:
+            pass
+    attribute = getattr(owner, name, None)
+    if isinstance(attribute, property):
+        return _without_none(get_type_hints(attribute.fget)["return"])
+    return _without_none(get_type_hints(owner)[name])
+
+
+def _column(owner: type[models.Model], name: str) -> tuple[Any, bool]:
+    meta = owner._meta
+    found: Any = meta.pk if name == "pk" else meta.get_field(name)
+    if found.is_relation and name == found.name:
+        return found.related_model, found.null
+    found = found.target_field if found.is_relation else found
+    kind = next(_COLUMNS[base] for base in _COLUMNS if isinstance(found, base))
+    return kind, meta.get_field(name).null if name != "pk" else False
+
+
+def _without_none(kind: Any) -> tuple[Any, bool]:
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    left = [each for each in kinds if each is not type(None)]
+    return left[0], len(left) < len(kinds)

@@ -1,0 +1,100 @@
+"""The methods of the API's addresses: each is described, read, done and answered in one way.
+
+A decorated method takes the address's own parts by name, and `sent`, what its form has read.
+What it returns is shown by its body; a whole response goes out as it is.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+from django.http.response import HttpResponseBase
+from django.urls import reverse
+from rest_framework.response import Response
+
+from queries.api.derived import Body
+from queries.api.operation_bodies import OperationBody
+from queries.api.paging import PAGING, page_of_rows
+from queries.api.schema import describe, listed
+from queries.models.history import Operation
+from queries.roles import DEFINE, OPERATE, VIEW
+
+Method = Callable[..., Any]
+Sent = dict[str, Any]
+
+
+class Nothing(Body):
+    """No body, or an empty object."""
+
+
+def accepted(operation: Operation) -> Response:
+    """Answer 202 with the operation and where to follow it."""
+    location = reverse("api:operation", args=[operation.uuid])
+    return Response(OperationBody(operation).data, status=202, headers={"Location": location})
+
+
+def _method(
+    show: Callable[[Any, Any], Any], role: str, form: Any, description: dict[str, Any]
+) -> Callable[[Method], Method]:
+    if form is not None:
+        description = {"request": form, **description}
+
+    def decorate(method: Method) -> Method:
+        @wraps(method)
+        def answer(view: Any, request: Any, **key: Any) -> Any:
+            sent = view.read(form, request.data or {}) if form is not None else {}
+            if form not in (None, Nothing):
+                key["sent"] = sent
+            found = method(view, **key)
+            return found if isinstance(found, HttpResponseBase) else show(view, found)
+
+        answer.role = role  # type: ignore[attr-defined]
+        return describe(**description)(answer)
+
+    return decorate
+
+
+def answers(
+    operation_id: str, body: Any, *, role: str = VIEW, form: Any = None, **more: Any
+) -> Callable[[Method], Method]:
+    """Answer with a body; None: with nothing."""
+
+    def show(view: Any, found: Any) -> Response:
+        return Response(status=204) if body is None else Response(body(found).data)
+
+    description = {"responses": {204: None} if body is None else body, **more}
+    return _method(show, role, form, {"operation_id": operation_id, **description})
+
+
+def creates(
+    operation_id: str, body: Any, form: Any, *, role: str = DEFINE
+) -> Callable[[Method], Method]:
+    """Answer 201 with what the method made; it says where that is."""
+    return answers(operation_id, body, role=role, form=form, responses={201: body})
+
+
+def accepts(
+    operation_id: str, *, role: str = OPERATE, form: Any = Nothing, **more: Any
+) -> Callable[[Method], Method]:
+    """Answer 202 with the operation that the method begins."""
+    description = {"operation_id": operation_id, "responses": {202: OperationBody}, **more}
+    return _method(lambda view, found: accepted(found), role, form, description)
+
+
+def lists(
+    operation_id: str,
+    body: Any,
+    *,
+    by: str = "pk",
+    descending: bool = True,
+    parameters: Sequence[Any] = (),
+) -> Callable[[Method], Method]:
+    """Answer with a page of the rows that the method returns, in the order of unique columns."""
+
+    def show(view: Any, rows: Any) -> Response:
+        return page_of_rows(
+            view.request, rows, lambda row: body(row).data, *by.split(), descending=descending
+        )
+
+    description = {"parameters": [*parameters, *PAGING], "responses": listed(body)}
+    return _method(show, VIEW, None, {"operation_id": operation_id, **description})

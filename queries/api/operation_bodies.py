@@ -1,0 +1,80 @@
+"""What the API says of an operation: every verb answers with it."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from queries.api.derived import Body, described, shows
+from queries.api.links import operation_links
+from queries.api.reasons import DetailCodeField
+from queries.api.schema import MaskedObject
+from queries.domain.masking import mask_text
+from queries.domain.states import OperationOutcome, StepState
+from queries.models.history import Operation
+
+
+class MaskedText(serializers.CharField):
+    """A text that came from a driver, without what looks like a secret."""
+
+    def to_representation(self, value: Any) -> str:
+        """Return the text, masked."""
+        return mask_text(str(value))
+
+
+class OutcomeField(serializers.ChoiceField):
+    """How something ended; null while it has not."""
+
+    def to_representation(self, value: Any) -> Any:
+        """Return the outcome or None."""
+        return value or None
+
+
+@described
+class OperationStepBody(Body):
+    """One step of an operation that has several.
+
+    detail: What it waits for, or why it failed.
+    """
+
+    name = serializers.CharField()
+    state = serializers.ChoiceField([str(state) for state in StepState])
+    at = serializers.CharField(allow_null=True)
+    detail = MaskedText(default="")
+
+
+@shows(
+    Operation,
+    "id=uuid verb query=query.name application=application.name outcome detail detail_code actor "
+    "created_at deadline ended_at steps arguments result parent=parent.uuid cancellable "
+    "links",
+    links=operation_links,
+)
+class OperationBody(Body):
+    """An act of a person or of CI, followed to its end.
+
+    outcome: Null while it is under way.
+    arguments: What was asked beside the verb.
+    result: What its steps found or made.
+    parent: The operation with steps that asked for this one.
+    cancellable: True before its point of no return.
+    """
+
+    outcome = OutcomeField(
+        [str(outcome) for outcome in OperationOutcome if outcome],
+        allow_null=True,
+    )
+    detail = MaskedText()
+    detail_code = DetailCodeField(source="detail")
+    steps = OperationStepBody(many=True)
+    arguments = MaskedObject()
+    result = MaskedObject()
+
+    def get_cancellable(self, operation: Operation) -> bool:
+        """Return whether it can be cancelled now."""
+        return operation.cancellable
+
+
+class OperationsBody(Body):
+    """The operations that one request began."""
+
+    results = OperationBody(many=True)

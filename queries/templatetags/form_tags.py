@@ -1,0 +1,51 @@
+"""A form's field with its words and its look, where the template wants it."""
+
+from typing import Any
+
+from django import forms, template
+from django.template.loader import render_to_string
+from django.utils.safestring import SafeString
+
+register = template.Library()
+
+
+@register.simple_tag
+def field(
+    bound: forms.BoundField,
+    label: str,
+    hint: str = "",
+    width: int = 12,
+    rows: int = 0,
+    mono: bool = False,
+    **more: str,
+) -> SafeString:
+    """Draw a field with label, hint and errors; `rows` makes it a box of so many lines.
+
+    `more` are attributes of the HTML element, or of a drop-down the words of its values.
+    """
+    inner: Any = bound.field
+    bound.label, bound.help_text = label, hint
+    inner.help_text = hint
+    if rows:
+        inner.widget = forms.Textarea({**inner.widget.attrs, "rows": str(rows)})
+    if mono or rows:
+        inner.widget.attrs["class"] += " font-monospace"
+    if isinstance(inner.widget, forms.Select):
+        order = [*more, *(value for value, _ in inner.choices if value not in more)]
+        inner.choices = [(value, more.get(value, value)) for value in order]
+    else:
+        inner.widget.attrs.update(more)
+    context: dict[str, Any] = {"field": bound, "width": width}
+    return render_to_string(f"definitions/{_drawing(inner.widget)}.html", context)
+
+
+def _drawing(widget: forms.Widget) -> str:
+    match widget:
+        case forms.CheckboxSelectMultiple():
+            return "_connectors"
+        case forms.RadioSelect():
+            return "_radios"
+        case forms.CheckboxInput():
+            return "_check"
+        case _:
+            return "_field"

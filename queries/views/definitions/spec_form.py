@@ -1,0 +1,200 @@
+"""Forms of definitions, derived from their models: fields in, the JSON form out, and back.
+
+A model's field stands on the form under its path, joined by "_" ("sink_format"). A field that
+takes models in a list (a query's sources) is a form set of its own, see `query_bundle`. Labels,
+hints and widths are said where the template draws the field, by `{% field %}`.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
+
+from django import forms
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from queries.domain.errors import Problem
+from queries.views.definitions.fields import form_field
+
+#: What an empty field is read as: the definition's default takes its place.
+_EMPTY: tuple[Any, ...] = (None, "", [], {})
+
+
+def models_in(kind: Any) -> tuple[type[BaseModel], ...]:
+    """Return the models that a type allows: itself, or the members of a union; else none."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return (kind,)
+    if get_origin(kind) is Annotated:
+        return models_in(get_args(kind)[0])
+    if get_origin(kind) in (Union, UnionType):
+        return tuple(model for one in get_args(kind) for model in models_in(one))
+    return ()
+
+
+def row_model(info: FieldInfo) -> type[BaseModel] | None:
+    """Return the model that a field holds many of, None where it does not."""
+    many = get_origin(info.annotation) is tuple and models_in(get_args(info.annotation)[0])
+    return many[0] if many else None
+
+
+def model_of(shape: Any, kind: Any) -> type[BaseModel]:
+    """Return the member of a union whose `kind` this is, the first where none is."""
+    models = models_in(shape)
+    named = (one for one in models if _default(one.model_fields.get("kind")) == kind)
+    return next(named, models[0])
+
+
+def _default(info: FieldInfo | None) -> Any:
+    return info.get_default(call_default_factory=True) if info else None
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A field of a definition that a person fills in."""
+
+    path: tuple[str, ...]  # in the JSON form
+    info: FieldInfo
+    values: tuple[str, ...] = ()  # of a choice, those of all members of a union
+
+    def field(self) -> forms.Field:
+        """Return the form field for it."""
+        if self.values:
+            return form_field(Literal[self.values])
+        limits = (getattr(rule, "max_length", None) for rule in self.info.metadata)
+        if most := next(filter(None, limits), None):
+            return form_field(self.info.annotation, max_length=most)
+        return form_field(self.info.annotation)
+
+
+def _under(name: str, info: FieldInfo, prefix: str) -> str:
+    """Return the prefix of a group's fields; one that is always there, in one form, has none."""
+    return prefix if isinstance(info.annotation, type) else f"{prefix}{name}_"
+
+
+def leaves(shape: Any, prefix: str = "", path: tuple[str, ...] = ()) -> dict[str, Leaf]:
+    """Return the leaves of a model, or of all members of a union, by the form field's name."""
+    found: dict[str, Leaf] = {}
+    for model in models_in(shape):
+        for name, info in model.model_fields.items():
+            at = (*path, info.alias or name)
+            values = get_args(info.annotation) if get_origin(info.annotation) is Literal else ()
+            if models_in(info.annotation):
+                found |= leaves(info.annotation, _under(name, info, prefix), at)
+            elif row_model(info) is None:
+                known = found.setdefault(prefix + name, Leaf(at, info))
+                found[prefix + name] = replace(known, values=known.values + values)
+    return found
+
+
+def initial_of(shape: Any, spec: Any, prefix: str = "") -> dict[str, Any]:
+    """Return the form fields' values for a definition in JSON form, its defaults filled in."""
+    spec = spec if isinstance(spec, Mapping) else {}
+    values: dict[str, Any] = {}
+    for name, info in model_of(shape, spec.get("kind")).model_fields.items():
+        value = spec.get(info.alias or name, spec.get(name))
+        if models_in(info.annotation):
+            values |= initial_of(info.annotation, value, _under(name, info, prefix))
+        elif value is not None:
+            values[prefix + name] = value
+        elif not info.is_required():
+            values[prefix + name] = _default(info)
+    return values
+
+
+def _typed(shape: Any, data: Mapping[str, Any], prefix: str) -> bool:
+    """Tell whether a field of a nested model holds something else than its default."""
+    return any(
+        data.get(name) not in _EMPTY and data[name] != _default(leaf.info)
+        for name, leaf in leaves(shape, prefix).items()
+    )
+
+
+def spec_of(shape: Any, data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the JSON form of what was typed; fields left empty take their defaults."""
+    spec: dict[str, Any] = {}
+    for name, info in model_of(shape, data.get(f"{prefix}kind")).model_fields.items():
+        key, field = info.alias or name, prefix + name
+        if models_in(info.annotation):
+            under = _under(name, info, prefix)
+            if _typed(info.annotation, data, under):
+                spec[key] = spec_of(info.annotation, data, under)
+        elif name == "kind":
+            spec[key] = _default(info)
+        elif field in data and (info.is_required() or data[field] not in _EMPTY):
+            spec[key] = data[field]
+    return spec
+
+
+class SpecForm(forms.Form):
+    """The fields of `shape`, a model or a union; fields declared in a subclass come first."""
+
+    shape: ClassVar[Any]
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.leaves = leaves(self.shape)
+        for name, leaf in self.leaves.items():
+            if name not in self.fields:
+                self.fields[name] = leaf.field()
+
+    def spec(self, **rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the definition as typed; `rows` are those of the form sets beside it."""
+        return spec_of(self.shape, {**self.cleaned_data, **rows})
+
+    def changed(self, group: str) -> bool:
+        """Tell whether a field under this key differs from its default or is at fault."""
+        return any(
+            self[name].value() not in ("", None)
+            and self.fields[name].has_changed(_default(leaf.info), self[name].value())
+            for name, leaf in self.leaves.items()
+            if leaf.path[0] == group
+        )
+
+    def place(self, path: str) -> tuple[str | None, str]:
+        """Return the field where a problem at a path is shown, and what its label leaves out."""
+        parts = tuple(path.split("."))
+        paths = {
+            name: self.leaves[name].path if name in self.leaves else (name,) for name in self.fields
+        }
+        for length in range(len(parts), 0, -1):
+            for name, at in paths.items():
+                if at[:length] == parts[:length] and len(at) >= length:
+                    return name, ".".join(parts[length:])
+        return None, path
+
+    def show(self, problems: Iterable[Problem], *, prefix: str = "") -> None:
+        """Put each problem at its field, and at the top of the form where it has none."""
+        for problem in problems:
+            field, about = self.place(problem.field.removeprefix(prefix).removeprefix("spec."))
+            self.add_error(field, sentence(problem, about))
+
+
+def rows_of(shape: Any) -> Iterator[tuple[str, type[BaseModel]]]:
+    """Yield the name and the model of each field that holds a list of models."""
+    for model in models_in(shape):
+        for name, info in model.model_fields.items():
+            if row := row_model(info):
+                yield name, row
+
+
+#: Messages that begin with one of these are whole sentences; others speak of the value.
+_WHOLE = frozenset({"a", "an", "the", "no", "query", "pool", "application"})
+
+
+def sentence(problem: Problem, about: str) -> str:
+    """Return a problem with its way out, as a sentence that can stand at its field.
+
+    `about` is the part of the path that the field's label does not say: "path" of
+    "sources.0.options.path"; the number of a line says nothing and is left out.
+    """
+    about = "" if about.isdigit() else about
+    message = problem.message
+    telling = 0 < len(problem.value) <= 60 and problem.value not in message
+    value = f"“{problem.value}”" if telling else ""
+    if message[:1].islower() and message.split(" ", 1)[0] not in _WHOLE:
+        subject = " ".join(part for part in (about, value) if part) or "This"
+        told = f"{subject} {message}"
+    else:
+        told = f"{about}: {message}" if about else f"{message[:1].upper()}{message[1:]}"
+    return f"{told} {problem.way_out}".strip()
