@@ -174,7 +174,7 @@
     document.querySelectorAll("[data-selected]").forEach((bar) => {
       bar.dataset.selected = String(chosen);
       const text = bar.querySelector("[data-selected-text]");
-      if (text) text.textContent = chosen ? `${chosen} selected` : "Select queries to act on several at once.";
+      if (text) text.textContent = chosen ? `${chosen} selected` : "Select queries to start, restart or stop together.";
     });
     document.querySelectorAll("[data-select-all]").forEach((box) => {
       box.checked = chosen > 0 && chosen === boxes.length;

@@ -120,8 +120,8 @@ def test_its_page_names_what_spark_takes_in_silence(
     client.force_login(viewer)
     page = Page(client, f"/operations/{operation.uuid}/")
     for said in (
-        "Spark takes it, the state differs",
-        "Spark will not object; the state already written was computed the old way",
+        "Accepted by Spark, but the state differs",
+        "Spark will not object, but the existing state was computed by the old definition",
         "Grouping key",
         "spark.sql.shuffle.partitions",
         "Writing to Kafka",
@@ -154,7 +154,7 @@ def test_its_page_says_what_spark_refused_and_what_to_do(
     )
     client.force_login(viewer)
     page = Page(client, f"/operations/{operation.uuid}/")
-    for said in ("Does not pass", "KEY_SCHEMA", "Start on a new checkpoint", "all of it"):
+    for said in ("Preflight failed", "KEY_SCHEMA", "Start on a new checkpoint", "all of it"):
         assert said in page.text, said
 
 

@@ -21,7 +21,7 @@ class Command(BaseCommand):
         parser.add_argument("--days", type=int, default=DEFAULT_DAYS, help="how long it lives")
 
     def handle(self, *args: Any, user: str, name: str, days: int, **options: Any) -> None:
-        """Make the token; fail with a sentence where the user or a value will not do."""
+        """Create token; fail with a sentence where the user or a value will not do."""
         users = get_user_model()
         owner = users.objects.filter(**{users.USERNAME_FIELD: user, "is_active": True}).first()
         if owner is None:

@@ -55,7 +55,7 @@ class DroppedBody(Body):
     """What of the telemetry was lost, and what of that came back."""
 
     bus = serializers.IntegerField(help_text="Dropped by Spark's listener queues.")
-    outbox = serializers.IntegerField(help_text="Lost for want of spool.")
+    outbox = serializers.IntegerField(help_text="Dropped: spool full.")
     missing_batches = serializers.IntegerField()
     repaired = serializers.IntegerField()
 

@@ -17,7 +17,7 @@ from queries.selectors.triggers.advice import query_advice, trigger_note
 
 
 class CostBody(Body):
-    """What a batch costs: `fixed + per row × rows`, with the limits of 95 of 100 such fits."""
+    """Cost of a batch: `fixed + per row × rows`, with the limits of 95 of 100 such fits."""
 
     fixed_ms = serializers.FloatField()
     fixed_low_ms = serializers.FloatField()

@@ -139,8 +139,9 @@ GENERAL: dict[Category, Advice] = {
         (
             Category.SOURCE_LOST,
             "Rows that the checkpoint has not read yet are gone from the source.",
-            "They cannot be had back from the source. Go on from what is left: it keeps the state "
-            "and writes the loss down. Or reset the query to another place in its source.",
+            "They cannot be recovered from the source. Continue without the lost data, which "
+            "keeps the state and records the loss, or reset the query to another position in its "
+            "source.",
         ),
         (
             Category.INCOMPATIBLE,

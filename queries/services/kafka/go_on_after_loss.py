@@ -1,4 +1,4 @@
-"""Go on from what is left: one operation that accepts lost source data and keeps the state.
+"""Continue without the lost data: one operation that accepts lost source data and keeps the state.
 
 The checkpoint stays as it is. It is run once with the gap accepted (`failOnDataLoss=false` for
 that run alone, carried by its assignment), until its commits lie beyond the gap; then it runs
@@ -131,7 +131,9 @@ def _look(query: Query, now: datetime) -> list[Gap]:
     rows = list(SourceLag.objects.filter(query=query))
     errors = [row.error for row in rows if row.error]
     if errors:
-        raise Unavailable(f"What is gone cannot be told now: {errors[0]}", way_out="Try again.")
+        raise Unavailable(
+            f"The lost offsets cannot be determined now: {errors[0]}", way_out="Try again."
+        )
     return gaps_of(look_of(row) for row in rows)
 
 

@@ -46,7 +46,7 @@ def _crash_loops(now: datetime) -> list[Line]:
         (
             f"{', '.join(sorted(who))}: crash loop",
             f"{loop.count:,} failures {loop.first_at:%H:%M}–{loop.last_at:%H:%M} UTC. "
-            "Restarts go on, further and further apart.",
+            "Still retrying, with backoff.",
         )
         for loop, who in sorted(together.items(), key=lambda one: one[0].first_at)
     )
@@ -90,7 +90,7 @@ def _meaning(queue: str, drivers: set[int]) -> str:
 def _repairs(now: datetime, drivers: set[int]) -> str:
     missing, repaired = heard.holes_since(now - DROPS_SHOWN_FOR, drivers)
     if not missing:
-        return "No batch is missing here."
+        return "No batches are missing."
     noun = "batch" if missing == 1 else "batches"
     return f"{missing:,} {noun} went missing here, {repaired:,} of them repaired."
 

@@ -103,7 +103,7 @@ def _review_or_save(
     messages.success(
         request,
         f"Revision {revision.number} of {found.application.name} is saved. "
-        "A living driver keeps what it has until the application is restarted.",
+        "A running driver keeps its settings until the application is restarted.",
     )
     return redirect("application", found.application.name)
 

@@ -31,7 +31,7 @@ class ApplicationSpecForm(forms.Form):
     """ApplicationSpec as fields; `spec()` gives its JSON form."""
 
     description = text(
-        "What it is for",
+        "Purpose",
         hint="A sentence that its page shows.",
         max_length=2000,
     )

@@ -69,7 +69,7 @@ class QueryForm(forms.Form):
 
     name = text("Name", hint="Lower-case letters, digits and . _ - It cannot be changed later.")
     description = text(
-        "What it is for",
+        "Purpose",
         hint="A sentence that its page shows.",
         max_length=2000,
     )

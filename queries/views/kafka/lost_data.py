@@ -16,7 +16,7 @@ class Lost:
 
     gaps: list[tuple[Gap, int | None]]
     count: int
-    now: bool  # as the broker says now; else as Spark named them when it failed
+    now: bool  # according to the broker now; else as Spark named them when it failed
 
 
 def lost_of(failure: Failure, advice: Classified) -> Lost | None:

@@ -45,7 +45,7 @@ def test_the_banner_says_what_was_dropped_and_whom_it_cost(
     page = _page(client, viewer)
     assert "1,204 events dropped" in page
     assert says in page
-    assert "No batch is missing here." in page
+    assert "No batches are missing." in page
 
 
 def test_the_banner_counts_what_went_missing_and_what_came_back(

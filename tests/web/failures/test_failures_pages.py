@@ -49,11 +49,11 @@ def test_filters_stand_in_the_address(client: Client, viewer: User, broken: Stag
     only = _see(client, viewer, "/failures/?q=refused").text
     assert "ConnectException" in only
     assert "DIVIDE_BY_ZERO" not in only
-    assert "No failure matches" in _see(client, viewer, "/failures/?application=nobody").text
+    assert "No matching failures" in _see(client, viewer, "/failures/?application=nobody").text
 
 
 def test_no_failure_is_said_kindly(client: Client, viewer: User, stage: Stage) -> None:
-    assert "Nothing has failed" in _see(client, viewer, "/failures/").text
+    assert "No failures yet" in _see(client, viewer, "/failures/").text
 
 
 def test_a_resolved_group_that_fails_again_is_open_and_marked(

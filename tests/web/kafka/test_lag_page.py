@@ -49,7 +49,7 @@ def test_each_partition_shows_its_lag_and_its_clock(
     for words in ("flights", "kept 1 h", "5,100", "5,000", "Partition 0 is skewed", "by its age"):
         assert words in page.text, words
     assert "Loses data in 49 min unless it runs" in page.text
-    assert "nothing, as far as is known" in page.text
+    assert "none known" in page.text
     drawn = dict(draw_lag(str(delays.pk), None, timezone.now()))
     assert set(drawn) == {f"sources-{delays.pk}", f"loss-totals-{delays.pk}"}
     assert "5,000" in drawn[f"sources-{delays.pk}"]
@@ -75,7 +75,7 @@ def test_a_query_of_other_sources_says_why_no_lag_is_known(
 ) -> None:
     stage.query("ticks")
     client.force_login(viewer)
-    assert "No lag is known" in Page(client, "/queries/ticks/lag/").text
+    assert "No lag data" in Page(client, "/queries/ticks/lag/").text
 
 
 def test_a_source_that_is_not_reachable_is_named_on_the_page(
@@ -115,7 +115,7 @@ def test_the_failure_names_what_is_gone_and_leads_on(
 ) -> None:
     client.force_login(operator)
     page = Page(client, f"/failures/{failed.pk}/")
-    for words in ("What is gone", "80 offsets", "flights-0", "Go on from what is left"):
+    for words in ("Lost offsets", "80 offsets", "flights-0", "Continue without the lost data"):
         assert words in page.text, words
     confirm = Page(client, "/queries/delays/go-on/")
     assert "Go on without 80 offsets?" in confirm.text
@@ -128,7 +128,7 @@ def test_once_the_broker_has_forgotten_sparks_words_tell_it(
     SourceLag.objects.all().delete()
     client.force_login(viewer)
     page = Page(client, f"/failures/{failed.pk}/")
-    assert "as Spark named them then" in page.text
+    assert "as Spark reported them then" in page.text
     assert "/queries/delays/go-on/" not in client.get(f"/failures/{failed.pk}/").content.decode()
 
 

@@ -131,7 +131,7 @@ def test_every_filter_stands_in_the_address(
     html = page(vera, f"/queries/?{filters}")
     assert sorted(names(html)) == left
     if not left:
-        assert "No query fits" in html
+        assert "No matching queries" in html
 
 
 def test_a_viewer_sees_no_button_that_acts(vera: Client, stage: Stage) -> None:

@@ -159,7 +159,7 @@ def test_run_and_failure_tell_what_was_replayed(
     told = see(client, viewer, f"/runs/{run.pk}/").text
     assert "did 8 batches again, 113 to 120: 1,600 records, 8.20 s of work" in told
     failure = see(client, viewer, f"/failures/{Failure.objects.get().pk}/").text
-    assert "then did 8 batches again, 1,600 records" in failure
+    assert "then reprocessed 8 batches, 1,600 records" in failure
     assert "the offsets of batch 112 last" in failure
 
 
