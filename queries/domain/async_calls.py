@@ -228,6 +228,6 @@ def failing(progress: Mapping[str, Any] | None) -> list[str]:
                 after = f"{one.dead_letters:,} rows were given up as dead letters"
             notes.append(
                 f"{one.failed:.0%} of the calls of {one.name!r} fail: {one.errors:,} of "
-                f"{one.calls:,} in the newest batch, {one.timeouts:,} by time-out; {after}."
+                f"{one.calls:,} in the newest batch, {one.timeouts:,} timed out; {after}."
             )
     return notes

@@ -136,7 +136,7 @@ def test_a_group_resolved_by_somebody_else_keeps_its_place_and_offers_to_reopen_
     expect(page.get_by_role("button", name="Reopen")).to_be_visible(timeout=LIMIT_MS)
     expect(page.get_by_role("button", name="Resolve")).to_be_hidden()
     page.get_by_role("button", name="Reopen").click()
-    expect(page.get_by_text("Open again.")).to_be_visible()
+    expect(page.get_by_text("Reopened.")).to_be_visible()
 
 
 @pytest.mark.parametrize("address", ["/runs/", "/audit/?all=1"])
@@ -182,7 +182,7 @@ def test_an_applications_page_follows_and_keeps_its_buttons(
     query = stage.query("delays", "shared", pool="heavy")
     page = look(author, "/applications/shared/")
     live(page)
-    expect(page.get_by_text("No driver: it starts")).to_be_visible()
+    expect(page.get_by_text("No driver. It starts")).to_be_visible()
     stage.up("delays", "shared")
     site.say(f"application:{application.pk}")
     site.say(f"query:{query.pk}")
@@ -305,8 +305,8 @@ def test_a_stop_is_confirmed_in_place_by_what_it_does(
     mark(page)
     page.get_by_label("Stop delays", exact=True).click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("its driver ends as well")
-    dialog.get_by_text("At once").click()
+    expect(dialog).to_contain_text("so its driver ends too")
+    dialog.get_by_text("Immediately").click()
     dialog.get_by_role("button", name="Stop").click()
     expect(page.locator(".toasts")).to_contain_text("delays will stop.", timeout=LIMIT_MS)
     expect(dialog).to_be_hidden()

@@ -108,7 +108,7 @@ def test_an_operator_may_try_the_newest_revision(
     operation = Operation.objects.get()
     assert answer["Location"] == f"/operations/{operation.uuid}/"
     assert operation.arguments["revision"] == 1
-    assert "Try it" in client.get("/queries/ticks/definition/").content.decode()
+    assert "Run preflight" in client.get("/queries/ticks/definition/").content.decode()
 
 
 def test_its_page_names_what_spark_takes_in_silence(
@@ -194,15 +194,15 @@ def test_rows_of_state_are_gone_after_an_hour(
 ) -> None:
     Operation.objects.update(ended_at=timezone.now() - timedelta(hours=2))
     client.force_login(author)
-    assert "kept for an hour" in Page(client, f"/queries/ticks/x-ray/{probed.uuid}/").text
-    assert "are removed" in Page(client, f"/operations/{probed.uuid}/").text
+    assert "kept for one hour" in Page(client, f"/queries/ticks/x-ray/{probed.uuid}/").text
+    assert "have been deleted" in Page(client, f"/operations/{probed.uuid}/").text
     assert client.get(f"/queries/other/x-ray/{probed.uuid}/").status_code == 404
 
 
 def test_an_x_ray_is_asked_for_on_a_page(client: Client, author: User, ticks: Query) -> None:
     client.force_login(author)
     page = Page(client, "/queries/ticks/x-ray/")
-    assert "people's data" in page.text
+    assert "personal data" in page.text
     bad = client.post("/queries/ticks/x-ray/", {"rows": "100000"})
     assert bad.status_code == 422
     answer = client.post("/queries/ticks/x-ray/", {"operator": "1", "contains": "WN", "rows": "9"})

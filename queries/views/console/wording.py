@@ -47,13 +47,13 @@ TONES: dict[str, str] = {
 
 #: One sentence for each verdict, where no evidence is at hand.
 VERDICT_WORDS: dict[str, str] = {
-    Verdict.PROGRESSING: "Commits batches as it should.",
-    Verdict.IDLE: "Running, and there is nothing to read.",
+    Verdict.PROGRESSING: "Commits batches as expected.",
+    Verdict.IDLE: "Running, with nothing to read.",
     Verdict.CATCHING_UP: "Behind, and the backlog is falling.",
     Verdict.LAGGING: "Its batches take longer than its trigger allows.",
-    Verdict.STALLED: "No commit, no event and no task for longer than it should take.",
-    Verdict.ZOMBIE: "The process lives, its JVM or its query does not.",
-    Verdict.BLIND: "No telemetry arrives, yet its checkpoint advances.",
+    Verdict.STALLED: "No commit, event or task for longer than expected.",
+    Verdict.ZOMBIE: "The process is alive, but its JVM or its query is not.",
+    Verdict.BLIND: "No telemetry arrives, but its checkpoint advances.",
 }
 
 
@@ -132,9 +132,9 @@ def rate_words(value: float | None) -> str:
 
 #: What people ask for, as others read it in a list of acts.
 _ACTS = {
-    "start requested": "asked to start",
-    "stop requested": "asked to stop",
-    "restart requested": "asked to restart",
+    "start requested": "started",
+    "stop requested": "stopped",
+    "restart requested": "restarted",
 }
 
 

@@ -67,13 +67,7 @@ class Bundle:
             for one in getattr(form, "forms", (form,))
             if one.is_bound
         )
-        return (
-            ""
-            if not count
-            else "a field needs a look"
-            if count == 1
-            else (f"{count} fields need a look")
-        )
+        return "" if not count else "fix 1 field" if count == 1 else (f"fix {count} fields")
 
     def lacking(self) -> list[str]:
         """Return the connectors that the formats need and the query's own driver lacks."""

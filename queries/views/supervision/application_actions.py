@@ -27,7 +27,7 @@ def restart_application(request: HttpRequest, name: str) -> HttpResponseBase:
     return _asked(
         request,
         detail,
-        f"{name} gets a fresh driver.",
+        f"{name} will restart in a new driver.",
         lambda: application_operations.request_application_restart(
             application=detail.application,
             actor=request.user.get_username(),
@@ -47,7 +47,7 @@ def stop_application(request: HttpRequest, name: str) -> HttpResponseBase:
     return _asked(
         request,
         detail,
-        f"The queries of {name} stop.",
+        f"The queries of {name} will stop.",
         lambda: application_operations.request_application_stop(
             application=detail.application,
             mode=mode,
@@ -85,8 +85,8 @@ def _confirm(request: HttpRequest, detail: ApplicationDetail, *, restart: bool) 
 _STOP_CHOICES = (
     "mode",
     [
-        (StopMode.GRACEFUL, "After the batch in flight", "Nothing is done twice."),
-        (StopMode.NOW, "At once", "The batch in flight is interrupted, and done again later."),
+        (StopMode.GRACEFUL, "After the batch in flight", "No batch is replayed."),
+        (StopMode.NOW, "Immediately", "The batch in flight is interrupted and replayed later."),
     ],
 )
 
@@ -97,26 +97,26 @@ def _restart_words(detail: ApplicationDetail, live: list[str]) -> list[str]:
     newer = ", ".join(detail.needs_restart)
     return [
         f"{_names(live)} {'stops' if len(live) == 1 else 'stop'} after the batch in flight and "
-        f"{'goes' if len(live) == 1 else 'go'} on in a fresh driver from "
+        f"{'continues' if len(live) == 1 else 'continue'} in a new driver from "
         f"{'its checkpoint' if len(live) == 1 else 'their checkpoints'}.",
-        "A fresh driver commits its first batch after some 5 to 15 seconds.",
-        f"It takes up what is newer than the driver: {newer}."
+        "A new driver commits its first batch after about 5 to 15 seconds.",
+        f"It picks up what changed since the driver started: {newer}."
         if newer
-        else "It takes up no change: revision, pools and code are the same.",
-        "Other applications see nothing.",
+        else "There are no changes to pick up: revision, pools and code are the same.",
+        "Other applications are not affected.",
     ]
 
 
 def _stop_words(detail: ApplicationDetail, live: list[str]) -> list[str]:
     wanted = [query.name for query in detail.queries if query.desired == "RUNNING"]
     if not wanted and not live:
-        return ["None of its queries is running or wanted: nothing changes."]
+        return ["None of its queries is running or set to run: nothing changes."]
     return [
-        f"{_names(sorted({*wanted, *live}))} will not run until somebody starts "
+        f"{_names(sorted({*wanted, *live}))} will not run until a user starts "
         f"{'it' if len({*wanted, *live}) == 1 else 'them'} again.",
         "Its driver ends when the last of them has stopped.",
-        "Checkpoints stay: a start goes on where the stop was.",
-        "Other applications see nothing.",
+        "Checkpoints are kept: a start continues where the query stopped.",
+        "Other applications are not affected.",
     ]
 
 

@@ -84,7 +84,7 @@ def test_the_earlier_of_both_limits_counts() -> None:
         ({"arrival_rate": None}, Retention(bytes=160_000), 100),  # nothing arrives
         ({"arrival_rate": 0.0}, Retention(bytes=160_000), 100),
         ({"arrival_rate": 1e-9}, Retention(bytes=10**15), 100),  # beyond any calendar
-        ({"record_at": NOW}, Retention(ms=2**62), None),  # "for ever", as some set it
+        ({"record_at": NOW}, Retention(ms=2**62), None),  # "forever", as some set it
     ],
 )
 def test_no_clock_runs_where_nothing_is_deleted(

@@ -102,7 +102,7 @@ def test_two_batches_are_set_against_each_other(
     place.write_text(place.read_text().replace('"spark.sql.shuffle.partitions": "2"', '"a": "b"'))
     client.force_login(viewer)
     text = Page(client, "/queries/delays/checkpoint/compare/?one=9&other=3").text
-    assert "Between them 6 batches" in text
+    assert "Between them: 6 batches" in text
     assert "60 offsets" in text
     assert "spark.sql.shuffle.partitions" in text
     assert client.get("/queries/delays/checkpoint/compare/?one=9&other=x").status_code == 404
@@ -138,7 +138,7 @@ def test_a_checkpoint_elsewhere_says_so(
     client.force_login(author)
     for address in ("", "state/", "kept/"):
         text = Page(client, f"/queries/delays/checkpoint/{address}").text
-        assert "does not lie on a local file system" in text
+        assert "is not on a local file system" in text
         assert "Rewind…" not in text
 
 
@@ -169,7 +169,7 @@ def test_an_operator_takes_a_snapshot_pins_it_and_removes_it(
     row.refresh_from_db()
     assert (row.pinned, row.removed_at) == (True, None)
     client.post(f"/queries/delays/snapshots/{row.pk}/pin/", {"pinned": "0"})
-    assert "for good" in Page(client, f"/queries/delays/snapshots/{row.pk}/remove/").text
+    assert "deleted permanently" in Page(client, f"/queries/delays/snapshots/{row.pk}/remove/").text
     client.post(f"/queries/delays/snapshots/{row.pk}/remove/")
     assert "No snapshots" in Page(client, "/queries/delays/checkpoint/kept/").text
 
@@ -222,10 +222,10 @@ def test_a_reset_wants_the_name_typed(
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ("to=time&at=noon", "is no time"),
+        ("to=time&at=noon", "is not a time"),
         ("to=offsets&offsets=12", "is not a JSON object"),
         ("to=offsets&offsets={", "is not JSON"),
-        ('to=offsets&offsets={"a":1}', "is not offsets"),
+        ('to=offsets&offsets={"a":1}', "is not a set of offsets"),
     ],
 )
 def test_a_reset_to_nonsense_names_the_field(

@@ -89,7 +89,7 @@ def test_a_size_has_its_unit(count: float | None, text: str) -> None:
 @pytest.mark.parametrize(
     ("reason", "first", "text"),
     [
-        ("start requested", False, "asked to start"),
+        ("start requested", False, "started"),
         ("deleted", True, "deleted"),
         ("", True, "defined"),
         ("", False, "changed"),

@@ -109,7 +109,7 @@ def test_a_kafka_source_without_it_is_refused_and_mended_by_one_click(
     )
     assert after.status == 422
     assert "needs the connector kafka" in after.error_at("sources-0-format")
-    assert "Add connector  to its driverkafka" in after.text
+    assert "Add connector kafka to its driver" in after.text
 
     given = after.press("connect-kafka")
     given.press("create")
@@ -132,5 +132,5 @@ def test_a_shared_application_that_lacks_it_is_one_link_away(
         sql="SELECT value FROM flights",
         sink_format="noop",
     )
-    assert "Add connector  to application flightskafka" in after.text
+    assert "Add connector kafka to application flights" in after.text
     assert "/applications/flights/edit/?connector=kafka" in after.html

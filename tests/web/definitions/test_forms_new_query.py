@@ -43,7 +43,7 @@ def test_a_filled_form_defines_a_query(form: Page) -> None:
     assert spec["trigger"] == {"kind": "processing_time", "interval": "5 seconds"}
     assert query.desired == "STOPPED"
     assert after.address == "/queries/long-delays/"
-    assert "long-delays is defined" in after.text
+    assert "long-delays is created" in after.text
 
 
 def test_create_and_start_wants_it_running(form: Page) -> None:

@@ -104,7 +104,7 @@ def test_a_failure_says_cause_meaning_way_out_batch_and_policy(
     assert "try_divide" in page.text
     assert "batch 7" in page.text
     assert "3 times" in page.text
-    assert "probes every 30 min" in page.text
+    assert "a retry probe runs every 30 min" in page.text
 
 
 def test_the_root_cause_stands_first_and_frames_of_others_are_folded(
@@ -181,7 +181,7 @@ def test_an_author_takes_over_a_checkpoint_of_another_installation(
     assert "another installation" in page.text
     assert "/queries/delays/takeover/" in page.html
     confirm = Page(client, "/queries/delays/takeover/")
-    assert "batches are done twice" in confirm.text
+    assert "batches are executed twice" in confirm.text
     confirm.press()
     assert query.checkpoints.get().takeover_at is not None
     client.force_login(operator)

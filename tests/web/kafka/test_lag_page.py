@@ -89,7 +89,7 @@ def test_a_source_that_is_not_reachable_is_named_on_the_page(
     assert "Source not reachable since" in Page(client, "/queries/delays/").text
     page = Page(client, "/queries/delays/lag/").text
     assert "Connection refused" in page
-    assert "those of the last look" in page
+    assert "from the last check" in page
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_the_failure_names_what_is_gone_and_leads_on(
     for words in ("Lost offsets", "80 offsets", "flights-0", "Continue without the lost data"):
         assert words in page.text, words
     confirm = Page(client, "/queries/delays/go-on/")
-    assert "Go on without 80 offsets?" in confirm.text
+    assert "Continue without 80 offsets?" in confirm.text
     assert "Type 80 to confirm" in " ".join(confirm.text.split())
 
 
@@ -177,5 +177,5 @@ def test_the_ledger_stands_on_the_page(client: Client, viewer: User, delays: Que
     )
     client.force_login(viewer)
     page = Page(client, "/queries/delays/lag/").text
-    for words in ("80 records", "7 records", "3 offsets", "otto", "not known", "dedupe 0"):
+    for words in ("80 records", "7 records", "3 offsets", "otto", "unknown", "dedupe 0"):
         assert words in page, words

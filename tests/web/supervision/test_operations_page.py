@@ -63,7 +63,7 @@ def test_it_is_cancelled_by_form_once_the_consequences_were_read(
 ) -> None:
     client.force_login(operator)
     page = Page(client, f"/operations/{rewind.uuid}/cancel/")
-    assert "tidied away" in page.text
+    assert "cleaned up" in page.text
     after = page.press()
     assert f"/operations/{rewind.uuid}/" in after.address
     rewind.refresh_from_db()

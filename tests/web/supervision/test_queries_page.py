@@ -60,7 +60,7 @@ def test_a_query_on_its_way_shows_what_is_wanted_and_what_is(vera: Client, stage
     stage.query("delays")
     stage.start("delays")
     html = page(vera)
-    assert 'title="Wanted: running">running' in html
+    assert 'title="Desired: running">running' in html
     assert 'data-phase="RUNNING"' not in html
 
 

@@ -203,4 +203,4 @@ def test_losses_are_counted_on_the_page(vera: Client, stage: Stage) -> None:
         stored.repaired = True
         stored.save()
     html = words(text(vera.get("/queries/delays/")))
-    assert "7 batches went missing, 5 repaired." in html
+    assert "7 batches missing, 5 repaired." in html

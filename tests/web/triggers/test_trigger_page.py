@@ -86,8 +86,8 @@ def test_only_an_author_is_offered_the_revision(
     client: Client, operator: User, author: User, stage: Stage, delays: Query
 ) -> None:
     measured(stage, "delays")
-    assert "Make the revision" not in see(client, operator).text
-    assert "Make the revision" in see(client, author).text
+    assert "Save the revision" not in see(client, operator).text
+    assert "Save the revision" in see(client, author).text
 
 
 def change(client: Client, person: User, **fields: Any) -> Any:
@@ -178,4 +178,4 @@ def test_a_definition_that_nobody_can_read_any_more_says_so(
     client: Client, viewer: User, stage: Stage, delays: Query
 ) -> None:
     delays.revisions.update(spec={"kind": "sql", "gone": True})
-    assert "cannot be read any more" in see(client, viewer).text
+    assert "can no longer be read" in see(client, viewer).text
