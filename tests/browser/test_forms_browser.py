@@ -96,7 +96,7 @@ def test_a_query_is_defined_without_javascript(plain: Page) -> None:
     expect(plain.locator("#id_tables-0-name")).to_be_visible()
     expect(plain.locator("#id_sql")).to_have_value("SELECT value FROM ticks")
     plain.get_by_role("button", name="Create", exact=True).last.click()
-    expect(plain.get_by_text("ticks is defined")).to_be_visible()
+    expect(plain.get_by_text("ticks is created")).to_be_visible()
     assert Query.objects.get().name == "ticks"
 
 

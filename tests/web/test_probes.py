@@ -38,7 +38,7 @@ JUDGED: dict[str, Any] = {
     ],
     "differences": [{"what": "grouping key", "old": "carrier", "new": "origin"}],
     "pinned": [{"what": "spark.sql.shuffle.partitions", "old": "4", "new": "8"}],
-    "not_tried": ["writing to Kafka: its topic and permissions; the rows went nowhere"],
+    "not_tried": ["writing to Kafka: its topic and permissions; the rows were discarded"],
 }
 STATE = {
     "operators": [],

@@ -118,7 +118,7 @@ def _zombie(seen: HealthSeen) -> Health | None:
     if not gone:
         return None
     return Health(
-        Verdict.ZOMBIE, f"It counts as running, but {' and '.join(gone)} has ended.", None
+        Verdict.ZOMBIE, f"It should be running, but {' and '.join(gone)} has ended.", None
     )
 
 
@@ -132,7 +132,7 @@ def _blind(seen: HealthSeen) -> Health | None:
         return None  # the checkpoint stands still too
     return Health(
         Verdict.BLIND,
-        f"No word from it for {_span(seen.now - word)}, yet its checkpoint got a commit "
+        f"No event for {_span(seen.now - word)}, but its checkpoint got a commit "
         f"{_span(seen.now - seen.commits_at)} ago.",
         word,
     )
@@ -150,7 +150,7 @@ def _idle(seen: HealthSeen) -> Health | None:
         return Health(Verdict.IDLE, "Nothing to read since it started.", seen.running_since)
     waited = _span(seen.now - _end(last))
     return Health(
-        Verdict.IDLE, f"Nothing to read for {waited}; last was batch {last.batch}.", _end(last)
+        Verdict.IDLE, f"Nothing to read for {waited}; the last batch was {last.batch}.", _end(last)
     )
 
 
@@ -166,7 +166,7 @@ def _idle_epochs(seen: HealthSeen) -> Health | None:
     since = _end(read[-1]) if read else seen.running_since
     return Health(
         Verdict.IDLE,
-        f"Nothing to read for {_span(seen.now - since)}; epochs go on, the last is "
+        f"Nothing to read for {_span(seen.now - since)}; continuous epochs go on, the last is "
         f"{recent[-1].batch}.",
         since,
     )
@@ -189,14 +189,13 @@ def _stalled(seen: HealthSeen) -> Health | None:
     if seen.trigger is TriggerKind.CONTINUOUS:
         return Health(
             Verdict.STALLED,
-            f"No epoch for {_span(seen.now - word)}; {_span(limit)} is the limit here. It "
+            f"No continuous epoch for {_span(seen.now - word)}; the limit is {_span(limit)}. It "
             f"needs a core per source partition.{heart}",
             word,
         )
     return Health(
         Verdict.STALLED,
-        f"No batch and no event for {_span(seen.now - word)}; {_span(limit)} is the limit here."
-        f"{heart}",
+        f"No batch and no event for {_span(seen.now - word)}; the limit is {_span(limit)}.{heart}",
         word,
     )
 
@@ -218,12 +217,14 @@ def _behind(seen: HealthSeen) -> Health | None:
     typical = sorted(batch.duration_ms for batch in recent)[len(recent) // 2]
     evidence = (
         f"{len(long)} of the last {len(recent)} batches took longer than the trigger's "
-        f"{_ms(seen.interval_ms)} (median {_ms(typical)}); {came:.4g} rows/s come in, "
-        f"{done:.4g} rows/s are worked off."
+        f"{_ms(seen.interval_ms)} (median {_ms(typical)}); input {came:,.1f} rows/s, processed "
+        f"{done:,.1f} rows/s."
     )
     if came * RATE_MARGIN >= done:
         return Health(Verdict.LAGGING, evidence, long[0].at)
-    return Health(Verdict.CATCHING_UP, f"It works off more than comes in: {evidence}", long[0].at)
+    return Health(
+        Verdict.CATCHING_UP, f"Processing is faster than the input: {evidence}", long[0].at
+    )
 
 
 def _falling_backlog(recent: Sequence[Batch]) -> Health | None:
@@ -237,7 +238,7 @@ def _falling_backlog(recent: Sequence[Batch]) -> Health | None:
         return None
     return Health(
         Verdict.CATCHING_UP,
-        f"The backlog falls: {before:.4g} to {now:.4g} in {len(told)} batches.",
+        f"The backlog is falling: {before:.4g} to {now:.4g} in {len(told)} batches.",
         first.at,
     )
 
@@ -267,8 +268,8 @@ def _progressing(seen: HealthSeen) -> Health:
     if seen.trigger is TriggerKind.CONTINUOUS:
         return Health(
             Verdict.PROGRESSING,
-            f"Epoch {last.batch} read {last.rows} rows in {_ms(last.duration_ms)} and committed "
-            f"{_span(max(timedelta(0), seen.now - _end(last)))} ago.",
+            f"Continuous epoch {last.batch} read {last.rows} rows in {_ms(last.duration_ms)} and "
+            f"committed {_span(max(timedelta(0), seen.now - _end(last)))} ago.",
             seen.running_since,
         )
     against = {

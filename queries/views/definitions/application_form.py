@@ -17,12 +17,12 @@ from queries.views.definitions.fields import (
 )
 
 FAILURE_SCOPES = [
-    ("query", "that query alone restarts, its neighbours stream on"),
-    ("application", "the driver ends and starts all its queries afresh"),
+    ("query", "only that query restarts, the others keep running"),
+    ("application", "the driver restarts with all its queries"),
 ]
 SCHEDULER_MODES = [
     ("FAIR", "FAIR: pools share the cores by weight"),
-    ("FIFO", "FIFO: the first job takes what it can use"),
+    ("FIFO", "FIFO: the first job takes all the cores it can use"),
 ]
 _POLICY = RestartPolicy()
 
@@ -32,7 +32,7 @@ class ApplicationSpecForm(forms.Form):
 
     description = text(
         "Purpose",
-        hint="A sentence that its page shows.",
+        hint="Shown on its page.",
         max_length=2000,
     )
     master = text(
@@ -46,44 +46,48 @@ class ApplicationSpecForm(forms.Form):
     failure_scope = choice("When a query fails", FAILURE_SCOPES)
     conf = PairsField(
         "Spark configuration",
-        hint="One key = value a line. Needs a fresh driver to take effect.",
+        hint="One key = value per line. Takes effect with a new driver.",
         placeholder="spark.sql.shuffle.partitions = 4",
     )
     env = PairsField(
         "Environment",
-        hint="For a secret give a reference: env:NAME or file:NAME. The driver resolves it.",
+        hint="For a secret, use a reference: env:NAME or file:NAME. The driver resolves it.",
         placeholder="API_TOKEN = env:API_TOKEN",
         rows=2,
     )
     python_path = LinesField(
         "Code folders",
-        hint="Absolute paths, one a line, under an allowed root. Each driver runs from a copy.",
+        hint="Absolute paths, one per line, under an allowed root. Each driver runs from a copy.",
         placeholder="/srv/streams/flights",
     )
     listeners = LinesField(
         "Your listeners",
-        hint="module:Class of a StreamingQueryListener, one a line. Each call is timed.",
+        hint="module:Class of a StreamingQueryListener, one per line. Each call is timed.",
         placeholder="monitoring:AuditListener",
     )
     connectors = ConnectorsField()
     base_delay_s = number(
-        "First delay (s)", hint="Between the second failure and its retry; then it doubles."
+        "First delay (s)", hint="Delay before the second retry; it doubles after that."
     )
-    max_delay_s = number("Longest delay (s)", hint="The delays stop growing here.")
+    max_delay_s = number("Longest delay (s)", hint="The delay does not grow beyond this.")
     healthy_after_s = number(
-        "Healthy after (s)", hint="With a new commit for this long the count starts anew."
+        "Healthy after (s)",
+        hint="After running this long with a new commit, the failure count resets.",
     )
     poison_limit = number(
-        "Same failure at most", hint="On one batch without a commit: then it is broken.", whole=True
+        "Identical failures at most",
+        hint="On the same batch without a commit; then the query is broken.",
+        whole=True,
     )
-    probe_every_s = number("Probe every (s)", hint="How often a broken query tries again.")
+    probe_every_s = number("Retry probe every (s)", hint="How often a broken query is retried.")
     restart_on_stall = forms.BooleanField(
-        label="Restart a query that stalls",
+        label="Restart stalled queries",
         required=False,
         widget=forms.CheckboxInput(attrs={"class": "form-check-input"}),
     )
     require_preflight = forms.BooleanField(
-        label="A revision starts only once it has passed a preflight on its checkpoint",
+        label="Require a preflight: a revision starts only after it has passed one on its "
+        "checkpoint",
         required=False,
         widget=forms.CheckboxInput(attrs={"class": "form-check-input"}),
     )
@@ -118,7 +122,7 @@ class NewApplicationForm(ApplicationSpecForm):
 
     name = text(
         "Name",
-        hint="Lower-case letters, digits and . _ - It cannot be changed later.",
+        hint="Lowercase letters, digits and . _ - only. It cannot be changed later.",
         required=True,
         attrs={"autofocus": True},
     )
@@ -166,21 +170,21 @@ def add_problem(form: forms.Form, field: str | None, problem: Problem, *, about:
 class PoolForm(forms.Form):
     """A scheduler pool."""
 
-    name = text("Name", hint="Queries name their pool by it.", required=True)
+    name = text("Name", hint="Queries refer to the pool by this name.", required=True)
     weight = number(
         "Weight",
-        hint="A pool of weight 2 gets twice the cores of one of weight 1, when both want them.",
+        hint="When both are busy, a pool of weight 2 gets twice the cores of a pool of weight 1.",
         whole=True,
         initial=1,
     )
     min_share = number(
         "minShare (cores)",
-        hint="Served before weights count. 1 keeps a light query fast beside heavy ones.",
+        hint="Served before weights count. 1 keeps a light query fast next to heavy ones.",
         whole=True,
         initial=0,
     )
     mode = choice(
-        "Within the pool",
+        "Mode within the pool",
         [("FAIR", "FAIR: its queries take turns"), ("FIFO", "FIFO: first come, first served")],
     )
 

@@ -119,7 +119,7 @@ class ConnectorsField(forms.MultipleChoiceField):
     def __init__(self) -> None:
         super().__init__(
             label="Connectors",
-            help_text="Jars of the installation that the driver is started with.",
+            help_text="Installed jars that the driver is started with.",
             required=False,
             widget=_ConnectorBoxes(attrs={"class": "form-check-input"}),
         )

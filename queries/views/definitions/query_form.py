@@ -14,14 +14,14 @@ from queries.views.definitions.fields import (
 KINDS = [("sql", "SQL"), ("python", "Python")]
 TRIGGERS = [
     ("processing_time", "processing time: a batch every interval"),
-    ("available_now", "available now: read all there is, then end"),
+    ("available_now", "available now: read all available data, then end"),
     ("once", "once: a single batch, then end"),
-    ("continuous", "continuous: Kafka, map-like, at least once"),
+    ("continuous", "continuous: Kafka, no aggregation, at least once"),
     ("real_time", "real time: Kafka, update mode, milliseconds"),
 ]
 TIMED_TRIGGERS = frozenset({"processing_time", "continuous", "real_time"})
 OUTPUT_MODES = [
-    ("append", "append: rows that will not change any more"),
+    ("append", "append: rows that will not change again"),
     ("update", "update: rows that changed in the batch"),
     ("complete", "complete: the whole result each batch"),
 ]
@@ -31,12 +31,12 @@ class SourceForm(forms.Form):
     """A streaming source, read as a view of this name."""
 
     name = text(
-        "Name", hint="The SQL text reads it by this name.", mono=True, placeholder="flights"
+        "Name", hint="The SQL text refers to it by this name.", mono=True, placeholder="flights"
     )
     format = text("Format", mono=True, placeholder="json", attrs={"list": "source-formats"})
     ddl_schema = forms.CharField(
         label="Schema",
-        help_text="DDL. File sources need one; Kafka and rate bring their own.",
+        help_text="DDL. File sources need one; Kafka and rate have their own.",
         required=False,
         widget=area(2, "carrier STRING, dep_delay DOUBLE, sched_dep TIMESTAMP"),
     )
@@ -67,10 +67,12 @@ TableFormSet = forms.formset_factory(TableForm, extra=0)
 class QueryForm(forms.Form):
     """What a query has once: name, kind, SQL or function, sink, trigger, where it runs."""
 
-    name = text("Name", hint="Lower-case letters, digits and . _ - It cannot be changed later.")
+    name = text(
+        "Name", hint="Lowercase letters, digits and . _ - only. It cannot be changed later."
+    )
     description = text(
         "Purpose",
-        hint="A sentence that its page shows.",
+        hint="Shown on its page.",
         max_length=2000,
     )
     kind = forms.ChoiceField(choices=KINDS, widget=forms.RadioSelect, initial="sql", label="Kind")
@@ -92,23 +94,25 @@ class QueryForm(forms.Form):
         mono=True,
         placeholder="hourly:build",
     )
-    params = ObjectField("Parameters", hint="A JSON object, given as params.", placeholder="{}")
+    params = ObjectField("Parameters", hint="A JSON object, passed as params.", placeholder="{}")
     sink_format = text(
         "Sink format",
-        hint="parquet, json, kafka, console, noop… Python functions that return a writer "
-        "leave it empty.",
+        hint="parquet, json, kafka, console, noop… Leave it empty for a Python function that "
+        "returns a writer.",
         mono=True,
         placeholder="parquet",
         attrs={"list": "sink-formats"},
     )
     sink_options = PairsField("Sink options", placeholder="path = /data/delays", rows=2)
     output_mode = choice("Output mode", OUTPUT_MODES)
-    partition_by = CommasField("Partition by", hint="Columns, between commas.", placeholder="day")
+    partition_by = CommasField(
+        "Partition by", hint="Columns, separated by commas.", placeholder="day"
+    )
     trigger_kind = choice("Trigger", TRIGGERS)
     trigger_interval = text(
         "Interval",
-        hint="As in 10 seconds. Processing time: 0 seconds is as fast as possible. "
-        "Real time: 5 seconds or more.",
+        hint="For example 10 seconds. Processing time: 0 seconds means as fast as possible. Real "
+        "time: 5 seconds or more.",
         mono=True,
         placeholder="10 seconds",
     )
@@ -126,16 +130,16 @@ class QueryForm(forms.Form):
     )
     pool = text(
         "Scheduler pool",
-        hint="A pool of the application; empty is Spark's default pool.",
+        hint="A pool of the application; leave it empty for Spark's default pool.",
         attrs={"list": "pool-names"},
     )
     conf = PairsField(
-        "SQL configuration of its session",
-        hint="One key = value a line, for this query alone.",
+        "SQL configuration of the session",
+        hint="One key = value per line, for this query only.",
         placeholder="spark.sql.shuffle.partitions = 4",
     )
     checkpoint = text(
         "Checkpoint location",
-        hint="Absolute. Empty: a folder named like the query in Headgate's own.",
+        hint="An absolute location. If empty, a folder named after the query below HEADGATE_HOME.",
         mono=True,
     )

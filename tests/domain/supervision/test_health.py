@@ -68,15 +68,14 @@ SLOW = batches(12_000, 12_500, 11_000, 12_000, 13_000, every_s=12)
             "its JVM and the driver's Python",
         ),
         ({"jvm_alive": None, "driver_alive": None}, Verdict.PROGRESSING, "Batch 4"),
-        ({"idle_at": ago(2)}, Verdict.IDLE, "Nothing to read for 4 s; last was batch 4"),
+        ({"idle_at": ago(2)}, Verdict.IDLE, "Nothing to read for 4 s; the last batch was 4"),
         ({"idle_at": ago(2), "batches": ()}, Verdict.IDLE, "since it started"),
         ({"idle_at": ago(8)}, Verdict.PROGRESSING, "Batch 4"),
         ({"idle_at": ago(200), "last_event_at": ago(100)}, Verdict.PROGRESSING, "Batch 4"),
         (
             {"batches": batches(1000, end_s=80), "last_event_at": ago(80)},
             Verdict.STALLED,
-            "No batch and no event for 80 s; 75 s is the limit here. "
-            "Its driver still sends heartbeats.",
+            "No batch and no event for 80 s; the limit is 75 s. Its driver still sends heartbeats.",
         ),
         (
             {
@@ -90,7 +89,7 @@ SLOW = batches(12_000, 12_500, 11_000, 12_000, 13_000, every_s=12)
         (
             {"batches": batches(1000, end_s=80), "last_event_at": ago(80), "heartbeat_at": None},
             Verdict.STALLED,
-            "the limit here.",
+            "the limit is 75 s.",
         ),
         (
             {"batches": batches(1000, end_s=80), "last_event_at": ago(80), "task_at": ago(3)},
@@ -105,7 +104,7 @@ SLOW = batches(12_000, 12_500, 11_000, 12_000, 13_000, every_s=12)
         (
             {"batches": batches(1000, end_s=80), "last_event_at": ago(80), "commits_at": ago(3)},
             Verdict.BLIND,
-            "No word from it for 80 s, yet its checkpoint got a commit 3 s ago",
+            "No event for 80 s, but its checkpoint got a commit 3 s ago",
         ),
         (
             {"batches": batches(1000, end_s=80), "last_event_at": ago(80), "commits_at": ago(90)},
@@ -132,18 +131,18 @@ SLOW = batches(12_000, 12_500, 11_000, 12_000, 13_000, every_s=12)
         (
             {"batches": [replace(each, input_rate=50.0, processed_rate=80.0) for each in SLOW]},
             Verdict.CATCHING_UP,
-            "50 rows/s come in, 80 rows/s are worked off",
+            "input 50.0 rows/s, processed 80.0 rows/s",
         ),
         (
             {"batches": [replace(each, input_rate=80.0, processed_rate=50.0) for each in SLOW]},
             Verdict.LAGGING,
-            "80 rows/s come in, 50 rows/s are worked off",
+            "input 80.0 rows/s, processed 50.0 rows/s",
         ),
         ({"batches": [replace(each, rows=0) for each in SLOW]}, Verdict.PROGRESSING, "0 rows"),
         (
             {"batches": batches(900, 900, 900, backlog=[9000.0, 8000.0, 7000.0])},
             Verdict.CATCHING_UP,
-            "The backlog falls: 9000 to 7000 in 3 batches",
+            "The backlog is falling: 9000 to 7000 in 3 batches",
         ),
         (
             {"batches": batches(900, 900, 900, backlog=[13.0, 9.0, 6.0])},
@@ -208,7 +207,7 @@ SILENT = replace(EPOCHS, batches=batches(1000, every_s=1, end_s=200), last_event
 def test_the_epochs_of_a_continuous_query_are_its_batches() -> None:
     going = judge(EPOCHS)
     assert going.verdict is Verdict.PROGRESSING
-    assert going.reason == "Epoch 5 read 40 rows in 1 s and committed 1 s ago."
+    assert going.reason == "Continuous epoch 5 read 40 rows in 1 s and committed 1 s ago."
     fresh = judge(replace(EPOCHS, batches=(), last_event_at=None, running_since=ago(3)))
     assert fresh.verdict is Verdict.PROGRESSING
 
@@ -216,7 +215,7 @@ def test_the_epochs_of_a_continuous_query_are_its_batches() -> None:
 def test_a_continuous_query_without_epochs_is_asked_for_its_cores() -> None:
     still = judge(SILENT)
     assert still.verdict is Verdict.STALLED
-    assert "No epoch for 3 min; 62 s is the limit here" in still.reason
+    assert "No continuous epoch for 3 min; the limit is 62 s" in still.reason
     assert "It needs a core per source partition." in still.reason
 
 
@@ -230,7 +229,7 @@ def test_epochs_without_rows_are_idle_and_one_with_rows_is_not() -> None:
     read = replace(empty[0], rows=7)
     idle = judge(replace(EPOCHS, batches=[read, *empty[1:]]))
     assert idle.verdict is Verdict.IDLE
-    assert idle.reason == "Nothing to read for 6 s; epochs go on, the last is 5."
+    assert idle.reason == "Nothing to read for 6 s; continuous epochs go on, the last is 5."
     never = judge(replace(EPOCHS, batches=empty))
     assert never.since == EPOCHS.running_since
     busy = judge(replace(EPOCHS, batches=[*empty[:5], replace(empty[5], rows=1)]))

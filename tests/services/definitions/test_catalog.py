@@ -124,7 +124,7 @@ def test_a_name_is_taken_while_its_query_lives_and_free_once_it_is_archived() ->
         ("/data/checkpoints/a", "is the checkpoint of query holder"),
         ("file:///data/checkpoints/a/", "is the checkpoint of query holder"),
         ("/data/checkpoints/./a", "is the checkpoint of query holder"),
-        ("/data/checkpoints/a/b", "lies inside"),
+        ("/data/checkpoints/a/b", "is inside"),
         ("/data/checkpoints", "holds"),
     ],
 )

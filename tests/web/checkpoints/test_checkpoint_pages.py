@@ -125,7 +125,7 @@ def test_state_shows_operators_growth_and_where_the_checkpoint_wins(
     text = Page(client, "/queries/delays/checkpoint/state/").text
     assert "RocksDB" in text
     assert "1,039" in text
-    assert "It grows steadily towards the memory limit." in text
+    assert "Steady growth towards the memory limit." in text
     assert "The checkpoint wins" in text
     assert query.name in text
 

@@ -91,7 +91,7 @@ def test_a_named_one_that_is_not_there_keeps_its_box(
     assert form.fields["connectors"] == "kafka"
     after = form.press("review")
     assert after.status == 422
-    assert "is no connector that stands ready" in after.text
+    assert "is not an installed connector" in after.text
 
 
 def test_a_kafka_source_without_it_is_refused_and_mended_by_one_click(

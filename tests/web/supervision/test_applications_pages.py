@@ -104,7 +104,7 @@ def test_a_slow_listener_is_named_and_the_dropped_events_are_exact(
     assert "3.00 s" in page.text
     assert "1,211" in page.text
     assert "14 gaps, 13 repaired" in page.text
-    assert "a private queue" in page.text
+    assert "private: other listeners" in page.text
 
 
 def test_fallback_mode_is_said(client: Client, viewer: User, flights: Stage) -> None:
