@@ -125,7 +125,7 @@ def query_line(name: str, *, now: datetime, bars: int = 40) -> QueryLine:
     lines = query_lines(now=now, names=(name,), bars=bars)
     if not lines:
         raise Missing(
-            f"There is no query named {name}.", way_out="Look at the list of queries for its name."
+            f'Query "{name}" does not exist.', way_out="Check its name in the list of queries."
         )
     return lines[0]
 

@@ -75,7 +75,7 @@ def test_a_compacted_source_log_comes_with_what_is_needed(tmp_path: Path) -> Non
     compact_source(root, 9)
     snapshot(_location(root), tmp_path / "copy", 11)
     assert names(tmp_path / "copy/sources/0") == {"9.compact", "10", "11"}
-    with pytest.raises(CannotCopy, match="source 0 is not whole up to entry 5"):
+    with pytest.raises(CannotCopy, match="source 0 is incomplete up to entry 5"):
         snapshot(_location(root), tmp_path / "early", 5)
     assert names(tmp_path) == {"cp", "copy"}
 

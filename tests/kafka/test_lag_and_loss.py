@@ -119,7 +119,7 @@ def test_records_deleted_under_queries_are_warned_of_named_and_gone_on_from(
     assert (loss.from_offset, loss.to_offset, loss.offsets, loss.records) == (100, 180, 80, 80)
 
     # Going on takes the count, and keeps the state.
-    with pytest.raises(Conflict, match="80 offsets are gone, not 79"):
+    with pytest.raises(Conflict, match="80 offsets are lost, not 79"):
         go_on(query=world.row("counts"), offsets=79, actor="otto", now=timezone.now())
     answer = client.post("/queries/counts/go-on/", {"typed": "80"})
     assert answer.status_code == 302

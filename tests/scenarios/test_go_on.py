@@ -96,7 +96,7 @@ def test_the_gap_is_gone_over_by_one_run_and_the_next_fails_again(
 
 
 def test_another_count_is_refused_with_the_right_one(failed: Stage) -> None:
-    with pytest.raises(Conflict, match="80 offsets are gone, not 70"):
+    with pytest.raises(Conflict, match="80 offsets are lost, not 70"):
         _go_on(failed, 70)
     assert not Loss.objects.exists()
 

@@ -84,7 +84,7 @@ def test_what_is_typed_can_be_tried_before_it_is_saved(
     assert "twice" in operation.arguments["spec"]["sql"]
     assert operation.arguments["revision"] is None
     assert ticks.revisions.count() == 1
-    assert "Launch a Spark of its own" in after.text
+    assert "Launch a probe driver" in after.text
     again = Page(client, f"/queries/ticks/edit/?tried={operation.uuid}", form="definition")
     assert "value * 2 AS twice" in again.fields["sql"]
     plain = Page(client, "/queries/ticks/edit/?tried=nonsense", form="definition")

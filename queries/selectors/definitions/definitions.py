@@ -71,7 +71,7 @@ def query_definition(name: str) -> QueryDefinition:
         .first()
     )
     if query is None:
-        raise Missing(f"There is no query named {name}.")
+        raise Missing(f'Query "{name}" does not exist.')
     checkpoint = query.checkpoints.filter(retired_at__isnull=True).first()
     return QueryDefinition(
         query=query,
@@ -84,7 +84,7 @@ def application_definition(name: str) -> ApplicationDefinition:
     """Return a living application's definition; raise `Missing` where there is none."""
     application = Application.objects.filter(name=name, archived_at__isnull=True).first()
     if application is None:
-        raise Missing(f"There is no application named {name}.")
+        raise Missing(f'Application "{name}" does not exist.')
     return ApplicationDefinition(
         application=application,
         revisions=tuple(application.revisions.order_by("-number")),
@@ -113,7 +113,7 @@ def query(name: str) -> Query:
     )
     if found is None:
         raise Missing(
-            f"There is no query named {name}.", way_out="Look at the list of queries for its name."
+            f'Query "{name}" does not exist.', way_out="Check its name in the list of queries."
         )
     return found
 

@@ -41,8 +41,8 @@ STOP_TIMEOUT_S = 10.0
 LEAVES_S = 5.0  # for a probe that has answered to end by itself
 _OVER = frozenset({Liveness.EXITED, Liveness.GONE})
 _WAITS = {
-    Reason.WAITS_SLOT: "waits for a start slot of the host",
-    Reason.WAITS_MEMORY: "waits for memory of the host",
+    Reason.WAITS_SLOT: "waiting for a start slot on the host",
+    Reason.WAITS_MEMORY: "waiting for memory on the host",
 }
 
 
@@ -150,8 +150,8 @@ def await_answer(turn: Turn) -> ProbeResult | Told:
         tail = turn.launcher.probe_log_tail(name, driver.epoch, lines=3)
         why = "ran out of memory" if seen.exit and seen.exit.oom else "ended without an answer"
         raise NoAnswer(
-            f"The probe {why}. {tail[-500:]}".strip(),
-            way_out="Try again; give the application more memory where that was the reason.",
+            f"The probe driver {why}. {tail[-500:]}".strip(),
+            way_out="Try again; give the application more memory if that was the reason.",
         )
     return waiting(result.at if result is not None else "Launching")
 
@@ -166,7 +166,7 @@ def put_away(turn: Turn) -> Told:
     turn.launcher.end_probe(name, driver.epoch, grace_s=LEAVES_S if answered else 0)
     seen = turn.launcher.sight_probe(name, driver.epoch)
     if seen.liveness not in _OVER and seen.liveness is not Liveness.ABSENT:
-        return waiting("Waits for the probe's processes to end")
+        return waiting("Waiting for the probe driver's processes to end")
     Driver.objects.filter(pk=driver.pk).update(
         state=DriverState.ENDED,
         state_since=turn.now,
@@ -210,7 +210,7 @@ def _row(turn: Turn) -> Driver | None:
 def _must(turn: Turn) -> Driver:
     driver = _row(turn)
     if driver is None:
-        raise NoAnswer("The probe's row is gone.", way_out="Try again.")
+        raise NoAnswer("The probe driver's row is gone.", way_out="Try again.")
     return driver
 
 

@@ -33,7 +33,7 @@ def gap_problems(
             FIELD,
             "false",
             f"cannot be switched off by an edit now: the offset log holds batch {gap.newest}"
-            f"{before}, but not batch {gap.missing}, and Spark would die of “batch "
+            f"{before}, but not batch {gap.missing}, and Spark would fail with “batch "
             f"{gap.missing} doesn't exist”.",
             "Switch it off the safe way: on the query's page, or by POST to "
             f"/api/v1/queries/{query.name}/async-off/.",
@@ -59,7 +59,7 @@ def refuse_start_on_gap(query: Query) -> None:
         raise NotAllowed(
             f"{query.name} ran with async progress tracking, which revision {newest.number} has "
             f"off: the offset log holds batch {gap.newest}, but not batch {gap.missing}, and "
-            "Spark would die of that.",
+            "Spark would fail on that.",
             way_out="Switch it off the safe way: on the query's page, or by POST to "
             f"/api/v1/queries/{query.name}/async-off/.",
         )

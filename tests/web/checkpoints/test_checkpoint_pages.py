@@ -184,9 +184,9 @@ def test_a_rewind_is_previewed_and_then_done(
     )
     client.force_login(author)
     text = Page(client, "/queries/delays/rewind/?batch=7").text
-    assert "Batch 12 has begun and not committed" in text
+    assert "Batch 12 has started but not committed" in text
     assert "The noop sink keeps nothing" in text
-    assert "gone: the broker begins at 95" in text
+    assert "deleted: the broker starts at 95" in text
     assert Checkpoint.objects.get(query=query).location == f"file://{root}"  # nothing is done yet
     client.post("/queries/delays/rewind/", {"batch": "7"})
     _work(stage)
@@ -210,7 +210,7 @@ def test_a_reset_wants_the_name_typed(
     client.force_login(author)
     assert "Earliest" in Page(client, "/queries/delays/reset/").text
     text = Page(client, "/queries/delays/reset/?to=latest").text
-    assert "files that come from now on" in text
+    assert "files that arrive from now on" in text
     refused = client.post("/queries/delays/reset/", {"to": "latest", "typed": "delay"})
     assert b"Type delays to confirm" in refused.content
     assert not Operation.objects.exists()

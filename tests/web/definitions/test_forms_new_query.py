@@ -57,7 +57,7 @@ def test_a_mistake_is_told_at_its_field_and_nothing_typed_is_lost(form: Page) ->
     assert after.status == 422
     assert not Query.objects.exists()
     assert {"name", "sql", "trigger_interval"} <= after.invalid
-    assert "not a name" in after.error_at("name")
+    assert "not a valid name" in after.error_at("name")
     assert "not a query" in after.error_at("sql")
     assert "not an interval" in after.error_at("trigger_interval")
     assert {name.replace("__", "-"): value for name, value in typed.items()}.items() <= (

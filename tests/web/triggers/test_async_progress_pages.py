@@ -81,10 +81,10 @@ def test_the_safe_way_off_is_begun_by_a_form_that_says_what_it_does(
     assert "Let two batches commit" in after.text
     assert row.actor == "aude"
     assert "Switch async progress tracking off for flights" in after.text
-    row.result = {"left": "Revision 3 is revision 1 again.", "keeps_every_batch": 2, "off": 4}
+    row.result = {"left": "Revision 3 restores revision 1.", "keeps_every_batch": 2, "off": 4}
     row.save()
     ended = Page(client, f"/operations/{row.uuid}/")
-    assert "Revision 3 is revision 1 again." in ended.text
+    assert "Revision 3 restores revision 1." in ended.text
     assert "/queries/flights/definition/?revision=4" in ended.html
 
 
