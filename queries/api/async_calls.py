@@ -16,26 +16,26 @@ class AsyncOperatorBody(Body):
     """One async operator over its newest batches with calls."""
 
     name = serializers.CharField()
-    batches = serializers.IntegerField(help_text="That the figures are of.")
-    calls = serializers.IntegerField(help_text="Tries that ended, well or not.")
-    retries = serializers.IntegerField(help_text="Tries after the first.")
-    failed = serializers.IntegerField(help_text="Tries that failed.")
-    timeouts = serializers.IntegerField(help_text="Of them, by time-out.")
-    dead_letters = serializers.IntegerField(help_text="Rows that were given up.")
-    calls_per_second = serializers.FloatField(help_text="All tasks of a batch side by side.")
+    batches = serializers.IntegerField(help_text="Number of batches that the figures cover.")
+    calls = serializers.IntegerField(help_text="Finished attempts, successful or not.")
+    retries = serializers.IntegerField(help_text="Attempts after the first.")
+    failed = serializers.IntegerField(help_text="Failed attempts.")
+    timeouts = serializers.IntegerField(help_text="Of those, timed out.")
+    dead_letters = serializers.IntegerField(help_text="Rows given up.")
+    calls_per_second = serializers.FloatField(help_text="Total over all tasks of a batch.")
     possible_per_second = serializers.FloatField(
-        help_text="What the latency allows with all allowed calls in flight."
+        help_text="Rate possible at this latency with all allowed calls in flight."
     )
     latency_ms = serializers.ListField(child=serializers.FloatField(), help_text="p50, p95, p99.")
     waited_ms = serializers.ListField(
-        child=serializers.FloatField(), help_text="For its key: p50, p95, p99."
+        child=serializers.FloatField(), help_text="Wait for the key: p50, p95, p99."
     )
-    allowed = serializers.FloatField(help_text="Calls that may be in flight in a task, mean.")
-    used = serializers.FloatField(help_text="Calls really in flight in a task, mean.")
+    allowed = serializers.FloatField(help_text="Calls allowed in flight per task, mean.")
+    used = serializers.FloatField(help_text="Calls actually in flight per task, mean.")
     cap = serializers.IntegerField(help_text="The limiter's cap.")
-    keys = serializers.FloatField(help_text="Distinct keys that a task held, mean.")
-    cpu = serializers.FloatField(help_text="Share of a core that a Python worker took.")
-    tasks = serializers.FloatField(help_text="In a batch, mean.")
+    keys = serializers.FloatField(help_text="Distinct keys held per task, mean.")
+    cpu = serializers.FloatField(help_text="Share of a core used by a Python worker.")
+    tasks = serializers.FloatField(help_text="Per batch, mean.")
     bound = serializers.ChoiceField([one.name.lower() for one in Bound])
     evidence = serializers.CharField()
     advice = serializers.CharField()

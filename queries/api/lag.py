@@ -36,7 +36,7 @@ class BehindBody(Body):
     arrival_rate = serializers.FloatField(allow_null=True, help_text="Records a second.")
     processing_rate = serializers.FloatField(allow_null=True, help_text="Records a second.")
     catch_up_s = serializers.FloatField(
-        allow_null=True, help_text="Null: never at these rates, or not known."
+        allow_null=True, help_text="Null: never at these rates, or unknown."
     )
 
 
@@ -68,7 +68,7 @@ class TopicLagBody(Body):
     total = BehindBody()
     skewed = serializers.IntegerField(
         allow_null=True,
-        help_text="Partition behind by 1,000 records and three times the mean of the others.",
+        help_text="Partition at least 1,000 records behind and three times the mean of the others.",
     )
     retention_ms = serializers.IntegerField(source="retention.ms", allow_null=True)
     retention_bytes = serializers.IntegerField(source="retention.bytes", allow_null=True)
@@ -104,7 +104,7 @@ class LossBody(Body):
     source = serializers.CharField()  # type: ignore[assignment]
     partition = serializers.IntegerField(allow_null=True)
     from_offset = serializers.IntegerField(allow_null=True)
-    to_offset = serializers.IntegerField(allow_null=True, help_text="First offset kept again.")
+    to_offset = serializers.IntegerField(allow_null=True, help_text="First offset still available.")
     offsets = serializers.IntegerField(allow_null=True)
     records = serializers.IntegerField(
         allow_null=True, help_text="Null: the topic is compacted or transactional."

@@ -22,7 +22,9 @@ LARGEST_LIMIT = 200
 LIMIT = OpenApiParameter(
     "limit", {"type": "integer", "minimum": 1, "maximum": LARGEST_LIMIT, "default": DEFAULT_LIMIT}
 )
-CURSOR = OpenApiParameter("cursor", OpenApiTypes.STR, description="From `next` of the page before.")
+CURSOR = OpenApiParameter(
+    "cursor", OpenApiTypes.STR, description="From `next` of the previous page."
+)
 PAGING = [LIMIT, CURSOR]
 
 Row = TypeVar("Row")
@@ -104,7 +106,7 @@ def _after(request: Request) -> Key | None:
 
 
 def _no_cursor(text: str) -> Invalid:
-    return invalid("cursor", text, "is not a cursor.", "Take it from “next” of a page.")
+    return invalid("cursor", text, "is not a cursor.", "Use “next” of a page.")
 
 
 def _plain(found: list[Any]) -> bool:

@@ -45,11 +45,14 @@ class XrayForm(serializers.Serializer[Any]):
         default="",
         allow_blank=True,
         max_length=200,
-        help_text="Only groups whose key, written as JSON, holds this text.",
+        help_text="Only groups whose key, written as JSON, contains this text.",
     )
     rows = serializers.IntegerField(default=xray.ROWS, min_value=1, max_value=xray.MOST_ROWS)
     snapshot = serializers.IntegerField(
-        default=None, allow_null=True, min_value=1, help_text="A kept snapshot; else as it is now."
+        default=None,
+        allow_null=True,
+        min_value=1,
+        help_text="A snapshot; otherwise the current state.",
     )
 
 
@@ -58,12 +61,16 @@ class XrayBody(Body):
 
     operators = serializers.ListField(child=ObjectField())
     operator = serializers.IntegerField()
-    rows = serializers.IntegerField(help_text="Groups, of all that the filter lets through.")
+    rows = serializers.IntegerField(help_text="Number of groups that pass the filter.")
     bytes = serializers.IntegerField(help_text="Of their keys and values as JSON.")
     partitions = serializers.ListField(child=ObjectField())
-    largest = serializers.ListField(child=ObjectField(), help_text="Keys with most rows or bytes.")
+    largest = serializers.ListField(
+        child=ObjectField(), help_text="Keys with the most rows or bytes."
+    )
     frequent = serializers.ListField(
-        child=ObjectField(), help_text="Each column of the key: values (about), most frequent."
+        child=ObjectField(),
+        help_text="For each column of the key: approximate number of values, "
+        "and the most frequent.",
     )
     sample = serializers.ListField(child=ObjectField())
 
@@ -87,8 +94,8 @@ class QueryPreflightView(ApiView):
         spec = self.read(Preflight, request.data or {}).get("spec")
         if spec is not None and not rules.has_perm(DEFINE, request.user):
             raise Forbidden(
-                "A definition of your own can be tried by authors only.",
-                way_out="Send no spec to try the newest revision.",
+                "Only authors can run a preflight of a definition of their own.",
+                way_out="Send no spec to run a preflight of the newest revision.",
             )
         operation = begin_preflight(
             query=definitions.query(name), spec=spec, actor=self.actor, now=self.now
@@ -125,7 +132,8 @@ class QueryXrayRowsView(ApiView):
         seen = xray.rows_of(operation, launcher=launcher(), now=self.now)
         if seen is None:
             raise Missing(
-                "Its rows are not there: it has not ended, failed, or its hour is over.",
-                way_out="Ask for a new one.",
+                "Its rows are not available: it has not ended, has failed, or ended more than an "
+                "hour ago.",
+                way_out="Request a new one.",
             )
         return Response(XrayBody(seen).data)

@@ -67,7 +67,7 @@ class TokensView(ApiView):
     @describe(
         operation_id="list_tokens",
         parameters=[
-            OpenApiParameter("user", OpenApiTypes.STR, description="Admins only: of this user."),
+            OpenApiParameter("user", OpenApiTypes.STR, description="Of this user; admins only."),
             *PAGING,
         ],
         responses=listed(TokenBody),

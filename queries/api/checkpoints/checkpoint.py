@@ -180,8 +180,8 @@ def _offsets(given: Any) -> dict[str, dict[str, int]]:
         }
     except (AttributeError, TypeError, ValueError) as error:
         raise invalid(
-            "offsets", given, "is not offsets.", 'Write {"flights": {"0": 1200}}.'
+            "offsets", given, "is not a set of offsets.", 'Write {"flights": {"0": 1200}}.'
         ) from error
     if any(abs(at) > 2**62 for parts in found.values() for at in parts.values()):
-        raise invalid("offsets", given, "holds an offset that no partition can have.")
+        raise invalid("offsets", given, "contains an offset that no partition can have.")
     return found

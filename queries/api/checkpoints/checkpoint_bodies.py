@@ -14,12 +14,12 @@ class RangeBody(Body):
     """What was read of one Kafka partition."""
 
     source = serializers.CharField(  # type: ignore[assignment]  # a field of a field's name
-        help_text="Its place in the log, or its name."
+        help_text="Its position in the log, or its name."
     )
     topic = serializers.CharField()
     partition = serializers.IntegerField()
     start = serializers.IntegerField(allow_null=True, help_text="Null: not known before.")
-    end = serializers.IntegerField(help_text="The next offset to read; it is not in the range.")
+    end = serializers.IntegerField(help_text="The next offset to read, exclusive.")
     records = serializers.IntegerField(allow_null=True)
 
 
@@ -32,12 +32,12 @@ class BatchBody(Body):
     committed_at = serializers.DateTimeField(allow_null=True)
     watermark = serializers.DateTimeField(allow_null=True)
     sources = ObjectField(
-        help_text="Place or name of each source: the end offset, as Spark has it."
+        help_text="Position or name of each source: the end offset, as Spark writes it."
     )
     ranges = RangeBody(many=True)
-    records = serializers.IntegerField(allow_null=True, help_text="By the offsets, Kafka alone.")
+    records = serializers.IntegerField(allow_null=True, help_text="From the offsets; Kafka only.")
     left_out_before = serializers.IntegerField(
-        help_text="Batches before it that async progress tracking has left out of the log."
+        help_text="Preceding batches that async progress tracking left out of the log."
     )
     problem = serializers.CharField(allow_blank=True)
 
@@ -70,10 +70,10 @@ class PreviewBody(Body):
     """What a rewind or a reset will do; nothing has been changed."""
 
     verb = serializers.CharField()
-    refusal = serializers.CharField(allow_blank=True, help_text="Why it cannot be done.")
+    refusal = serializers.CharField(allow_blank=True, help_text="Why it is refused.")
     batch = serializers.IntegerField(allow_null=True)
     newest = serializers.IntegerField(allow_null=True, help_text="The newest committed batch.")
-    batches = serializers.IntegerField(allow_null=True, help_text="That are done again.")
+    batches = serializers.IntegerField(allow_null=True, help_text="Batches that are replayed.")
     records = serializers.IntegerField(allow_null=True)
     files = serializers.IntegerField(allow_null=True)
     moved = MovedBody(many=True)
@@ -103,7 +103,7 @@ class RewindForm(Body):
     """Where to rewind to."""
 
     batch = serializers.IntegerField(
-        min_value=0, max_value=2**62, help_text="The query goes on from after it."
+        min_value=0, max_value=2**62, help_text="The query continues after it."
     )
     dry_run = serializers.BooleanField(required=False, default=False)
 

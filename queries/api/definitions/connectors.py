@@ -18,7 +18,7 @@ class JarBody(Body):
 
     file = serializers.CharField()
     artifact = serializers.CharField(help_text="The file's name without its version.")
-    version = serializers.CharField(help_text="Empty where the file's name holds none.")
+    version = serializers.CharField(help_text="Empty if the file name has none.")
     bytes = serializers.IntegerField()
 
 
@@ -26,14 +26,16 @@ class ConnectorBody(Body):
     """A connector that stands ready, or that an application names although it does not."""
 
     name = serializers.CharField()
-    ready = serializers.BooleanField(help_text="Drivers can be given it.")
+    ready = serializers.BooleanField(help_text="Ready for drivers.")
     folder = serializers.CharField()
     bytes = serializers.IntegerField(help_text="The size of its jars.")
     jars = JarBody(many=True)
     applications = serializers.ListField(
-        child=serializers.CharField(), help_text="Living applications that name it."
+        child=serializers.CharField(), help_text="Applications that use it."
     )
-    way_out = serializers.SerializerMethodField(help_text="What puts it into place; may be empty.")
+    way_out = serializers.SerializerMethodField(
+        help_text="The command that installs it; may be empty."
+    )
 
     def get_way_out(self, connector: Any) -> str:
         """Return what puts it into place, "" where it is there."""

@@ -33,18 +33,18 @@ class QueryCreate(Form):
         required=False,
         allow_blank=True,
         default="",
-        help_text="An application that is there; without it the query gets one of its own.",
+        help_text="An existing application; without it the query gets its own.",
     )
     application_spec = ApplicationSpecField(
         required=False,
         validators=_OBJECT,
-        help_text="The definition of the query's own application; the defaults without it.",
+        help_text="The definition of the query's own application; defaults apply without it.",
     )
     checkpoint = serializers.CharField(
         required=False,
         allow_blank=True,
         default="",
-        help_text="An absolute location; without it a folder below HEADGATE_HOME.",
+        help_text="An absolute location; without it, a folder below HEADGATE_HOME.",
     )
 
 

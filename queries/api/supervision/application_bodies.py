@@ -58,14 +58,14 @@ class TelemetryBody(Body):
     """The driver's newest heartbeat: what it says of its own telemetry."""
 
     at = serializers.DateTimeField()
-    heartbeat = HeartbeatField(help_text="Queues' counters, and times of users' listeners.")
+    heartbeat = HeartbeatField(help_text="Counters of the queues and timings of users' listeners.")
 
 
 class ApplicationBody(Body):
     """An application: its definition (masked), its driver, and what it holds."""
 
     name = serializers.CharField(source="application.name")
-    own = serializers.BooleanField(source="application.own", help_text="Made for one query.")
+    own = serializers.BooleanField(source="application.own", help_text="Created for one query.")
     revision = serializers.IntegerField(source="newest.number", allow_null=True, default=None)
     running_revision = serializers.IntegerField(
         source="driver.application_revision.number", allow_null=True, default=None

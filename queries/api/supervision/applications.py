@@ -185,8 +185,8 @@ class PoolsView(ApiView):
         sent = self.read(inputs.PoolCreate, request.data)
         if row.pools.filter(name=sent["name"]).exists():
             raise Conflict(
-                f"Application {row.name} has a pool named {sent['name']} already.",
-                way_out="Put to its own address to change it.",
+                f"Application {row.name} already has a pool named {sent['name']}.",
+                way_out="PUT to its own address to change it.",
             )
         pool = catalog.save_pool(application=row, spec=sent, actor=self.actor, now=self.now)
         location = reverse("api:pool", args=[row.name, pool.name])

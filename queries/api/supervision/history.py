@@ -104,7 +104,7 @@ class FailureGroupsView(ApiView):
                 return list(rows[:count])
             seen = datetime.fromisoformat(after[0])
             if seen.tzinfo is None:
-                raise ValueError("a time without its zone")
+                raise ValueError("a time without a time zone")
             behind = Q(last_seen__lt=seen) | Q(last_seen=seen, pk__lt=int(after[1]))
             return list(rows.filter(behind)[:count])
 

@@ -60,7 +60,7 @@ class OperationBody(Body):
     outcome = OutcomeField(
         [str(outcome) for outcome in OperationOutcome if outcome],
         allow_null=True,
-        help_text="Null while it is under way.",
+        help_text="Null while it is in progress.",
     )
     detail = MaskedText()
     actor = serializers.CharField()
@@ -68,13 +68,13 @@ class OperationBody(Body):
     deadline = serializers.DateTimeField()
     ended_at = serializers.DateTimeField(allow_null=True)
     steps = OperationStepBody(many=True)
-    arguments = MaskedObject(help_text="What was asked beside the verb.")
-    result = MaskedObject(help_text="What its steps found or made.")
+    arguments = MaskedObject(help_text="The arguments of the verb.")
+    result = MaskedObject(help_text="The results of its steps.")
     parent = serializers.UUIDField(  # type: ignore[assignment]  # the metaclass takes it away
         source="parent.uuid",
         allow_null=True,
         default=None,
-        help_text="The operation with steps that asked for this one.",
+        help_text="The operation that started this one as a step.",
     )
     cancellable = serializers.SerializerMethodField(help_text="True before its point of no return.")
     links = serializers.SerializerMethodField()
@@ -99,11 +99,11 @@ class ReplayedBody(Body):
 
     batches = serializers.IntegerField(default=0)
     rows = serializers.IntegerField(default=0)
-    seconds = serializers.FloatField(default=0.0, help_text="Of work, in the run before.")
+    seconds = serializers.FloatField(default=0.0, help_text="Seconds of work in the previous run.")
     first = serializers.IntegerField(allow_null=True, default=None)
     last = serializers.IntegerField(allow_null=True, default=None)
     after = serializers.IntegerField(
-        allow_null=True, default=None, help_text="Batch whose end it began at."
+        allow_null=True, default=None, help_text="Batch after which it started."
     )
 
 
@@ -127,9 +127,7 @@ class RunBody(Body):
     checkpoint = serializers.CharField(source="checkpoint.location")
     code_sha256 = serializers.CharField()
     warnings = serializers.ListField(child=serializers.CharField())
-    replayed = ReplayedBody(
-        allow_null=True, help_text="What it did again; null where that was not measured."
-    )
+    replayed = ReplayedBody(allow_null=True, help_text="What it replayed; null if not measured.")
     driver = serializers.IntegerField(source="driver_id")
     driver_epoch = serializers.IntegerField(source="driver.epoch")
     host = serializers.CharField(source="driver.host")

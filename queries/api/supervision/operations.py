@@ -57,7 +57,7 @@ class OperationsView(ApiView):
         parameters=[
             OpenApiParameter("query", OpenApiTypes.STR),
             OpenApiParameter("application", OpenApiTypes.STR),
-            OpenApiParameter("open", OpenApiTypes.BOOL, description="Under way, or ended."),
+            OpenApiParameter("open", OpenApiTypes.BOOL, description="In progress, or ended."),
             *PAGING,
         ],
         responses=listed(OperationBody),
@@ -88,7 +88,7 @@ class OperationView(ApiView):
             OpenApiParameter(
                 "wait",
                 {"type": "integer", "minimum": 0, "maximum": LONGEST_WAIT_S, "default": 0},
-                description="Seconds to wait for its end.",
+                description="Seconds to wait for the end.",
             )
         ],
         responses=OperationBody,

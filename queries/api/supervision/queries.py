@@ -42,14 +42,14 @@ class MergePatchParser(JSONParser):
 
 
 IF_MATCH = OpenApiParameter(
-    "If-Match", OpenApiTypes.STR, OpenApiParameter.HEADER, description="ETag of a get."
+    "If-Match", OpenApiTypes.STR, OpenApiParameter.HEADER, description="ETag of a GET."
 )
 
 
 def _words(name: str, words: Any) -> OpenApiParameter:
     known = [str(word) for word in words]
     return OpenApiParameter(
-        name, OpenApiTypes.STR, many=True, enum=known, description="Repeat it for several."
+        name, OpenApiTypes.STR, many=True, enum=known, description="Repeat for several values."
     )
 
 
@@ -252,7 +252,7 @@ class QueryProgressView(ApiView):
         row = definitions.query(name)
         text = request.query_params.get("run")
         if text is not None and not (text.isascii() and text.isdigit() and len(text) < 19):
-            raise invalid("run", text, "is not a run's id.")
+            raise invalid("run", text, "is not a run ID.")
 
         def fetch(after: Key | None, count: int) -> list[dict[str, Any]]:
             return heard.progress_page(

@@ -72,9 +72,7 @@ class LagLineBody(Body):
     """How far a query is behind its Kafka sources, by the newest look at the broker."""
 
     records = serializers.IntegerField(allow_null=True)
-    seconds = serializers.FloatField(
-        allow_null=True, help_text="Age of the first record that it has not read."
-    )
+    seconds = serializers.FloatField(allow_null=True, help_text="Age of the first unread record.")
     gone = serializers.IntegerField(help_text="Offsets deleted before they were read.")
 
 
@@ -103,7 +101,9 @@ class QueryBody(Body):
     hold = serializers.CharField(source="query.hold")
     risk = serializers.CharField(source="query.risk")
     risk_at = serializers.DateTimeField(
-        source="query.risk_at", allow_null=True, help_text="When the first of it goes, or went."
+        source="query.risk_at",
+        allow_null=True,
+        help_text="When the first unread record is, or was, deleted.",
     )
     source_reachable = serializers.BooleanField(source="query.source_reachable", allow_null=True)
     source_unreachable_since = serializers.DateTimeField(

@@ -25,8 +25,10 @@ class CostBody(Body):
     per_row_ms = serializers.FloatField()
     per_row_low_ms = serializers.FloatField()
     per_row_high_ms = serializers.FloatField()
-    scatter_ms = serializers.FloatField(help_text="Median distance of a batch from the line.")
-    least_rows = serializers.IntegerField(help_text="Of the batches that were measured.")
+    scatter_ms = serializers.FloatField(
+        help_text="Median distance of a batch from the fitted line."
+    )
+    least_rows = serializers.IntegerField(help_text="Of the measured batches.")
     most_rows = serializers.IntegerField()
 
 
@@ -34,15 +36,15 @@ class ExpectedBody(Body):
     """What the model says of one interval."""
 
     interval_ms = serializers.FloatField(help_text="0: as fast as possible.")
-    period_ms = serializers.FloatField(allow_null=True, help_text="Null: rows pile up.")
+    period_ms = serializers.FloatField(allow_null=True, help_text="Null: rows accumulate.")
     latency_ms = serializers.FloatField(
         allow_null=True, help_text="On average, from a row's arrival to its batch's end."
     )
     low_ms = serializers.FloatField(allow_null=True)
-    high_ms = serializers.FloatField(allow_null=True, help_text="Null: without limit.")
+    high_ms = serializers.FloatField(allow_null=True, help_text="Null: no limit.")
     busy = serializers.FloatField(allow_null=True, help_text="Share of the time in batches.")
     throughput = serializers.FloatField(
-        allow_null=True, help_text="Rows a second that fit the interval; null: not bounded."
+        allow_null=True, help_text="Rows/s that fit the interval; null: unbounded."
     )
 
 
@@ -54,9 +56,9 @@ class SuggestionBody(Body):
     brings = serializers.CharField()
     costs = serializers.CharField()
     doubts = serializers.ListField(
-        child=serializers.CharField(), help_text="What only a preflight can tell."
+        child=serializers.CharField(), help_text="What only a preflight can show."
     )
-    spec = QuerySpecField(help_text="The definition with the change made; put it to have it.")
+    spec = QuerySpecField(help_text="The definition with the change applied; PUT it to save it.")
 
 
 class LimitBody(Body):
@@ -67,27 +69,28 @@ class LimitBody(Body):
     means = serializers.CharField(source="costs")
     standing = serializers.ChoiceField([str(each) for each in Standing])
     reasons = serializers.ListField(child=serializers.CharField())
-    chosen = serializers.BooleanField(help_text="The definition has it.")
+    chosen = serializers.BooleanField(help_text="Used by the definition.")
 
 
 class AdviceBody(Body):
     """All that can be said of a query's trigger, from its own measured batches."""
 
-    revision = serializers.IntegerField(help_text="The newest; suggestions change it.")
+    revision = serializers.IntegerField(help_text="The newest revision, which suggestions change.")
     measured_revision = serializers.IntegerField(
-        allow_null=True, help_text="The one whose batches were measured; null: it has never run."
+        allow_null=True,
+        help_text="The revision whose batches were measured; null: it has never run.",
     )
-    batches = serializers.IntegerField(help_text="That were measured.")
-    untold = serializers.CharField(help_text="Why the batches do not tell a cost; else empty.")
+    batches = serializers.IntegerField(help_text="Number of measured batches.")
+    untold = serializers.CharField(help_text="Why the batches do not show a cost; otherwise empty.")
     cost = CostBody(allow_null=True)
-    rows_per_second = serializers.FloatField(allow_null=True, help_text="That it has read.")
+    rows_per_second = serializers.FloatField(allow_null=True, help_text="Formats of the sources.")
     checkpoint_tax = serializers.FloatField(
         allow_null=True, help_text="Share of walCommit and commitOffsets in its triggers."
     )
     now = ExpectedBody(allow_null=True, help_text="At its own interval.")
     curve = ExpectedBody(many=True)
-    overload = serializers.CharField(help_text="Why no interval, or not its own, keeps up.")
-    outgrown = serializers.CharField(help_text="Why its cores are too few for its partitions.")
+    overload = serializers.CharField(help_text="Why no interval, or not the current one, keeps up.")
+    outgrown = serializers.CharField(help_text="Why it has too few cores for its partitions.")
     suggestions = SuggestionBody(many=True)
     triggers = LimitBody(many=True)
 
@@ -102,7 +105,7 @@ class QueryAdviceView(ApiView):
         found = query_advice(line)
         if found is None:
             raise NotAllowed(
-                f"The definition of {name} cannot be read any more.", way_out="Put a new one."
+                f"The definition of {name} can no longer be read.", way_out="PUT a new one."
             )
         body = {
             "revision": found.revision,

@@ -21,23 +21,23 @@ from queries.services.triggers.async_off import turn_off
 class ExposureBody(Body):
     """What a crash now would make a query do again; all null where every batch is kept."""
 
-    interval_ms = serializers.IntegerField(help_text="Offsets are kept at most this often.")
+    interval_ms = serializers.IntegerField(help_text="Offsets are saved at most this often.")
     kept = serializers.IntegerField(
-        allow_null=True, help_text="Batch that a start would go on after; null: the beginning."
+        allow_null=True, help_text="Batch that a start would continue after; null: the beginning."
     )
     kept_at = serializers.DateTimeField(allow_null=True)
     missing = serializers.IntegerField(
         allow_null=True, help_text="Batch whose offsets Spark would miss with tracking off."
     )
     newest = serializers.IntegerField(allow_null=True, help_text="Newest executed batch.")
-    running = serializers.IntegerField(allow_null=True, help_text="Batch at work now.")
-    batches = serializers.IntegerField(help_text="Executed, and to be done again.")
+    running = serializers.IntegerField(allow_null=True, help_text="Batch running now.")
+    batches = serializers.IntegerField(help_text="Executed, and to be replayed.")
     rows = serializers.IntegerField(allow_null=True)
     rows_from = serializers.ChoiceField(
         ["offsets", "progress", ""], help_text="How rows were counted."
     )
     seconds = serializers.FloatField(
-        allow_null=True, help_text="Of work since the last kept batch."
+        allow_null=True, help_text="Seconds of work since the last saved batch."
     )
     unreadable = serializers.CharField(help_text="Why the checkpoint could not be read.")
 
