@@ -121,9 +121,9 @@ def test_the_gap_that_async_progress_tracking_leaves_is_filled(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("batch", "said"),
     [
-        (12, "Batch 12 is not committed .* It holds batches 5 to 9"),
-        (4, "Batch 4 is not committed .* It holds batches 5 to 9"),
-        (5, "offsets/4 is purged"),
+        (12, "Batch 12 is not committed .* It contains batches 5 to 9"),
+        (4, "Batch 4 is not committed .* It contains batches 5 to 9"),
+        (5, "offsets/4 has been purged"),
     ],
 )
 def test_a_batch_that_is_out_of_reach_is_refused_with_those_that_are_not(

@@ -408,7 +408,7 @@ def test_what_needs_no_way_off_or_has_none_is_refused_with_the_reason(
         stage, tmp_path, "files", sink={"format": "parquet", "options": {"path": "/o"}}
     )
     files.log(1, 3)
-    with pytest.raises(Invalid, match="does not go with a parquet sink"):
+    with pytest.raises(Invalid, match="is not supported with a parquet sink"):
         turn_off(query=files.query, actor="aude", now=stage.now)
     flights.query.checkpoints.update(location="s3a://bucket/flights")
     with pytest.raises(NotAllowed, match="let 2 batches commit"):
@@ -418,7 +418,7 @@ def test_what_needs_no_way_off_or_has_none_is_refused_with_the_reason(
 def test_a_second_one_beside_it_is_refused(way: Way, flights: AsyncQuery, stage: Stage) -> None:
     flights.up()
     way.ask()
-    with pytest.raises(Conflict, match="under way"):
+    with pytest.raises(Conflict, match="in progress"):
         turn_off(query=stage.row("flights"), actor="ines", now=stage.now)
 
 

@@ -47,7 +47,7 @@ def growth(points: Sequence[tuple[float, float]], limit: float | None) -> Growth
             per_hour,
             steadiness,
             None,
-            "No steady trend (R² {steadiness:.2f}); no forecast.",
+            f"No steady trend (R² {steadiness:.2f}); no forecast.",
         )
     if limit is None:
         return Growth(per_hour, steadiness, None, "Steady growth; the limit is unknown.")

@@ -146,7 +146,7 @@ def _reset_sink(query: Query, stateful: bool, newest: int | None) -> list[str]:
     if stateful and kind not in _UNKEPT:
         said.append(
             "Batches are numbered from 0 again: code that skips batch numbers it has seen will "
-            "skip all batches up to {newest}."
+            f"skip all batches up to {newest}."
         )
     return said
 

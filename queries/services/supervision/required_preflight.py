@@ -22,5 +22,5 @@ def refuse_unproven(query: Query) -> None:
             f"Revision {number} of {query.name} has passed no preflight on its checkpoint, and "
             f"application {query.application.name} requires one.",
             way_out="Run one first: the button on its Definition tab, or POST "
-            "/api/v1/queries/{query.name}/preflight/.",
+            f"/api/v1/queries/{query.name}/preflight/.",
         )

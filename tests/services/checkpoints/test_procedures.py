@@ -349,7 +349,7 @@ def test_a_start_by_somebody_else_wins_before_the_switch(bench: Bench) -> None:
     assert operation.outcome == OperationOutcome.SUPERSEDED
     assert bench.place == bench.root
     turn = Turn(operation, query, bench.stage.launcher, bench.stage.now)
-    with pytest.raises(Conflict, match="ended meanwhile"):
+    with pytest.raises(Conflict, match="ended in the meantime"):
         turn.insist()
 
 

@@ -356,7 +356,7 @@ def test_a_query_without_state_and_wrong_wishes_are_refused(ground: Ground) -> N
     ground.commit(2)
     operation = ground.advance(begin_xray(query=ground.query, actor="a", now=timezone.now()))
     assert operation.outcome == OperationOutcome.FAILED
-    assert "keeps no state" in operation.detail
+    assert "has no state" in operation.detail
     with pytest.raises(Invalid, match=r"rows.*operator.*side"):
         begin_xray(
             query=ground.query, actor="a", now=timezone.now(), rows=0, operator=-1, side="up"
