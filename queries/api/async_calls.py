@@ -53,7 +53,7 @@ class QueryAsyncView(ApiView):
 
     @describe(operation_id="get_query_async", responses=QueryAsyncBody)
     def get(self, request: Request, name: str) -> Response:
-        """Return what the async operators of a query do, what bounds them, and advice."""
+        """Return the figures of a query's async operators, what bounds them, and advice."""
         found = async_operators(definitions.query(name).pk)
         return Response(QueryAsyncBody({"operators": [_body(*each) for each in found]}).data)
 

@@ -22,19 +22,19 @@ from queries.services.kafka.go_on_after_loss import go_on
 
 
 class GoOn(inputs.Form):
-    """How many offsets are accepted as lost: the count that the lag names as gone."""
+    """How many offsets are accepted as lost: the count of lost offsets that the lag returns."""
 
     offsets = serializers.IntegerField(min_value=1, help_text="Sum over all gaps.")
 
 
 class BehindBody(Body):
-    """How far something is behind; null where it is not known."""
+    """How far something is behind; null if unknown."""
 
     records = serializers.IntegerField(allow_null=True)
     gone = serializers.IntegerField(help_text="Offsets deleted before they were read.")
     seconds = serializers.FloatField(allow_null=True)
-    arrival_rate = serializers.FloatField(allow_null=True, help_text="Records a second.")
-    processing_rate = serializers.FloatField(allow_null=True, help_text="Records a second.")
+    arrival_rate = serializers.FloatField(allow_null=True, help_text="Records per second.")
+    processing_rate = serializers.FloatField(allow_null=True, help_text="Records per second.")
     catch_up_s = serializers.FloatField(
         allow_null=True, help_text="Null: never at these rates, or unknown."
     )
@@ -97,7 +97,7 @@ class QueryLagBody(Body):
 
 
 class LossBody(Body):
-    """One line of the loss ledger."""
+    """One entry of the loss ledger."""
 
     id = serializers.IntegerField(source="pk")
     kind = serializers.ChoiceField([str(kind) for kind in LossKind])
@@ -122,7 +122,7 @@ class QueryLagView(ApiView):
 
     @describe(operation_id="get_query_lag", responses=QueryLagBody)
     def get(self, request: Request, name: str) -> Response:
-        """Return lag by topic and partition, what will be deleted when, and what is gone."""
+        """Return lag by topic and partition, what will be deleted when, and what is lost."""
         found: Any = lag_of(definitions.query(name), now=self.now)
         return Response(QueryLagBody(found).data)
 
@@ -138,13 +138,13 @@ class QueryLossesView(ApiView):
 
 
 class QueryGoOnView(ApiView):
-    """Going on after a loss."""
+    """The verb go-on: continue after a loss."""
 
     permissions: ClassVar[dict[str, str]] = {"POST": OPERATE}
 
     @describe(operation_id="go_on_query", request=GoOn, responses={202: OperationBody})
     def post(self, request: Request, name: str) -> Response:
-        """Accept lost source data and go on from what is left; the state is kept."""
+        """Accept lost source data and continue without it; the state is kept."""
         sent = self.read(GoOn, request.data or {})
         operation = go_on(
             query=definitions.query(name), offsets=sent["offsets"], actor=self.actor, now=self.now

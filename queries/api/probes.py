@@ -25,7 +25,7 @@ from queries.services.probes.preflight import begin_preflight
 
 
 class Preflight(QueryReplace):
-    """A definition to be tried, as a PUT has it; without one the newest revision is."""
+    """A definition to try, as in a PUT; without one, the newest revision."""
 
     spec = QuerySpecField(required=False, default=None, help_text="None: the newest revision.")
 
@@ -57,7 +57,7 @@ class XrayForm(serializers.Serializer[Any]):
 
 
 class XrayBody(Body):
-    """What an X-ray has seen: numbers of all groups, and a few rows."""
+    """The result of an X-ray: figures for all groups, and a few rows."""
 
     operators = serializers.ListField(child=ObjectField())
     operator = serializers.IntegerField()
@@ -88,8 +88,8 @@ class QueryPreflightView(ApiView):
     def post(self, request: Request, name: str) -> Response:
         """Try a definition against a copy of the checkpoint, before it replaces what runs.
 
-        DONE where it passes, FAILED where it does not; `result.preflight` says the rest. A
-        definition of one's own takes an author, the newest revision an operator.
+        DONE if it passes, FAILED if it does not; `result.preflight` has the details. Trying
+        another definition takes an author, the newest revision an operator.
         """
         spec = self.read(Preflight, request.data or {}).get("spec")
         if spec is not None and not rules.has_perm(DEFINE, request.user):
@@ -125,7 +125,7 @@ class QueryXrayRowsView(ApiView):
 
     @describe(operation_id="get_x_ray", responses=XrayBody)
     def get(self, request: Request, name: str, uuid: UUID) -> Response:
-        """Return the rows of a finished X-ray, for an hour after its end."""
+        """Return the rows of a finished X-ray, for one hour after its end."""
         operation = history.operation(uuid)
         if operation.query != definitions.query(name) or operation.verb != Verb.XRAY:
             raise Missing(f"{name} has no X-ray {uuid}.")

@@ -22,7 +22,7 @@ Body = serializers.Serializer[Any]
 
 
 class MeBody(Body):
-    """The user that a request speaks for."""
+    """The user of a request."""
 
     user = serializers.CharField()
     role = serializers.ChoiceField([str(role) for role in Role])
@@ -45,7 +45,7 @@ class TokenBody(Body):
 
 
 class NewTokenBody(TokenBody):
-    """A new token with its text, which is shown this once."""
+    """A new token with its text, which is shown only once."""
 
     token = serializers.CharField()
 
@@ -73,7 +73,7 @@ class TokensView(ApiView):
         responses=listed(TokenBody),
     )
     def get(self, request: Request) -> Response:
-        """List one's own tokens; an admin sees everybody's, or those of `user`."""
+        """List your tokens; an admin sees all tokens, or those of `user`."""
         rows = tokens_seen_by(request.user)
         if name := request.query_params.get("user", "").replace("\x00", ""):
             rows = rows.filter(user__username=name)
@@ -83,7 +83,7 @@ class TokensView(ApiView):
         operation_id="create_token", request=inputs.TokenCreate, responses={201: NewTokenBody}
     )
     def post(self, request: Request) -> Response:
-        """Make a token for a user; its text is in this answer and nowhere else."""
+        """Create a token for a user; its text is returned only once."""
         sent = self.read(inputs.TokenCreate, request.data)
         row, text = tokens.create_token(
             user=owner_named(sent["user"]),
@@ -108,6 +108,6 @@ class TokenView(ApiView):
 
     @describe(operation_id="revoke_token", responses={204: None})
     def delete(self, request: Request, uuid: Any) -> Response:
-        """Revoke a token of one's own; an admin can revoke any."""
+        """Revoke your own token; an admin can revoke any."""
         tokens.revoke_token(token=token_seen_by(request.user, uuid))
         return Response(status=204)

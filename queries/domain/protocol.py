@@ -295,7 +295,7 @@ def _run_status(raw: dict[str, Any]) -> RunStatus:
 def _object(text: str) -> dict[str, Any]:
     raw = json.loads(text)
     if not isinstance(raw, dict):
-        raise ValueError("the file holds no JSON object")
+        raise ValueError("the file does not contain a JSON object")
     protocol = raw.get("protocol", PROTOCOL)
     if protocol != PROTOCOL:
         raise ValueError(f"protocol {protocol} is not {PROTOCOL}, the one this version speaks")

@@ -32,7 +32,7 @@ class QueryBatchesView(ApiView):
         operation_id="list_query_batches", parameters=PAGING, responses=listed(bodies.BatchBody)
     )
     def get(self, request: Request, name: str) -> Response:
-        """List the batches that the checkpoint's logs hold, newest first."""
+        """List the batches in the checkpoint's logs, newest first."""
         logs = snapshot.local_logs(current(query_of(name)).location)
 
         def fetch(after: Key | None, count: int) -> list[batches.Batch]:
@@ -54,7 +54,7 @@ class QuerySnapshotsView(ApiView):
         responses=listed(bodies.SnapshotBody),
     )
     def get(self, request: Request, name: str) -> Response:
-        """List the snapshots that are kept, newest first."""
+        """List the snapshots, newest first."""
         rows = reads.snapshots_of(query_of(name))
         return page_of_rows(request, rows, lambda row: bodies.SnapshotBody(row).data)
 
@@ -64,7 +64,7 @@ class QuerySnapshotsView(ApiView):
         responses={202: OperationBody},
     )
     def post(self, request: Request, name: str) -> Response:
-        """Take a snapshot of the checkpoint after a batch, the newest where none is named."""
+        """Take a snapshot of the checkpoint as of a batch, by default the newest."""
         sent = self.read(bodies.SnapshotForm, request.data or {})
         return accepted(
             snapshot.request_snapshot(query=query_of(name), actor=self.actor, now=self.now, **sent)
@@ -87,7 +87,7 @@ class QuerySnapshotView(ApiView):
         responses=bodies.SnapshotBody,
     )
     def patch(self, request: Request, name: str, number: int) -> Response:
-        """Pin a snapshot, so that it is not removed when newer ones come, or unpin it."""
+        """Pin a snapshot, so that it is kept when newer ones are taken, or unpin it."""
         row = _snapshot(query_of(name), number)
         snapshot.pin(row, pinned=self.read(bodies.SnapshotChange, request.data)["pinned"])
         row.refresh_from_db()
@@ -95,7 +95,7 @@ class QuerySnapshotView(ApiView):
 
     @describe(operation_id="remove_query_snapshot", responses={204: None})
     def delete(self, request: Request, name: str, number: int) -> Response:
-        """Remove a snapshot's files for good. A pinned one is refused."""
+        """Delete a snapshot's files permanently. A pinned one is refused."""
         snapshot.remove_snapshot(_snapshot(query_of(name), number), now=self.now)
         return Response(status=204)
 
@@ -111,7 +111,7 @@ class QueryRewindView(ApiView):
         responses={200: bodies.PreviewBody, 202: OperationBody},
     )
     def post(self, request: Request, name: str) -> Response:
-        """Go on from after an earlier batch, in a new directory; `dry_run` says what it does."""
+        """Continue after an earlier batch, in a new directory; `dry_run` returns a preview."""
         sent = self.read(bodies.RewindForm, request.data)
         query = query_of(name)
         if sent["dry_run"]:
@@ -132,7 +132,7 @@ class QueryResetView(ApiView):
         responses={200: bodies.PreviewBody, 202: OperationBody},
     )
     def post(self, request: Request, name: str) -> Response:
-        """Let the sources begin elsewhere, without state; `dry_run` says what it does."""
+        """Start the sources elsewhere, without state; `dry_run` returns a preview."""
         sent = self.read(bodies.ResetForm, request.data)
         query = query_of(name)
         wish = Wish(sent["to"], sent["at"], _offsets(sent["offsets"]))
@@ -148,7 +148,7 @@ class QueryCloneView(ApiView):
 
     @describe(operation_id="clone_query", request=bodies.CloneForm, responses={202: OperationBody})
     def post(self, request: Request, name: str) -> Response:
-        """Make a new query that goes on from this one's checkpoint; it is left stopped."""
+        """Create a query that continues from this one's checkpoint; it is created stopped."""
         sent = self.read(bodies.CloneForm, request.data)
         snapshot_id = sent.pop("snapshot")
         if sent["sink"] is not None and not isinstance(sent["sink"], dict):

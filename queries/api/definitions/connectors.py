@@ -23,7 +23,7 @@ class JarBody(Body):
 
 
 class ConnectorBody(Body):
-    """A connector that stands ready, or that an application names although it does not."""
+    """A connector that is installed, or that an application names although it is not."""
 
     name = serializers.CharField()
     ready = serializers.BooleanField(help_text="Ready for drivers.")
@@ -53,5 +53,5 @@ class ConnectorsView(ApiView):
 
     @describe(operation_id="list_connectors", responses=ConnectorsBody)
     def get(self, request: Request) -> Response:
-        """List the connectors that stand ready or are named, with jars and applications."""
+        """List the connectors that are installed or named, with jars and applications."""
         return Response(ConnectorsBody({"results": connectors()}).data)

@@ -34,7 +34,7 @@ class ApplicationsView(ApiView):
         operation_id="list_applications", parameters=PAGING, responses=listed(ApplicationBody)
     )
     def get(self, request: Request) -> Response:
-        """List living applications by name."""
+        """List applications by name."""
 
         def fetch(after: Key | None, count: int) -> list[applications.ApplicationDetail]:
             rows = applications.applications()
@@ -74,7 +74,7 @@ class ApplicationView(ApiView):
         responses=ApplicationBody,
     )
     def put(self, request: Request, name: str) -> Response:
-        """Replace the definition; the living driver keeps its own until it is replaced."""
+        """Replace the definition; a running driver keeps its own until it is replaced."""
         sent = self.read(inputs.ApplicationReplace, request.data)
         row = applications.application(name)
 
@@ -118,7 +118,7 @@ class ApplicationView(ApiView):
 
     @describe(operation_id="delete_application", parameters=[IF_MATCH], responses={204: None})
     def delete(self, request: Request, name: str) -> Response:
-        """Delete an application that has no living queries."""
+        """Delete an application that has no queries."""
         row = applications.application(name)
         newest = row.revisions.order_by("-number")[0]
         check_if_match(request, row, newest.number, required=False)
@@ -133,7 +133,7 @@ class ApplicationStopView(ApiView):
 
     @describe(operation_id="stop_application", request=inputs.Stop, responses={202: OperationsBody})
     def post(self, request: Request, name: str) -> Response:
-        """Stop each query; answer with an operation for each."""
+        """Stop each query; return an operation for each."""
         mode = StopMode(self.read(inputs.Stop, request.data or {})["mode"])
         begun = application_operations.request_application_stop(
             application=applications.application(name), mode=mode, actor=self.actor, now=self.now
@@ -144,7 +144,7 @@ class ApplicationStopView(ApiView):
 
 
 class ApplicationRestartView(ApiView):
-    """The verb restart: a fresh driver."""
+    """The verb restart: a new driver."""
 
     permissions: ClassVar[dict[str, str]] = {"POST": OPERATE}
 
@@ -167,7 +167,7 @@ class PoolsView(ApiView):
 
     @describe(operation_id="list_pools", parameters=PAGING, responses=listed(PoolBody))
     def get(self, request: Request, name: str) -> Response:
-        """List the pools by name, each with the queries that it holds."""
+        """List the pools by name, each with its queries."""
         row = applications.application(name)
         holdings = {held.pool.pk: held for held in applications.application_details([row])[0].pools}
         return page_of_rows(
@@ -201,7 +201,7 @@ class PoolView(ApiView):
 
     @describe(operation_id="get_pool", responses=PoolBody)
     def get(self, request: Request, name: str, pool: str) -> Response:
-        """Return a pool with the queries that it holds."""
+        """Return a pool with its queries."""
         holding = applications.pool_holding(applications.application(name), pool)
         return Response(PoolBody(holding).data)
 

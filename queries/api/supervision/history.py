@@ -89,7 +89,7 @@ class FailureGroupsView(ApiView):
         responses=listed(FailureGroupBody),
     )
     def get(self, request: Request) -> Response:
-        """List groups of failures with one fingerprint, the last seen first."""
+        """List failure groups, most recently seen first."""
         status = request.query_params.get("status", "")
         if status and status not in list(GroupStatus):
             raise invalid("status", status, "is not known.", f"Known: {', '.join(GroupStatus)}.")
@@ -146,7 +146,7 @@ class FailureGroupResolveView(ApiView):
         operation_id="resolve_failure_group", request=inputs.Nothing, responses=FailureGroupBody
     )
     def post(self, request: Request, group_id: int) -> Response:
-        """Mark a group as dealt with; its next failure reopens it."""
+        """Mark a group as resolved; its next failure reopens it."""
         self.read(inputs.Nothing, request.data or {})
         resolution.resolve_group(
             group=failures.failure_group(group_id), actor=self.actor, now=self.now
@@ -163,7 +163,7 @@ class FailureGroupReopenView(ApiView):
         operation_id="reopen_failure_group", request=inputs.Nothing, responses=FailureGroupBody
     )
     def post(self, request: Request, group_id: int) -> Response:
-        """Mark a group as not dealt with after all."""
+        """Mark a group as open again."""
         self.read(inputs.Nothing, request.data or {})
         group = failures.failure_group(group_id)
         resolution.reopen_group(group=group, actor=self.actor, now=self.now)

@@ -94,7 +94,7 @@ class OperationView(ApiView):
         responses=OperationBody,
     )
     def get(self, request: Request, uuid: UUID) -> Response:
-        """Return an operation, as soon as it has ended or `wait` is over."""
+        """Return an operation as soon as it has ended or `wait` is over."""
         wait = whole_number(request, "wait", 0, low=0, high=LONGEST_WAIT_S)
         row = history.operation(uuid)
         response = Response(OperationBody(row).data)
@@ -103,7 +103,7 @@ class OperationView(ApiView):
 
 
 class OperationCancelView(ApiView):
-    """The end of an operation with steps before its time."""
+    """The verb cancel, for an operation with steps."""
 
     permissions: ClassVar[dict[str, str]] = {"POST": OPERATE}
 
@@ -111,7 +111,7 @@ class OperationCancelView(ApiView):
         operation_id="cancel_operation", request=inputs.Nothing, responses={202: OperationBody}
     )
     def post(self, request: Request, uuid: UUID) -> Response:
-        """Cancel an operation before its point of no return; what it built is tidied away."""
+        """Cancel an operation before its point of no return; what it built is cleaned up."""
         self.read(inputs.Nothing, request.data or {})
         row = history.operation(uuid)
         cancel(row, actor=self.actor, now=self.now)

@@ -83,7 +83,7 @@ class QueriesView(ApiView):
         responses=listed(QueryBody),
     )
     def get(self, request: Request) -> Response:
-        """List living queries by name."""
+        """List queries by name."""
         filters: dict[str, Any] = {
             "phases": _chosen(request, "phase", Phase),
             "verdicts": _chosen(request, "health", Verdict),
@@ -102,7 +102,7 @@ class QueriesView(ApiView):
 
     @describe(operation_id="create_query", request=inputs.QueryCreate, responses={201: QueryBody})
     def post(self, request: Request) -> Response:
-        """Create a query, stopped; answer with its body and its ETag."""
+        """Create a query, stopped; return its body and its ETag."""
         sent = self.read(inputs.QueryCreate, request.data)
         row = catalog.create_query(**sent, actor=self.actor, now=self.now)
         return _answer(row.name, self, status=201, created=True)
@@ -126,7 +126,7 @@ class QueryView(ApiView):
         responses=QueryBody,
     )
     def put(self, request: Request, name: str) -> Response:
-        """Replace the definition; it runs from the next start or restart on."""
+        """Replace the definition; it takes effect at the next start or restart."""
         sent = self.read(inputs.QueryReplace, request.data)
         row = definitions.query(name)
         held = row.checkpoints.filter(retired_at=None).values_list("location", flat=True)
@@ -179,7 +179,7 @@ class QueryStartView(ApiView):
 
     @describe(operation_id="start_query", request=inputs.Nothing, responses={202: OperationBody})
     def post(self, request: Request, name: str) -> Response:
-        """Want the query running on its newest revision; follow the operation to its end."""
+        """Start the query on its newest revision; follow the operation to its end."""
         self.read(inputs.Nothing, request.data or {})
         operation = operations.request_start(
             query=definitions.query(name), actor=self.actor, now=self.now
@@ -194,7 +194,7 @@ class QueryStopView(ApiView):
 
     @describe(operation_id="stop_query", request=inputs.Stop, responses={202: OperationBody})
     def post(self, request: Request, name: str) -> Response:
-        """Want the query stopped, after the batch in flight (graceful) or at once (now)."""
+        """Stop the query, after the batch in flight (graceful) or immediately (now)."""
         mode = StopMode(self.read(inputs.Stop, request.data or {})["mode"])
         operation = operations.request_stop(
             query=definitions.query(name), mode=mode, actor=self.actor, now=self.now
@@ -272,7 +272,7 @@ class QueryFailuresView(ApiView):
 
     @describe(operation_id="list_query_failures", parameters=PAGING, responses=listed(FailureBody))
     def get(self, request: Request, name: str) -> Response:
-        """List failures, newest first, and the deaths of drivers that ended one of its runs."""
+        """List failures, newest first, including driver failures that ended one of its runs."""
         rows = failures.failures_of(definitions.query(name))
         return page_of_rows(request, rows, lambda row: FailureBody(row).data)
 

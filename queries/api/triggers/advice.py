@@ -33,7 +33,7 @@ class CostBody(Body):
 
 
 class ExpectedBody(Body):
-    """What the model says of one interval."""
+    """The model's figures for one interval."""
 
     interval_ms = serializers.FloatField(help_text="0: as fast as possible.")
     period_ms = serializers.FloatField(allow_null=True, help_text="Null: rows accumulate.")
@@ -49,7 +49,7 @@ class ExpectedBody(Body):
 
 
 class SuggestionBody(Body):
-    """One thing that would change it. Nothing is changed by reading it."""
+    """A suggested change. Reading it changes nothing."""
 
     key = serializers.ChoiceField(["interval", "async_progress", "real_time"])
     title = serializers.CharField()
@@ -62,7 +62,7 @@ class SuggestionBody(Body):
 
 
 class LimitBody(Body):
-    """What one way to be triggered would say to the query."""
+    """Whether one kind of trigger supports the query."""
 
     key = serializers.CharField()
     name = serializers.CharField()
@@ -73,7 +73,7 @@ class LimitBody(Body):
 
 
 class AdviceBody(Body):
-    """All that can be said of a query's trigger, from its own measured batches."""
+    """Advice on a query's trigger, from its own measured batches."""
 
     revision = serializers.IntegerField(help_text="The newest revision, which suggestions change.")
     measured_revision = serializers.IntegerField(
@@ -100,7 +100,7 @@ class QueryAdviceView(ApiView):
 
     @describe(operation_id="get_query_advice", responses=AdviceBody)
     def get(self, request: Request, name: str) -> Response:
-        """Return what a query's batches say of its trigger, and what would change it."""
+        """Return what a query's batches show about its trigger, with suggestions."""
         line = query_line(name, now=self.now)
         found = query_advice(line)
         if found is None:

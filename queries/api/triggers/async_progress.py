@@ -19,7 +19,7 @@ from queries.services.triggers.async_off import turn_off
 
 
 class ExposureBody(Body):
-    """What a crash now would make a query do again; all null where every batch is kept."""
+    """What a crash now would make a query replay; all null if every batch is saved."""
 
     interval_ms = serializers.IntegerField(help_text="Offsets are saved at most this often.")
     kept = serializers.IntegerField(
@@ -54,14 +54,14 @@ class QueryExposureView(ApiView):
 
     @describe(operation_id="get_query_exposure", responses=QueryExposureBody)
     def get(self, request: Request, name: str) -> Response:
-        """Return what a crash now would do again, of a query with async progress tracking."""
+        """Return what a crash now would replay, for a query with async progress tracking."""
         found = exposure(definitions.query(name), now=self.now)
         body = {"async_progress": found is not None, "exposure": found}
         return Response(QueryExposureBody(body).data)
 
 
 class QueryAsyncOffView(ApiView):
-    """The safe way off async progress tracking."""
+    """The safe way to switch async progress tracking off."""
 
     permissions: ClassVar[dict[str, str]] = {"POST": DEFINE}
 
@@ -71,6 +71,6 @@ class QueryAsyncOffView(ApiView):
         responses={202: OperationBody},
     )
     def post(self, request: Request, name: str) -> Response:
-        """Switch async progress tracking off in steps; bring back what died of its gap."""
+        """Switch async progress tracking off in steps; recover a query that failed on its gap."""
         self.read(inputs.Nothing, request.data or {})
         return accepted(turn_off(query=definitions.query(name), actor=self.actor, now=self.now))

@@ -246,7 +246,7 @@ def _with_offsets(advice: Advice, text: str) -> Advice:
 
 def _ending(code: str) -> str:
     if code == "UNKNOWN":
-        return "ended, nobody saw how"
+        return "ended, unknown how"
     return f"killed by {code}" if code.startswith("SIG") else f"left with {code or 'no code'}"
 
 

@@ -166,7 +166,7 @@ def _idle_epochs(seen: HealthSeen) -> Health | None:
     since = _end(read[-1]) if read else seen.running_since
     return Health(
         Verdict.IDLE,
-        f"Nothing to read for {_span(seen.now - since)}; continuous epochs go on, the last is "
+        f"Nothing to read for {_span(seen.now - since)}; continuous epochs continue, the last is "
         f"{recent[-1].batch}.",
         since,
     )

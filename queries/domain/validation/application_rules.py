@@ -102,7 +102,7 @@ def _root(field: str, root: Root, allowed: tuple[str, ...]) -> list[Problem]:
         Problem(
             field,
             root.path,
-            f"holds a module named {name}, which the driver imports from elsewhere.",
+            f"contains a module named {name}, which the driver imports from elsewhere.",
             f"Rename {name}, or choose a folder below.",
         )
         for name in sorted(root.modules & RESERVED_MODULES)
@@ -137,7 +137,7 @@ def _listeners(spec: ApplicationSpec) -> list[Problem]:
                     f"listeners.{index}",
                     name,
                     "cannot be found: the application has no Python path.",
-                    "Set python_path to the folder that holds the module.",
+                    "Set python_path to the folder that contains the module.",
                 )
             )
     return problems

@@ -113,7 +113,7 @@ def _function(spec: PythonQuery, application: ApplicationSpec) -> list[Problem]:
                 "function",
                 spec.function[:200],
                 "cannot be found: the application has no Python path.",
-                "Set the application's python_path to the folder that holds the module.",
+                "Set the application's python_path to the folder that contains the module.",
             )
         )
     return problems

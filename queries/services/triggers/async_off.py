@@ -68,7 +68,7 @@ def turn_off(*, query: Query, actor: str, now: datetime) -> Operation:
         raise NotAllowed(
             f"{query.name} has no sink in its definition: its code writes the output.",
             way_out=f'Set {INTERVAL} to "0" in the code, restart, let {BATCHES} batches commit, '
-            "stop, and take async progress tracking out of the code.",
+            "stop, and remove async progress tracking from the code.",
         )
     if tracking(newest.spec) is None and missing is None:
         raise NotAllowed(

@@ -64,7 +64,8 @@ def test_an_edited_file_needs_a_restart_and_its_old_content_none(
         ("/queries/delays/", "The application's code changed since its driver started"),
         (
             "/applications/flights/",
-            "Changed since the driver started: code. Restart the application to apply it; affects delays",
+            "Changed since the driver started: code. Restart the application to apply it; "
+            "affects delays",
         ),
         ("/applications/", "restart for code"),
         (
