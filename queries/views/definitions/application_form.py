@@ -37,7 +37,7 @@ class ApplicationSpecForm(forms.Form):
     )
     master = text(
         "Spark master",
-        hint="local[N] runs N tasks at a time on this machine; or spark://host:port.",
+        hint="local[N] runs N tasks at a time on one host; or spark://host:port.",
         mono=True,
         initial="local[2]",
     )
