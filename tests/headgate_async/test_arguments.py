@@ -42,7 +42,7 @@ GOOD: dict[str, Any] = {"key": "key", "schema": schema("a"), "shuffle": False}
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"key": "tail"}, "key: there is no column 'tail'; there are key, value"),
+        ({"key": "tail"}, "key: there is no column 'tail'; choose key, value"),
         ({"identity": ["where"]}, "identity: there is no column 'where'"),
         ({"in_flight": 0}, "in_flight: 0 must be a whole number of 1 or more"),
         ({"in_flight": "many"}, "neither a whole number, 'auto' nor 'sequential'"),

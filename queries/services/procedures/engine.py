@@ -138,7 +138,7 @@ def cancel(operation: Operation, *, actor: str, now: datetime) -> Operation:
         row = Operation.objects.select_for_update().get(pk=operation.pk)
         if row.verb in PLAIN_VERBS:
             raise NotAllowed(
-                f"A {row.verb} is a single step and cannot be cancelled.",
+                f"Operation {row.verb} is a single step and cannot be cancelled.",
                 way_out="Request the opposite instead.",
             )
         if row.outcome:
@@ -285,7 +285,7 @@ def _refuse_beside_another(row: Query, verb: Verb) -> None:
     other = found.exclude(verb__in=PLAIN_VERBS | UNDISTURBED).first()
     if other is not None:
         raise Conflict(
-            f"A {other.verb} of {row.name} is in progress.",
+            f"Another operation ({other.verb}) of {row.name} is in progress.",
             way_out=f"Wait for operation {other.uuid}, or cancel it.",
         )
 

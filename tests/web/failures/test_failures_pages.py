@@ -178,7 +178,7 @@ def test_an_author_takes_over_a_checkpoint_of_another_installation(
     stage.launcher.refuse(stage.run("delays").pk, "foreign")
     stage.look()
     page = _see(client, author, f"/failures/{Failure.objects.get().pk}/")
-    assert "another installation" in page.text
+    assert "another Headgate installation" in page.text
     assert "/queries/delays/takeover/" in page.html
     confirm = Page(client, "/queries/delays/takeover/")
     assert "batches are executed twice" in confirm.text
@@ -197,4 +197,4 @@ def test_an_outsider_is_refused(client: Client, outsider: User, address: str) ->
 def test_a_failure_that_is_not_there_is_a_plain_page(client: Client, viewer: User) -> None:
     page = _see(client, viewer, "/failures/99/")
     assert page.status == 404
-    assert "no failure 99" in page.text
+    assert "Failure 99 does not exist" in page.text

@@ -99,7 +99,7 @@ def failed(
     brokers: Brokers,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Failure:
-    """The failure of a query that 80 offsets are gone from."""
+    """The failure of a query that 80 offsets are lost from."""
     brokers.said["one:9092"] = said({0: (180, 5100), 1: (0, 100)})
     lag.look_at_sources(now=timezone.now(), readers=brokers)
     look = partial(lag.look_at_sources, readers=brokers)
@@ -139,7 +139,7 @@ def test_a_wrong_count_is_told_and_the_right_one_goes_on(
     for typed in ("79", "eighty", ""):
         answer = client.post("/queries/delays/go-on/", {"typed": typed})
         assert answer.status_code == 409
-        assert "80 offsets are gone" in answer.content.decode()
+        assert "80 offsets are lost" in answer.content.decode()
     answer = client.post("/queries/delays/go-on/", {"typed": "80"})
     assert answer.status_code == 302
     assert "/operations/" in answer["Location"]

@@ -121,7 +121,7 @@ def test_a_form_without_its_token_does_nothing(operator: User, stage: Stage) -> 
 def test_a_query_that_is_not_there_is_a_page_that_says_so(otto: Client, stage: Stage) -> None:
     answer = otto.get("/queries/nowhere/stop/")
     assert answer.status_code == 404
-    assert 'Query "nowhere" does not exist.' in text(answer)
+    assert "Query &quot;nowhere&quot; does not exist." in text(answer)
 
 
 def test_a_bulk_act_shows_first_what_it_would_change(otto: Client, stage: Stage) -> None:

@@ -55,7 +55,7 @@ def test_a_name_that_is_not_there_is_a_page_that_says_so(
 ) -> None:
     answer = vera.get(f"/queries/nowhere/{tab}")
     assert answer.status_code == 404
-    assert 'Query "nowhere" does not exist.' in text(answer)
+    assert "Query &quot;nowhere&quot; does not exist." in text(answer)
 
 
 def steps(client: Client) -> dict[str, str]:
