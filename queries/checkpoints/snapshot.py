@@ -27,7 +27,7 @@ ATTEMPTS = 3
 
 
 class CannotCopy(NotAllowed):
-    """The checkpoint as it was after that batch cannot be had."""
+    """The checkpoint as of that batch is not available."""
 
     code = "cannot-copy"
 

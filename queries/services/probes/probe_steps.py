@@ -47,7 +47,7 @@ _WAITS = {
 
 
 class NoAnswer(NotAllowed):
-    """The probe ended without an answer."""
+    """The probe driver ended without an answer."""
 
     code = "no-answer"
 
