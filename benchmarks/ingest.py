@@ -4,8 +4,8 @@ Three arms read the same stream through a consumer group in batches of the same 
 with the same code and write to the same tables with the same pragmas:
 
 - ours: `listeners.ingest.Ingester`, whole (latest lines, ranges, nudges, trimming included);
-- save: `Progress.save()` for every event;
-- bulk_create: `Progress.objects.bulk_create(…, ignore_conflicts=True)` for every batch.
+- save: `Progress.save()` forevery event;
+- bulk_create: `Progress.objects.bulk_create(…, ignore_conflicts=True)` forevery batch.
 
 Before the timing each arm must store a stream with repeated entries without losing or
 doubling one. Rounds are interleaved, the order changes with each. The last line is JSON.

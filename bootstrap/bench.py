@@ -13,6 +13,6 @@ if __name__ == "__main__":
     chosen = [file for file in scripts if not wanted or file.stem in wanted]
     if not chosen:
         names = ", ".join(file.stem for file in scripts)
-        sys.exit(f"There is no such benchmark. There are: {names or 'none yet'}.")
+        sys.exit(f"This benchmark does not exist. Choose one of: {names or 'none yet'}.")
     for script in chosen:
         run(sys.executable, "-m", f"benchmarks.{script.stem}")

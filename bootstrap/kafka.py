@@ -45,7 +45,7 @@ def resolve(name: str, target: Path, *, what: str) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         fail(
-            f"Maven is missing: it resolves {what}.",
+            f"Maven is missing: it is needed to resolve {what}.",
             "Install it (Debian, Ubuntu: `sudo apt-get install maven`); then try again.",
         )
     say(f"Resolving {what} by Maven…")
@@ -88,11 +88,11 @@ def _copy_dependencies(maven: str, pom: Path, target: Path) -> None:
         sys.stderr.write("".join(line for line in said if "ERROR" in line)[:4000])
         fail(
             f"Maven could not resolve {pom.relative_to(REPOSITORY)} (code {code}).",
-            "Is the network there, and may Maven reach its repository (a proxy or mirror goes "
-            "into ~/.m2/settings.xml)? Then try again: what has been fetched is kept.",
+            "Check the network, and that Maven can reach its repository (set a proxy or mirror in "
+            "~/.m2/settings.xml). Then try again: what has been fetched is kept.",
         )
     if not any(target.glob("*.jar")):
-        fail(f"Maven copied no jar of {pom.relative_to(REPOSITORY)}.", "Look into that file.")
+        fail(f"Maven copied no jar of {pom.relative_to(REPOSITORY)}.", "Check that file.")
 
 
 def _show_progress(process: subprocess.Popen[str]) -> list[str]:

@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> None:
     mode = arguments.pop(0) if arguments[:1] and arguments[0] in ("--dev", "--as-it-is") else ""
     if mode == "--as-it-is":
         if not PYTHON.exists():
-            say("Nothing has been set up here yet: there is no .venv.")
+            say("Headgate is not set up here yet: there is no .venv.")
             return
     else:
         use_python_new_enough(arguments, mode)
@@ -120,8 +120,8 @@ def install(*names: str) -> None:
             sys.stderr.write("".join(errors.readlines()[-15:]))
             fail(
                 f"pip could not install {lists} (code {code}).",
-                "Is the network there, and the disk not full? Then try again: what has been "
-                "fetched is kept.",
+                "Check the network and the free disk space. Then try again: what has been fetched "
+                "is kept.",
             )
     for name in wanted:
         _stamp(name).write_text(digests[name] + "\n")

@@ -12,6 +12,6 @@ from django.conf import settings  # noqa: E402
 
 if settings.SECRET_KEY_IS_EPHEMERAL:
     raise ImproperlyConfigured(
-        "SECRET_KEY is not set, so nobody would stay signed in. Set it to a long random text, "
-        "the same for every process, or start with `make run`, which makes one."
+        "SECRET_KEY is not set, so no user would stay signed in. Set it to a long random text, "
+        "the same for every process, or start with `make run`, which creates one."
     )

@@ -145,7 +145,7 @@ def look(now: datetime) -> tuple[Part, ...]:
         database,
         *_redis_and_processes(now),
         _disk(),
-        _data(now) if database.ok else _unknown("data", "the database does not answer"),
+        _data(now) if database.ok else _unknown("data", "the database does not respond"),
     )
 
 
@@ -167,8 +167,8 @@ def _database() -> Part:
             cursor.execute("SELECT 1")
             cursor.fetchone()
     except DatabaseError as error:
-        return _problem("database", f"The database does not answer: {_first_line(error)}")
-    return _ok("database", f"{connection.display_name} answers.")
+        return _problem("database", f"The database does not respond: {_first_line(error)}")
+    return _ok("database", f"{connection.display_name} responds.")
 
 
 def _redis_and_processes(now: datetime) -> tuple[Part, ...]:
@@ -184,7 +184,7 @@ def _redis_and_processes(now: datetime) -> tuple[Part, ...]:
             signs = signs_of_life.heard(client)
             consumers = _consumers(client)
     except redis.RedisError as error:
-        why = "Redis does not answer"
+        why = "Redis does not respond"
         return (
             _problem("redis", f"{why}: {_first_line(error)}"),
             *(_unknown(name, why) for name in ("worker", "beat", "ingester")),
@@ -204,36 +204,36 @@ def redis_part(info: dict[str, Any]) -> Part:
     if policy.startswith("allkeys"):
         return _problem(
             "redis",
-            f"Its maxmemory-policy is {policy}, which can throw events away. "
+            f"Its maxmemory-policy is {policy}, which can discard events. "
             "Set maxmemory-policy to noeviction.",
         )
     if info.get("aof_last_write_status", "ok") != "ok":
         return _problem("redis", "It cannot write its append-only file. Is its disk full?")
-    return _ok("redis", f"Redis {version} answers.")
+    return _ok("redis", f"Redis {version} responds.")
 
 
 def worker_part(signs: dict[str, Sign], now: datetime) -> Part:
     """Judge the workers: one must be there, and sweeps must get done."""
     worker, sweep = signs.get(signs_of_life.WORKER), signs.get(signs_of_life.SWEEP)
     if worker is None:
-        return _problem("worker", "No worker has given a sign of life.")
+        return _problem("worker", "No worker has sent a heartbeat.")
     if _silent(worker, now):
-        return _problem("worker", f"No worker since {_clock(worker.at)}.", worker.at)
+        return _problem("worker", f"No worker heartbeat since {_clock(worker.at)}.", worker.at)
     beat = signs.get(signs_of_life.BEAT)
     if beat is None or _silent(beat, now):
-        return _ok("worker", "A worker is there; no beat gives it sweeps.")
+        return _ok("worker", "A worker is running, but beat sends it no sweeps.")
     if sweep is None:
-        return _problem("worker", "A worker is there, but it has finished no sweep yet.")
+        return _problem("worker", "A worker is running, but has not finished a sweep yet.")
     if _silent(sweep, now):
         return _problem("worker", f"No sweep has been finished since {_clock(sweep.at)}.", sweep.at)
-    return _ok("worker", f"Sweeps get done on {sweep.host}.")
+    return _ok("worker", f"Sweeps are done on {sweep.host}.")
 
 
 def beat_part(signs: dict[str, Sign], now: datetime) -> Part:
     """Judge beat by the last sweep that it put into the queue."""
     beat = signs.get(signs_of_life.BEAT)
     if beat is None:
-        return _problem("beat", "Beat has given no sign of life.")
+        return _problem("beat", "Beat has sent no heartbeat.")
     if _silent(beat, now):
         return _problem("beat", f"Beat has sent no sweep since {_clock(beat.at)}.", beat.at)
     return _ok("beat", "Beat sends sweeps.")
@@ -270,8 +270,10 @@ def _disk() -> Part:
     except OSError as error:
         return _problem("disk", f"The data folder cannot be read: {error.strerror}.")
     if free_mb < settings.DISK_WARNING_MB:
-        return _problem("disk", f"{free_mb:,} MB are free where the data lies. Make room.")
-    return _ok("disk", f"{free_mb:,} MB are free where the data lies.")
+        return _problem(
+            "disk", f"{free_mb:,} MB are free where the data is stored. Free disk space."
+        )
+    return _ok("disk", f"{free_mb:,} MB are free where the data is stored.")
 
 
 def _data(now: datetime) -> Part:
@@ -290,9 +292,9 @@ def _data(now: datetime) -> Part:
     except DatabaseError as error:
         return _problem("data", f"The data's age cannot be read: {_first_line(error)}")
     if not ids:
-        return _ok("data", "No driver has been live for long; nothing is awaited.")
+        return _ok("data", "No driver has been live long enough; nothing is expected.")
     if newest is None:
-        return _problem("data", "Drivers are live, but none of them has reported.")
+        return _problem("data", "Drivers are live, but none has reported.")
     age = int((now - newest).total_seconds())
     if newest < late:
         return _problem("data", f"The newest report of a driver is {age} s old.", newest)

@@ -132,7 +132,7 @@ def _columns_named(df: Any, argument: str, names: str | Sequence[str] | None) ->
     for one in found:
         if one not in df.columns:
             raise BadArgument(
-                f"{argument}: there is no column {one!r}; there are {', '.join(df.columns)}"
+                f"{argument}: there is no column {one!r}; choose {', '.join(df.columns)}"
             )
     return found
 
@@ -141,7 +141,7 @@ def _shuffles(df: Any, keys: tuple[str, ...], shuffle: Any) -> bool:
     if shuffle not in (True, False, "auto"):
         raise BadArgument(f"shuffle: {shuffle!r} is neither 'auto', True nor False")
     if shuffle is True and not keys:
-        raise BadArgument("shuffle: without a key there is nothing to bring together; name a key")
+        raise BadArgument("shuffle: without a key there is nothing to group; name a key")
     if shuffle != "auto":
         return bool(shuffle)
     return bool(keys) and not (len(keys) == 1 and keyed_by_kafka(df, keys[0]))
@@ -153,10 +153,10 @@ def _order(df: Any, order_by: str | Sequence[str] | None) -> tuple[str, ...]:
     if all(one in df.columns for one in KAFKA):
         return KAFKA
     raise BadArgument(
-        "order_by: rows are brought together by a shuffle, which mixes them; name the columns that "
-        "say a key's order (for Kafka keep topic, partition and offset in the rows), say "
-        "order_by=() where any order will do, or shuffle=False where each key's rows are in one "
-        "task already"
+        "order_by: the shuffle that groups the rows changes their order; name the columns that "
+        "give a key's order (for Kafka keep topic, partition and offset in the rows), use "
+        "order_by=() if any order will do, or shuffle=False if each key's rows are already in one "
+        "task"
     )
 
 
@@ -169,7 +169,7 @@ def _schema(df: Any, schema: Any, *, dead_letters: bool) -> tuple[pa.Schema, Any
     own = {*HIDDEN, *([LETTER] if dead_letters else [])}
     for one in parsed.fieldNames():
         if one in own:
-            raise BadArgument(f"schema: {one!r} is a column of map_async's own; rename it")
+            raise BadArgument(f"schema: {one!r} is a column that map_async adds itself; rename it")
     zone = df.sparkSession.conf.get("spark.sql.session.timeZone")
     more = [LETTER_FIELD, *FIELDS] if dead_letters else FIELDS
     # Rows that were given up, and those that only carry figures, have nulls everywhere.

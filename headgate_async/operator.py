@@ -74,7 +74,9 @@ def matcher(argument: str, named: Failure) -> Callable[[BaseException], bool]:
         return lambda error: isinstance(error, classes)
     if callable(named) and not isinstance(named, type):
         return named
-    raise BadArgument(f"{argument}: {named!r} is no exception class, tuple of them, or function")
+    raise BadArgument(
+        f"{argument}: {named!r} is not an exception class, a tuple of them, or a function"
+    )
 
 
 def checked_in_flight(in_flight: Any, *, cap: int | None, blocking: bool) -> tuple[InFlight, int]:

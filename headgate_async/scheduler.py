@@ -340,8 +340,8 @@ class Scheduler:
                 if self._cancelled[number]:
                     stuck = CallStuck(
                         f"a call went on for {self._rules.timeout_s:g} s after it was cancelled at "
-                        f"its time-out of {self._rules.timeout_s:g} s: let the function pass "
-                        "CancelledError on, and give blocking clients a time-out of their own"
+                        f"its time-out of {self._rules.timeout_s:g} s: let the function re-raise "
+                        "CancelledError, and set a timeout on blocking clients"
                     )
                     self.fail(stuck)
                     return
@@ -361,7 +361,7 @@ class Scheduler:
             return CallTimedOut(f"no answer within {self._rules.timeout_s:g} s")
         if self._lanes[number].cancelling():
             raise cancelled
-        return AsyncMapError("the function cancelled itself: it raised CancelledError unasked")
+        return AsyncMapError("the function raised CancelledError without being cancelled")
 
 
 def _note(error: BaseException, entry: Entry) -> None:

@@ -88,7 +88,7 @@ class References:
     def _from_env(self, name: str) -> str:
         if name not in self._allowlist:
             raise ReferenceMissing(
-                f"env:{name} is not among the variables that drivers may read. "
+                f"env:{name} is not a variable that drivers may read. "
                 "Add it to HEADGATE_SECRET_ENV."
             )
         value = os.environ.get(name)

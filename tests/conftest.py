@@ -105,7 +105,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip (in CI: fail) a test whose real piece is not on this machine."""
+    """Skip (in CI: fail) a test whose real piece is not on this host."""
     for mark, missing in _NEEDS.items():
         if item.get_closest_marker(mark) is None:
             continue

@@ -86,5 +86,5 @@ def test_a_failed_fetch_leaves_nothing_that_looks_ready(setup: Setup) -> None:
     result = setup.run()
     assert result.returncode == 1
     assert "Could not transfer artifact" in result.stderr
-    assert "Is the network there" in result.stderr
+    assert "Check the network" in result.stderr
     assert list((setup.home / "connectors").iterdir()) == []

@@ -82,7 +82,7 @@ def test_stopping_what_was_never_set_up_says_so(tmp_path: Path) -> None:
     result = _run(sys.executable, _clone(tmp_path), "--as-it-is", "manage.py", "stop")
     assert (result.returncode, result.stdout) == (
         0,
-        "Nothing has been set up here yet: there is no .venv.\n",
+        "Headgate is not set up here yet: there is no .venv.\n",
     )
 
 

@@ -103,7 +103,7 @@ def test_a_taken_port_is_trouble_only_while_drivers_report_to_it(
     monkeypatch.delenv("REDIS_URL", raising=False)
     first = valkey.choose(home, drivers_alive=0)
     monkeypatch.setattr(valkey, "port_is_free", lambda port: f":{port}/" not in first.url)
-    with pytest.raises(Trouble, match="living drivers report"):
+    with pytest.raises(Trouble, match="running drivers report"):
         valkey.choose(home, drivers_alive=2)
     assert valkey.choose(home, drivers_alive=0).url != first.url
 

@@ -45,7 +45,7 @@ def claim(home: Home, *, address: str) -> IO[str]:
         file.close()
         raise Trouble(
             f"Headgate is already running from {home.root} (pid {holder}) at {address}",
-            "End it there with Ctrl-C, or with `make stop`; or give this one another "
+            "Stop it there with Ctrl-C or `make stop`, or start this one with another "
             "HEADGATE_HOME and HEADGATE_PORT.",
         ) from None
     file.truncate(0)

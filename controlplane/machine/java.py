@@ -50,14 +50,14 @@ def choose(own_home: Path) -> Java:
         java = _look(executable, origin)
         if java is not None and _major(java.version) >= OLDEST:
             return java
-        what = f"is Java {java.version}" if java else "does not answer"
+        what = f"is Java {java.version}" if java else "does not respond"
         tried.append(f"{executable} {what}")
     java = _from_wheel(own_home)
     if java is not None:
         return java
     seen = f" ({'; '.join(tried)})" if tried else ""
     raise Trouble(
-        f"No Java {OLDEST} or newer is to be had{seen}.",
+        f"No Java {OLDEST} or newer was found{seen}.",
         "Install one, for example `sudo apt-get install openjdk-17-jre-headless`, "
         "or set JAVA_HOME.",
     )

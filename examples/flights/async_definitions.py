@@ -42,7 +42,7 @@ def queries(servers: str, demo: Path) -> list[DemoQuery]:
                 topic=topics.TAIL_NUMBERS,
                 function="planes_of_flights:with_planes",
                 description="Each flight with its plane, looked up in a Valkey that answers after "
-                "2 ms. Start it: its Async tab shows what the calls do.",
+                "2 ms. Start it: its Async tab shows the calls.",
             ),
         ),
         DemoQuery(
@@ -55,7 +55,8 @@ def queries(servers: str, demo: Path) -> list[DemoQuery]:
                 topic=topics.FIRST_FLIGHTS,
                 function="planes_of_flights:first_in_window",
                 description="A plane's first flight in ten minutes: a deduplication whose state "
-                "is in the remote store, by identities that bear a replay. Start it to see it.",
+                "is in the remote store, with identities that survive a replay. Start it to "
+                "try it.",
             ),
         ),
     ]

@@ -164,9 +164,9 @@ def queries(demo: Path) -> list[DemoQuery]:
             start=False,
             spec={
                 "kind": "sql",
-                "description": "How much of its delay a flight made up in the air. It has an "
-                "honest bug: some flights leave on time. Start it, watch it fail, and read "
-                "the failure history: it says why, and how to mend it.",
+                "description": "How much of its delay a flight made up in the air. It has a real "
+                "bug: some flights leave on time. Start it, watch it fail, and read the "
+                "failure history: it says why, and how to fix it.",
                 "sources": [_source(flights)],
                 "sql": DELAY_RECOVERY,
                 "sink": _sink("json", out / "delay-recovery"),

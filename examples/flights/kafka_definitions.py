@@ -76,7 +76,7 @@ def queries(servers: str) -> list[DemoQuery]:
             spec={
                 "kind": "sql",
                 "description": "Flights that flew, without the cancelled ones. Async progress "
-                "tracking writes its offsets beside the batches, once a second.",
+                "tracking writes its offsets in the background, once per second.",
                 "sources": [_source(servers, maxOffsetsPerTrigger="50000")],
                 "sql": CLEAN,
                 "sink": _sink(
@@ -93,8 +93,8 @@ def queries(servers: str) -> list[DemoQuery]:
             application=SHARED,
             spec={
                 "kind": "sql",
-                "description": "Flights and delays by carrier, in minutes of arrival; each "
-                "batch writes the groups that it changed.",
+                "description": "Flights and delays by carrier and minute of arrival; each batch "
+                "writes the groups that it changed.",
                 "sources": [
                     {
                         **_source(servers, maxOffsetsPerTrigger="50000"),
@@ -108,11 +108,11 @@ def queries(servers: str) -> list[DemoQuery]:
         ),
         DemoQuery(
             name=topics.REAL_TIME,
-            application_spec=_own("Real-time mode holds a core for each partition, for good."),
+            application_spec=_own("Real-time mode holds one core per partition permanently."),
             spec={
                 "kind": "sql",
-                "description": "Flights that left an hour late or more, milliseconds after "
-                "their record came, in real-time mode.",
+                "description": "Flights that left an hour late or more, milliseconds after their "
+                "record arrived, in real-time mode.",
                 "sources": [_source(servers)],
                 "sql": LATE,
                 "sink": _sink(servers, topics.REAL_TIME, mode="update"),
@@ -122,7 +122,7 @@ def queries(servers: str) -> list[DemoQuery]:
         DemoQuery(
             name=topics.CONTINUOUS,
             application_spec=_own(
-                "Continuous processing holds a core for each partition, for good."
+                "Continuous processing holds one core per partition permanently."
             ),
             start=False,
             spec={

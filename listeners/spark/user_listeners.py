@@ -107,14 +107,14 @@ def load(name: str, *, slow_call_ms: float) -> TimedListener:
         raise ListenerRefused(f"listener {name} cannot be imported: {reason}") from error
     if not (isinstance(made, type) and issubclass(made, StreamingQueryListener)):
         raise ListenerRefused(
-            f"listener {name} is no StreamingQueryListener: "
-            "let the class inherit from pyspark.sql.streaming.StreamingQueryListener"
+            f"listener {name} is not a StreamingQueryListener: derive the class from "
+            "pyspark.sql.streaming.StreamingQueryListener"
         )
     try:
         listener = made()
     except Exception as error:  # a user's constructor may raise anything
         reason = f"{type(error).__name__}: {error}"
-        raise ListenerRefused(f"listener {name} cannot be made without arguments: {reason}") from (
-            error
-        )
+        raise ListenerRefused(
+            f"listener {name} cannot be created without arguments: {reason}"
+        ) from (error)
     return TimedListener(name, listener, slow_call_ms=slow_call_ms)

@@ -36,22 +36,22 @@ class Told:
 class AsyncOperatorBody(Body):
     """One async operator over its newest batches with calls.
 
-    batches: That the figures are of.
-    calls: Tries that ended, well or not.
-    retries: Tries after the first.
-    failed: Tries that failed.
-    timeouts: Of them, by time-out.
-    dead_letters: Rows that were given up.
-    calls_per_second: All tasks of a batch side by side.
-    possible_per_second: What the latency allows with all allowed calls in flight.
+    batches: Number of batches that the figures cover.
+    calls: Finished attempts, successful or not.
+    retries: Attempts after the first.
+    failed: Failed attempts.
+    timeouts: Of those, timed out.
+    dead_letters: Rows given up.
+    calls_per_second: Total over all tasks of a batch.
+    possible_per_second: Rate possible at this latency with all allowed calls in flight.
     latency_ms: p50, p95, p99.
-    waited_ms: For its key: p50, p95, p99.
-    allowed: Calls that may be in flight in a task, mean.
-    used: Calls really in flight in a task, mean.
+    waited_ms: Wait for the key: p50, p95, p99.
+    allowed: Calls allowed in flight per task, mean.
+    used: Calls actually in flight per task, mean.
     cap: The limiter's cap.
-    keys: Distinct keys that a task held, mean.
-    cpu: Share of a core that a Python worker took.
-    tasks: In a batch, mean.
+    keys: Distinct keys held per task, mean.
+    cpu: Share of a core used by a Python worker.
+    tasks: Per batch, mean.
     number: The number to set, if any.
     """
 
@@ -69,5 +69,5 @@ class QueryAsyncView(ApiView):
 
     @answers("get_query_async", QueryAsyncBody)
     def get(self, name: str) -> dict[str, Any]:
-        """Return what the async operators of a query do, what bounds them, and advice."""
+        """Return the figures of a query's async operators, what bounds them, and advice."""
         return {"operators": [Told(*each) for each in async_operators(definitions.query(name).pk)]}

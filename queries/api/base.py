@@ -114,7 +114,7 @@ class ApiView(APIView):
             known = ", ".join(form.fields) or "none"
             raise Invalid(
                 [
-                    Problem(name[:200], "", "is not a field of this.", f"Fields: {known}.")
+                    Problem(name[:200], "", "is not a known field.", f"Fields: {known}.")
                     for name in unknown
                 ]
             )

@@ -35,25 +35,29 @@ _NOT_NAMED = "This address does not exist. Addresses end with a slash."
 TABLE: dict[type[HeadgateError], tuple[int, str]] = {
     Invalid: (status.HTTP_422_UNPROCESSABLE_ENTITY, "The definition has problems"),
     Forbidden: (status.HTTP_403_FORBIDDEN, "Your role does not allow this"),
-    NotAllowed: (status.HTTP_409_CONFLICT, "Not possible in the present state"),
+    NotAllowed: (status.HTTP_409_CONFLICT, "Not possible in the current state"),
     StaleRevision: (status.HTTP_412_PRECONDITION_FAILED, "The definition has changed"),
-    Conflict: (status.HTTP_409_CONFLICT, "Somebody else holds or has changed this"),
-    Missing: (status.HTTP_404_NOT_FOUND, "There is no such thing"),
-    Unavailable: (status.HTTP_503_SERVICE_UNAVAILABLE, "A part of the system does not answer"),
-    HeadgateError: (status.HTTP_400_BAD_REQUEST, "This cannot be done"),
+    Conflict: (status.HTTP_409_CONFLICT, "Conflict with another user or process"),
+    Missing: (status.HTTP_404_NOT_FOUND, "Not found"),
+    Unavailable: (status.HTTP_503_SERVICE_UNAVAILABLE, "A part of the system does not respond"),
+    HeadgateError: (status.HTTP_400_BAD_REQUEST, "The request failed"),
 }
 
 #: REST framework's own errors by status: code, title, way out.
 _HTTP: dict[int, tuple[str, str, str]] = {
-    400: ("malformed", "The request cannot be read", "Send well-formed JSON."),
-    401: ("unauthenticated", "Who are you?", "Send “Authorization: Token …”, or sign in."),
-    403: ("forbidden", "Your role does not allow this", "Ask an admin for the role it takes."),
-    404: ("missing", "There is no such thing", ""),
-    405: ("method-not-allowed", "The address does not know this method", ""),
-    406: ("not-acceptable", "The answer cannot be had in that form", "Accept application/json."),
-    415: ("unsupported-media-type", "The body has the wrong form", "Send application/json."),
+    400: ("malformed", "Malformed request", "Send well-formed JSON."),
+    401: (
+        "unauthenticated",
+        "Authentication required",
+        "Send “Authorization: Token …”, or sign in.",
+    ),
+    403: ("forbidden", "Your role does not allow this", "Ask an admin for the required role."),
+    404: ("missing", "Not found", ""),
+    405: ("method-not-allowed", "Method not allowed", ""),
+    406: ("not-acceptable", "Not acceptable", "Accept application/json."),
+    415: ("unsupported-media-type", "Unsupported media type", "Send application/json."),
     428: ("precondition-required", "If-Match is required", ""),
-    429: ("too-many-requests", "Too many requests", "Wait as Retry-After says."),
+    429: ("too-many-requests", "Too many requests", "Wait for the time in Retry-After."),
 }
 
 
@@ -75,7 +79,7 @@ def problem_of(error: HeadgateError) -> dict[str, Any]:
     code, title = next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
     if isinstance(error, Invalid):
         count = len(error.problems)
-        faults = "one fault" if count == 1 else f"{count} faults"
+        faults = "1 problem" if count == 1 else f"{count} problems"
         body = _problem(code, error.code, title, f"{faults}, see “problems”.".capitalize(), "")
         body["problems"] = [
             {"field": p.field, "value": p.value, "message": p.message, "way_out": p.way_out}
@@ -97,10 +101,10 @@ def answer(error: Exception, context: dict[str, Any]) -> Response | None:
     if not isinstance(error, exceptions.APIException):
         logger.exception("the API could not answer")
         set_rollback()
-        detail = "This is a fault of ours; the web process's log has the details."
+        detail = "This is an error in Headgate; the web process's log has the details."
         return _response(_problem(500, "internal", "Internal error", detail, ""))
     set_rollback()
-    code, title, way_out = _HTTP.get(error.status_code, ("error", "This cannot be done", ""))
+    code, title, way_out = _HTTP.get(error.status_code, ("error", "The request failed", ""))
     if isinstance(error, exceptions.ValidationError):
         return _response(problem_of(Invalid(list(_problems(error.detail)))))
     response = _response(_problem(error.status_code, code, title, str(error.detail), way_out))

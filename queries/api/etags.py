@@ -40,7 +40,7 @@ def check_if_match(
     current = etag(owner, revision).strip('"')
     if current not in [match.group(1) for match in _ETAG.finditer(header)]:
         raise StaleRevision(
-            f"{owner} is at revision {revision} now, and If-Match names another.",
-            way_out="Get it again, apply your change to what it is now, and put that.",
+            f"{owner} is at revision {revision} now, but If-Match names another.",
+            way_out="GET it again, apply your change to it, and PUT the result.",
         )
     return True

@@ -20,7 +20,7 @@ from queries.services.kafka.go_on_after_loss import go_on
 
 @described
 class GoOn(inputs.Form):
-    """How many offsets are accepted as lost: the count that the lag names as gone.
+    """How many offsets are accepted as lost: the count of lost offsets that the lag returns.
 
     offsets: Sum over all gaps.
     """
@@ -30,12 +30,12 @@ class GoOn(inputs.Form):
 
 @shows(Behind, "records gone seconds arrival_rate processing_rate catch_up_s")
 class BehindBody(Body):
-    """How far something is behind; null where it is not known.
+    """How far something is behind; null if unknown.
 
     gone: Offsets deleted before they were read.
-    arrival_rate: Records a second.
-    processing_rate: Records a second.
-    catch_up_s: Null: never at these rates, or not known.
+    arrival_rate: Records per second.
+    processing_rate: Records per second.
+    catch_up_s: Null: never at these rates, or unknown.
     """
 
 
@@ -80,9 +80,9 @@ class QueryLagBody(Body):
     kind=LossKind,
 )
 class LossBody(Body):
-    """One line of the loss ledger.
+    """One entry of the loss ledger.
 
-    to_offset: First offset kept again.
+    to_offset: First offset still available.
     records: Null: the topic is compacted or transactional.
     day: Late rows are counted by day.
     """
@@ -93,7 +93,7 @@ class QueryLagView(ApiView):
 
     @answers("get_query_lag", QueryLagBody)
     def get(self, name: str) -> QueryLag:
-        """Return lag by topic and partition, what will be deleted when, and what is gone."""
+        """Return lag by topic and partition, what will be deleted when, and what is lost."""
         return lag_of(definitions.query(name), now=self.now)
 
 
@@ -107,9 +107,9 @@ class QueryLossesView(ApiView):
 
 
 class QueryGoOnView(ApiView):
-    """Going on after a loss."""
+    """The verb go-on: continue after a loss."""
 
     @accepts("go_on_query", form=GoOn)
     def post(self, sent: Sent, name: str) -> Operation:
-        """Accept lost source data and go on from what is left; the state is kept."""
+        """Accept lost source data and continue without it; the state is kept."""
         return go_on(query=definitions.query(name), **sent, **self.by)

@@ -52,10 +52,10 @@ class OperationStepBody(Body):
 class OperationBody(Body):
     """An act of a person or of CI, followed to its end.
 
-    outcome: Null while it is under way.
-    arguments: What was asked beside the verb.
-    result: What its steps found or made.
-    parent: The operation with steps that asked for this one.
+    outcome: Null while it is in progress.
+    arguments: The arguments of the verb.
+    result: The results of its steps.
+    parent: The operation that started this one as a step.
     cancellable: True before its point of no return.
     """
 

@@ -40,7 +40,7 @@ def whole(name: str, default: int, *, low: int, high: int, about: str = "") -> O
 
 PAGING = [
     whole("limit", DEFAULT_LIMIT, low=1, high=LARGEST_LIMIT),
-    word("cursor", about="From `next` of the page before."),
+    word("cursor", about="From `next` of the previous page."),
 ]
 
 Row = TypeVar("Row")
@@ -119,7 +119,7 @@ def _after(request: Request) -> Key | None:
 
 
 def _no_cursor(text: str) -> Invalid:
-    return invalid("cursor", text, "is not a cursor.", "Take it from “next” of a page.")
+    return invalid("cursor", text, "is not a cursor.", "Use “next” of a page.")
 
 
 def _plain(found: list[Any]) -> bool:

@@ -24,7 +24,7 @@ from queries.services.probes.preflight import begin_preflight
 
 @described
 class Preflight(QueryReplace):
-    """A definition to be tried, as a PUT has it; without one the newest revision is.
+    """A definition to try, as in a PUT; without one, the newest revision.
 
     spec: None: the newest revision.
     """
@@ -38,8 +38,8 @@ class XrayForm(serializers.Serializer[Any]):
 
     side: Of a stream-stream join.
     variable: Of transformWithState.
-    contains: Only groups whose key, written as JSON, holds this text.
-    snapshot: A kept snapshot; else as it is now.
+    contains: Only groups whose key, written as JSON, contains this text.
+    snapshot: A snapshot; otherwise the current state.
     """
 
     operator = serializers.IntegerField(default=0, min_value=0, max_value=1000)
@@ -53,12 +53,12 @@ class XrayForm(serializers.Serializer[Any]):
 
 @described
 class XrayBody(Body):
-    """What an X-ray has seen: numbers of all groups, and a few rows.
+    """The result of an X-ray: figures for all groups, and a few rows.
 
-    rows: Groups, of all that the filter lets through.
+    rows: Number of groups that pass the filter.
     bytes: Of their keys and values as JSON.
-    largest: Keys with most rows or bytes.
-    frequent: Each column of the key: values (about), most frequent.
+    largest: Keys with the most rows or bytes.
+    frequent: For each column of the key: approximate number of values, and the most frequent.
     """
 
     operators = serializers.ListField(child=ObjectField())
@@ -78,14 +78,14 @@ class QueryPreflightView(ApiView):
     def post(self, sent: Sent, name: str) -> Operation:
         """Try a definition against a copy of the checkpoint, before it replaces what runs.
 
-        DONE where it passes, FAILED where it does not; `result.preflight` says the rest. A
-        definition of one's own takes an author, the newest revision an operator.
+        DONE if it passes, FAILED if it does not; `result.preflight` has the details. Trying
+        another definition takes an author, the newest revision an operator.
         """
         spec = sent.get("spec")
         if spec is not None and not rules.has_perm(DEFINE, self.request.user):
             raise Forbidden(
-                "A definition of your own can be tried by authors only.",
-                way_out="Send no spec to try the newest revision.",
+                "Only authors can run a preflight of a definition of their own.",
+                way_out="Send no spec to run a preflight of the newest revision.",
             )
         return begin_preflight(query=definitions.query(name), spec=spec, **self.by)
 
@@ -104,14 +104,15 @@ class QueryXrayRowsView(ApiView):
 
     @answers("get_x_ray", XrayBody, role=DEFINE)
     def get(self, name: str, uuid: UUID) -> Any:
-        """Return the rows of a finished X-ray, for an hour after its end."""
+        """Return the rows of a finished X-ray, for one hour after its end."""
         operation = history.operation(uuid)
         if operation.query != definitions.query(name) or operation.verb != Verb.XRAY:
             raise Missing(f"{name} has no X-ray {uuid}.")
         seen = xray.rows_of(operation, launcher=launcher(), now=self.now)
         if seen is None:
             raise Missing(
-                "Its rows are not there: it has not ended, failed, or its hour is over.",
-                way_out="Ask for a new one.",
+                "Its rows are not available: it has not ended, has failed, or ended more than an "
+                "hour ago.",
+                way_out="Request a new one.",
             )
         return seen

@@ -22,17 +22,17 @@ _SPECS: dict[str, Any] = {
 }
 _PROBLEM = {
     "type": "object",
-    "description": "An error as RFC 9457 has it.",
+    "description": "An error as defined by RFC 9457.",
     "required": ["type", "title", "status", "detail", "way_out"],
     "properties": {
         "type": {"type": "string", "examples": ["urn:headgate:problem:invalid"]},
-        "title": {"type": "string", "description": "What kind of error it is."},
+        "title": {"type": "string", "description": "The type of the error."},
         "status": {"type": "integer"},
         "detail": {"type": "string", "description": "What is wrong here."},
         "way_out": {"type": "string", "description": "What to do about it; may be empty."},
         "problems": {
             "type": "array",
-            "description": "The faults of an input, of 422 only.",
+            "description": "The problems of the input; only with 422.",
             "items": {
                 "type": "object",
                 "required": ["field", "value", "message", "way_out"],
@@ -61,7 +61,7 @@ class ProblemSchema(AutoSchema):  # type: ignore[misc]  # drf-spectacular has no
         operation: dict[str, Any] | None = super().get_operation(*args, **kwargs)
         if operation is not None:
             responses = operation["responses"]
-            responses["401"] = {"description": "No token, or one that is void", "content": _ANSWER}
+            responses["401"] = {"description": "No token, or an invalid one", "content": _ANSWER}
             responses["403"] = {"description": "The role does not allow it", "content": _ANSWER}
             responses["default"] = {"description": "Any other problem", "content": _ANSWER}
         return operation
@@ -121,6 +121,6 @@ def listed(row: type[serializers.Serializer[Any]]) -> Any:
         name,
         {
             "results": row(many=True),
-            "next": serializers.CharField(allow_null=True, help_text="The following page."),
+            "next": serializers.CharField(allow_null=True, help_text="The next page."),
         },
     )

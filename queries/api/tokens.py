@@ -20,7 +20,7 @@ from queries.services.console import tokens
 
 
 class MeBody(Body):
-    """The user that a request speaks for."""
+    """The user of a request."""
 
     user = serializers.CharField()
     role = serializers.ChoiceField([str(role) for role in Role])
@@ -39,7 +39,7 @@ class TokenBody(Body):
 
 
 class NewTokenBody(TokenBody):
-    """A new token with its text, which is shown this once."""
+    """A new token with its text, which is shown only once."""
 
     token = serializers.CharField()
 
@@ -60,17 +60,17 @@ class TokensView(ApiView):
         "list_tokens",
         TokenBody,
         by="uuid",
-        parameters=[word("user", about="Admins only: of this user.")],
+        parameters=[word("user", about="Of this user; admins only.")],
     )
     def get(self) -> QuerySet[AccessToken]:
-        """List one's own tokens; an admin sees everybody's, or those of `user`."""
+        """List your tokens; an admin sees all tokens, or those of `user`."""
         rows = tokens_seen_by(self.request.user)
         name = self.asked("user")
         return rows.filter(user__username=name) if name else rows
 
     @creates("create_token", NewTokenBody, inputs.TokenCreate, role=ADMINISTER)
     def post(self, sent: Sent) -> Response:
-        """Make a token for a user; its text is in this answer and nowhere else."""
+        """Create a token for a user; its text is returned only once."""
         sent["user"] = owner_named(sent["user"])
         row, text = tokens.create_token(actor=self.actor, **sent)
         location = reverse("api:token", args=[row.uuid])
@@ -91,5 +91,5 @@ class TokenView(ApiView):
 
     @answers("revoke_token", None)
     def delete(self, uuid: UUID) -> None:
-        """Revoke a token of one's own; an admin can revoke any."""
+        """Revoke your own token; an admin can revoke any."""
         tokens.revoke_token(token=token_seen_by(self.request.user, uuid))

@@ -65,7 +65,7 @@ def wanted(options: Mapping[str, str]) -> Wanted:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise Unusable(f"subscribePattern cannot be read here: {error}.") from error
+            raise Unusable(f"subscribePattern cannot be parsed: {error}.") from error
         return Wanted(pattern=pattern)
     try:
         assigned = json.loads(given.get("assign", ""))
@@ -120,7 +120,7 @@ def _sasl(java: Mapping[str, str]) -> dict[str, str]:
         for one in _JAAS.finditer(java.get("sasl.jaas.config", ""))
     }
     if not named.get("username") or "password" not in named:
-        raise Unusable('kafka.sasl.jaas.config names no username="…" and password="…".')
+        raise Unusable('kafka.sasl.jaas.config does not contain username="…" and password="…".')
     return {
         "sasl.mechanisms": mechanism,
         "sasl.username": named["username"],

@@ -308,7 +308,7 @@ class Readers:
             slot = self._slots.setdefault(key, _Slot())
             slot.used = time.monotonic()
         if not slot.lock.acquire(timeout=limit_s):
-            raise Unreachable("Another look at it has not ended.")
+            raise Unreachable("The previous check has not ended yet.")
         try:
             if slot.reader is None:
                 slot.reader = BrokerReader(options)

@@ -70,8 +70,8 @@ class FileSink:
         gone = [n for n in range(first, min(batch, max(entries, default=-1)) + 1) if n not in kept]
         if gone:
             raise CannotCopy(
-                f"The sink's log {folder} cannot be put back to batch {batch}: entry {gone[0]} is "
-                "compacted away.",
+                f"The sink's log {folder} cannot be rolled back to batch {batch}: entry {gone[0]} "
+                "has been compacted away.",
                 way_out="Choose a later batch.",
             )
         mine = {path for n in kept if n >= first for path in self._named(folder / kept[n])}

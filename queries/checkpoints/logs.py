@@ -16,9 +16,7 @@ class NotLocal(Exception):
     """The checkpoint does not lie on this machine's file system."""
 
     def __init__(self, location: str) -> None:
-        super().__init__(
-            f"{location} does not lie on a local file system; only its driver can read it."
-        )
+        super().__init__(f"{location} is not on a local file system; only its driver can read it.")
 
 
 @dataclass(frozen=True, slots=True)

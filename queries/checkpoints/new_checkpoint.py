@@ -50,7 +50,9 @@ def fresh(
     newest = max(logs.begun(), default=None)
     offsets = logs.offsets(newest) if newest is not None else None
     if newest is None or offsets is None:
-        raise CannotCopy(f"No batch has begun in {logs.root}.", way_out="Simply start the query.")
+        raise CannotCopy(
+            f"No batch has started in {logs.root}.", way_out="Start the query instead."
+        )
     with building(destination, logs.root) as draft:
         identity = logs.root / "metadata"
         _write(draft / "metadata", identity.read_text(encoding="utf-8"))
@@ -59,7 +61,7 @@ def fresh(
             return Fresh(newest)
         if any(start.passed for start in starts):
             raise CannotCopy(
-                "A stateful query's file source can begin with its first file only.",
+                "The file source of a stateful query can only start with its first file.",
                 way_out="Reset to earliest, or rewind to a batch.",
             )
         for start in starts:

@@ -27,7 +27,7 @@ ATTEMPTS = 3
 
 
 class CannotCopy(NotAllowed):
-    """The checkpoint as it was after that batch cannot be had."""
+    """The checkpoint as of that batch is not available."""
 
     code = "cannot-copy"
 
@@ -156,7 +156,8 @@ class _Copy:
         batch = self._logs.last_commit() if asked is None else asked
         if batch is None:
             raise CannotCopy(
-                f"No batch has committed in {self._from}.", way_out="Let the query commit one."
+                f"No batch has committed in {self._from}.",
+                way_out="Wait until the query has committed one.",
             )
         if batch not in self._logs.committed():
             raise CannotCopy(
@@ -225,7 +226,8 @@ class _Copy:
         older = [n for n in map(int, filter(str.isdigit, _names(place.parent))) if n < batch]
         if not older:
             raise CannotCopy(
-                f"Batch {batch} cannot be gone on from: offsets/{batch - 1} is purged.",
+                f"The query cannot continue from batch {batch}: offsets/{batch - 1} has been "
+                "purged.",
                 way_out=_reach(self._logs),
             )
         stands_in = batch if self._keep_commit else max(older)
@@ -239,12 +241,12 @@ class _Copy:
         wanted += [f"commits/{batch}"] if self._keep_commit else []
         gone = [name for name in wanted if not (self._to / name).exists()]
         if gone:
-            raise CannotCopy(f"{', '.join(gone)} went while the checkpoint was copied.")
+            raise CannotCopy(f"{', '.join(gone)} disappeared while the checkpoint was copied.")
         for place, end in offsets.sources.items():
             upto = source_logs.log_offset(end)
             names = _names(self._to / "sources" / place)
             if upto is not None and not source_logs.is_whole(names, upto):
-                raise CannotCopy(f"The log of source {place} is not whole up to entry {upto}.")
+                raise CannotCopy(f"The log of source {place} is incomplete up to entry {upto}.")
         version = batch + 1 if self._keep_commit else batch
         for folder, _ in state_files.stores(self._from / "state"):
             within = folder.relative_to(self._from)
@@ -253,7 +255,7 @@ class _Copy:
                 raise CannotCopy(
                     f"The state after batch {version - 1} cannot be loaded: version {missing} of "
                     f"{within} is gone.",
-                    way_out="Choose a later batch; Spark purges what is older than it keeps.",
+                    way_out="Choose a later batch; Spark purges older ones.",
                 )
 
     # --- files --------------------------------------------------------------------------
@@ -330,7 +332,7 @@ def _reach(logs: CheckpointLogs) -> str:
     committed = logs.committed()
     if not committed:
         return "No batch has committed yet."
-    return f"It holds batches {committed[0]} to {committed[-1]}."
+    return f"It contains batches {committed[0]} to {committed[-1]}."
 
 
 def reachable(logs: CheckpointLogs) -> Iterator[int]:

@@ -27,7 +27,7 @@ def found_files(path: str) -> list[tuple[str, int]]:
     place = local(path)
     if place is None:
         raise CannotCopy(
-            f"{path} does not lie on a local file system, so its files cannot be listed.",
+            f"{path} is not on a local file system, so its files cannot be listed.",
             way_out="Reset to earliest, or rewind to a batch.",
         )
     found: list[tuple[str, int]] = []
@@ -39,7 +39,7 @@ def found_files(path: str) -> list[tuple[str, int]]:
                 continue
             found.append((f"file://{_escaped(str(file))}", modified))
             if len(found) > AT_MOST:
-                raise CannotCopy(f"{path} holds more than {AT_MOST} files.")
+                raise CannotCopy(f"{path} contains more than {AT_MOST} files.")
     return sorted(found, key=lambda each: (each[1], each[0]))
 
 

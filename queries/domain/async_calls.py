@@ -32,11 +32,11 @@ class Bound(StrEnum):
     """What holds the calls back."""
 
     CPU = "this side's CPU"
-    PACE = "the limit on calls a second"
+    PACE = "the limit on calls per second"
     KEYS = "distinct keys"
     REMOTE = "the saturated remote"
     LIMIT = "the limit on calls in flight"
-    SOURCE = "the rows that come"
+    SOURCE = "the input rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,35 +154,35 @@ def advise(one: Operator) -> Advice:
     if one.cpu >= CPU_FULL:
         return Advice(
             Bound.CPU,
-            f"A task's Python worker takes {one.cpu:.0%} of a core for {one.rate / one.tasks:,.0f} "
-            "calls a second.",
-            "More in flight brings nothing more. More tasks on more cores do, and so do fewer "
-            "columns and less work for each row in the function.",
+            f"A task's Python worker takes {one.cpu:.0%} of a core for "
+            f"{one.rate / one.tasks:,.0f} calls per second.",
+            "More calls in flight do not help. More tasks on more cores do, as do fewer columns "
+            "and less work per row in the function.",
             None,
         )
     if one.held[Bound.PACE] > MOST:
         return Advice(
             Bound.PACE,
             f"{one.held[Bound.PACE]:.0%} of the calls waited for it.",
-            "That is what calls_per_second asks for; raise it where the remote bears more.",
+            "This is the limit calls_per_second; raise it if the remote can take more.",
             None,
         )
     if one.held[Bound.KEYS] > MOST:
         return Advice(
             Bound.KEYS,
             f"A task held {one.keys:.0f} distinct keys with a call or a row each, and the rows of "
-            "one key go one after the other.",
+            "one key are processed one after the other.",
             f"No more than {one.keys:.0f} calls can be in flight, whatever the limit is. A finer "
-            "key, or a larger hold, gives more to do side by side.",
+            "key or a larger hold allows more calls in parallel.",
             max(1, round(one.keys)),
         )
     if one.held[Bound.LIMIT] > MOST:
         return _limited(one)
     return Advice(
         Bound.SOURCE,
-        f"{one.used:.1f} of {one.allowed:.0f} allowed calls were in flight: most calls ended "
-        "with no further row there.",
-        "The calls keep up with the rows. There is nothing to gain here.",
+        f"{one.used:.1f} of {one.allowed:.0f} allowed calls were in flight: most calls ended when "
+        "no more rows were available.",
+        "The calls keep up with the rows. There is nothing to tune.",
         None,
     )
 
@@ -196,24 +196,24 @@ def _limited(one: Operator) -> Advice:
             Bound.REMOTE,
             f"A call takes {one.latency_ms:.1f} ms; it took {one.best_latency_ms:.1f} ms when "
             "fewer were in flight.",
-            f"{knee} in flight in a task gives about 95 % of this; beyond it calls only wait, "
-            f"{times:.1f} times as long at {one.allowed:.0f}.",
+            f"{knee} calls in flight per task give about 95 % of this; beyond that, calls only "
+            f"wait, {times:.1f} times as long at {one.allowed:.0f}.",
             knee,
         )
     if one.allowed >= one.cap:
         more = one.cap * 2
         return Advice(
             Bound.LIMIT,
-            f"All {one.allowed:.0f} allowed calls are in flight and further rows stand ready.",
+            f"All {one.allowed:.0f} allowed calls are in flight and more rows are waiting.",
             f"As long as a call takes {one.latency_ms:.1f} ms, {more} in flight give up to "
-            f"{one.rate * 2:,.0f} calls a second.",
+            f"{one.rate * 2:,.0f} calls per second.",
             more,
         )
     return Advice(
         Bound.LIMIT,
         f"{one.allowed:.0f} calls are allowed, of at most {one.cap}: the limiter found no gain in "
         "more.",
-        "It goes on looking, a step up or down now and then. There is nothing to do.",
+        "It keeps trying one step up or down from time to time. No action is needed.",
         None,
     )
 
@@ -223,11 +223,11 @@ def failing(progress: Mapping[str, Any] | None) -> list[str]:
     notes = []
     for one in operators([progress] if progress else []):
         if one.calls >= FEW and one.failed >= FAILING:
-            after = "retries went well so far"
+            after = "retries have succeeded so far"
             if one.dead_letters:
                 after = f"{one.dead_letters:,} rows were given up as dead letters"
             notes.append(
                 f"{one.failed:.0%} of the calls of {one.name!r} fail: {one.errors:,} of "
-                f"{one.calls:,} in the newest batch, {one.timeouts:,} by time-out; {after}."
+                f"{one.calls:,} in the newest batch, {one.timeouts:,} timed out; {after}."
             )
     return notes

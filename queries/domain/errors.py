@@ -1,12 +1,12 @@
-"""What can go wrong on behalf of a user, each with a sentence and a way out.
+"""What can go wrong on behalf of a user, each with a message and a remedy.
 
 HeadgateError
-├── Invalid            the input does not describe something that can work (422)
+├── Invalid            the input cannot work (422)
 ├── NotAllowed         the state or the role forbids it now (409 / 403)
 │   └── Forbidden
-├── Conflict           somebody else changed or holds it (409)
+├── Conflict           another user or process has changed or holds it (409)
 │   └── StaleRevision  If-Match names an older revision (412)
-├── Missing            there is no such thing (404)
+├── Missing            it does not exist (404)
 └── Unavailable        a part of the system is down (503)
 """
 
@@ -50,7 +50,7 @@ class Invalid(HeadgateError):
 
 
 class NotAllowed(HeadgateError):
-    """This cannot be done in the present state."""
+    """This is not possible in the current state."""
 
     code = "not-allowed"
 
@@ -62,7 +62,7 @@ class Forbidden(NotAllowed):
 
 
 class Conflict(HeadgateError):
-    """Somebody else holds or has changed this."""
+    """Another user or process holds or has changed this."""
 
     code = "conflict"
 
@@ -74,12 +74,12 @@ class StaleRevision(Conflict):
 
 
 class Missing(HeadgateError):
-    """There is no such thing."""
+    """This does not exist."""
 
     code = "missing"
 
 
 class Unavailable(HeadgateError):
-    """A part of the system does not answer."""
+    """A part of the system does not respond."""
 
     code = "unavailable"

@@ -274,7 +274,7 @@ _hints = cache(get_type_hints)
 def _object(text: str) -> dict[str, Any]:
     raw = json.loads(text)
     if not isinstance(raw, dict):
-        raise ValueError("the file holds no JSON object")
+        raise ValueError("the file does not contain a JSON object")
     protocol = raw.get("protocol", PROTOCOL)
     if protocol != PROTOCOL:
         raise ValueError(f"protocol {protocol} is not {PROTOCOL}, the one this version speaks")

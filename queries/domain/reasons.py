@@ -18,49 +18,49 @@ _PHRASES: dict[str, str] = {
     Reason.ASKED_START: "start requested",
     Reason.ASKED_STOP: "stop requested",
     Reason.ASKED_RESTART: "restart requested",
-    Reason.WAITS_SLOT: "waits for a start slot",
-    Reason.WAITS_MEMORY: "waits for memory",
-    Reason.WAITS_DRIVER: "waits for its driver",
-    Reason.WAITS_LOCK: "waits for the checkpoint's lock",
-    Reason.WAITS_COMMIT: "waits for its first commit",
+    Reason.WAITS_SLOT: "waiting for a start slot",
+    Reason.WAITS_MEMORY: "waiting for memory",
+    Reason.WAITS_DRIVER: "waiting for its driver",
+    Reason.WAITS_LOCK: "waiting for the checkpoint's lock",
+    Reason.WAITS_COMMIT: "waiting for its first commit",
     Reason.WAITS_SOURCE: "source not reachable",
     Reason.COMMITTED: "first commit",
     Reason.IDLE: "idle: nothing to read",
     Reason.STUCK: "the stop hangs",
     Reason.STOPPED: "stopped",
-    Reason.COMPLETED: "read all there was",
+    Reason.COMPLETED: "read all available data",
     Reason.FAILED_RETRY: "failed; will be retried",
     Reason.FAILED_POISON: "same error on the same batch again",
-    Reason.FAILED_FATAL: "cannot be mended by a restart",
+    Reason.FAILED_FATAL: "cannot be fixed by a restart",
     Reason.DRIVER_DIED: "its driver died",
-    Reason.HOST_SILENT: "its host is silent",
+    Reason.HOST_SILENT: "its host does not respond",
     Reason.RETRY_DUE: "retry due",
     Reason.REGRESSED: "failed again after it was resolved",
-    Reason.STALLED: "stalled; restarted as its policy says",
-    Reason.PROBE: "probe of a broken query",
-    Reason.PROBED: "a short-lived Spark of its own",
+    Reason.STALLED: "stalled; restarted by its policy",
+    Reason.PROBE: "retry probe of a broken query",
+    Reason.PROBED: "probe driver",
     Reason.ARCHIVED: "deleted",
     Reason.REWOUND: "rewound to an earlier batch",
-    Reason.RESET: "reset to another start",
+    Reason.RESET: "reset to another start position",
     Reason.LAUNCHED: "launched",
     Reason.NOT_LAUNCHED: "could not be launched",
-    Reason.NOT_WANTED: "no query wants it",
-    Reason.REPLACED: "replaced by a fresh driver",
+    Reason.NOT_WANTED: "no query needs it",
+    Reason.REPLACED: "replaced by a new driver",
     Reason.SHUTDOWN: "installation stopped",
     Reason.RESUMED: "installation started again",
     Reason.FENCED: "a later epoch took over",
     Reason.FAILURE_SCOPE: "a failure ends the whole application",
     Reason.START_TIMED_OUT: "did not start in time",
-    Reason.EXECUTOR_CAME: "an executor came",
-    Reason.EXECUTOR_LOST: "an executor was lost",
-    Reason.OTHER: "not known",
+    Reason.EXECUTOR_CAME: "executor added",
+    Reason.EXECUTOR_LOST: "executor lost",
+    Reason.OTHER: "unknown",
 }
 
 #: What people ask for, as it follows their name in a list of acts.
 ACTS: dict[str, str] = {
-    Reason.ASKED_START: "asked to start",
-    Reason.ASKED_STOP: "asked to stop",
-    Reason.ASKED_RESTART: "asked to restart",
+    Reason.ASKED_START: "started",
+    Reason.ASKED_STOP: "stopped",
+    Reason.ASKED_RESTART: "restarted",
 }
 
 
@@ -75,25 +75,25 @@ class Detail(Enum):
 
     NOTHING = ""
     # phases of a query
-    GIVEN = "A driver has been given the query."
-    HOST_SILENT = "Its host does not answer; it may still run."
-    STOP_HANGS = "The stop hangs. Restarting the application ends it, and its neighbours too."
-    NO_PROGRESS = "It made no progress; it starts again."
-    BATCH_ENDING = "The batch in flight is being ended."
-    STARTS_AFTER = "It starts again when it has ended."
+    GIVEN = "The query is assigned to a driver."
+    HOST_SILENT = "Its host does not respond; the query may still run."
+    STOP_HANGS = "The stop hangs. Restart the application to end it; its other queries restart too."
+    NO_PROGRESS = "It made no progress; it is restarted."
+    BATCH_ENDING = "The batch in flight is being finished or interrupted."
+    STARTS_AFTER = "It restarts once it has ended."
     SESSION_STARTING = "Its driver's Spark session is starting."
     QUERY_BUILDING = "Spark is building the query."
     SOURCE_SILENT = (
-        "Source not reachable since {since} UTC. Spark waits without a word; "
-        "it goes on by itself once the source answers."
+        "Source not reachable since {since} UTC. Spark does not report it; "
+        "the query continues by itself once the source responds."
     )
-    NO_CORES = "No {what} since {since} UTC: has it a core per source partition?"
+    NO_CORES = "No {what} since {since} UTC: does it have a core per source partition?"
     UNPROVEN = "Spark has started it; no batch has committed and no idle trigger was seen yet."
-    ALL_READ = "It has read all there was."
+    ALL_READ = "It has read all available data."
     WITH_INSTALLATION = "It starts with the installation."
     SLOTS_TAKEN = "{starting} of {limit} drivers are starting on this host."
     MEMORY_TAKEN = "It needs {needed} MB; {used} of {budget} MB are taken by other drivers."
-    DRIVER_LEAVING = "The driver before it is leaving."
+    DRIVER_LEAVING = "Waiting for the previous driver to exit."
     # failures: what `failures.py` says of them
     FAILURE = "{title}. {way_out}"
     POISONED = (

@@ -47,16 +47,20 @@ class Phase(StrEnum):
 
 
 _DESCRIPTIONS: dict[Phase, str] = {
-    Phase.STOPPED: "Not running, and not meant to.",
-    Phase.PENDING: "Wanted; waits for a start slot, memory, its driver or its checkpoint's lock.",
+    Phase.STOPPED: "Not running, as desired.",
+    Phase.PENDING: (
+        "Should run; waiting for a start slot, memory, its driver or its checkpoint's lock."
+    ),
     Phase.STARTING: "Handed to a driver; no batch committed yet.",
-    Phase.RUNNING: "Its source and plan are proven: it has committed, or found nothing to read.",
-    Phase.STOPPING: "Asked to stop; the batch in flight is being finished or interrupted.",
-    Phase.COMPLETED: "A once or availableNow query that has read all there was.",
-    Phase.BACKOFF: "Failed; waits for its next attempt.",
-    Phase.BROKEN: "At its poison limit: the same error on one batch; retry probes run at times.",
-    Phase.FAILED: "Failed in a way that no restart mends; waits for a person.",
-    Phase.LOST: "Its host is silent: it may still run, so nothing else may start it.",
+    Phase.RUNNING: "It has committed a batch or found nothing to read: its source and plan work.",
+    Phase.STOPPING: "Stop requested; the batch in flight is being finished or interrupted.",
+    Phase.COMPLETED: "A once or availableNow query that has read all available data.",
+    Phase.BACKOFF: "Failed; waiting for the next attempt.",
+    Phase.BROKEN: (
+        "At its poison limit: the same error on one batch; retry probes run from time to time."
+    ),
+    Phase.FAILED: "Failed in a way that a restart does not fix; waits for an operator.",
+    Phase.LOST: "Its host does not respond: it may still run, so nothing else may start it.",
 }
 
 #: Phases in which a driver may be executing batches.

@@ -123,7 +123,7 @@ def _sql_frame(session: Any, spec: SqlQuery, references: References) -> Any:
         frame = session.sql(spec.sql)
         if not frame.isStreaming:
             names = ", ".join(source.name for source in spec.sources)
-            raise QueryOnly(f"the SQL text reads none of the streaming sources: {names}")
+            raise QueryOnly(f"the SQL text does not read any of the streaming sources: {names}")
         return frame
 
 
@@ -182,7 +182,7 @@ def _guarded(method: Any, name: str) -> Any:
     def guard(self: Any, *args: Any, **kwargs: Any) -> Any:
         if getattr(_building, "active", False):
             raise StartsItself(
-                f"the function calls {name}() itself; let it return the DataStreamWriter, and "
+                f"the function calls {name}() itself; return the DataStreamWriter instead, and "
                 "Headgate sets checkpoint, name and trigger and starts it"
             )
         return method(self, *args, **kwargs)
@@ -206,16 +206,16 @@ def _refuse_calls_without_batches(frame: Any, trigger: Trigger) -> None:
     if CALLS in frame._jdf.queryExecution().analyzed().toString():
         kind = "real-time" if isinstance(trigger, RealTime) else "continuous"
         error = CallsNeedBatches(
-            f"map_async does not go with the {kind} trigger: rows wait for their calls within a "
-            "micro-batch. Choose processing time; at an interval of 0 seconds each batch follows "
-            "the one before at once."
+            f"map_async is not supported with the {kind} trigger: rows wait for their calls "
+            "within a micro-batch. Choose processing time; at an interval of 0 seconds each batch "
+            "follows the one before at once."
         )
         raise StepFailed("trigger", error, error_class=CONFIGURATION)
 
 
 def _sink(spec: SqlQuery | PythonQuery) -> Sink:
     if spec.sink is None:
-        error = ValueError("the definition names no sink for the rows")
+        error = ValueError("the definition has no sink for the rows")
         raise StepFailed("sink", error, error_class=CONFIGURATION)
     return spec.sink
 

@@ -31,7 +31,7 @@ def require_query(session: Any, text: str) -> None:
         if _DOING_NAME.search(name) or any(kind.isInstance(node) for kind in doing):
             raise QueryOnly(
                 f"the SQL text is a command ({name}), and only queries (SELECT, WITH, FROM, "
-                "VALUES) are let through"
+                "VALUES) are allowed"
             )
 
 

@@ -127,7 +127,7 @@ def snapshot_of(query: Query, pk: int) -> Snapshot:
     """Return one of these; raise `Missing` where there is none."""
     row = snapshots_of(query).filter(pk=pk).first() if pk < 2**62 else None
     if row is None:
-        raise Missing(f"{query.name} has no kept snapshot {pk}.")
+        raise Missing(f"{query.name} has no snapshot {pk}.")
     return row
 
 

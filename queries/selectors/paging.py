@@ -34,5 +34,5 @@ def _read(model: type[Model], name: str, told: Any) -> Any:
     field = meta.pk if name == "pk" else meta.get_field(name)
     value = field.to_python(told)  # type: ignore[union-attr]
     if isinstance(value, datetime) and value.tzinfo is None:
-        raise ValueError("a time without its zone")
+        raise ValueError("a time without a time zone")
     return value

@@ -125,7 +125,7 @@ def query_line(name: str, *, now: datetime, bars: int = BATCHES) -> QueryLine:
     lines = query_lines(now=now, names=(name,), bars=bars)
     if not lines:
         raise Missing(
-            f"There is no query named {name}.", way_out="Look at the list of queries for its name."
+            f'Query "{name}" does not exist.', way_out="Check its name in the list of queries."
         )
     return lines[0]
 
@@ -235,7 +235,7 @@ def _converging(query: Query) -> bool:
     if query.desired == Desired.STOPPED:
         return phase not in STOPPED_PHASES
     if query.hold != Hold.NONE and query.generation == query.seen_generation:
-        return False  # it waits for a person, or for its next probe
+        return False  # it waits for an operator, or for its next probe
     return phase is not Phase.RUNNING
 
 

@@ -72,7 +72,7 @@ def lower_words(state: Any) -> str:
 
 @register.filter
 def phrase(code: str) -> str:
-    """Return a reason's words: "waits for its driver"."""
+    """Return a reason's words: "waiting for its driver"."""
     return reasons.phrase(code)
 
 

@@ -39,9 +39,9 @@ def draw_async(key: str, changes: Changes, now: datetime) -> Drawn:
 #: What needs somebody is amber; what only says where the end is, is calm.
 _TONES = {Bound.REMOTE: "warn", Bound.CPU: "warn", Bound.SOURCE: "ok"}
 _FOUND = {
-    Bound.LIMIT: "another row stood ready: the limit held it",
-    Bound.KEYS: "every row there waited for its key",
-    Bound.SOURCE: "no further row was there",
+    Bound.LIMIT: "another row was waiting: the limit held it back",
+    Bound.KEYS: "all available rows were waiting for their key",
+    Bound.SOURCE: "no more rows were available",
 }
 
 

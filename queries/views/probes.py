@@ -136,7 +136,10 @@ def _xray(operation: Operation, now: datetime) -> dict[str, Any]:
 
 RESULTS[Verb.PREFLIGHT] = _preflight
 RESULTS[Verb.XRAY] = _xray
-_ENDS = ("Its Spark is ended and its copy of the checkpoint thrown away.", "Nothing else changes.")
+_ENDS = (
+    "Its Spark process is ended and its copy of the checkpoint deleted.",
+    "Nothing else changes.",
+)
 CANCEL_LEAVES[Verb.PREFLIGHT] = CANCEL_LEAVES[Verb.XRAY] = _ENDS
 
 urlpatterns = [

@@ -72,7 +72,7 @@
     const band = table.length > 2;
     const known = table.slice(1).flat().filter((value) => value !== null);
     if (!known.length) {
-      element.textContent = "Not bounded by what was measured";
+      element.textContent = "Not limited by the measured costs";
       element.classList.add("chart-none");
       return null;
     }

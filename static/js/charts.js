@@ -277,7 +277,7 @@
       drawAll();
     } catch {
       charts.forEach((chart) => {
-        chart.element.textContent = "The numbers could not be read. Reload the page to try again.";
+        chart.element.textContent = "The data could not be loaded. Reload the page to try again.";
         chart.element.classList.add("chart-none");
       });
     }

@@ -135,15 +135,15 @@
     const state = paused ? "paused" : open() ? "live" : heardAt && quiet < 15 ? "polling" : heardAt ? "down" : "connecting";
     button.dataset.state = state;
     button.setAttribute("aria-pressed", String(!paused));
-    word.textContent = { paused: "Paused", live: "Live", polling: "Polling", down: "No answer", connecting: "Connecting" }[state];
+    word.textContent = { paused: "Paused", live: "Live", polling: "Polling", down: "No response", connecting: "Connecting" }[state];
     const data = newest && (headgate.now() - Date.parse(newest)) / 1000;
     const seconds = state === "live" || state === "polling" ? data : heardAt && quiet;
     age.textContent = seconds === "" || seconds === 0 || Number.isNaN(seconds) ? "" : headgate.ageWords(Math.max(0, seconds));
     button.title = {
-      paused: "Paused: press to go on (l)",
+      paused: "Paused. Press to resume (l)",
       live: "Live. The age is that of the newest event. Press to pause (l)",
-      polling: "The stream is down: asking every 5 seconds. Press to pause (l)",
-      down: "The server does not answer: what you see is as old as this says",
+      polling: "The stream is down: polling every 5 seconds. Press to pause (l)",
+      down: "The server does not respond. The age shown is that of the page",
       connecting: "Connecting",
     }[state];
   };

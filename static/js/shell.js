@@ -102,7 +102,7 @@
       toast(answer.tone, answer.text);
     } catch (error) {
       if (error.message === "page") window.location.reload();
-      else toast("bad", "The server does not answer. Nothing may have happened: look before you try again.");
+      else toast("bad", "The server does not respond. The request may not have been carried out: check before you try again.");
     } finally {
       button.disabled = false;
     }
@@ -174,7 +174,7 @@
     document.querySelectorAll("[data-selected]").forEach((bar) => {
       bar.dataset.selected = String(chosen);
       const text = bar.querySelector("[data-selected-text]");
-      if (text) text.textContent = chosen ? `${chosen} selected` : "Select queries to act on several at once.";
+      if (text) text.textContent = chosen ? `${chosen} selected` : "Select queries to start, restart or stop together.";
     });
     document.querySelectorAll("[data-select-all]").forEach((box) => {
       box.checked = chosen > 0 && chosen === boxes.length;

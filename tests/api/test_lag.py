@@ -75,7 +75,7 @@ def test_losses_are_listed_newest_first(as_viewer: APIClient, delays: Query) -> 
 def test_going_on_takes_the_count_that_is_gone(as_operator: APIClient, delays: Query) -> None:
     wrong = as_operator.post("/api/v1/queries/delays/go-on/", {"offsets": 3}, format="json")
     assert wrong.status_code == 409
-    assert "80 offsets are gone, not 3" in wrong.json()["detail"]
+    assert "80 offsets are lost, not 3" in wrong.json()["detail"]
     answer = as_operator.post("/api/v1/queries/delays/go-on/", {"offsets": 80}, format="json")
     assert answer.status_code == 202, answer.json()
     body = answer.json()

@@ -26,7 +26,7 @@ def test_a_definition_is_tried_with_a_body_as_for_put(as_author: APIClient, tick
     assert (body["verb"], body["query"]) == ("preflight", "ticks")
     assert answer["Location"] == f"/api/v1/operations/{body['id']}/"
     assert body["arguments"]["revision"] is None
-    assert [step["name"] for step in body["steps"]][-1] == "Throw the copy away"
+    assert [step["name"] for step in body["steps"]][-1] == "Delete the copy"
 
 
 def test_without_a_body_the_newest_revision_is_tried_by_an_operator(

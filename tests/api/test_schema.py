@@ -104,7 +104,7 @@ def test_the_documents_page_works_under_its_csp(
         page.on("console", lambda it: complaints.append(it.text) if it.type == "error" else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto(f"{live_server.url}/api/v1/docs/")
-        page.get_by_text("List living queries by name.").first.wait_for(timeout=60_000)
+        page.get_by_text("List queries by name.").first.wait_for(timeout=60_000)
         page.screenshot(path=tmp_path / "docs.png")
         browser.close()
     assert complaints == []

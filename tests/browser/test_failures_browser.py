@@ -40,7 +40,7 @@ def test_from_the_list_to_the_cause_to_resolved(failures: Page) -> None:
     expect(failures.get_by_role("heading", name="Root cause", exact=True)).to_be_visible()
     expect(failures.get_by_text("Use try_divide(a, b)")).to_be_visible()
     failures.get_by_role("button", name="Resolve").click()
-    expect(failures.get_by_text("It reopens by itself")).to_be_visible()
+    expect(failures.get_by_text("It reopens automatically")).to_be_visible()
     expect(failures.get_by_role("button", name="Reopen")).to_be_visible()
     assert FailureGroup.objects.get().status == "RESOLVED"
 

@@ -82,7 +82,7 @@ def test_a_mistake_is_read_out_with_its_field(form: Page) -> None:
     _fill(form)
     form.locator("#id_sql").fill("SELECT value FROM elsewhere")
     form.get_by_role("button", name="Create", exact=True).last.click()
-    expect(form.get_by_role("alert")).to_contain_text("a field needs a look")
+    expect(form.get_by_role("alert")).to_contain_text("fix 1 field")
     sql = form.locator("#id_sql")
     expect(sql).to_have_attribute("aria-invalid", "true")
     described = sql.get_attribute("aria-describedby") or ""
@@ -96,7 +96,7 @@ def test_a_query_is_defined_without_javascript(plain: Page) -> None:
     expect(plain.locator("#id_tables-0-name")).to_be_visible()
     expect(plain.locator("#id_sql")).to_have_value("SELECT value FROM ticks")
     plain.get_by_role("button", name="Create", exact=True).last.click()
-    expect(plain.get_by_text("ticks is defined")).to_be_visible()
+    expect(plain.get_by_text("ticks is created")).to_be_visible()
     assert Query.objects.get().name == "ticks"
 
 

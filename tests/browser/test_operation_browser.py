@@ -31,7 +31,7 @@ def test_the_way_off_is_followed_live_and_cancelled_in_a_dialog(
     way = Way(stage, flights)
     row = way.ask()
     page = look(author, f"/operations/{row.uuid}/")
-    expect(page.locator(".step-now")).to_contain_text("Start the query on that")
+    expect(page.locator(".step-now")).to_contain_text("Start the query with it")
     way.restarted()
     flights.commit()
     way.work()

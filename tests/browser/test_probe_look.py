@@ -24,8 +24,8 @@ REFUSED: dict[str, Any] = {
     "title": "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE: Provided key schema does not match existing "
     "state key schema.",
     "category": "checkpoint incompatible",
-    "meaning": "The state in the checkpoint was made by another form of this query: keys, "
-    "aggregates, operators or their types have changed.",
+    "meaning": "The state in the checkpoint was written by a different version of this query: "
+    "keys, aggregates, operators or their types have changed.",
     "way_out": "Go back to the earlier revision, or start the new form on a new checkpoint.",
     "root_cause": "[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided key schema does not match "
     "existing state key schema.\nExisting schema=StructType(carrier); provided schema=StructType("
@@ -36,7 +36,7 @@ REFUSED: dict[str, Any] = {
 }
 SKIPPED = {
     "attempt": "fresh",
-    "label": "What is new at the source",
+    "label": "New data at the source",
     "end": "skipped",
     "batch": None,
     "rows": None,

@@ -127,7 +127,7 @@ def test_the_keyboard_goes_through_the_rows_and_can_be_switched_off(
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("Next and previous row")
-    dialog.get_by_label("Switch these shortcuts off").check()
+    dialog.get_by_label("Turn these shortcuts off").check()
     page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
     page.locator("#main").focus()

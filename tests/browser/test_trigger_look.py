@@ -51,7 +51,7 @@ def test_the_trigger_page_is_drawn_and_bars_nobody(
 
 def test_one_click_saves_the_revision(look: Open, advised: Stage, author: User) -> None:
     page = look(author, "/queries/delays/trigger/")
-    page.get_by_role("button", name="Make the revision").first.click()
+    page.get_by_role("button", name="Save the revision").first.click()
     expect(page.get_by_text("Revision 2 is saved")).to_be_visible(timeout=60_000)
     expect(page.get_by_text("next restart")).to_be_visible()
 

@@ -86,7 +86,7 @@ def test_from_a_compacted_entry_below_the_batch_the_log_goes_on(tmp_path: Path) 
     assert _sink(out).beyond(11) == Dropped(
         (12, 13), ("part-00012-c000.json", "part-00013-c000.json")
     )
-    with pytest.raises(CannotCopy, match="cannot be put back to batch 6: entry 0"):
+    with pytest.raises(CannotCopy, match="cannot be rolled back to batch 6: entry 0"):
         _sink(out).put_back(6, "trial")
 
 

@@ -74,5 +74,5 @@ def test_the_first_batch_may_be_in_flight_alone(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_elsewhere_is_said_to_be_elsewhere() -> None:
-    with pytest.raises(NotLocal, match="s3a://bucket/delays does not lie on a local"):
+    with pytest.raises(NotLocal, match="s3a://bucket/delays is not on a local"):
         CheckpointLogs.at("s3a://bucket/delays")

@@ -66,9 +66,9 @@ def test_a_stateful_kafka_query_finds_its_first_offsets_where_the_source_keeps_t
 def test_what_cannot_be_built_leaves_nothing(tmp_path: Path) -> None:
     root = write_checkpoint(tmp_path / "cp", batches=range(3), store="delta")
     passed = [Start("0", passed=(("file:///in/a.json", 5),))]
-    with pytest.raises(CannotCopy, match="first file only"):
+    with pytest.raises(CannotCopy, match="only start with its first file"):
         fresh(CheckpointLogs(root), tmp_path / "new", passed, now_ms=NOW_MS)
-    with pytest.raises(CannotCopy, match="No batch has begun"):
+    with pytest.raises(CannotCopy, match="No batch has started"):
         fresh(CheckpointLogs(tmp_path / "none"), tmp_path / "new", [], now_ms=NOW_MS)
     assert names(tmp_path) == {"cp"}
 
@@ -85,7 +85,7 @@ def test_files_are_found_as_spark_lists_them(tmp_path: Path) -> None:
     assert all(modified > 1_600_000_000_000 for _, modified in found)
     assert len(found_files(f"file://{tmp_path}/in/*.json")) == 2
     assert found_files(str(tmp_path / "none")) == []
-    with pytest.raises(CannotCopy, match="not lie on a local file system"):
+    with pytest.raises(CannotCopy, match="not on a local file system"):
         found_files("s3a://bucket/in")
 
 

@@ -75,7 +75,7 @@ def test_a_compacted_source_log_comes_with_what_is_needed(tmp_path: Path) -> Non
     compact_source(root, 9)
     snapshot(_location(root), tmp_path / "copy", 11)
     assert names(tmp_path / "copy/sources/0") == {"9.compact", "10", "11"}
-    with pytest.raises(CannotCopy, match="source 0 is not whole up to entry 5"):
+    with pytest.raises(CannotCopy, match="source 0 is incomplete up to entry 5"):
         snapshot(_location(root), tmp_path / "early", 5)
     assert names(tmp_path) == {"cp", "copy"}
 
@@ -121,9 +121,9 @@ def test_the_gap_that_async_progress_tracking_leaves_is_filled(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("batch", "said"),
     [
-        (12, "Batch 12 is not committed .* It holds batches 5 to 9"),
-        (4, "Batch 4 is not committed .* It holds batches 5 to 9"),
-        (5, "offsets/4 is purged"),
+        (12, "Batch 12 is not committed .* It contains batches 5 to 9"),
+        (4, "Batch 4 is not committed .* It contains batches 5 to 9"),
+        (5, "offsets/4 has been purged"),
     ],
 )
 def test_a_batch_that_is_out_of_reach_is_refused_with_those_that_are_not(

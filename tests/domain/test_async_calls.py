@@ -75,7 +75,7 @@ def test_only_recent_batches_make_the_figures_and_all_the_best_latency() -> None
 @pytest.mark.parametrize(
     ("changed", "bound", "number", "words"),
     [
-        ({"cpu_ms": 900.0}, Bound.CPU, None, "90% of a core for 10,000 calls a second"),
+        ({"cpu_ms": 900.0}, Bound.CPU, None, "90% of a core for 10,000 calls per second"),
         ({"held_by_pace": 9000.0}, Bound.PACE, None, "90% of the calls waited"),
         (
             {"held_by_limit": 0.0, "held_by_keys": 9000.0, "keys": 200_000.0},
@@ -84,7 +84,7 @@ def test_only_recent_batches_make_the_figures_and_all_the_best_latency() -> None
             "No more than 20 calls",
         ),
         ({"held_by_limit": 0.0, "held_by_source": 9000.0}, Bound.SOURCE, None, "keep up"),
-        ({}, Bound.LIMIT, 128, "128 in flight give up to 20,000 calls a second"),
+        ({}, Bound.LIMIT, 128, "128 in flight give up to 20,000 calls per second"),
         ({"cap": 256}, Bound.LIMIT, None, "of at most 256"),
     ],
 )
@@ -101,7 +101,7 @@ def test_a_saturated_remote_is_told_by_the_latency_it_had_before() -> None:
     advice = advise(operators([*[progress()] * 10, before])[0])
     assert advice.bound is Bound.REMOTE
     assert advice.number == 20  # 10,000 calls a second x 2 ms
-    assert "20 in flight in a task gives about 95 % of this" in advice.advice
+    assert "20 calls in flight per task give about 95 % of this" in advice.advice
     assert "6.4 ms; it took 2.0 ms" in advice.evidence
 
 
@@ -109,7 +109,7 @@ def test_a_saturated_remote_is_told_by_the_latency_it_had_before() -> None:
     ("changed", "words"),
     [
         ({"errors": 2000.0, "timeouts": 5.0}, "20% of the calls of 'planes' fail: 2,000 of 10,000"),
-        ({"errors": 2000.0}, "retries went well so far"),
+        ({"errors": 2000.0}, "retries have succeeded so far"),
         ({"errors": 2000.0, "dead_letters": 7.0}, "7 rows were given up as dead letters"),
         ({"errors": 499.0}, ""),
         ({"errors": 10.0, "calls": 19.0}, ""),

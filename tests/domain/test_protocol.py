@@ -96,7 +96,7 @@ def test_every_form_reads_back_as_it_was_written(form: Status) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[]", "no JSON object"),
+        ("[]", "does not contain a JSON object"),
         ("{", "Expecting"),
         ('{"epoch": 1, "protocol": 99}', "protocol 99 is not 1"),
     ],

@@ -48,12 +48,12 @@ def test_a_code_of_a_later_release_is_shown_as_it_is() -> None:
 def test_why_is_what_goes_on_else_the_reason() -> None:
     going_on = Because(Detail.QUERY_BUILDING)
     assert why(Reason.WAITS_DRIVER, going_on) is going_on
-    assert why(Reason.WAITS_DRIVER, NOTHING).text == "waits for its driver"
+    assert why(Reason.WAITS_DRIVER, NOTHING).text == "waiting for its driver"
 
 
 def test_what_is_waited_for_names_the_phase_and_why() -> None:
     said = waited(Phase.PENDING, Reason.WAITS_SLOT, NOTHING)
-    assert said.text == "Pending: waits for a start slot"
+    assert said.text == "Pending: waiting for a start slot"
     assert Because.of(said.as_json()) == said
     building = waited(Phase.STARTING, Reason.WAITS_DRIVER, Because(Detail.QUERY_BUILDING))
     assert building.text == "Starting: Spark is building the query."

@@ -168,7 +168,7 @@ def test_the_pages_name_the_slow_listener_and_show_sparks_exact_count(
     expect(streams).to_contain_text("5")
     if mode == "private":
         expect(listening).to_contain_text("a private queue")
-        ours = listening.get_by_role("row").filter(has_text="what these pages are made of")
+        ours = listening.get_by_role("row").filter(has_text="used by Headgate")
         expect(ours.locator("td").first).to_have_text("0")
     else:
         expect(listening).to_contain_text("fallback: per session, with repair")
@@ -181,7 +181,7 @@ def test_the_pages_name_the_slow_listener_and_show_sparks_exact_count(
     expect(head).to_contain_text(
         f"{lost['missing_batches']:,} batches went missing, {lost['repaired']:,} repaired"
         if lost["missing_batches"]
-        else "No batch is missing here."
+        else "No batches are missing."
     )
     expect(page.locator("#system")).to_contain_text(f"{lost['bus']:,} events dropped")
     assert lost["bus"] == _sparks_count(system)  # and it has not moved meanwhile

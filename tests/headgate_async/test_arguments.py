@@ -42,7 +42,7 @@ GOOD: dict[str, Any] = {"key": "key", "schema": schema("a"), "shuffle": False}
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"key": "tail"}, "key: there is no column 'tail'; there are key, value"),
+        ({"key": "tail"}, "key: there is no column 'tail'; choose key, value"),
         ({"identity": ["where"]}, "identity: there is no column 'where'"),
         ({"in_flight": 0}, "in_flight: 0 must be a whole number of 1 or more"),
         ({"in_flight": "many"}, "neither a whole number, 'auto' nor 'sequential'"),
@@ -50,17 +50,17 @@ GOOD: dict[str, Any] = {"key": "key", "schema": schema("a"), "shuffle": False}
         ({"cap": 1.5}, "cap: 1.5 must be a whole number"),
         ({"shuffle": "maybe"}, "shuffle: 'maybe' is neither"),
         ({"shuffle": True, "key": None}, "name a key"),
-        ({"shuffle": True}, "order_by: rows are brought together by a shuffle"),
+        ({"shuffle": True}, "order_by: the shuffle that groups the rows"),
         ({"timeout_s": 0}, "timeout_s: 0 must be a number above 0"),
         ({"retries": -1}, "retries: -1 must be a whole number of 0 or more"),
         ({"backoff_s": 3}, "backoff_s: 3 must be two numbers"),
-        ({"transient": "all"}, "transient: 'all' is no exception class"),
+        ({"transient": "all"}, "transient: 'all' is not an exception class"),
         ({"broken": (ValueError, 3)}, "must hold exception classes only"),
         ({"calls_per_second": float("nan")}, "calls_per_second: nan must be a number above 0"),
         ({"on_error": "ignore"}, "on_error: 'ignore' is neither 'fail' nor 'dead_letter'"),
         ({"hold": True}, "hold: True must be a number above 0"),
-        ({"schema": schema("_async_kept")}, "is a column of map_async's own"),
-        ({"schema": schema("dead_letter"), "on_error": "dead_letter"}, "map_async's own"),
+        ({"schema": schema("_async_kept")}, "is a column that map_async adds itself"),
+        ({"schema": schema("dead_letter"), "on_error": "dead_letter"}, "map_async adds itself"),
     ],
 )
 def test_what_cannot_be_meant_is_named_with_its_value(changed: dict[str, Any], words: str) -> None:

@@ -317,7 +317,7 @@ def test_a_function_that_cancels_itself_is_an_error_and_no_silent_end() -> None:
 
     error = run(story())
     assert isinstance(error, AsyncMapError)
-    assert "cancelled itself" in str(error)
+    assert "without being cancelled" in str(error)
 
 
 def test_calls_begin_no_faster_than_the_pace_asked_for() -> None:

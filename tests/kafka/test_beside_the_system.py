@@ -76,7 +76,7 @@ def test_its_own_command_says_where_it_is_and_what_names_the_password(
     assert broker.sasl_servers in started.stdout
     assert f"file:{kafka.SECRET}" in started.stdout
     assert broker.address().password not in started.stdout
-    assert "It runs already." in system.manage("kafka").stdout
+    assert "It is already running." in system.manage("kafka").stdout
     assert "is stopped" in system.manage("kafka", "--stop").stdout
     assert "No Kafka broker runs." in system.manage("kafka", "--stop").stdout
 

@@ -1,4 +1,4 @@
-"""Seven ways to be triggered, on a real broker: nothing is missing, and what is promised holds.
+"""Trigger types, on a real broker: nothing is missing, and what is promised holds.
 
 Each reads half of the records, is stopped cleanly, and reads the other half from its
 checkpoint. What it wrote is compared with a batch computation over the same records. All of

@@ -83,7 +83,7 @@ def test_records_deleted_under_queries_are_warned_of_named_and_gone_on_from(
     broker.produce(topic, _numbers(200, 100), partition=0)
     world.look()
     counts = world.row("counts")
-    assert "Loses data in 59 min unless it runs" in counts.risk
+    assert "Will lose data in 59 min unless it runs" in counts.risk
     assert f"{topic}-0" in counts.risk
     assert counts.risk_at is not None
     client.force_login(operator)
@@ -107,7 +107,7 @@ def test_records_deleted_under_queries_are_warned_of_named_and_gone_on_from(
     ]
     page = client.get(f"/failures/{failure.pk}/").content.decode()
     assert "80 offsets" in page
-    assert "Go on from what is left" in page
+    assert "Continue without the lost data" in page
     assert "Has lost data: 80 offsets" in world.row("counts").risk
 
     # Spark went over it in silence where it was told to; the batch's rows tell.
@@ -119,7 +119,7 @@ def test_records_deleted_under_queries_are_warned_of_named_and_gone_on_from(
     assert (loss.from_offset, loss.to_offset, loss.offsets, loss.records) == (100, 180, 80, 80)
 
     # Going on takes the count, and keeps the state.
-    with pytest.raises(Conflict, match="80 offsets are gone, not 79"):
+    with pytest.raises(Conflict, match="80 offsets are lost, not 79"):
         go_on(query=world.row("counts"), offsets=79, actor="otto", now=timezone.now())
     answer = client.post("/queries/counts/go-on/", {"typed": "80"})
     assert answer.status_code == 302

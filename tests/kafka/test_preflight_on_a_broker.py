@@ -125,7 +125,7 @@ def test_a_topic_that_is_not_there_is_caught_and_nothing_real_is_touched(
     assert fresh["end"] == "passed"
     assert 900 < fresh["rows"] <= 1000  # a share of each partition, not the whole backlog
     assert judged["not_tried"] == [
-        "writing to Kafka: its topic and permissions; the rows went nowhere"
+        "writing to Kafka: its topic and permissions; the rows were discarded"
     ]
 
     missing = trial.tried(trial.spec(COUNTS, topic="no-such-topic"))

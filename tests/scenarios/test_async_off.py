@@ -98,7 +98,7 @@ def test_from_a_log_with_gaps_to_a_plain_one_and_running_again(
 ) -> None:
     flights.up()
     row = way.ask()
-    assert way.at() == "Start the query on that"
+    assert way.at() == "Start the query with it"
     assert flights.options()["asyncProgressTrackingCheckpointIntervalMs"] == "0"
     way.restarted()
     assert way.at() == "Let two batches commit"
@@ -189,7 +189,7 @@ def test_one_that_stood_stands_again_at_the_end(
     way.stopped()
     assert way.row is not None
     assert way.row.outcome == OperationOutcome.DONE
-    assert "stood before" in way.row.steps[-1]["detail"]
+    assert "was stopped before" in way.row.steps[-1]["detail"]
     assert (flights.options(), stage.row("flights").desired) == ({}, Desired.STOPPED)
 
 
@@ -214,7 +214,7 @@ def test_cancelled_before_its_last_step_everything_is_as_it_was(
     row = way.work()
     assert row.outcome == OperationOutcome.CANCELLED
     assert flights.options() == ASYNC
-    assert row.result["left"] == "Revision 3 is revision 1 again. It restarts on that."
+    assert row.result["left"] == "Revision 3 restores revision 1. It restarts with it."
     assert not row.to_undo
     way.restarted()
     assert stage.run("flights").revision.number == 3
@@ -229,7 +229,7 @@ def test_cancelled_where_it_had_been_started_for_this_it_is_stopped_again(
     assert way.row is not None
     cancel(way.row, actor="otto", now=timezone.now())
     row = way.work()
-    assert row.result["left"] == "Revision 3 is revision 1 again. It stands."
+    assert row.result["left"] == "Revision 3 restores revision 1. It stays stopped."
     assert stage.row("flights").desired == Desired.STOPPED
 
 
@@ -249,7 +249,7 @@ def test_cancelled_while_a_worker_is_at_a_step_nothing_is_asked_any_more(
     assert (row.outcome, row.to_undo) == (OperationOutcome.CANCELLED, False)
     assert not row.children.exists()
     assert stage.row("flights").desired == Desired.STOPPED
-    assert row.result["left"] == "Revision 3 is revision 1 again."
+    assert row.result["left"] == "Revision 3 restores revision 1."
 
 
 def test_a_persons_stop_in_the_midst_wins_and_the_definition_goes_back(
@@ -265,7 +265,7 @@ def test_a_persons_stop_in_the_midst_wins_and_the_definition_goes_back(
     assert row.outcome == OperationOutcome.SUPERSEDED
     assert flights.options() == ASYNC
     assert stage.row("flights").desired == Desired.STOPPED
-    assert row.result["left"] == "Revision 3 is revision 1 again."
+    assert row.result["left"] == "Revision 3 restores revision 1."
 
 
 def test_an_edit_in_the_midst_ends_it_and_is_left_alone(
@@ -346,7 +346,7 @@ def test_a_dead_query_whose_rescue_is_cancelled_stands_with_its_definition_back(
     cancel(way.row, actor="otto", now=timezone.now())
     row = way.work()
     assert flights.options() == {}
-    assert row.result["left"] == "Revision 4 is revision 2 again. It stands."
+    assert row.result["left"] == "Revision 4 restores revision 2. It stays stopped."
 
 
 def test_a_query_that_fails_in_the_midst_ends_it_with_the_reason(
@@ -359,7 +359,7 @@ def test_a_query_that_fails_in_the_midst_ends_it_with_the_reason(
     way.work()
     assert way.row is not None
     assert way.row.outcome == OperationOutcome.FAILED
-    assert "has failed meanwhile" in way.row.detail.text
+    assert "has failed in the meantime" in way.row.detail.text
     assert flights.options() == ASYNC
 
 
@@ -377,7 +377,7 @@ def test_a_log_that_is_not_whole_after_all_ends_it_before_the_switch(
     way.stopped()
     assert way.row is not None
     assert way.row.outcome == OperationOutcome.FAILED
-    assert f"lacks batch {last - 1}" in way.row.detail.text
+    assert f"Batch {last - 1} is still missing" in way.row.detail.text
     assert flights.options() == ASYNC
 
 
@@ -389,7 +389,7 @@ def test_a_source_that_is_silent_for_long_is_waited_for_beyond_the_starts_own_ti
     child = way.row.children.get()  # type: ignore[union-attr]
     Operation.objects.filter(pk=child.pk).update(outcome=OperationOutcome.TIMED_OUT)
     row = way.work()
-    assert (row.outcome, way.at()) == ("", "Start the query on that")
+    assert (row.outcome, way.at()) == ("", "Start the query with it")
     way.restarted()
     assert way.at() == "Let two batches commit"
 
@@ -402,13 +402,13 @@ def test_what_needs_no_way_off_or_has_none_is_refused_with_the_reason(
     with pytest.raises(NotAllowed, match="nothing to do"):
         turn_off(query=plain.query, actor="aude", now=stage.now)
     code = AsyncQuery(stage, tmp_path, "code", kind="python", function="a:b", sink=None)
-    with pytest.raises(NotAllowed, match="its code writes by itself"):
+    with pytest.raises(NotAllowed, match="its code writes the output"):
         turn_off(query=code.query, actor="aude", now=stage.now)
     files = AsyncQuery(
         stage, tmp_path, "files", sink={"format": "parquet", "options": {"path": "/o"}}
     )
     files.log(1, 3)
-    with pytest.raises(Invalid, match="does not go with a parquet sink"):
+    with pytest.raises(Invalid, match="is not supported with a parquet sink"):
         turn_off(query=files.query, actor="aude", now=stage.now)
     flights.query.checkpoints.update(location="s3a://bucket/flights")
     with pytest.raises(NotAllowed, match="let 2 batches commit"):
@@ -418,7 +418,7 @@ def test_what_needs_no_way_off_or_has_none_is_refused_with_the_reason(
 def test_a_second_one_beside_it_is_refused(way: Way, flights: AsyncQuery, stage: Stage) -> None:
     flights.up()
     way.ask()
-    with pytest.raises(Conflict, match="under way"):
+    with pytest.raises(Conflict, match="in progress"):
         turn_off(query=stage.row("flights"), actor="ines", now=stage.now)
 
 

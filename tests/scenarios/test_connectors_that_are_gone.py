@@ -18,7 +18,7 @@ def test_a_launch_without_a_named_connector_is_refused_and_a_start_tries_again(
     stage.start("copy")
 
     assert stage.phase("copy") == Phase.FAILED
-    assert "the connector kafka, which does not stand ready" in stage.row("copy").phase_detail.text
+    assert "the connector kafka, which is not installed" in stage.row("copy").phase_detail.text
     assert "Get it with `make kafka`." in stage.row("copy").phase_detail.text
     assert stage.launcher.highest_epoch("kafka-jobs") == 0  # nothing was spawned
 

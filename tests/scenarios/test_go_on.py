@@ -96,14 +96,14 @@ def test_the_gap_is_gone_over_by_one_run_and_the_next_fails_again(
 
 
 def test_another_count_is_refused_with_the_right_one(failed: Stage) -> None:
-    with pytest.raises(Conflict, match="80 offsets are gone, not 70"):
+    with pytest.raises(Conflict, match="80 offsets are lost, not 70"):
         _go_on(failed, 70)
     assert not Loss.objects.exists()
 
 
 def test_where_nothing_is_gone_there_is_nothing_to_accept(failed: Stage, brokers: Brokers) -> None:
     brokers.said["one:9092"] = said({0: (0, 300), 1: (0, 100)})
-    with pytest.raises(NotAllowed, match="gone"):
+    with pytest.raises(NotAllowed, match="has lost no offsets"):
         _go_on(failed)
 
 

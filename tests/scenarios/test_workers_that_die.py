@@ -93,7 +93,7 @@ def test_a_launch_whose_code_is_gone_and_differs_says_so_and_a_start_runs_todays
     stage.launcher.code_version = "2"
     stage.wait(5)
     assert stage.phase("delays") == Phase.FAILED
-    assert "is gone, and the files differ" in stage.row("delays").phase_detail.text
+    assert "is gone, and the files have changed" in stage.row("delays").phase_detail.text
     driver.refresh_from_db()
     assert driver.ended_at is not None
     stage.start("delays")

@@ -263,7 +263,7 @@ def test_a_source_with_nothing_new_is_said_and_no_failure(table: Table) -> None:
     judged = table.judged("nothing new")
     assert judged["verdict"] == "passed", judged
     assert _ends(judged) == {"replay": "passed", "fresh": "nothing"}
-    assert judged["not_tried"] == ["new rows: the source had none while it was tried"]
+    assert judged["not_tried"] == ["new rows: the source had none during the preflight"]
 
 
 def test_a_key_swapped_in_python_code_is_seen_by_the_code_that_ran_before(table: Table) -> None:

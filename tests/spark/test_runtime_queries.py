@@ -301,7 +301,7 @@ def test_async_calls_are_refused_under_triggers_without_micro_batches(
         driver.start(run, _python("calls", sink={"format": "noop"}, trigger=trigger))
         refused = driver.wait_run(run, RunState.FAILED)
         assert refused.error is not None
-        assert "map_async does not go with the" in refused.error.root_cause
+        assert "map_async is not supported with the" in refused.error.root_cause
         assert "Choose processing time" in refused.error.root_cause
     _forget(driver, 1020, 1030)
 

@@ -38,7 +38,7 @@ JUDGED: dict[str, Any] = {
     ],
     "differences": [{"what": "grouping key", "old": "carrier", "new": "origin"}],
     "pinned": [{"what": "spark.sql.shuffle.partitions", "old": "4", "new": "8"}],
-    "not_tried": ["writing to Kafka: its topic and permissions; the rows went nowhere"],
+    "not_tried": ["writing to Kafka: its topic and permissions; the rows were discarded"],
 }
 STATE = {
     "operators": [],
@@ -84,7 +84,7 @@ def test_what_is_typed_can_be_tried_before_it_is_saved(
     assert "twice" in operation.arguments["spec"]["sql"]
     assert operation.arguments["revision"] is None
     assert ticks.revisions.count() == 1
-    assert "Launch a Spark of its own" in after.text
+    assert "Launch a probe driver" in after.text
     again = Page(client, f"/queries/ticks/edit/?tried={operation.uuid}", form="definition")
     assert "value * 2 AS twice" in again.fields["sql"]
     plain = Page(client, "/queries/ticks/edit/?tried=nonsense", form="definition")
@@ -108,7 +108,7 @@ def test_an_operator_may_try_the_newest_revision(
     operation = Operation.objects.get()
     assert answer["Location"] == f"/operations/{operation.uuid}/"
     assert operation.arguments["revision"] == 1
-    assert "Try it" in client.get("/queries/ticks/definition/").content.decode()
+    assert "Run preflight" in client.get("/queries/ticks/definition/").content.decode()
 
 
 def test_its_page_names_what_spark_takes_in_silence(
@@ -120,8 +120,8 @@ def test_its_page_names_what_spark_takes_in_silence(
     client.force_login(viewer)
     page = Page(client, f"/operations/{operation.uuid}/")
     for said in (
-        "Spark takes it, the state differs",
-        "Spark will not object; the state already written was computed the old way",
+        "Accepted by Spark, but the state differs",
+        "Spark will not object, but the existing state was computed by the old definition",
         "Grouping key",
         "spark.sql.shuffle.partitions",
         "Writing to Kafka",
@@ -154,7 +154,7 @@ def test_its_page_says_what_spark_refused_and_what_to_do(
     )
     client.force_login(viewer)
     page = Page(client, f"/operations/{operation.uuid}/")
-    for said in ("Does not pass", "KEY_SCHEMA", "Start on a new checkpoint", "all of it"):
+    for said in ("Preflight failed", "KEY_SCHEMA", "Start on a new checkpoint", "all of it"):
         assert said in page.text, said
 
 
@@ -193,15 +193,15 @@ def test_rows_of_state_are_gone_after_an_hour(
 ) -> None:
     Operation.objects.update(ended_at=timezone.now() - timedelta(hours=2))
     client.force_login(author)
-    assert "kept for an hour" in Page(client, f"/queries/ticks/x-ray/{probed.uuid}/").text
-    assert "are removed" in Page(client, f"/operations/{probed.uuid}/").text
+    assert "kept for one hour" in Page(client, f"/queries/ticks/x-ray/{probed.uuid}/").text
+    assert "have been deleted" in Page(client, f"/operations/{probed.uuid}/").text
     assert client.get(f"/queries/other/x-ray/{probed.uuid}/").status_code == 404
 
 
 def test_an_x_ray_is_asked_for_on_a_page(client: Client, author: User, ticks: Query) -> None:
     client.force_login(author)
     page = Page(client, "/queries/ticks/x-ray/")
-    assert "people's data" in page.text
+    assert "personal data" in page.text
     bad = client.post("/queries/ticks/x-ray/", {"rows": "100000"})
     assert bad.status_code == 422
     answer = client.post("/queries/ticks/x-ray/", {"operator": "1", "contains": "WN", "rows": "9"})

@@ -127,7 +127,7 @@ def test_idle(vera: Client, stage: Stage) -> None:
     driver.idle(at_s=3)
     word, evidence = verdict(vera)
     assert word == "Idle"
-    assert re.fullmatch(r"Nothing to read for \d\d s; last was batch 4\.", evidence)
+    assert re.fullmatch(r"Nothing to read for \d\d s; the last batch was 4\.", evidence)
 
 
 def _two_looks(
@@ -181,8 +181,8 @@ def test_stalled_unless_a_task_has_finished(vera: Client, stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("heard", "says"),
     [
-        ((False, True), "It counts as running, but its JVM has ended."),
-        ((True, False), "It counts as running, but the query inside the driver has ended."),
+        ((False, True), "It should be running, but its JVM has ended."),
+        ((True, False), "It should be running, but the query inside the driver has ended."),
     ],
 )
 def test_zombie(vera: Client, stage: Stage, heard: tuple[bool, bool], says: str) -> None:
@@ -201,7 +201,7 @@ def test_blind(vera: Client, stage: Stage, tmp_path: Path) -> None:
     (tmp_path / "commits").mkdir()  # an entry that was made now
     word, evidence = verdict(vera)
     assert word == "Blind"
-    assert "No word from it for 3 min, yet its checkpoint got a commit" in evidence
+    assert "No event for 3 min, but its checkpoint got a commit" in evidence
 
 
 def test_a_backlog_that_no_broker_tells_of_any_more_is_not_counted(

@@ -13,7 +13,7 @@ from controlplane.machine.trouble import Trouble
 class Command(BaseCommand):
     """Start the trial cluster, or find it running; say how an application gets onto it."""
 
-    help = "Start a Spark standalone master and two workers on this machine, for trying out."
+    help = "Start a trial Spark standalone master and two workers on this host."
     requires_system_checks = ()
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -30,6 +30,6 @@ class Command(BaseCommand):
         self.stdout.write(f"Page     {cluster.ui}")
         self.stdout.write(f"Logs     {cluster.home.logs}")
         self.stdout.write(
-            f"Give an application the master {cluster.master} and restart it; "
-            "docs/cluster.md goes through it. `make stop` ends the cluster."
+            f"Give an application the master {cluster.master} and restart it; see "
+            "docs/cluster.md. `make stop` ends the cluster."
         )

@@ -18,15 +18,17 @@ class Command(BaseCommand):
         """Declare the user, and what the token is for and how long it lives."""
         parser.add_argument("user", metavar="USER")
         parser.add_argument("--name", default="command line", help="what the token is for")
-        parser.add_argument("--days", type=int, default=DEFAULT_DAYS, help="how long it lives")
+        parser.add_argument("--days", type=int, default=DEFAULT_DAYS, help="days until it expires")
 
     def handle(self, *args: Any, user: str, name: str, days: int, **options: Any) -> None:
-        """Make the token; fail with a sentence where the user or a value will not do."""
+        """Create token; fail with a sentence where the user or a value will not do."""
         users = get_user_model()
         owner = users.objects.filter(**{users.USERNAME_FIELD: user, "is_active": True}).first()
         if owner is None:
             known = ", ".join(users.objects.values_list(users.USERNAME_FIELD, flat=True)[:20])
-            raise CommandError(f"There is no active user {user!r}. There are: {known or 'none'}.")
+            raise CommandError(
+                f"There is no active user {user!r}. Choose one of: {known or 'none'}."
+            )
         try:
             _, text = create_token(user=owner, name=name, actor="createtoken", days=days)
         except Invalid as error:

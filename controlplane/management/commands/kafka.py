@@ -37,15 +37,15 @@ class Command(BaseCommand):
             self.stderr.write(str(trouble))
             sys.exit(1)
         self.stdout.write(f"Kafka  {broker.sentence()}")
-        self.stdout.write("Started." if started else "It runs already.")
+        self.stdout.write("Started." if started else "It is already running.")
         self.stdout.write(
             f"User {kafka.USER}; a query gives the password as kafka.sasl.jaas.config = "
             f"file:{kafka.SECRET}"
         )
         if claims.holder(settings.HOME) is None:
-            self.stdout.write("`make run` feeds it and shows what streams; `make stop` ends both.")
+            self.stdout.write("`make run` feeds it and shows the streams; `make stop` ends both.")
         else:
             self.stdout.write(
-                "Headgate runs already: end it with Ctrl-C, and `make run` again to see the demo "
-                "of Kafka. Drivers go on meanwhile."
+                "Headgate is already running: stop it with Ctrl-C and run `make run` again to see "
+                "the Kafka demo. Drivers keep running in the meantime."
             )

@@ -48,7 +48,7 @@ class Command(BaseCommand):
             self.stdout.write("Ended the trial cluster.")
         if broker.stop():
             self.stdout.write("Ended the Kafka broker; its records stay.")
-        self.stdout.write("Stopped. The next `make run` starts again what is wanted.")
+        self.stdout.write("Stopped. The next `make run` restarts the queries that should run.")
 
     def _end_drivers(self, count: int, *, supervised: bool) -> None:
         noun = "driver" if count == 1 else "drivers"
@@ -60,7 +60,7 @@ class Command(BaseCommand):
                 drivers.wait_until_gone(settings.STOP_DEADLINE_S + LEAVE_S)
             killed = drivers.end(now=now, limit_s=ASKED_DIRECTLY_S)
         except DatabaseError as error:
-            self.stderr.write(f"The database does not answer ({error}); signalling the drivers.")
+            self.stderr.write(f"The database does not respond ({error}); signalling the drivers.")
             killed = drivers.end_without_rows(limit_s=ASKED_DIRECTLY_S)
         if killed:
-            self.stdout.write(f"{killed} did not leave and had to be killed.")
+            self.stdout.write(f"{killed} did not exit and had to be killed.")

@@ -38,13 +38,15 @@ STOP_LIMIT_S = 60  # the sum of what the programs may take, nearly never needed
 class Command(BaseCommand):
     """Start web, worker, beat, ingester, Redis and feeder; end them on Ctrl-C, drivers apart."""
 
-    help = "Run the whole system on this machine until Ctrl-C. Drivers outlive it."
+    help = "Run the whole system on this host until Ctrl-C. Drivers keep running."
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare the switch for `make`, which must not leave the system behind."""
         parser.add_argument(
-            "--with-parent", action="store_true", help="end when the process that started this ends"
+            "--with-parent",
+            action="store_true",
+            help="stop when the process that started this ends",
         )
 
     def handle(self, *args: Any, with_parent: bool, **options: Any) -> None:
@@ -96,7 +98,7 @@ class _Run:
         self.claim = claims.claim(self.home, address=self.address)
         left = claims.started_here(self.home)
         if left:
-            self.say(f"Ending what an earlier run left: {', '.join(p.name for p in left)}")
+            self.say(f"Stopping what an earlier run left behind: {', '.join(p.name for p in left)}")
             claims.end(left, limit_s=STOP_LIMIT_S)
         self._check_port()
         alive = len(drivers.living())
@@ -196,18 +198,18 @@ class _Run:
             started = broker.start(self.java.home)
             kafka.keep_secret(broker, settings.SECRETS_DIR)
         except Trouble as trouble:
-            self.say(f"Kafka     {trouble}\n  What streams from it waits for it.")
+            self.say(f"Kafka     {trouble}\n  Queries that read from it wait for it.")
             return
         self.broker = broker
-        self.say(f"Kafka     {broker.sentence()}{'' if started else ' (it ran already)'}")
+        self.say(f"Kafka     {broker.sentence()}{'' if started else ' (already running)'}")
 
     def _check_port(self) -> None:
         port = settings.HEADGATE_PORT
         if not valkey.port_is_free(port):
             raise Trouble(
                 f"Port {port} is in use.",
-                f"Choose another: `HEADGATE_PORT={port + 1} make run`; or end what uses it "
-                f"(`ss -ltnp 'sport = :{port}'` tells what it is).",
+                f"Choose another: `HEADGATE_PORT={port + 1} make run`, or stop what uses it (`ss "
+                f"-ltnp 'sport = :{port}'` shows what it is).",
             )
 
     def _install_demo(self) -> None:
@@ -270,4 +272,4 @@ def _readiness(address: str) -> tuple[bool, dict[str, str]]:
             }
         return False, {"web": f"it answers with {error.code}"}
     except OSError:
-        return False, {"web": "it does not answer yet"}
+        return False, {"web": "it does not respond yet"}

@@ -24,7 +24,7 @@ DRIVERS_LEAVE_S = 90
 class Command(BaseCommand):
     """Run the worker; on SIGTERM end it first, so that nothing is started, then the drivers."""
 
-    help = "Run a Celery worker, and end this host's drivers when it is asked to leave."
+    help = "Run a Celery worker, and end this host's drivers when it is stopped."
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run until the worker ends or SIGTERM comes."""

@@ -25,7 +25,7 @@ class QueryBatchesView(ApiView):
 
     @lists("list_query_batches", bodies.BatchBody)
     def get(self, name: str) -> Response:
-        """List the batches that the checkpoint's logs hold, newest first."""
+        """List the batches in the checkpoint's logs, newest first."""
         logs = snapshot.local_logs(current(query_of(name)).location)
 
         def fetch(after: Key | None, count: int) -> list[batches.Batch]:
@@ -41,12 +41,12 @@ class QuerySnapshotsView(ApiView):
 
     @lists("list_query_snapshots", bodies.SnapshotBody)
     def get(self, name: str) -> QuerySet[Snapshot]:
-        """List the snapshots that are kept, newest first."""
+        """List the snapshots, newest first."""
         return reads.snapshots_of(query_of(name))
 
     @accepts("take_query_snapshot", form=bodies.SnapshotForm)
     def post(self, sent: Sent, name: str) -> Operation:
-        """Take a snapshot of the checkpoint after a batch, the newest where none is named."""
+        """Take a snapshot of the checkpoint as of a batch, by default the newest."""
         return snapshot.request_snapshot(query=query_of(name), **sent, **self.by)
 
 
@@ -60,7 +60,7 @@ class QuerySnapshotView(ApiView):
 
     @answers("pin_query_snapshot", bodies.SnapshotBody, role=OPERATE, form=bodies.SnapshotChange)
     def patch(self, sent: Sent, name: str, number: int) -> Snapshot:
-        """Pin a snapshot, so that it is not removed when newer ones come, or unpin it."""
+        """Pin a snapshot, so that it is kept when newer ones are taken, or unpin it."""
         row = reads.snapshot_of(query_of(name), number)
         snapshot.pin(row, **sent)
         row.refresh_from_db()
@@ -68,7 +68,7 @@ class QuerySnapshotView(ApiView):
 
     @answers("remove_query_snapshot", None, role=OPERATE)
     def delete(self, name: str, number: int) -> None:
-        """Remove a snapshot's files for good. A pinned one is refused."""
+        """Delete a snapshot's files permanently. A pinned one is refused."""
         snapshot.remove_snapshot(reads.snapshot_of(query_of(name), number), now=self.now)
 
 
@@ -81,7 +81,7 @@ class QueryRewindView(ApiView):
 
     @accepts("rewind_query", role=DEFINE, form=bodies.RewindForm, responses=_TRIED)
     def post(self, sent: Sent, name: str) -> Operation | Response:
-        """Go on from after an earlier batch, in a new directory; `dry_run` says what it does."""
+        """Continue after an earlier batch, in a new directory; `dry_run` returns a preview."""
         query, batch = query_of(name), sent["batch"]
         if sent["dry_run"]:
             return Response(bodies.PreviewBody(preview_rewind(query, batch)).data)
@@ -93,7 +93,7 @@ class QueryResetView(ApiView):
 
     @accepts("reset_query", role=DEFINE, form=bodies.ResetForm, responses=_TRIED)
     def post(self, sent: Sent, name: str) -> Operation | Response:
-        """Let the sources begin elsewhere, without state; `dry_run` says what it does."""
+        """Start the sources elsewhere, without state; `dry_run` returns a preview."""
         query = query_of(name)
         wish = Wish(sent["to"], sent["at"], offsets_of(sent["offsets"]))
         if sent["dry_run"]:
@@ -106,6 +106,6 @@ class QueryCloneView(ApiView):
 
     @accepts("clone_query", role=DEFINE, form=bodies.CloneForm)
     def post(self, sent: Sent, name: str) -> Operation:
-        """Make a new query that goes on from this one's checkpoint; it is left stopped."""
+        """Create a query that continues from this one's checkpoint; it is created stopped."""
         sent["snapshot_id"] = sent.pop("snapshot")
         return clone.request_clone(query=query_of(name), **sent, **self.by)

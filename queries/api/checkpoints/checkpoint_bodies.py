@@ -17,9 +17,9 @@ from queries.services.checkpoints.source_starts import TARGETS, Moved
 class RangeBody(Body):
     """What was read of one Kafka partition.
 
-    source: Its place in the log, or its name.
+    source: Its position in the log, or its name.
     start: Null: not known before.
-    end: The next offset to read; it is not in the range.
+    end: The next offset to read, exclusive.
     """
 
 
@@ -31,9 +31,9 @@ class RangeBody(Body):
 class BatchBody(Body):
     """One batch as the checkpoint's logs tell it.
 
-    sources: Place or name of each source: the end offset, as Spark has it.
-    records: By the offsets, Kafka alone.
-    left_out_before: Batches before it that async progress tracking has left out of the log.
+    sources: Position or name of each source: the end offset, as Spark writes it.
+    records: From the offsets; Kafka only.
+    left_out_before: Preceding batches that async progress tracking left out of the log.
     """
 
 
@@ -55,9 +55,9 @@ class MovedBody(Body):
 class PreviewBody(Body):
     """What a rewind or a reset will do; nothing has been changed.
 
-    refusal: Why it cannot be done.
+    refusal: Why it is refused.
     newest: The newest committed batch.
-    batches: That are done again.
+    batches: Batches that are replayed.
     """
 
 
@@ -83,7 +83,7 @@ class SnapshotChange(Body):
 class RewindForm(Body):
     """Where to rewind to.
 
-    batch: The query goes on from after it.
+    batch: The query continues after it.
     """
 
     batch = serializers.IntegerField(min_value=0, max_value=2**62)

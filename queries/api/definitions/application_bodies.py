@@ -46,7 +46,7 @@ class HeartbeatField(ObjectField):
 class TelemetryBody(Body):
     """The driver's newest heartbeat: what it says of its own telemetry.
 
-    heartbeat: Queues' counters, and times of users' listeners.
+    heartbeat: Counters of the queues and timings of users' listeners.
     """
 
     heartbeat = HeartbeatField()
@@ -62,7 +62,7 @@ class TelemetryBody(Body):
 class ApplicationBody(Body):
     """An application: its definition (masked), its driver, and what it holds.
 
-    own: Made for one query.
+    own: Created for one query.
     needs_restart: Why: revision, pools, code.
     """
 

@@ -23,7 +23,7 @@ from queries.roles import DEFINE
 ATTEMPTS = 5
 
 IF_MATCH = OpenApiParameter(
-    "If-Match", OpenApiTypes.STR, OpenApiParameter.HEADER, description="ETag of a get."
+    "If-Match", OpenApiTypes.STR, OpenApiParameter.HEADER, description="ETag of a GET."
 )
 
 Spec = dict[str, Any]

@@ -13,18 +13,18 @@ class JarBody(Body):
     """One file of a connector.
 
     artifact: The file's name without its version.
-    version: Empty where the file's name holds none.
+    version: Empty if the file name has none.
     """
 
 
 @shows(Connector, "name ready folder bytes jars applications way_out")
 class ConnectorBody(Body):
-    """A connector that stands ready, or that an application names although it does not.
+    """A connector that is installed, or that an application names although it is not.
 
-    ready: Drivers can be given it.
+    ready: Ready for drivers.
     bytes: The size of its jars.
-    applications: Living applications that name it.
-    way_out: What puts it into place; may be empty.
+    applications: Applications that use it.
+    way_out: The command that installs it; may be empty.
     """
 
     def get_way_out(self, connector: Any) -> str:
@@ -43,5 +43,5 @@ class ConnectorsView(ApiView):
 
     @answers("list_connectors", ConnectorsBody)
     def get(self) -> dict[str, Any]:
-        """List the connectors that stand ready or are named, with jars and applications."""
+        """List the connectors that are installed or named, with jars and applications."""
         return {"results": connectors()}

@@ -18,9 +18,9 @@ Form = serializers.Serializer[Any]
 class QueryCreate(Form):
     """A new query: its name, its definition, and where it runs.
 
-    application: An application that is there; without it the query gets one of its own.
-    application_spec: The definition of the query's own application; the defaults without it.
-    checkpoint: An absolute location; without it a folder below HEADGATE_HOME.
+    application: An existing application; without it the query gets its own.
+    application_spec: The definition of the query's own application; defaults apply without it.
+    checkpoint: An absolute location; without it, a folder below HEADGATE_HOME.
     """
 
     name = serializers.CharField(max_length=80)

@@ -46,7 +46,7 @@ class DroppedBody(Body):
     """What of the telemetry was lost, and what of that came back.
 
     bus: Dropped by Spark's listener queues.
-    outbox: Lost for want of spool.
+    outbox: Dropped: spool full.
     """
 
 
@@ -59,7 +59,7 @@ class CrashLoopBody(Body):
 class LagLineBody(Body):
     """How far a query is behind its Kafka sources, by the newest look at the broker.
 
-    seconds: Age of the first record that it has not read.
+    seconds: Age of the first unread record.
     gone: Offsets deleted before they were read.
     """
 
@@ -78,7 +78,7 @@ class LagLineBody(Body):
 class QueryBody(Body):
     """A query: its definition (masked), what is wanted of it, and what it does.
 
-    risk_at: When the first of it goes, or went.
+    risk_at: When the first unread record is, or was, deleted.
     """
 
     phase_reason = PhraseField(source="query.phase_reason")

@@ -28,7 +28,7 @@ class ApplicationsView(ApiView):
 
     @lists("list_applications", ApplicationBody)
     def get(self) -> Response:
-        """List living applications by name."""
+        """List applications by name."""
 
         def fetch(after: Key | None, count: int) -> list[applications.ApplicationDetail]:
             rows = applications.applications()
@@ -59,7 +59,7 @@ class ApplicationView(DefinitionView):
 
     @changes("replace_application", ApplicationBody, inputs.ApplicationReplace)
     def put(self, sent: Sent, name: str) -> Response:
-        """Replace the definition; the living driver keeps its own until it is replaced."""
+        """Replace the definition; a running driver keeps its own until it is replaced."""
         row = applications.application(name)
         store = partial(catalog.revise_application, application=row, **self.by)
         definitions.replace(self.request, row, sent, {"name": row.name}, store)
@@ -75,7 +75,7 @@ class ApplicationView(DefinitionView):
 
     @answers("delete_application", None, role=DEFINE, parameters=[IF_MATCH])
     def delete(self, name: str) -> None:
-        """Delete an application that has no living queries."""
+        """Delete an application that has no queries."""
         row = applications.application(name)
         definitions.check_deleted(self.request, row)
         application_operations.archive_application(application=row, **self.by)
@@ -86,7 +86,7 @@ class ApplicationStopView(ApiView):
 
     @accepts("stop_application", form=inputs.Stop, responses={202: OperationsBody})
     def post(self, sent: Sent, name: str) -> Response:
-        """Stop each query; answer with an operation for each."""
+        """Stop each query; return an operation for each."""
         begun = application_operations.request_application_stop(
             application=applications.application(name), mode=StopMode(sent["mode"]), **self.by
         )
@@ -96,7 +96,7 @@ class ApplicationStopView(ApiView):
 
 
 class ApplicationRestartView(ApiView):
-    """The verb restart: a fresh driver."""
+    """The verb restart: a new driver."""
 
     @accepts("restart_application")
     def post(self, name: str) -> Operation:
@@ -111,7 +111,7 @@ class PoolsView(ApiView):
 
     @lists("list_pools", PoolBody)
     def get(self, name: str) -> Response:
-        """List the pools by name, each with the queries that it holds."""
+        """List the pools by name, each with its queries."""
         row = applications.application(name)
         holdings = {held.pool.pk: held for held in applications.application_details([row])[0].pools}
         return page_of_rows(
@@ -128,8 +128,8 @@ class PoolsView(ApiView):
         row = applications.application(name)
         if row.pools.filter(name=sent["name"]).exists():
             raise Conflict(
-                f"Application {row.name} has a pool named {sent['name']} already.",
-                way_out="Put to its own address to change it.",
+                f"Application {row.name} already has a pool named {sent['name']}.",
+                way_out="PUT to its own address to change it.",
             )
         pool = catalog.save_pool(application=row, spec=sent, **self.by)
         location = reverse("api:pool", args=[row.name, pool.name])
@@ -142,7 +142,7 @@ class PoolView(ApiView):
 
     @answers("get_pool", PoolBody)
     def get(self, name: str, pool: str) -> applications.PoolHolding:
-        """Return a pool with the queries that it holds."""
+        """Return a pool with its queries."""
         return applications.pool_holding(applications.application(name), pool)
 
     @answers("replace_pool", PoolBody, role=DEFINE, form=inputs.PoolReplace)

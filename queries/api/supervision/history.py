@@ -72,7 +72,7 @@ class FailureGroupsView(ApiView):
         parameters=[word("status", GroupStatus), *map(word, ("query", "application", "search"))],
     )
     def get(self) -> QuerySet[FailureGroup]:
-        """List groups of failures with one fingerprint, the last seen first."""
+        """List failure groups, most recently seen first."""
         self.asked_word("status", GroupStatus) if self.asked("status") else None
         filters = {name: self.asked(name) for name in ("status", "query", "application", "search")}
         return failures.failure_groups(**filters)
@@ -101,7 +101,7 @@ class FailureGroupResolveView(ApiView):
 
     @answers("resolve_failure_group", FailureGroupBody, role=OPERATE, form=Nothing)
     def post(self, group_id: int) -> FailureGroup:
-        """Mark a group as dealt with; its next failure reopens it."""
+        """Mark a group as resolved; its next failure reopens it."""
         resolution.resolve_group(group=failures.failure_group(group_id), **self.by)
         return failures.failure_group(group_id)
 
@@ -111,7 +111,7 @@ class FailureGroupReopenView(ApiView):
 
     @answers("reopen_failure_group", FailureGroupBody, role=OPERATE, form=Nothing)
     def post(self, group_id: int) -> FailureGroup:
-        """Mark a group as not dealt with after all."""
+        """Mark a group as open again."""
         resolution.reopen_group(group=failures.failure_group(group_id), **self.by)
         return failures.failure_group(group_id)
 

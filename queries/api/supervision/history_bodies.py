@@ -23,8 +23,8 @@ from queries.services.failures.driver_logs import mask_failure
 class ReplayedBody(Body):
     """What a run did again of the run before it, measured from offsets (async progress).
 
-    seconds: Of work, in the run before.
-    after: Batch whose end it began at.
+    seconds: Seconds of work in the previous run.
+    after: Batch after which it started.
     """
 
     batches = serializers.IntegerField(default=0)
@@ -49,7 +49,7 @@ class ReplayedBody(Body):
 class RunBody(Body):
     """One start of a query inside a driver.
 
-    replayed: What it did again; null where that was not measured.
+    replayed: What it replayed; null if not measured.
     """
 
     cause = PhraseField()

@@ -43,7 +43,7 @@ class OperationsView(ApiView):
     @lists(
         "list_operations",
         OperationBody,
-        parameters=[word("query"), word("application"), flag("open", "Under way, or ended.")],
+        parameters=[word("query"), word("application"), flag("open", "In progress, or ended.")],
     )
     def get(self) -> QuerySet[Operation]:
         """List operations, newest first."""
@@ -64,11 +64,11 @@ class OperationView(ApiView):
         "get_operation",
         OperationBody,
         parameters=[
-            whole("wait", 0, low=0, high=LONGEST_WAIT_S, about="Seconds to wait for its end.")
+            whole("wait", 0, low=0, high=LONGEST_WAIT_S, about="Seconds to wait for the end.")
         ],
     )
     def get(self, uuid: UUID) -> Response:
-        """Return an operation, as soon as it has ended or `wait` is over."""
+        """Return an operation as soon as it has ended or `wait` is over."""
         wait = whole_number(self.request, "wait", 0, low=0, high=LONGEST_WAIT_S)
         row = history.operation(uuid)
         response = Response(OperationBody(row).data)
@@ -77,11 +77,11 @@ class OperationView(ApiView):
 
 
 class OperationCancelView(ApiView):
-    """The end of an operation with steps before its time."""
+    """The verb cancel, for an operation with steps."""
 
     @accepts("cancel_operation")
     def post(self, uuid: UUID) -> Operation:
-        """Cancel an operation before its point of no return; what it built is tidied away."""
+        """Cancel an operation before its point of no return; what it built is cleaned up."""
         cancel(history.operation(uuid), **self.by)
         return history.operation(uuid)
 

@@ -38,7 +38,7 @@ from queries.selectors.supervision import runs
 from queries.services.definitions import catalog
 from queries.services.supervision import operations
 
-_SEVERAL = partial(word, about="Repeat it for several.", many=True)
+_SEVERAL = partial(word, about="Repeat for several values.", many=True)
 
 
 class QueriesView(ApiView):
@@ -57,7 +57,7 @@ class QueriesView(ApiView):
         ],
     )
     def get(self) -> Response:
-        """List living queries by name."""
+        """List queries by name."""
         filters: dict[str, Any] = {
             "phases": self.asked_word("phase", Phase),
             "verdicts": self.asked_word("health", Verdict),
@@ -75,7 +75,7 @@ class QueriesView(ApiView):
 
     @creates("create_query", QueryBody, inputs.QueryCreate)
     def post(self, sent: Sent) -> Response:
-        """Create a query, stopped; answer with its body and its ETag."""
+        """Create a query, stopped; return its body and its ETag."""
         return _answer(catalog.create_query(**sent, **self.by).name, self, new=True)
 
 
@@ -89,7 +89,7 @@ class QueryView(DefinitionView):
 
     @changes("replace_query", QueryBody, inputs.QueryReplace)
     def put(self, sent: Sent, name: str) -> Response:
-        """Replace the definition; it runs from the next start or restart on."""
+        """Replace the definition; it takes effect at the next start or restart."""
         row = definitions.query(name)
         held = row.checkpoints.filter(retired_at=None).values_list("location", flat=True)
         fixed = {"name": row.name, "application": row.application.name, "checkpoint": held[0]}
@@ -118,7 +118,7 @@ class QueryStartView(ApiView):
 
     @accepts("start_query")
     def post(self, name: str) -> Operation:
-        """Want the query running on its newest revision; follow the operation to its end."""
+        """Start the query on its newest revision; follow the operation to its end."""
         return operations.request_start(query=definitions.query(name), **self.by)
 
 
@@ -127,7 +127,7 @@ class QueryStopView(ApiView):
 
     @accepts("stop_query", form=inputs.Stop)
     def post(self, sent: Sent, name: str) -> Operation:
-        """Want the query stopped, after the batch in flight (graceful) or at once (now)."""
+        """Stop the query, after the batch in flight (graceful) or immediately (now)."""
         mode = StopMode(sent["mode"])
         return operations.request_stop(query=definitions.query(name), mode=mode, **self.by)
 
@@ -172,7 +172,7 @@ class QueryProgressView(ApiView):
         row = definitions.query(name)
         text = self.request.query_params.get("run")
         if text is not None and not (text.isascii() and text.isdigit() and len(text) < 19):
-            raise invalid("run", text, "is not a run's id.")
+            raise invalid("run", text, "is not a run ID.")
 
         def fetch(after: Key | None, count: int) -> list[dict[str, Any]]:
             return heard.progress_page(
@@ -192,7 +192,7 @@ class QueryFailuresView(ApiView):
 
     @lists("list_query_failures", FailureBody)
     def get(self, name: str) -> QuerySet[Failure]:
-        """List failures, newest first, and the deaths of drivers that ended one of its runs."""
+        """List failures, newest first, including driver failures that ended one of its runs."""
         return failures.failures_of(definitions.query(name))
 
 

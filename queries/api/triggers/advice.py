@@ -19,10 +19,10 @@ from queries.selectors.triggers.advice import QueryAdvice, query_advice, trigger
 
 @described
 class CostBody(Body):
-    """What a batch costs: `fixed + per row × rows`, with the limits of 95 of 100 such fits.
+    """Cost of a batch: `fixed + per row × rows`, with the limits of 95 of 100 such fits.
 
-    scatter_ms: Median distance of a batch from the line.
-    least_rows: Of the batches that were measured.
+    scatter_ms: Median distance of a batch from the fitted line.
+    least_rows: Of the measured batches.
     """
 
     fixed_ms = serializers.FloatField()
@@ -38,23 +38,23 @@ class CostBody(Body):
 
 @shows(Expected, "interval_ms period_ms latency_ms low_ms high_ms busy throughput")
 class ExpectedBody(Body):
-    """What the model says of one interval.
+    """The model's figures for one interval.
 
     interval_ms: 0: as fast as possible.
-    period_ms: Null: rows pile up.
+    period_ms: Null: rows accumulate.
     latency_ms: On average, from a row's arrival to its batch's end.
-    high_ms: Null: without limit.
+    high_ms: Null: no limit.
     busy: Share of the time in batches.
-    throughput: Rows a second that fit the interval; null: not bounded.
+    throughput: Rows/s that fit the interval; null: unbounded.
     """
 
 
 @shows(Suggestion, "key title brings costs doubts spec")
 class SuggestionBody(Body):
-    """One thing that would change it. Nothing is changed by reading it.
+    """A suggested change. Reading it changes nothing.
 
-    doubts: What only a preflight can tell.
-    spec: The definition with the change made; put it to have it.
+    doubts: What only a preflight can show.
+    spec: The definition with the change applied; PUT it to save it.
     """
 
     key = serializers.ChoiceField(["interval", "async_progress", "real_time"])
@@ -63,9 +63,9 @@ class SuggestionBody(Body):
 
 @shows(Limit, "key name means=costs standing reasons chosen")
 class LimitBody(Body):
-    """What one way to be triggered would say to the query.
+    """Whether one kind of trigger supports the query.
 
-    chosen: The definition has it.
+    chosen: Used by the definition.
     """
 
 
@@ -108,17 +108,17 @@ class Told:
     "outgrown says.suggestions triggers=says.limits",
 )
 class AdviceBody(Body):
-    """All that can be said of a query's trigger, from its own measured batches.
+    """Advice on a query's trigger, from its own measured batches.
 
-    revision: The newest; suggestions change it.
-    measured_revision: The one whose batches were measured; null: it has never run.
-    batches: That were measured.
-    untold: Why the batches do not tell a cost; else empty.
-    rows_per_second: That it has read.
+    revision: The newest revision, which suggestions change.
+    measured_revision: The revision whose batches were measured; null: it has never run.
+    batches: Number of measured batches.
+    untold: Why the batches do not show a cost; otherwise empty.
+    rows_per_second: Rows read per second.
     checkpoint_tax: Share of walCommit and commitOffsets in its triggers.
     now: At its own interval.
-    overload: Why no interval, or not its own, keeps up.
-    outgrown: Why its cores are too few for its partitions.
+    overload: Why no interval, or not the current one, keeps up.
+    outgrown: Why it has too few cores for its partitions.
     """
 
     cost = CostBody(allow_null=True)
@@ -129,11 +129,11 @@ class QueryAdviceView(ApiView):
 
     @answers("get_query_advice", AdviceBody)
     def get(self, name: str) -> Told:
-        """Return what a query's batches say of its trigger, and what would change it."""
+        """Return what a query's batches show about its trigger, with suggestions."""
         line = query_line(name, now=self.now)
         found = query_advice(line)
         if found is None:
             raise NotAllowed(
-                f"The definition of {name} cannot be read any more.", way_out="Put a new one."
+                f"The definition of {name} can no longer be read.", way_out="PUT a new one."
             )
         return Told(found, trigger_note(line))

@@ -19,16 +19,16 @@ from queries.services.triggers.async_off import turn_off
     "interval_ms kept kept_at missing newest running batches rows rows_from seconds unreadable",
 )
 class ExposureBody(Body):
-    """What a crash now would make a query do again; all null where every batch is kept.
+    """What a crash now would make a query replay; all null if every batch is saved.
 
-    interval_ms: Offsets are kept at most this often.
-    kept: Batch that a start would go on after; null: the beginning.
+    interval_ms: Offsets are saved at most this often.
+    kept: Batch that a start would continue after; null: the beginning.
     missing: Batch whose offsets Spark would miss with tracking off.
     newest: Newest executed batch.
-    running: Batch at work now.
-    batches: Executed, and to be done again.
+    running: Batch running now.
+    batches: Executed, and to be replayed.
     rows_from: How rows were counted.
-    seconds: Of work since the last kept batch.
+    seconds: Seconds of work since the last saved batch.
     unreadable: Why the checkpoint could not be read.
     """
 
@@ -47,15 +47,15 @@ class QueryExposureView(ApiView):
 
     @answers("get_query_exposure", QueryExposureBody)
     def get(self, name: str) -> dict[str, Any]:
-        """Return what a crash now would do again, of a query with async progress tracking."""
+        """Return what a crash now would replay, for a query with async progress tracking."""
         found = exposure(definitions.query(name), now=self.now)
         return {"async_progress": found is not None, "exposure": found}
 
 
 class QueryAsyncOffView(ApiView):
-    """The safe way off async progress tracking."""
+    """The safe way to switch async progress tracking off."""
 
     @accepts("switch_async_progress_off", role=DEFINE)
     def post(self, name: str) -> Operation:
-        """Switch async progress tracking off in steps; bring back what died of its gap."""
+        """Switch async progress tracking off in steps; recover a query that failed on its gap."""
         return turn_off(query=definitions.query(name), **self.by)

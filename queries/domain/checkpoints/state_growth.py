@@ -38,28 +38,27 @@ def growth(points: Sequence[tuple[float, float]], limit: float | None) -> Growth
     span = points[-1][0] - points[0][0] if points else 0.0
     if len(points) < POINTS or span < SPAN_S:
         return Growth(
-            None, None, None, f"Too little has been seen: {len(points)} looks over {span:.0f} s."
+            None, None, None, f"Not enough data yet: {len(points)} samples over {span:.0f} s."
         )
     slope, steadiness = _line(points)
     per_hour = slope * 3600
     now = points[-1][1]
     if slope * span <= LEVEL * max(now, 1.0):
-        return Growth(per_hour, steadiness, None, "It does not grow.")
+        return Growth(per_hour, steadiness, None, "No growth.")
     if steadiness < STEADY:
         return Growth(
             per_hour,
             steadiness,
             None,
-            "It grows, but not steadily: a straight line explains "
-            f"{steadiness:.0%} of the change, less than {STEADY:.0%}.",
+            f"No steady trend (R² {steadiness:.2f}); no forecast.",
         )
     if limit is None:
-        return Growth(per_hour, steadiness, None, "It grows steadily; no limit is known.")
+        return Growth(per_hour, steadiness, None, "Steady growth; the limit is unknown.")
     left = max(0.0, limit - now) / slope
     if left > HORIZON_S:
-        why = f"It grows steadily, and reaches no limit within {HORIZON_S / 86400:g} days."
+        why = f"Steady growth; the limit is not reached within {HORIZON_S / 86400:g} days."
         return Growth(per_hour, steadiness, None, why)
-    return Growth(per_hour, steadiness, left, "It grows steadily towards the memory limit.")
+    return Growth(per_hour, steadiness, left, "Steady growth towards the memory limit.")
 
 
 def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:

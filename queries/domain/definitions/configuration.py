@@ -60,7 +60,7 @@ _RESERVED: tuple[tuple[str, str], ...] = (
     (r"spark\.sql\.streaming\.checkpointLocation", "Set the query's checkpoint."),
     (
         r"spark\.sql\.streaming\.(stopTimeout|stopActiveRunOnRestart|numRecentProgressUpdates)",
-        "Headgate sets it, for stops and repairs depend on it.",
+        "Headgate sets it, because stops and repairs depend on it.",
     ),
     (r"spark\.sql\.catalogImplementation|spark\.sql\.hive\.metastore\.jars.*", ""),
     (r"spark\.hadoop\.(hadoop\.tmp\.dir|fs\.\w+\.impl\.disable\.cache)", ""),
@@ -68,7 +68,7 @@ _RESERVED: tuple[tuple[str, str], ...] = (
     (r"spark\.pyspark\..+|spark\.python\.daemon\.module|spark\.python\.worker\.module", ""),
     (r"spark\.redaction\..+|spark\.ui\.filters|spark\.authenticate.*", ""),
 )
-_WHY_RESERVED = "Headgate keeps it for itself."
+_WHY_RESERVED = "It is reserved for Headgate."
 #: SQL configuration that Spark fixes when the session is made (`RuntimeConfig.isModifiable`).
 _STATIC_SQL = re.compile(
     r"spark\.sql\.(warehouse\.dir|event\.truncate\.length|globalTempDatabase|debug"
@@ -112,8 +112,8 @@ def query_conf_problems(conf: Mapping[str, str]) -> list[Problem]:
                 Problem(
                     f"conf.{key}",
                     value,
-                    "is not of a query's session.",
-                    "A query sets spark.sql.… only; the rest belongs to the application.",
+                    "does not belong to a query's session.",
+                    "A query can set only spark.sql.…; set everything else on the application.",
                 )
             )
         elif _STATIC_SQL.fullmatch(key):
@@ -140,19 +140,19 @@ def environment_problems(env: Mapping[str, str], *, allowed: tuple[str, ...]) ->
         field = f"env.{name}"
         if not _ENVIRONMENT_NAME.fullmatch(name):
             problems.append(
-                Problem(field, value, "is no name of a variable.", "Use letters, digits and _.")
+                Problem(field, value, "is not a variable name.", "Use letters, digits and _.")
             )
         elif _ENVIRONMENT_RESERVED.fullmatch(name):
             problems.append(
                 Problem(
                     field,
                     value,
-                    "steers Python, Java, Spark or Headgate and cannot be set here.",
-                    "Choose a name of your own.",
+                    "controls Python, Java, Spark or Headgate and cannot be set here.",
+                    "Choose another name.",
                 )
             )
         if "\0" in value:
-            problems.append(Problem(field, "", "holds a zero byte.", "Remove it."))
+            problems.append(Problem(field, "", "contains a null byte.", "Remove it."))
     return problems + secret_problems("env", env) + reference_problems("env", env, allowed=allowed)
 
 
@@ -177,8 +177,8 @@ def secret_problems(field: str, values: Mapping[str, object]) -> list[Problem]:
                 Problem(
                     f"{field}.{key}",
                     MASK,
-                    "looks like a secret that is written out.",
-                    'Name it instead: "env:NAME" for a variable of the drivers\' host, '
+                    "looks like a secret in plain text.",
+                    'Use a reference instead: "env:NAME" for a variable of the drivers\' host, '
                     '"file:NAME" for a file in the secrets folder.',
                 )
             )
@@ -193,7 +193,7 @@ def reference_problems(
         Problem(
             f"{field}.{key}",
             value,
-            "is not among the variables that definitions may name.",
+            "is not a variable that definitions may use.",
             f"Add {value.removeprefix('env:')} to HEADGATE_SECRET_ENV, or put the secret in a "
             'file of the secrets folder and write "file:NAME".',
         )
@@ -215,7 +215,7 @@ def _written_out(key: str, value: str) -> bool:
 def _conf_problem(key: str, value: str) -> Problem | None:
     field = f"conf.{key}"
     if re.search(r"[\x00-\x1f]", f"{key}{value}"):
-        return Problem(field, "", "holds a control character.", "Remove it.")
+        return Problem(field, "", "contains a control character.", "Remove it.")
     for pattern, way_out in _RESERVED:
         if re.fullmatch(pattern, key):
             return Problem(field, value, "cannot be set here.", way_out or _WHY_RESERVED)
@@ -223,7 +223,8 @@ def _conf_problem(key: str, value: str) -> Problem | None:
         return Problem(
             field,
             value,
-            "is not among the configuration that a definition may set.",
-            "Open are spark.sql.…, spark.hadoop.…, memory, shuffle, network and executor settings.",
+            "is not configuration that a definition may set.",
+            "Allowed are spark.sql.…, spark.hadoop.…, memory, shuffle, network and executor "
+            "settings.",
         )
     return None

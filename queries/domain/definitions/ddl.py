@@ -27,7 +27,9 @@ def columns(ddl: str) -> dict[str, str]:
             raise NotASchema(f"has no name and type in {part.strip()!r}.")
         name, kind = column[1].strip("`"), column[2].lower()
         if kind not in _TYPES:
-            raise NotASchema(f"gives column {name} the type {column[2]}, which Spark has not.")
+            raise NotASchema(
+                f"gives column {name} the type {column[2]}: {column[2]} is not a Spark type."
+            )
         if name.lower() in {known.lower() for known in found}:
             raise NotASchema(f"names column {name} twice.")
         found[name] = kind
@@ -53,5 +55,5 @@ def _split(ddl: str) -> list[str]:
         else:
             parts[-1] += character
     if depth or quote:
-        raise NotASchema("has brackets or quotes that do not close.")
+        raise NotASchema("has brackets or quotes that are not closed.")
     return parts

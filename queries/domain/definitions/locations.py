@@ -25,7 +25,7 @@ def canonical(text: str) -> str:
     """
     text = text.strip()
     if _GLOB.search(text):
-        raise NotALocation("holds a wildcard or a control character.")
+        raise NotALocation("contains a wildcard or a control character.")
     found = _SCHEME.fullmatch(text)
     scheme, rest = (found[1].lower(), found[2]) if found else ("file", text)
     authority = ""
@@ -36,13 +36,15 @@ def canonical(text: str) -> str:
         raise NotALocation("is not absolute.")
     if scheme == "file":
         if authority not in ("", "localhost"):
-            raise NotALocation(f"names the host {authority}; a file is on the driver's own host.")
+            raise NotALocation(
+                f"names the host {authority}; a file must be on the driver's own host."
+            )
         authority = ""
     elif not authority:
-        raise NotALocation(f"names no bucket or host after {scheme}://.")
+        raise NotALocation(f"does not name a bucket or host after {scheme}://.")
     parts = [part for part in rest.split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise NotALocation('holds "..".')
+        raise NotALocation('contains "..".')
     if not parts:
         raise NotALocation("is the root of a file system.")
     return f"{scheme}://{authority}/{'/'.join(parts)}"
@@ -66,10 +68,10 @@ def checkpoint_problem(location: str, held: Mapping[str, str]) -> Problem | None
         if location == other:
             relation = f"is the checkpoint of query {holder}."
         elif location.startswith(other):
-            relation = f"lies inside {other}, the checkpoint of query {holder}."
+            relation = f"is inside {other}, the checkpoint of query {holder}."
         else:
-            relation = f"holds {other}, the checkpoint of query {holder}."
-        return Problem("checkpoint", location, relation, "Choose a folder of its own.")
+            relation = f"contains {other}, the checkpoint of query {holder}."
+        return Problem("checkpoint", location, relation, "Choose a separate folder.")
     return None
 
 
@@ -83,8 +85,8 @@ def path_problem(field: str, text: str) -> Problem | None:
     rest = found[2] if found else text.strip()
     if not rest.startswith("/"):
         return Problem(
-            field, text, "is not absolute.", "Begin it with / or a scheme such as s3a://bucket/."
+            field, text, "is not absolute.", "Start it with / or a scheme such as s3a://bucket/."
         )
     if ".." in rest.split("/"):
-        return Problem(field, text, 'holds "..".', "Write the path without it.")
+        return Problem(field, text, 'contains "..".', "Write the path without it.")
     return None

@@ -49,7 +49,7 @@ def parse_pool(raw: Mapping[str, Any]) -> PoolSpec:
         raise Invalid(shape_problems(error)) from error
     if not _POOL_NAME.fullmatch(pool.name):
         way_out = "Use 1 to 80 letters, digits, spaces and . _ -"
-        raise Invalid([Problem("name", pool.name, "is no name for a pool.", way_out)])
+        raise Invalid([Problem("name", pool.name, "is not a valid pool name.", way_out)])
     if pool.name == "default":
         way_out = "Queries without a pool are in it."
         raise Invalid([Problem("name", pool.name, "is Spark's own pool.", way_out)])
@@ -84,14 +84,14 @@ def shape_problems(error: ValidationError) -> list[Problem]:
 def _plain(kind: str, message: str, context: Mapping[str, Any]) -> tuple[str, str]:
     match kind:
         case "missing":
-            return "is missing.", "Give it."
+            return "is missing.", "Set it."
         case "extra_forbidden":
             return "is not a field of a definition.", "Remove it, or check its spelling."
         case "union_tag_invalid" | "union_tag_not_found":
             expected = str(context.get("expected_tags", "'sql', 'python'"))
-            return "does not say which kind this is.", f"Use one of {expected}."
+            return "does not specify the kind.", f"Use one of {expected}."
         case "literal_error":
-            return "is not one of the values that can be used.", f"Use {context['expected']}."
+            return "is not an allowed value.", f"Use {context['expected']}."
         case _:
             plain = message.removeprefix("Input ").removeprefix("Value error, ")
             return f"{plain[:1].lower()}{plain[1:]}.", ""
@@ -103,7 +103,7 @@ def mask_problems(form: dict[str, Any]) -> list[Problem]:
         Problem(
             field,
             "",
-            "still holds the dots that hide a secret.",
+            "still contains the dots that mask a secret.",
             'Write the reference, "env:NAME" or "file:NAME".',
         )
         for field in still_masked(form)

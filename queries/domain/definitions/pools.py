@@ -41,18 +41,18 @@ def advice(
         last = max(pool.name for pool in unprotected)
         sentences.append(
             f"{len(busy)} pools share {_count(cores, 'core')}. Spark breaks ties by name, so "
-            f"{last} comes last and can starve: give it a minimum share of 1, or put heavy "
+            f"{last} comes last and can starve. Give it a minimum share of 1, or put heavy "
             "queries into one pool."
         )
     reserved = sum(pool.min_share for pool in pools if pool.name in busy)
     if cores is not None and reserved > cores:
         sentences.append(
             f"The minimum shares add up to {reserved}, more than the {_count(cores, 'core')} "
-            "there are: none of them can be relied on."
+            "available: none of them is guaranteed."
         )
     sentences += [
-        f"Pool {pool.name} is FIFO and holds {len(held)} queries: the first one's tasks go "
-        "before all others'."
+        f"Pool {pool.name} is FIFO and holds {len(held)} queries: the tasks of the first one run "
+        "before all others."
         for pool in sorted(pools, key=lambda pool: pool.name)
         if pool.mode == "FIFO" and len(held := queries.get(pool.name, ())) > 1
     ]

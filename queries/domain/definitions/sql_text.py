@@ -26,7 +26,7 @@ def sql_problems(spec: SqlQuery) -> list[Problem]:
     if statements is None:
         return []
     if len(statements) > 1:
-        return [Problem("sql", spec.sql[:200], "holds several statements.", "Write one SELECT.")]
+        return [Problem("sql", spec.sql[:200], "contains several statements.", "Write one SELECT.")]
     if not statements or isinstance(statements[0], exp.Command):
         return []  # sqlglot takes what it cannot read for a command: Spark is to judge
     statement = statements[0]
@@ -91,7 +91,7 @@ class Text:
                 "sql",
                 name,
                 f"reads {name}, which is neither a source nor a table of this query.",
-                f"It has {', '.join(sorted(self.streams | self.statics)) or 'none'}.",
+                f"Available: {', '.join(sorted(self.streams | self.statics)) or 'none'}.",
             )
             for lower, name in used.items()
             if lower not in known
@@ -127,7 +127,7 @@ class Text:
                 Problem(
                     _MODE_FIELD,
                     mode,
-                    "needs an aggregation, and the text has none.",
+                    "needs an aggregation, but the text has none.",
                     "Use append.",
                 )
             ]

@@ -62,67 +62,69 @@ GENERAL: dict[Category, Advice] = {
     for category, meaning, way_out in (
         (
             Category.CONNECTION,
-            "A service the query talks to did not answer, or refused.",
-            "Nothing to do here if the service comes back: the query retries for as long as it "
-            "takes. Otherwise check address, credentials and network of that service.",
+            "A service that the query uses did not respond, or refused the connection.",
+            "Nothing, if the service comes back: the query keeps retrying. Otherwise check the "
+            "address, credentials and network of that service.",
         ),
         (
             Category.STORAGE,
-            "Reading or writing a file failed in a way that can pass.",
-            "The query retries. If it goes on, check disk space, permissions and the storage.",
+            "Reading or writing a file failed, possibly only for a moment.",
+            "The query retries. If the failure persists, check disk space, permissions and the "
+            "storage.",
         ),
         (
             Category.CAPACITY,
-            "Cores or memory were not enough at that moment.",
+            "There were not enough cores or memory at that moment.",
             "The query retries. Give the application more cores or memory, or move queries "
             "out of it.",
         ),
         (
             Category.MEMORY,
             "The driver ran out of memory.",
-            "It is started again. Raise the application's memory, lower what a batch may take "
-            "(maxFilesPerTrigger, maxOffsetsPerTrigger), or add a watermark so that state can go.",
+            "It is restarted. Increase the application's memory, limit the size of a batch "
+            "(maxFilesPerTrigger, maxOffsetsPerTrigger), or add a watermark so that old state is "
+            "dropped.",
         ),
         (
             Category.PROCESS,
-            "The driver process ended without being asked.",
-            "It is started again from the checkpoint. The end of the driver's log may say more.",
+            "The driver process ended unexpectedly.",
+            "It is restarted from the checkpoint. See the end of the driver's log.",
         ),
         (
             Category.LOCK,
             "Another process on this host holds the checkpoint.",
-            "The query waits and tries again. End the process that holds it if it is not wanted.",
+            "The query waits and tries again. End the process that holds it if it should not run.",
         ),
         (
             Category.FENCED,
-            "A later start of this query has taken the checkpoint over.",
-            "Nothing to do: the later one goes on.",
+            "A later start of this query has taken over the checkpoint.",
+            "Nothing: the later one continues.",
         ),
         (
             Category.ENDED,
-            "The query ended cleanly though nobody asked it to.",
-            "It is started again. Check that no code of the query calls stop() on it.",
+            "The query ended cleanly, although nobody stopped it.",
+            "It is restarted. Check that the query's code does not call stop().",
         ),
         (
             Category.UNKNOWN,
-            "This failure is not one that Headgate knows.",
+            "Headgate does not recognize this failure.",
             "The query retries. Read the root cause and the end of the log.",
         ),
         (
             Category.DATA,
-            "A row in the batch cannot be computed as the query says.",
-            "Change the query so that it copes with such rows (try_divide, try_cast, nullif, a "
+            "The query cannot process a row in the batch.",
+            "Change the query to handle such rows (try_divide, try_cast, nullif, a "
             "filter), then restart it: the same batch is read again.",
         ),
         (
             Category.USER_CODE,
-            "Code of the query's own raised an error.",
-            "Read the traceback, mend the function, then restart the query: the same batch is "
+            "The query's own code raised an error.",
+            "Read the traceback, fix the function, then restart the query: the same batch is "
             "read again.",
         ),
         (
             Category.CORRUPTION,
-            "A file of the checkpoint does not hold what was written.",
+            "A file of the checkpoint does not contain what was written.",
             "If it happens again on the same batch, check the disk, and start from a backup of "
             "the checkpoint or from a new one.",
         ),
@@ -133,24 +135,25 @@ GENERAL: dict[Category, Advice] = {
         ),
         (
             Category.PLAN,
-            "Spark cannot make a plan of this query: a name, a type or an operation is wrong.",
+            "Spark cannot plan this query: a name, a type or an operation is wrong.",
             "Change the query's text or code, then start it.",
         ),
         (
             Category.SOURCE_LOST,
             "Rows that the checkpoint has not read yet are gone from the source.",
-            "They cannot be had back from the source. Go on from what is left: it keeps the state "
-            "and writes the loss down. Or reset the query to another place in its source.",
+            "They cannot be recovered from the source. Continue without the lost data, which "
+            "keeps the state and records the loss, or reset the query to another position in its "
+            "source.",
         ),
         (
             Category.INCOMPATIBLE,
             "The query has changed in a way that its checkpoint does not allow.",
-            "Go back to the earlier revision, or start the new one on a new checkpoint.",
+            "Restore the earlier revision, or start the new one on a new checkpoint.",
         ),
         (
             Category.DAMAGED,
             "Files that the checkpoint needs are missing or cannot be read.",
-            "Bring them back from a backup, or start the query on a new checkpoint.",
+            "Restore them from a backup, or start the query on a new checkpoint.",
         ),
         (
             Category.OWNERSHIP,

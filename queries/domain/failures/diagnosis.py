@@ -156,7 +156,7 @@ def _refusal(refused: str) -> Advice:
     if category is Category.OWNERSHIP:
         return Advice(
             category,
-            "The checkpoint's owner file names another installation of Headgate.",
+            "The checkpoint's owner file names another Headgate installation.",
             "Make sure that the other installation no longer runs this query; then an author "
             "can confirm the takeover.",
         )
@@ -248,7 +248,7 @@ def _with_offsets(advice: Advice, text: str) -> Advice:
 
 def _ending(code: str) -> str:
     if code == "UNKNOWN":
-        return "ended, nobody saw how"
+        return "ended, unknown how"
     return f"killed by {code}" if code.startswith("SIG") else f"left with {code or 'no code'}"
 
 
@@ -256,13 +256,14 @@ def _exit_advice(python: str, jvm: str) -> tuple[str, str]:
     general = GENERAL[Category.PROCESS]
     if "SIGKILL" in (python, jvm):
         return (
-            "Somebody killed the driver (kill -9), or the kernel did, for want of memory.",
-            "It is started again from the checkpoint. If it goes on, look into the kernel's log "
-            "for the OOM killer.",
+            "The driver was killed with kill -9, or by the kernel because it ran out of memory.",
+            "It is restarted from the checkpoint. If this happens again, look for the OOM killer "
+            "in the kernel's log.",
         )
     if "UNKNOWN" in (python, jvm):
         return (
-            "The driver is gone and nobody saw how: its shim died too, or the host was restarted.",
+            "The driver is gone, and how it ended is unknown: its shim died too, or the host was "
+            "restarted.",
             general.way_out,
         )
     if jvm in ("SIGSEGV", "SIGBUS", "SIGABRT", "134"):

@@ -20,10 +20,10 @@ class Rule:
 
 ASYNC_PROGRESS_GAP = Advice(
     Category.INCOMPATIBLE,
-    "The offset log has a gap, as async progress tracking leaves it, or an offset was removed.",
-    "If async progress tracking was just switched off: its safe way off brings the query back "
-    "(on this page, or POST to the query's async-off/). It starts with it on and "
-    "asyncProgressTrackingCheckpointIntervalMs=0, lets two batches commit, then switches it "
+    "The offset log has a gap, as left by async progress tracking, or an offset was removed.",
+    "If async progress tracking was just switched off, use the safe way to switch it off, which "
+    "recovers the query (on this page, or POST to the query's async-off/). It starts with it on "
+    "and asyncProgressTrackingCheckpointIntervalMs=0, lets two batches commit, then switches it "
     "off. Otherwise start from a backup of the checkpoint or on a new one.",
 )
 
@@ -44,16 +44,16 @@ CONDITION_RULES: tuple[Rule, ...] = (
     _rule(
         r"STREAMING_OUTPUT_MODE|UNSUPPORTED_STREAMING_OPERATOR_WITHOUT_WATERMARK",
         Category.CONFIGURATION,
-        "The sink's output mode does not go with the query's aggregation.",
+        "The sink's output mode does not fit the query's aggregation.",
         "Append needs a watermark on the event time that is grouped by; update and complete do "
-        "not. File sinks know append only.",
+        "not. File sinks support only append.",
     ),
     _rule(
         r"STREAMING_REAL_TIME_MODE|INVALID_STREAMING_REAL_TIME_MODE",
         Category.CONFIGURATION,
-        "Real-time mode has limits that this query does not keep.",
-        "Real-time mode wants a Kafka source, output mode update, an interval of 5 s or more, a "
-        "Kafka, console or memory sink, and no Python in the rows' way. Else use a "
+        "This query does not meet the limits of real-time mode.",
+        "Real-time mode needs a Kafka source, output mode update, an interval of 5 s or more, a "
+        "Kafka, console or memory sink, and no Python functions on rows. Otherwise use a "
         "processing-time trigger.",
     ),
     _rule(r"STREAMING_QUERY_EVOLUTION_ERROR|HEADGATE_CONFIGURATION", Category.CONFIGURATION),
@@ -66,25 +66,26 @@ CONDITION_RULES: tuple[Rule, ...] = (
         r"|CANNOT_LOAD_STATE_STORE\.(KEY|VALUE)_ROW_FORMAT_VALIDATION_FAILURE"
         r"|STREAM_STREAM_JOIN_INCOMPATIBLE_STATE_STORE_CONFIGS",
         Category.INCOMPATIBLE,
-        "The state in the checkpoint was made by another form of this query: keys, aggregates, "
-        "operators or their types have changed.",
+        "The state in the checkpoint was written by a different version of this query: keys, "
+        "aggregates, operators or their types have changed.",
     ),
     _rule(
         r"STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY",
         Category.DAMAGED,
-        "The checkpoint has no state for a stateful operator of this query: its files are gone, "
-        "or the query became stateful after the checkpoint was made.",
-        "Go back to the earlier revision, bring the files back, or start on a new checkpoint.",
+        "The checkpoint has no state for a stateful operator of this query: its files are "
+        "missing, or the query became stateful after the checkpoint was created.",
+        "Restore the earlier revision, restore the files, or start on a new checkpoint.",
     ),
     _rule(
         r"STREAMING_CHECKPOINT_MISSING_METADATA_FILE",
         Category.DAMAGED,
-        "The checkpoint holds offsets but its metadata file is gone.",
+        "The checkpoint contains offsets, but its metadata file is missing.",
     ),
     _rule(
         r"STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY",
         Category.DAMAGED,
-        "The state folder holds files of another query or of an earlier life of this one.",
+        "The state folder contains files of another query, or of this query from before its "
+        "checkpoint was replaced.",
     ),
     _rule(r"CANNOT_LOAD_STATE_STORE\.\w*OUT_OF_MEMORY", Category.CAPACITY),
     _rule(
@@ -117,14 +118,13 @@ CONDITION_RULES: tuple[Rule, ...] = (
     _rule(
         r"MALFORMED_LOG_FILE|BATCH_METADATA_NOT_FOUND|INVALID_LOG_VERSION",
         Category.DAMAGED,
-        "A log of the checkpoint, or of the file sink beside its data, has a hole or cannot be "
-        "read.",
+        "A log of the checkpoint, or of the file sink, has a gap or cannot be read.",
     ),
     _rule(
         r"FAILED_READ_FILE",
         Category.DATA,
-        "A file of the source cannot be read: it is damaged, of another format, or gone.",
-        "Mend or remove the file named in the root cause, or set the source's option "
+        "A file of the source cannot be read: it is damaged, in another format, or missing.",
+        "Repair or remove the file named in the root cause, or set the source's option "
         "ignoreCorruptFiles or ignoreMissingFiles to true; then restart the query.",
     ),
     _rule(
@@ -165,13 +165,13 @@ TYPE_RULES: tuple[Rule, ...] = (
     _rule(
         r"NotAWriter|StartsItself|QueryOnly|CallsNeedBatches",
         Category.CONFIGURATION,
-        "The definition gives no stream that Headgate could start.",
+        "The definition does not produce a stream that Headgate can start.",
         "Do what the root cause says, then start the query.",
     ),
     _rule(
         r"ReferenceMissing",
         Category.CONFIGURATION,
-        "A secret that the definition names is not there on the driver's host.",
+        "A secret that the definition names is missing on the driver's host.",
         "Put it there (the environment or the secrets folder), then start the query.",
     ),
 )
@@ -182,16 +182,16 @@ MESSAGE_RULES: tuple[Rule, ...] = (
         r"SaslAuthenticationException|SslAuthenticationException|SSLHandshakeException"
         r"|Could not find a 'KafkaClient' entry in the JAAS",
         Category.CONFIGURATION,
-        "The Kafka broker did not let the query in: user, password, mechanism or certificate "
-        "are not what it expects.",
+        "The Kafka broker rejected the login: user, password, mechanism or certificate are not "
+        "what it expects.",
         "Correct the secret that the options name (kafka.sasl.jaas.config: user and password; "
         "kafka.ssl.…), kafka.sasl.mechanism or kafka.security.protocol; then start the query.",
     ),
     _rule(
         r"(Topic|Group|Cluster|TransactionalId)AuthorizationException",
         Category.CONFIGURATION,
-        "The Kafka broker knows the user, who may not do this.",
-        "Have the user granted what the root cause names (READ and DESCRIBE of the source's "
+        "The Kafka user does not have the permission for this.",
+        "Grant the user what the root cause names (READ and DESCRIBE of the source's "
         "topics and of groups that begin with groupIdPrefix; WRITE of the sink's topic); then "
         "start the query.",
     ),
@@ -204,19 +204,19 @@ MESSAGE_RULES: tuple[Rule, ...] = (
     _rule(
         r"There are \[\d+\] sources in the checkpoint",
         Category.INCOMPATIBLE,
-        "The number of sources has changed since the checkpoint was made.",
+        "The number of sources has changed since the checkpoint was created.",
     ),
     _rule(
         r"Incomplete log file|Malformed log file|Failed to read log file",
         Category.DAMAGED,
-        "A log file of the checkpoint is not whole.",
+        "A log file of the checkpoint is incomplete.",
     ),
     _rule(
         r"\A(?=(?s:.*)NullPointerException)(?=(?s:.*)WatermarkTracker)",
         Category.INCOMPATIBLE,
-        "The checkpoint was made by continuous processing, whose offsets carry no watermark; "
-        "micro-batches cannot go on from it.",
-        "Go back to the continuous trigger, or start on a new checkpoint.",
+        "The checkpoint was written by continuous processing, whose offsets carry no watermark; "
+        "micro-batches cannot continue from it.",
+        "Switch back to the continuous trigger, or start on a new checkpoint.",
     ),
     _rule(
         r"Multiple streaming queries are concurrently using"
@@ -228,21 +228,21 @@ MESSAGE_RULES: tuple[Rule, ...] = (
         r"does not support async progress tracking"
         r"|Async progress tracking cannot be used with",
         Category.CONFIGURATION,
-        "Async progress tracking goes with stateless queries, a processing-time trigger and a "
-        "Kafka, console, memory, noop or foreach sink only.",
-        "Remove asyncProgressTrackingEnabled from the sink's options, or change what it does "
-        "not go with.",
+        "Async progress tracking supports only stateless queries, a processing-time trigger and a "
+        "Kafka, console, memory, noop or foreach sink.",
+        "Remove asyncProgressTrackingEnabled from the sink's options, or change what it does not "
+        "support.",
     ),
     _rule(
         r"No offset matched from request of topic-partition",
         Category.CONFIGURATION,
-        "startingTimestamp lies after the last record of a partition.",
+        "startingTimestamp is after the last record of a partition.",
         "Set startingOffsetsByTimestampStrategy=latest, or an earlier time.",
     ),
     _rule(
         r"UnknownTopicOrPartition|not present in metadata after",
         Category.CONNECTION,
-        "The broker knows no such topic, now.",
+        "The broker has no such topic at the moment.",
         "The query retries. Create the topic, or correct its name in the definition.",
     ),
     _rule(
@@ -272,14 +272,14 @@ MESSAGE_RULES: tuple[Rule, ...] = (
         r"|SparkContext (was|has been|is already) (shut ?down|stopped)"
         r"|Cannot call methods on a stopped SparkContext",
         Category.PROCESS,
-        "The JVM of the driver went away while the query ran.",
+        "The JVM of the driver ended while the query ran.",
     ),
     _rule(
         r"Python worker (exited unexpectedly|failed to connect back)|Executor heartbeat timed out"
         r"|ExecutorLostFailure",
         Category.PROCESS,
         "A worker process of the driver died.",
-        "The query retries. If it goes on, its function may need more memory than there is.",
+        "The query retries. If the failure persists, its function may need more memory.",
     ),
     _rule(
         r"Permission denied|AccessControlException|AccessDeniedException",
@@ -290,7 +290,7 @@ MESSAGE_RULES: tuple[Rule, ...] = (
     _rule(
         r"Path does not exist|FileNotFoundException|No such file or directory",
         Category.STORAGE,
-        "A file or folder is not there (any more).",
+        "A file or folder does not exist.",
         "The query retries. Create it, or correct the path in the definition.",
     ),
 )

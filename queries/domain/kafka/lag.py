@@ -19,7 +19,8 @@ SKEW_FLOOR = 1_000
 SKEW_TIMES = 3.0
 #: The same in words.
 SKEW_RULE = (
-    f"behind by {SKEW_FLOOR:,} records at least, and by {SKEW_TIMES:g} times the mean of the others"
+    f"at least {SKEW_FLOOR:,} records behind, and at least {SKEW_TIMES:g} times the mean of the "
+    "others"
 )
 
 

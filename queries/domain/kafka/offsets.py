@@ -71,10 +71,10 @@ def coverage_problem(field: str, value: str, *, topics: set[str], assign: str) -
         named = {(topic, None) for topic, _ in named}
     missing, strange = wanted - named, named - wanted
     if missing:
-        message = f"says nothing of {_words(missing)}; Spark wants each partition that is read."
+        message = f"does not list {_words(missing)}; Spark needs each partition that is read."
         return Problem(field, value[:200], message, "Add it: -2 is the earliest, -1 the latest.")
     if strange:
-        message = f"names {_words(strange)}, which is not read."
+        message = f"lists {_words(strange)}, which is not read."
         return Problem(field, value[:200], message, "Remove it, or read it too.")
     return None
 
@@ -88,7 +88,7 @@ def places(text: str) -> Places:
         found[topic] = {}
         for partition, number in partitions.items():
             if not partition.isdecimal():
-                raise NotPlaces(f'names the partition "{partition[:40]}", which is no number.')
+                raise NotPlaces(f'names the partition "{partition[:40]}", which is not a number.')
             if isinstance(number, bool) or not isinstance(number, int):
                 raise NotPlaces(f"has no whole number for {topic[:100]} {partition}.")
             found[topic][int(partition)] = number
@@ -103,7 +103,7 @@ def assigned(text: str) -> set[Partition]:
             raise NotPlaces(f"has no list of partitions for {topic[:100]}.")
         for partition in partitions:
             if isinstance(partition, bool) or not isinstance(partition, int) or partition < 0:
-                raise NotPlaces(f"has a partition of {topic[:100]} that is no number.")
+                raise NotPlaces(f"has a partition of {topic[:100]} that is not a number.")
             found.add((topic, partition))
     return found
 
@@ -127,7 +127,7 @@ def _object(text: str) -> dict[str, Any]:
     except ValueError:
         raise NotPlaces("is not JSON.") from None
     if not isinstance(found, dict) or not found:
-        raise NotPlaces("names no topic.")
+        raise NotPlaces("does not name a topic.")
     return found
 
 

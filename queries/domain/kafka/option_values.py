@@ -11,7 +11,7 @@ Check = Callable[[str, str], Problem | None]
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _DURATION = re.compile(r"\d+\s*(us|ms|s|m|min|h|d)?", re.IGNORECASE)
 _LONGEST = 2**63 - 1
-_ENDS = "A stream has no end: remove it. The trigger availableNow reads to where it ends now."
+_ENDS = "A stream has no end: remove it. The trigger availableNow reads up to the current end."
 
 
 def whole(least: int) -> Check:
@@ -20,7 +20,7 @@ def whole(least: int) -> Check:
     def check(field: str, value: str) -> Problem | None:
         if re.fullmatch(r"\d{1,19}", value) and least <= int(value) <= _LONGEST:
             return None
-        return Problem(field, value[:200], "is no whole number.", f"Give {least} or more.")
+        return Problem(field, value[:200], "is not a whole number.", f"Give {least} or more.")
 
     return check
 
@@ -40,7 +40,7 @@ def topics(field: str, value: str) -> Problem | None:
     return Problem(
         field,
         wrong[0][:200],
-        "is no name of a topic.",
+        "is not a topic name.",
         "Use letters, digits and . _ -, several with commas; for a pattern subscribePattern.",
     )
 
@@ -50,7 +50,7 @@ def topic(field: str, value: str) -> Problem | None:
     if _TOPIC.fullmatch(value):
         return None
     way_out = "Use letters, digits and . _ -; to choose by row, select a column topic instead."
-    return Problem(field, value[:200], "is no name of a topic.", way_out)
+    return Problem(field, value[:200], "is not a topic name.", way_out)
 
 
 def pattern(field: str, value: str) -> Problem | None:
@@ -64,7 +64,7 @@ def duration(field: str, value: str) -> Problem | None:
     """Return what is wrong with a length of time as Spark writes it, or None."""
     if _DURATION.fullmatch(value.strip()):
         return None
-    return Problem(field, value[:200], "is no length of time.", 'Write "30s", "15m" or "1h".')
+    return Problem(field, value[:200], "is not a duration.", 'Write "30s", "15m" or "1h".')
 
 
 def time_strategy(field: str, value: str) -> Problem | None:
@@ -74,7 +74,7 @@ def time_strategy(field: str, value: str) -> Problem | None:
     return Problem(
         field,
         value[:200],
-        "is none of Spark's ways.",
+        "is not a strategy of Spark's.",
         'Give "error" (refuse to start) or "latest", for partitions without so late a record.',
     )
 

@@ -32,14 +32,14 @@ _CLOSE = 0.8  # how alike two names are that somebody may have confused
 #: What Spark says no to, with the reason; it sets these itself.
 _REFUSED_BY_SOURCES = {
     "kafka.auto.offset.reset": "Set startingOffsets: Spark keeps the offsets, not Kafka.",
-    "kafka.key.deserializer": "Keys come as bytes: CAST(key AS STRING) in the query.",
-    "kafka.value.deserializer": "Values come as bytes: CAST(value AS STRING) in the query.",
+    "kafka.key.deserializer": "Keys are bytes: use CAST(key AS STRING) in the query.",
+    "kafka.value.deserializer": "Values are bytes: use CAST(value AS STRING) in the query.",
     "kafka.enable.auto.commit": "Spark keeps the offsets in the checkpoint, and commits none.",
     "kafka.interceptor.classes": "Spark reads whole records, and an interceptor may break them.",
 }
 _REFUSED_BY_SINKS = {
-    "kafka.key.serializer": "Keys go out as bytes or text, as the column key has them.",
-    "kafka.value.serializer": "Values go out as bytes or text, as the column value has them.",
+    "kafka.key.serializer": "Keys are written as bytes or text, as in the column key.",
+    "kafka.value.serializer": "Values are written as bytes or text, as in the column value.",
 }
 
 
@@ -77,9 +77,9 @@ def group_problems(sources: Mapping[str, Mapping[str, str]]) -> list[Problem]:
                 Problem(
                     f"{field}.kafka.group.id",
                     group[:200],
-                    f"is also the group of {first.removesuffix('.options')}: Kafka would share "
-                    "the partitions out between them.",
-                    "Leave it out, or give each source a group of its own.",
+                    f"is also the group of {first.removesuffix('.options')}: Kafka would split "
+                    "the partitions between them.",
+                    "Remove it, or give each source its own group.",
                 )
             )
     return problems
@@ -97,7 +97,7 @@ class _Given:
             if first[0] != written:
                 self.twice.append(
                     self.problem(
-                        written, value, f"is given twice, also as {first[0]}.", "Keep one of them."
+                        written, value, f"is set twice, also as {first[0]}.", "Keep one of them."
                     )
                 )
 
@@ -138,16 +138,16 @@ def _named(
     if name.startswith("kafka."):
         return _unknown_to_kafka(given, name, written, value, client)
     if name in client:
-        way_out = f"Spark hands on what begins with kafka. only: write kafka.{name}."
-        return [given.problem(written, value, "is passed over by Spark.", way_out)]
+        way_out = f"Spark passes on only what begins with kafka.: write kafka.{name}."
+        return [given.problem(written, value, "is ignored by Spark.", way_out)]
     if name in _SOURCE_CHECKS:
         way_out = "It belongs to a source. Remove it."
-        return [given.problem(written, value, "is no option of a Kafka sink.", way_out)]
+        return [given.problem(written, value, "is not an option of a Kafka sink.", way_out)]
     if name in ("checkpointlocation", "queryname", *_ELSEWHERE):
         return []  # said by the options' general rules, or by the trigger's
     near = difflib.get_close_matches(name, sorted(checks), n=1, cutoff=_CLOSE - 0.2)
     way_out = f"Did you mean {_SPELLED[near[0]]}?" if near else "Remove it."
-    message = "is no option of Kafka's that Spark knows, and would be passed over."
+    message = "is not a Kafka option that Spark knows, and would be ignored."
     return [given.problem(written, value, message, way_out)]
 
 
@@ -158,7 +158,7 @@ def _unknown_to_kafka(
     near = difflib.get_close_matches(known, sorted(client), n=1, cutoff=_CLOSE)
     if known in client or not near:
         return []  # a plug-in may have names of its own
-    message = "is not known to Kafka's client, which would pass it over."
+    message = "is not known to Kafka's client, which would ignore it."
     return [given.problem(written, value, message, f"Did you mean kafka.{near[0]}?")]
 
 
@@ -170,15 +170,15 @@ def _servers(given: _Given) -> list[Problem]:
     wrong = [one for one in value.split(",") if not _SERVER.fullmatch(one.strip())]
     if not wrong:
         return []
-    return [given.problem(SERVERS, wrong[0], "is no address of a broker.", way_out)]
+    return [given.problem(SERVERS, wrong[0], "is not the address of a broker.", way_out)]
 
 
 def _strategy(given: _Given) -> list[Problem]:
     ways = [name for name in STRATEGIES if given.has(name)]
     if len(ways) == 1:
         return []
-    message = "is said in several ways." if ways else "is missing."
-    way_out = f"Give exactly one of {STRATEGIES[0]}, {STRATEGIES[1]} and {STRATEGIES[2]}."
+    message = "is set in several ways." if ways else "is missing."
+    way_out = f"Set exactly one of {STRATEGIES[0]}, {STRATEGIES[1]} and {STRATEGIES[2]}."
     return [given.problem("subscribe", ", ".join(ways), message, way_out)]
 
 
@@ -187,7 +187,7 @@ def _starts(given: _Given) -> list[Problem]:
     ways = [name for name in STARTS if given.has(name)]
     problems = [
         given.problem(
-            name, given.value(name), f"has no effect beside {ways[0]}.", "Keep one of them."
+            name, given.value(name), f"has no effect together with {ways[0]}.", "Keep one of them."
         )
         for name in ways[1:]
     ]
@@ -202,7 +202,7 @@ def _starts(given: _Given) -> list[Problem]:
         problems += [found] if found else []
     strategy = "startingOffsetsByTimestampStrategy"
     if given.has(strategy) and ways[:1] not in ([STARTS[0]], [STARTS[1]]):
-        way_out = f"It goes with {STARTS[0]} or {STARTS[1]}."
+        way_out = f"Use it together with {STARTS[0]} or {STARTS[1]}."
         problems.append(given.problem(strategy, given.value(strategy), "has no effect.", way_out))
     return problems
 
@@ -216,7 +216,7 @@ def _limits(given: _Given) -> list[Problem]:
                 "minOffsetsPerTrigger",
                 least,
                 f"is more than maxOffsetsPerTrigger ({most}).",
-                "Give it that value or less.",
+                "Set it to that value or less.",
             )
         )
     if given.has("maxTriggerDelay") and not given.has("minOffsetsPerTrigger"):
@@ -231,11 +231,13 @@ def _protocol(given: _Given) -> list[Problem]:
     protocol = given.value(PROTOCOL).upper() or _PROTOCOLS[0]
     if protocol not in _PROTOCOLS:
         way_out = f"Use one of {', '.join(_PROTOCOLS)}."
-        return [given.problem(PROTOCOL, given.value(PROTOCOL), "is no such protocol.", way_out)]
+        return [
+            given.problem(PROTOCOL, given.value(PROTOCOL), "is not a supported protocol.", way_out)
+        ]
     for prefix, way_out in (("sasl", "SASL_SSL (or SASL_PLAINTEXT)"), ("ssl", "SSL or SASL_SSL")):
         said = [written for name, written, _ in given.all() if name.startswith(f"kafka.{prefix}.")]
         if said and prefix.upper() not in protocol.split("_"):
-            message = f"is {protocol}, beside which {said[0]} has no effect."
+            message = f"is {protocol}, with which {said[0]} has no effect."
             return [given.problem(PROTOCOL, given.value(PROTOCOL), message, f"Use {way_out}.")]
     return []
 

@@ -105,7 +105,8 @@ def risk(
     when = f"in {span(left)}" if left >= timedelta(minutes=1) else "any moment now"
     return Risk(
         first.at,
-        f"Loses data {when} {unless}: {where}{others} will have unread records deleted for {why}.",
+        f"Will lose data {when} {unless}: unread records of {where}{others} will be deleted "
+        f"because of {why}.",
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from queries.domain.probes.plan_shapes import Shape, Shapes
 
-SILENT = "Spark will not object; the state already written was computed the old way."
+SILENT = "Spark will not object, but the existing state was computed by the old definition."
 
 
 @dataclass(frozen=True, slots=True)

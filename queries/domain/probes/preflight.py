@@ -47,8 +47,8 @@ class Asked:
 
 _LABELS = {
     Attempt.REPLAY: "The newest batch of the checkpoint, executed again",
-    Attempt.FRESH: "What is new at the source",
-    Attempt.SINK: "The same batch into a throw-away folder",
+    Attempt.FRESH: "New data at the source",
+    Attempt.SINK: "The same batch, written to a temporary folder",
     Attempt.TRIGGER: "Its own trigger",
 }
 _QUIET_SINKS = frozenset({"noop", "console", "memory", ""})
@@ -106,10 +106,10 @@ def _told(tried: Tried, asked: Asked) -> dict[str, Any]:
         told = {"attempt": tried.attempt, "label": label, "end": tried.end}
     if tried.end is AttemptEnd.LATE:
         told |= {
-            "title": f"Not done within {asked.attempt_limit_s:.0f} s.",
-            "meaning": "Spark gave no reason: a source that does not answer looks like this, "
-            "and a batch or a state that is large.",
-            "way_out": "See whether the source answers; then try it again.",
+            "title": f"Not finished within {asked.attempt_limit_s:.0f} s.",
+            "meaning": "Spark gave no reason. Possible causes are a source that does not respond, "
+            "a large batch or a large state.",
+            "way_out": "Check whether the source responds, then try again.",
         }
     return {**told, "batch": tried.batch, "rows": tried.rows, "ms": tried.ms}
 
@@ -132,7 +132,7 @@ def _failure(attempt: str, label: str, error: Mapping[str, Any]) -> dict[str, An
 
 
 def _build_label(result: ProbeResult) -> str:
-    return result.at if result.plan is None else f"While it was at it: {result.at.lower()}"
+    return result.at if result.plan is None else f"Step: {result.at.lower()}"
 
 
 def _kafka_problem(asked: Asked, result: ProbeResult) -> dict[str, Any] | None:
@@ -175,8 +175,9 @@ def _cores_problem(asked: Asked, result: ProbeResult) -> dict[str, Any] | None:
         "label": "The cores for its trigger",
         "end": AttemptEnd.FAILED,
         "title": said,
-        "meaning": "Such a query holds its cores for good, and Spark starts it without them.",
-        "way_out": "Give the application the cores, or use a processing-time trigger.",
+        "meaning": "Such a query holds its cores permanently, and Spark starts it even without "
+        "them.",
+        "way_out": "Give the application more cores, or use a processing-time trigger.",
         "batch": None,
         "rows": None,
         "ms": 0,
@@ -191,7 +192,7 @@ def _differences(asked: Asked, result: ProbeResult) -> tuple[tuple[Difference, .
     if asked.old_spec is None or result.plan is None:
         return (), asked.old_missing
     by_text = _by_text(asked)
-    old = result.old_plan or PlanSeen(missing="the probe did not come to it")
+    old = result.old_plan or PlanSeen(missing="the probe driver did not get that far")
     if old.nodes is None or result.plan.nodes is None:
         if by_text is not None:
             return by_text, ""
@@ -222,21 +223,21 @@ def _not_tried(asked: Asked, result: ProbeResult, missing: str) -> list[str]:
     if missing:
         found.append(f"the comparison with {missing}")
     if ends.get(Attempt.FRESH) is AttemptEnd.NOTHING:
-        found.append("new rows: the source had none while it was tried")
+        found.append("new rows: the source had none during the preflight")
     if result.sink == "foreachBatch":
-        found.append("the code of foreachBatch: no batch was given to it")
+        found.append("the code of foreachBatch: no batch was passed to it")
     elif result.sink == "foreach":
-        found.append("the code of foreach: no row was given to it")
+        found.append("the code of foreach: no row was passed to it")
     elif result.sink == "kafka":
-        found.append("writing to Kafka: its topic and permissions; the rows went nowhere")
+        found.append("writing to Kafka: its topic and permissions; the rows were discarded")
     elif result.sink not in _QUIET_SINKS and Attempt.SINK not in ends:
-        found.append(f"writing to {result.sink}: the rows went nowhere")
+        found.append(f"writing to {result.sink}: the rows were discarded")
     if Attempt.TRIGGER in ends:
         kind = spec.trigger.kind.replace("_", "-")
         found.append(f"running as {kind}: the rows were read in micro-batches, on few cores")
     if isinstance(spec, PythonQuery):
         found.append(
-            "what Python functions compute: a change inside of them changes results, "
-            "and neither plan nor types of state show it"
+            "what Python functions compute: a change inside them changes the results, but shows "
+            "neither in the plan nor in the types of the state"
         )
     return found

@@ -23,9 +23,9 @@ FENCED = "FENCED"
 UNASKED = Classified(
     category=Category.UNKNOWN,
     policy=Policy.RETRY,
-    title="Ended without being asked",
+    title="Ended unexpectedly",
     meaning="Spark ended the query cleanly although its trigger does not end by itself.",
-    way_out="Look for a stop() in the application's own code; the query is started again.",
+    way_out="Check the application's code for a call of stop(). The query is restarted.",
 )
 
 

@@ -57,10 +57,10 @@ def _news(lost: list[Executor], active: tuple[Executor, ...]) -> str:
     why = f" ({first.reason.rstrip('. ')})" if first.reason and len(lost) == 1 else ""
     assert first.removed_at is not None
     found = sum(one.added_at >= first.removed_at for one in active)
-    again = f"{found} came in place" if found else "none has come in its place yet"
+    again = f"{found} replaced" if found else "not replaced yet"
     return (
         f"{which} lost at {first.removed_at:%H:%M:%S} UTC{why}; {again}. "
-        f"{len(active)} with {sum(one.cores for one in active)} cores are at work."
+        f"{len(active)} with {sum(one.cores for one in active)} cores are active."
     )
 
 

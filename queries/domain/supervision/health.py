@@ -117,7 +117,7 @@ def _zombie(seen: HealthSeen) -> Health | None:
     if not gone:
         return None
     return Health(
-        Verdict.ZOMBIE, f"It counts as running, but {' and '.join(gone)} has ended.", None
+        Verdict.ZOMBIE, f"It should be running, but {' and '.join(gone)} has ended.", None
     )
 
 
@@ -131,7 +131,7 @@ def _blind(seen: HealthSeen) -> Health | None:
         return None  # the checkpoint stands still too
     return Health(
         Verdict.BLIND,
-        f"No word from it for {_span(seen.now - word)}, yet its checkpoint got a commit "
+        f"No event for {_span(seen.now - word)}, but its checkpoint got a commit "
         f"{_span(seen.now - seen.commits_at)} ago.",
         word,
     )
@@ -149,7 +149,7 @@ def _idle(seen: HealthSeen) -> Health | None:
         return Health(Verdict.IDLE, "Nothing to read since it started.", seen.running_since)
     waited = _span(seen.now - _end(last))
     return Health(
-        Verdict.IDLE, f"Nothing to read for {waited}; last was batch {last.batch}.", _end(last)
+        Verdict.IDLE, f"Nothing to read for {waited}; the last batch was {last.batch}.", _end(last)
     )
 
 
@@ -165,7 +165,7 @@ def _idle_epochs(seen: HealthSeen) -> Health | None:
     since = _end(read[-1]) if read else seen.running_since
     return Health(
         Verdict.IDLE,
-        f"Nothing to read for {_span(seen.now - since)}; epochs go on, the last is "
+        f"Nothing to read for {_span(seen.now - since)}; continuous epochs continue, the last is "
         f"{recent[-1].batch}.",
         since,
     )
@@ -188,14 +188,14 @@ def _stalled(seen: HealthSeen) -> Health | None:
     if seen.trigger is TriggerKind.CONTINUOUS:
         return Health(
             Verdict.STALLED,
-            f"No epoch for {_span(seen.now - word)}; {_span(limit)} is the limit here. It "
+            f"No continuous epoch for {_span(seen.now - word)}; the limit is {_span(limit)}. It "
             f"needs a core per source partition.{heart}",
             word,
         )
     return Health(
         Verdict.STALLED,
-        f"No batch, no event and no task for {_span(seen.now - word)}; {_span(limit)} is the "
-        f"limit here.{heart}",
+        f"No batch, no event and no task for {_span(seen.now - word)}; the limit is "
+        f"{_span(limit)}.{heart}",
         word,
     )
 
@@ -266,8 +266,8 @@ def _progressing(seen: HealthSeen) -> Health:
     if seen.trigger is TriggerKind.CONTINUOUS:
         return Health(
             Verdict.PROGRESSING,
-            f"Epoch {last.batch} read {last.rows} rows in {_ms(last.duration_ms)} and committed "
-            f"{_span(max(timedelta(0), seen.now - _end(last)))} ago.",
+            f"Continuous epoch {last.batch} read {last.rows} rows in {_ms(last.duration_ms)} and "
+            f"committed {_span(max(timedelta(0), seen.now - _end(last)))} ago.",
             seen.running_since,
         )
     against = {

@@ -64,7 +64,7 @@ def _unproven(plan: Plan, trigger: str, started_at: str) -> Because:
     """Say what a started query has not shown yet; Spark says nothing of missing cores."""
     started = datetime.fromisoformat(started_at)
     if trigger in HOLDING and plan.now - started >= PROOF_OF_CORES:
-        what = "epoch" if trigger == "continuous" else "batch"
+        what = "continuous epoch" if trigger == "continuous" else "batch"
         since = started.astimezone(UTC).strftime("%H:%M:%S")
         return Because(Detail.NO_CORES, {"what": what, "since": since})
     return Because(Detail.UNPROVEN)

@@ -117,10 +117,11 @@ def advise(spec: SqlQuery | PythonQuery, ground: Ground, batches: Sequence[Batch
 _NOT_MEASURED = {
     "once": "A query that ends by itself has no interval to choose.",
     "available_now": "A query that ends by itself has no interval to choose.",
-    "continuous": "Continuous processing has no batches: its epochs say nothing of their cost.",
-    "real_time": "A real-time batch lasts as long as it is told to: its length is no cost.",
+    "continuous": "Continuous processing has no batches, and its epochs do not show what they "
+    "cost.",
+    "real_time": "A real-time batch has a fixed length, which says nothing about its cost.",
 }
-_NO_RATE = "The batches lie too close together to tell how many rows come in a second."
+_NO_RATE = "The batches are too close together to measure the input rate."
 
 
 def rate_of(batches: Sequence[BatchSeen]) -> float | None:
@@ -145,8 +146,8 @@ def _worst_busy(cost: Cost, rate: float, interval: float) -> float:
 def _overload(cost: Cost, rate: float, now: Expected) -> str:
     if now.period_ms is None:
         return (
-            f"No interval keeps up: {rate:.3g} rows/s come in, and its rows alone would take more "
-            "than all the time there is. More cores, or less work a row, would."
+            f"No interval keeps up: at an input of {rate:.3g} rows/s, the rows alone take more "
+            "than 100 % of the time. Use more cores, or do less work per row."
         )
     if now.interval_ms and now.period_ms > now.interval_ms:
         return (
@@ -203,20 +204,20 @@ def _interval(
     change = {"trigger": ProcessingTime(interval=text)}
     latency = f"from {words(now.latency_ms)} to {words(then.latency_ms)}"
     busy = f"from {now.busy:.0%} to {then.busy:.0%} of the time"
-    hourly = f"{_hourly(now)} batches an hour become {_hourly(then)}"
+    hourly = f"{_hourly(now)} batches per hour become {_hourly(then)}"
     if shorter:
         return Suggestion(
             "interval",
             f"A shorter interval: {text}",
-            f"A row is through in {words(then.latency_ms)} on average instead of "
-            f"{words(now.latency_ms)} ({_band(then)}).",
+            f"A row takes {words(then.latency_ms)} on average instead of {words(now.latency_ms)} "
+            f"({_band(then)}).",
             f"{hourly}, each with its fixed {words(cost.line.fixed_ms)}: the query is busy {busy}.",
             as_json(spec.model_copy(update=change)),
         )
     return Suggestion(
         "interval",
         f"A longer interval: {text}",
-        f"{hourly}: the query is busy {busy}, and rows may come twice as fast before it falls "
+        f"{hourly}: the query is busy {busy}, and the input rate can double before it falls "
         "behind.",
         f"A row waits longer: {latency} on average ({_band(then)}).",
         as_json(spec.model_copy(update=change)),
@@ -234,13 +235,13 @@ def _async_progress(
     return Suggestion(
         "async_progress",
         "Async progress tracking",
-        f"Batches do not wait for the checkpoint's logs any more: {words(logs_ms)} less each, "
+        f"Batches no longer wait for the checkpoint's logs: {words(logs_ms)} less each, "
         f"{tax:.0%} of their time{less}.",
         "At least once: a crash replays up to a second of batches as one. It must be turned off "
         "the safe way.",
         as_json(with_async_progress(spec)),
         tuple(
-            ["Whether the function keeps state only Spark can tell."]
+            ["Only Spark can tell whether the function keeps state."]
             if isinstance(spec, PythonQuery)
             else []
         ),
@@ -255,10 +256,10 @@ def _real_time(spec: SqlQuery | PythonQuery, ground: Ground, now: Expected) -> S
     return Suggestion(
         "real_time",
         "Real time",
-        f"Rows go through while a batch lasts: milliseconds instead of {words(now.latency_ms)}. "
-        "How many, its batches cannot tell.",
-        "A core per source partition for good, and a batch's records again after a restart. "
-        "Batches of 5 seconds, update mode, and no limits of the source's.",
+        f"Rows are processed while a batch runs: milliseconds instead of {words(now.latency_ms)}. "
+        "Its batches do not show how many milliseconds.",
+        "One core per source partition, held permanently, and the records of a batch replayed "
+        "after a restart. Batches of 5 seconds, update mode, and no source limits.",
         as_json(changed),
         unsure,
     )

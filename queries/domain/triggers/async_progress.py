@@ -119,8 +119,8 @@ def _sink(name: str) -> list[Problem]:
         return []
     return [
         _refused(
-            f"does not go with a {name} sink: rows of a batch that is done again could not be "
-            "told from new ones.",
+            f"is not supported with a {name} sink: rows of a replayed batch could not be told "
+            "from new ones.",
             f"Remove it, or write to {_either(SINKS)}.",
         )
     ]
@@ -131,16 +131,16 @@ def _trigger(spec: SqlQuery | PythonQuery, every: str) -> list[Problem]:
     if isinstance(trigger, Once | AvailableNow):
         return [
             _refused(
-                f"does not go with the {trigger.kind} trigger: the query ends before its "
-                "offsets would be kept.",
+                f"is not supported with the {trigger.kind} trigger: the query ends before its "
+                "offsets would be saved.",
                 "Remove it, or use a processing-time trigger.",
             )
         ]
     if isinstance(trigger, Continuous):
         return [
             _refused(
-                "is ignored by Spark, without a word, under a continuous trigger, which keeps "
-                "its offsets in the background anyway.",
+                "is silently ignored by Spark with a continuous trigger, which saves its offsets "
+                "in the background anyway.",
                 "Remove it.",
             )
         ]
@@ -149,7 +149,8 @@ def _trigger(spec: SqlQuery | PythonQuery, every: str) -> list[Problem]:
             Problem(
                 f"sink.options.{INTERVAL}",
                 every[:200],
-                "must be 0 in real-time mode, whose own interval says how often offsets are kept.",
+                "must be 0 in real-time mode, where the trigger's interval sets how often offsets "
+                "are saved.",
                 'Set it to "0", or remove it.',
             )
         ]
@@ -162,9 +163,9 @@ def _state(spec: SqlQuery | PythonQuery) -> list[Problem]:
         return []
     return [
         _refused(
-            f"does not go with a stateful query, and this one {because}. Spark would refuse it "
-            "at its first batch.",
-            "Remove it: state must be kept with each batch.",
+            f"is not supported with a stateful query, and this one {because}. Spark would refuse "
+            "it at its first batch.",
+            "Remove it: state must be saved with each batch.",
         )
     ]
 
@@ -172,11 +173,14 @@ def _state(spec: SqlQuery | PythonQuery) -> list[Problem]:
 def evolution_problems(
     spec: SqlQuery | PythonQuery, application_conf: Mapping[str, str]
 ) -> list[Problem]:
-    """Return why it does not go with source evolution, which the application may turn on too."""
+    """Return why it is not supported with source evolution, which the application may turn on "
+    "too."""
     conf = {**application_conf, **spec.conf}
     if conf.get(EVOLUTION, "false").lower() != "true" or not _asked(spec):
         return []
-    return [_refused(f"does not go with source evolution ({EVOLUTION}).", "Remove one of the two.")]
+    return [
+        _refused(f"is not supported with source evolution ({EVOLUTION}).", "Remove one of the two.")
+    ]
 
 
 def _asked(spec: SqlQuery | PythonQuery) -> bool:
@@ -214,7 +218,7 @@ def known_after_a_preflight(spec: SqlQuery | PythonQuery) -> str:
     """Return what of async progress tracking only Spark's plan will tell; "" for nothing."""
     if isinstance(spec, PythonQuery) and spec.sink is None:
         return (
-            "Whether the function keeps state, and whether its own sink goes with async progress "
+            "Whether the function keeps state, and whether its own sink supports async progress "
             "tracking, is known after a preflight."
         )
     if not _asked(spec):

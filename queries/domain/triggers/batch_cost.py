@@ -80,16 +80,16 @@ def cost_of(samples: Sequence[Sample]) -> Cost | Untold:
     told = [sample for sample in samples if sample.rows > 0][-MOST:]
     if len(told) < FEWEST:
         return Untold(
-            f"{len(told)} batches with rows are known; {FEWEST} or more are needed to tell.",
+            f"{len(told)} batches with rows are known; {FEWEST} or more are needed.",
             len(told),
         )
     rows = sorted(sample.rows for sample in told)
     small, large = rows[len(rows) // 10], rows[-1 - len(rows) // 10]
     if large < SPREAD * small:
         return Untold(
-            f"Its batches are too alike: nearly all read between {small} and {large} rows, so "
-            "what a batch costs by itself cannot be told from what its rows cost. Sizes must "
-            f"differ by a factor of {SPREAD}.",
+            f"Its batches are too similar: nearly all read between {small} and {large} rows, so "
+            "the fixed cost cannot be told from the cost of the rows. Sizes must differ by a "
+            f"factor of {SPREAD}.",
             len(told),
         )
     low, slope, high = _slopes(told)

@@ -27,8 +27,8 @@ SHUFFLE_PARTITIONS = 200
 _SHUFFLE_KEY = "spark.sql.shuffle.partitions"
 
 _WITHOUT = {
-    "continuous": "Spark would start it, do nothing and say nothing.",
-    "real_time": "the rest would wait while whole batches pass, and Spark would not say so.",
+    "continuous": "Spark would start it and do nothing, without a warning.",
+    "real_time": "the rest would wait for whole batches, without a warning from Spark.",
 }
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?")
 
@@ -142,7 +142,7 @@ def outgrown(
     more = f", other queries of the application hold {beside}" if beside else ""
     return (
         f"It needs a core per source partition: {counted}{more}, and the application has "
-        f"{_cores(cores)}. The partitions beyond them are not read, and Spark does not say so. "
+        f"{_cores(cores)}. The remaining partitions are not read, without a warning from Spark. "
         f"Give the application local[{need + beside}] or more, and restart it."
     )
 

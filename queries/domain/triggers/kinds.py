@@ -136,7 +136,7 @@ def _continuous(spec: SqlQuery | PythonQuery) -> list[Problem]:
         )
     if isinstance(spec, SqlQuery):
         problems += _operators(
-            operators(spec).found, "knows selections and projections only", spec.trigger.kind
+            operators(spec).found, "supports only selections and projections", spec.trigger.kind
         )
     return problems
 
@@ -157,8 +157,8 @@ def _real_time(spec: SqlQuery | PythonQuery) -> list[Problem]:
             Problem(
                 "sink.output_mode",
                 spec.sink.output_mode,
-                "does not go with real-time mode.",
-                "Real-time mode knows update only.",
+                "is not supported in real-time mode.",
+                "Real-time mode supports only update.",
             )
         )
     if isinstance(spec, SqlQuery):
@@ -166,7 +166,7 @@ def _real_time(spec: SqlQuery | PythonQuery) -> list[Problem]:
             Problem(
                 f"sources.{index}.options.{key}",
                 value,
-                "does not go with real-time mode.",
+                "is not supported in real-time mode.",
                 "Remove it.",
             )
             for index, source in enumerate(spec.sources)

@@ -61,26 +61,26 @@ _WAYS = (
     _Way(
         "processing_time",
         "Processing time",
-        "A batch every interval. A row waits half an interval on average, and for the batch.",
+        "A batch every interval. A row waits half an interval on average, and then for the batch.",
         ProcessingTime(interval="1 second"),
     ),
     _Way(
         "as_fast_as_possible",
         "As fast as possible",
-        "The next batch begins when one ends: the least wait, and the driver is never at rest.",
+        "The next batch starts when one ends: the shortest wait, but the driver is never idle.",
         ProcessingTime(interval="0 seconds"),
     ),
     _Way(
         "available_now",
         "Available now",
-        "Reads all there is in batches that keep the source's limits, then ends.",
+        "Reads all available data in batches within the source's limits, then ends.",
         AvailableNow(),
     ),
     _Way(
         "once",
         "Once",
-        "Reads all there is in a single batch, whatever the source's limits say, then ends. "
-        "Spark has deprecated it: available now does the same in batches.",
+        "Reads all available data in a single batch, whatever the source's limits are, then ends. "
+        "Deprecated in Spark: available now does the same in batches.",
         Once(),
     ),
     _Way(
@@ -93,15 +93,15 @@ _WAYS = (
     _Way(
         "continuous",
         "Continuous",
-        "Tasks that never end, milliseconds. A core per source partition for good; at least "
-        "once; experimental in Spark, which reports no progress of it.",
+        "Long-running tasks, latency of milliseconds. One core per source partition, held "
+        "permanently; at least once; experimental in Spark, which reports no progress for it.",
         Continuous(interval="1 second"),
     ),
     _Way(
         "real_time",
         "Real time",
-        "Rows go through while the batch lasts, milliseconds. A core per source partition for "
-        "good; update mode; a restart replays the batch in flight.",
+        "Rows are processed while the batch runs, latency of milliseconds. One core per source "
+        "partition, held permanently; update mode; a restart replays the batch in flight.",
         RealTime(interval="5 seconds"),
     ),
 )
@@ -124,12 +124,12 @@ def doubts(spec: SqlQuery | PythonQuery, ground: Ground) -> list[str]:
     if spec.trigger.kind not in HOLDING:
         return found
     if isinstance(spec, PythonQuery):
-        return [*found, "Its plan is made by a Python function, which only Spark can read."]
+        return [*found, "Its plan is built by a Python function, which only Spark can analyze."]
     asked = operators(spec)
     if not asked.readable:
-        found.append("Its text can be read by Spark only.")
+        found.append("Only Spark can parse its text.")
     if asked.unknown:
-        found.append(f"What {', '.join(asked.unknown)} does is not known here.")
+        found.append(f"What {', '.join(asked.unknown)} does is unknown.")
     if spec.trigger.kind == "real_time":
         found += _real_time_doubts(asked.found)
     return found
@@ -214,10 +214,12 @@ def _real_time_doubts(asked: frozenset[Operator]) -> list[str]:
         found.append("A joined table must be small enough for Spark to send it to every task.")
     keeps_state = asked & {Operator.AGGREGATION, Operator.DISTINCT}
     if keeps_state and Operator.UNION in asked:
-        found.append("State before a union is refused; whether it comes before, the plan tells.")
+        found.append(
+            "State before a union is refused; only the plan shows whether it comes before."
+        )
     if keeps_state:
         found.append(
-            "It keeps state: a checkpoint that another trigger began (format v1) is refused; it "
+            "It keeps state: a checkpoint started with another trigger (format v1) is refused; it "
             "needs a new one."
         )
     return found

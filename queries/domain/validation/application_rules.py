@@ -77,7 +77,7 @@ def application_problems(spec: ApplicationSpec, *, surroundings: Surroundings) -
                 "policy.max_delay_s",
                 str(spec.policy.max_delay_s),
                 "is less than base_delay_s.",
-                "Give the longest delay a value of base_delay_s or more.",
+                "Set max_delay_s to base_delay_s or more.",
             )
         )
     return once(problems + mask_problems(as_json(spec)))
@@ -90,14 +90,16 @@ def _resources(spec: ApplicationSpec) -> list[Problem]:
             Problem(
                 "master",
                 spec.master[:200],
-                "is not a master that Headgate launches on.",
+                "is not a master that Headgate supports.",
                 "Use local[N], spark://host:port, yarn or k8s://https://host:port.",
             )
         )
     memory = _MEMORY.fullmatch(spec.memory)
     if not memory:
         problems.append(
-            Problem("memory", spec.memory[:200], "is not an amount.", 'Write "1g" or "1536m".')
+            Problem(
+                "memory", spec.memory[:200], "is not an amount of memory.", 'Write "1g" or "1536m".'
+            )
         )
     elif int(memory[1]) * (1024 if memory[2].lower() == "g" else 1) < MEMORY_MIN_MB:
         problems.append(
@@ -108,13 +110,13 @@ def _resources(spec: ApplicationSpec) -> list[Problem]:
 
 def _root(field: str, root: Root, allowed: tuple[str, ...]) -> list[Problem]:
     if not root.path.startswith("/"):
-        return [Problem(field, root.path[:200], "is not absolute.", "Begin it with /.")]
+        return [Problem(field, root.path[:200], "is not absolute.", "Start it with /.")]
     if not root.allowed:
         return [
             Problem(
                 field,
                 root.path,
-                "lies outside of the folders that may hold code.",
+                "is outside the folders that may contain code.",
                 f"Put it under {' or '.join(allowed) or 'what HEADGATE_CODE_ROOTS names'}.",
             )
         ]
@@ -124,7 +126,7 @@ def _root(field: str, root: Root, allowed: tuple[str, ...]) -> list[Problem]:
         Problem(
             field,
             root.path,
-            f"holds a module named {name}, which the driver imports from elsewhere.",
+            f"contains a module named {name}, which the driver imports from elsewhere.",
             f"Rename {name}, or choose a folder below.",
         )
         for name in sorted(root.modules & RESERVED_MODULES)
@@ -136,9 +138,9 @@ def _connectors(spec: ApplicationSpec, installed: frozenset[str]) -> list[Proble
         Problem(
             f"connectors.{index}",
             name[:200],
-            "is no connector that stands ready on this host.",
+            "is not an installed connector.",
             formats.connector_way_out(name)
-            + (f" There are {', '.join(sorted(installed))}." if installed else ""),
+            + (f" Choose {', '.join(sorted(installed))}." if installed else ""),
         )
         for index, name in enumerate(spec.connectors)
         if name not in installed
@@ -159,7 +161,7 @@ def _listeners(spec: ApplicationSpec) -> list[Problem]:
                     f"listeners.{index}",
                     name,
                     "cannot be found: the application has no Python path.",
-                    "Set python_path to the folder that holds the module.",
+                    "Set python_path to the folder that contains the module.",
                 )
             )
     return problems

@@ -61,7 +61,7 @@ def sink_problems(
 ) -> list[Problem]:
     """Return what is wrong with a sink; a python function may bring its own."""
     if sink is None:
-        missing = Problem("sink", "", "is missing.", "Say where the rows go: parquet, kafka, noop…")
+        missing = Problem("sink", "", "is missing.", "Set where the rows go: parquet, kafka, noop…")
         return [missing] if required else []
     problems = _format("sink", sink.format, SINKS, connectors)
     problems += option_problems("sink.options", sink.options)
@@ -75,7 +75,7 @@ def sink_problems(
                     "sink.output_mode",
                     sink.output_mode,
                     f"cannot be written to {sink.format} files.",
-                    "File sinks know append only.",
+                    "File sinks support only append.",
                 )
             )
     elif sink.partition_by:
@@ -83,7 +83,7 @@ def sink_problems(
             Problem(
                 "sink.partition_by",
                 ", ".join(sink.partition_by),
-                f"means nothing to a {sink.format} sink.",
+                f"has no effect on a {sink.format} sink.",
                 "Remove it; only file sinks write partitions.",
             )
         )
@@ -101,7 +101,7 @@ def own_output_problems(spec: SqlQuery) -> list[Problem]:
         Problem(
             "sink.options.path",
             output,
-            f"lies in what source {source.name} reads: the query would read its own rows.",
+            f"is inside what source {source.name} reads: the query would read its own output.",
             "Write to another folder.",
         )
         for source in spec.sources
@@ -161,7 +161,7 @@ def _schema(field: str, one: Source | Table) -> list[Problem]:
             Problem(
                 f"{field}.schema",
                 one.ddl_schema[:200],
-                f"cannot be given: {one.format} has a schema of its own.",
+                f"cannot be set: {one.format} has a fixed schema.",
                 "Leave it empty.",
             )
         ]
@@ -172,7 +172,7 @@ def _schema(field: str, one: Source | Table) -> list[Problem]:
             Problem(
                 f"{field}.schema",
                 "",
-                "is missing: a stream of files does not guess its columns.",
+                "is missing: a stream of files does not infer its columns.",
                 'Write them as DDL: "id BIGINT, name STRING".',
             )
         ]
@@ -207,7 +207,7 @@ def _watermark(field: str, source: Source) -> list[Problem]:
                 f"{field}.watermark.column",
                 column,
                 "is not a column of the source's schema.",
-                f"It has {', '.join(known)}.",
+                f"Choose {', '.join(known)}.",
             )
         )
     elif kinds.get(column.lower(), "timestamp") not in ("timestamp", "timestamp_ltz", "struct"):
@@ -230,8 +230,8 @@ def _format(
             Problem(
                 f"{field}.format",
                 name,
-                "is not a format that can be used here.",
-                f"There are {', '.join(sorted(allowed))}.",
+                "is not a format that is supported here.",
+                f"Choose {', '.join(sorted(allowed))}.",
             )
         ]
     connector = CONNECTORS.get(name)

@@ -30,8 +30,8 @@ def name_problems(name: str, *, taken: bool = False, what: str = "query") -> lis
             Problem(
                 "name",
                 name[:200],
-                "is not a name that can be used.",
-                "Use 1 to 63 lower-case letters, digits and . _ -, first a letter or digit.",
+                "is not a valid name.",
+                "Use 1 to 63 lowercase letters, digits and . _ -, starting with a letter or digit.",
             )
         ]
     if taken:
@@ -81,7 +81,7 @@ def _pool(name: str, application: ApplicationSpec, known: list[str]) -> list[Pro
     if not name or name == "default":
         return []
     if name not in known:
-        way_out = f"The application has {', '.join(known)}." if known else "Make the pool first."
+        way_out = f"Choose {', '.join(known)}." if known else "Create the pool first."
         return [Problem("pool", name, "is not a pool of the application.", way_out)]
     if application.scheduler_mode != "FAIR":
         return [
@@ -112,7 +112,7 @@ def _function(spec: PythonQuery, application: ApplicationSpec) -> list[Problem]:
                 "function",
                 spec.function[:200],
                 "cannot be found: the application has no Python path.",
-                "Set the application's python_path to the folder that holds the module.",
+                "Set the application's python_path to the folder that contains the module.",
             )
         )
     return problems

@@ -21,7 +21,7 @@ def freeze(roots: tuple[str, ...], code_dir: Path) -> tuple[tuple[str, ...], str
         files = list(files_of(roots))
     except NotADirectoryError as error:
         raise LaunchRefused(
-            f"The code root {error} is no folder. Create it or change python_path."
+            f"The code root {error} is not a folder. Create it or change python_path."
         ) from error
     _check_size(files)
     digest = _digest(files)
@@ -47,7 +47,7 @@ def _check_size(files: list[File]) -> None:
     if total > LIMIT_BYTES:
         roots = ", ".join(sorted({root for _, root, _ in files}))
         raise LaunchRefused(
-            f"The code roots {roots} hold {total / 1e6:.0f} MB; drivers run from copies of at "
+            f"The code roots {roots} contain {total / 1e6:.0f} MB; drivers run from copies of at "
             "most 50 MB. Move data out of them, or name a smaller folder in python_path."
         )
 

@@ -230,14 +230,14 @@ class LocalProcessLauncher:
             what = "probe" if spec.probe else "driver"
             raise LaunchRefused(
                 f"The {what}'s directory {directory} cannot be used: {error}. "
-                "Make room or mend the permissions of the drivers' folder."
+                "Free disk space or fix the permissions of the drivers' folder."
             ) from error
 
     def _spawn(self, directory: Path, spec: DriverSpec) -> None:
         env = environment.passed(os.environ, spec.env_allowlist)
         if not _finds_java(env):
             raise LaunchRefused(
-                "No Java was found: JAVA_HOME holds no bin/java and PATH has none. "
+                "No Java was found: there is none in JAVA_HOME (bin/java) and none in PATH. "
                 "Install a Java of version 17 or later, or set JAVA_HOME."
             )
         log = os.open(directory / "shim.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode=0o600)
@@ -260,7 +260,7 @@ class LocalProcessLauncher:
             process.kill()
             process.wait()
             raise LaunchRefused(
-                f"The shim did not take {directory} within {SHIM_TAKES_S} s; the host is "
+                f"The shim did not take over {directory} within {SHIM_TAKES_S} s; the host is "
                 "overloaded. The launch will be tried again.",
                 passing=True,
             ) from None

@@ -58,7 +58,7 @@ class Command(BaseCommand):
             except HeadgateError as error:
                 refused.append(f"{query.name}: {error}")
         if made:
-            self.stdout.write(f"Made the demo's queries: {', '.join(made)}")
+            self.stdout.write(f"Created the demo's queries: {', '.join(made)}")
         if refused:
             raise CommandError("; ".join(refused))
 

@@ -122,7 +122,7 @@ class Locks:
                 other = self._held[key].run
                 raise Refused(
                     "held",
-                    f"The checkpoint {location} is held by run {other} of this very driver "
+                    f"The checkpoint {location} is held by run {other} of this driver "
                     f"(JVM pid {self._jvm_pid}).",
                     self._jvm_pid,
                 )
@@ -197,8 +197,8 @@ class Locks:
         if installation == self._owner["installation"] and seen > epoch:
             raise Refused(
                 "fenced",
-                f"A later start (epoch {seen}) has taken the checkpoint {location}; this one is "
-                f"epoch {epoch}.",
+                f"A later start (epoch {seen}) has taken over the checkpoint {location}; this one "
+                f"is epoch {epoch}.",
             )
 
     def _read(self, path: str) -> str | None:

@@ -130,7 +130,7 @@ class Probe:
 
     def _give_up(self) -> None:
         """End everything: the time is over, and a call into Spark may hang."""
-        text = f"Not done within {self.task.limit_s:.0f} s, at: {self.found.at}."
+        text = f"Not finished within {self.task.limit_s:.0f} s, at: {self.found.at}."
         logger.error(text)
         error = {"error_class": "", "type_name": "ProbeLate", "root_cause": text, "message": text}
         self.say(error=error, done=True)

@@ -84,8 +84,8 @@ def run(
 
 _PHRASES = {
     Attempt.REPLAY: "Executing the newest batch again",
-    Attempt.FRESH: "Reading what is new at the source",
-    Attempt.SINK: "Writing into a throw-away folder",
+    Attempt.FRESH: "Reading new data at the source",
+    Attempt.SINK: "Writing to a temporary folder",
     Attempt.TRIGGER: "Starting with its own trigger",
 }
 

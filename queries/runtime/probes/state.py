@@ -22,7 +22,7 @@ def read(spark: Any, task: XrayTask) -> dict[str, Any]:
     names = [each["name"] for each in operators if each["id"] == task.operator]
     if not names:
         known = ", ".join(f"{each['id']} ({each['name']})" for each in operators) or "none"
-        raise ValueError(f"The checkpoint has no state operator {task.operator}; it has {known}.")
+        raise ValueError(f"The checkpoint has no state operator {task.operator}; choose {known}.")
     return {"operators": operators, "operator": task.operator, **_rows(session, task)}
 
 

@@ -43,7 +43,7 @@ def person(user_id: int) -> User:
     """Return an account; raise `Missing` where there is none."""
     user = User.objects.filter(pk=user_id).first()
     if user is None:
-        raise Missing(f"There is no user {user_id}.")
+        raise Missing(f"User {user_id} does not exist.")
     return user
 
 
@@ -57,7 +57,7 @@ def token_seen_by(user: User | AnonymousUser, uuid: object) -> AccessToken:
     """Return one of these; raise `Missing` where it is not there, or is somebody else's."""
     token: AccessToken | None = tokens_seen_by(user).filter(uuid=uuid).first()
     if token is None:
-        raise Missing("There is no such token, or it is not yours.")
+        raise Missing("The token does not exist, or it is not yours.")
     return token
 
 
@@ -66,6 +66,6 @@ def owner_named(username: str) -> User:
     user = User.objects.filter(username=username.replace("\x00", ""), is_active=True).first()
     if user is None:
         raise Invalid(
-            [Problem("user", username[:200], "is no active user.", "Look at the list of users.")]
+            [Problem("user", username[:200], "is not an active user.", "Check the list of users.")]
         )
     return user

@@ -94,7 +94,7 @@ def query(name: str) -> Query:
     )
     if found is None:
         raise Missing(
-            f"There is no query named {name}.", way_out="Look at the list of queries for its name."
+            f'Query "{name}" does not exist.', way_out="Check its name in the list of queries."
         )
     return found
 

@@ -45,5 +45,5 @@ def failure_group(group_id: int) -> FailureGroup:
     """Return a group; raise `Missing` where there is none."""
     group = failure_groups().filter(pk=group_id).first()
     if group is None:
-        raise Missing(f"There is no failure group {group_id}.")
+        raise Missing(f"Failure group {group_id} does not exist.")
     return group

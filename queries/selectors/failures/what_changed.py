@@ -47,7 +47,7 @@ def failure_with_changes(failure_id: int) -> FailureDetail:
         failures().select_related("driver__application_revision").filter(pk=failure_id).first()
     )
     if failure is None:
-        raise Missing(f"There is no failure {failure_id}.")
+        raise Missing(f"Failure {failure_id} does not exist.")
     run = failure.run
     good = _last_good_run(run) if run else None
     itself = False

@@ -47,8 +47,8 @@ def application(name: str) -> Application:
     found = applications().filter(name=name).first()
     if found is None:
         raise Missing(
-            f"There is no application named {name}.",
-            way_out="Look at the list of applications for its name.",
+            f'Application "{name}" does not exist.',
+            way_out="Check its name in the list of applications.",
         )
     return found
 

@@ -20,7 +20,7 @@ def operation(uuid: Any) -> Operation:
     """Return an operation; raise `Missing` where there is none."""
     found = operations().filter(uuid=uuid).first()
     if found is None:
-        raise Missing(f"There is no operation {uuid}.")
+        raise Missing(f"Operation {uuid} does not exist.")
     return found
 
 

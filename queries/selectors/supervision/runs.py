@@ -43,7 +43,7 @@ def run_with_neighbours(*, run_id: int | None = None, epoch: int | None = None) 
     wanted = Q(pk=run_id) if epoch is None else Q(epoch=epoch)
     run = runs().select_related("driver__application_revision").filter(wanted).first()
     if run is None:
-        raise Missing(f"There is no run {run_id if epoch is None else f'with epoch {epoch}'}.")
+        raise Missing(f"Run {run_id if epoch is None else f'with epoch {epoch}'} does not exist.")
     others = Run.objects.filter(query=run.query_id)
     return RunDetail(
         run=run,

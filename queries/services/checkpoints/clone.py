@@ -48,7 +48,7 @@ def request_clone(
     origin = _origin(query, snapshot_id)
     if local_logs(origin).last_commit() is None:
         raise NotAllowed(
-            f"{query.name} has committed no batch yet.", way_out="Create a query of its own."
+            f"{query.name} has committed no batch yet.", way_out="Create a new query instead."
         )
     spec = _spec(query, sink, same_sink, own=not application)
     host = None
@@ -91,8 +91,8 @@ def _spec(
                 Problem(
                     "sink",
                     _said(before),
-                    "is the original's: both would write there.",
-                    "Give the clone a sink of its own, or confirm that it writes to the same.",
+                    "is the sink of the original: both would write there.",
+                    "Give the clone its own sink, or confirm that it writes to the same one.",
                 )
             ]
         )
@@ -105,8 +105,9 @@ def _spec(
                 Problem(
                     "sink.options.path",
                     _path(after),
-                    f"is where {query.name} writes; two queries destroy each other's log there.",
-                    "Choose a folder of its own.",
+                    f"is where {query.name} writes; two queries would destroy each other's log "
+                    "there.",
+                    "Choose a separate folder.",
                 )
             ]
         )
@@ -183,7 +184,7 @@ PROCEDURE = Procedure(
     Verb.CLONE,
     (
         Step("Copy the checkpoint", _copy),
-        Step("Make the sink's log begin there", _seed_sink),
+        Step("Start the sink's log there", _seed_sink),
         Step("Define the clone", _define, commits=True),
     ),
     limit=timedelta(minutes=15),

@@ -45,7 +45,7 @@ def preview_rewind(query: Query, batch: int) -> Preview:
         return Preview("rewind", str(error), batch=batch, newest=newest)
     before, after = logs.offsets(batch), logs.offsets(max(logs.begun()))
     if before is None or after is None:
-        reason = f"The offsets of batch {batch} are purged."
+        reason = f"The offsets of batch {batch} have been purged."
         return Preview("rewind", reason, batch=batch, newest=newest)
     found = ranges(before.sources, after.sources)
     earliest = _earliest(query)
@@ -66,7 +66,9 @@ def preview_rewind(query: Query, batch: int) -> Preview:
     files, missing = len(read) or None, sum(file.there is False for file in read)
     warnings = _in_flight(logs) + _missing(files, missing)
     if any(each.note for each in moved):
-        warnings.append("Some of it is deleted at the broker: the query will fail there, or skip.")
+        warnings.append(
+            "Some of it has been deleted at the broker: the query will fail there, or skip it."
+        )
     return Preview(
         "rewind",
         "",
@@ -95,7 +97,9 @@ def preview_reset(query: Query, wish: Wish) -> Preview:
     sums = [count for count in files if count is not None]
     warnings = _in_flight(logs)
     if found.stateful:
-        warnings.insert(0, "Its state is left behind: aggregates, joins and windows begin empty.")
+        warnings.insert(
+            0, "Its state is not carried over: aggregates, joins and windows start empty."
+        )
     return Preview(
         "reset",
         "",
@@ -115,14 +119,14 @@ def _rewound_sink(query: Query, batch: int, again: Sequence[int]) -> list[str]:
     kind, where = sink_of(query)
     sink = file_sink(query)
     if not again:
-        return ["It sees nothing twice: no batch is done again."]
+        return ["It sees nothing twice: no batch is replayed."]
     span = f"batches {again[0]} to {again[-1]}" if len(again) > 1 else f"batch {again[0]}"
     if sink is not None:
         dropped = sink.beyond(batch)
         return [
             f"The files of {span} are moved aside, {len(dropped.files)} of them, to "
-            f"{sink.root}/_headgate, and taken out of the sink's log; its readers see each row "
-            "once. Who has copied them already has them twice."
+            f"{sink.root}/_headgate, and removed from the sink's log; its readers see each row "
+            "once. Anyone who already copied these files will get the rows twice."
         ]
     return [_twice(kind, where, span)]
 
@@ -132,28 +136,30 @@ def _reset_sink(query: Query, stateful: bool, newest: int | None) -> list[str]:
     sink = file_sink(query)
     if sink is not None and stateful:
         return [
-            f"All it has written to {sink.root} is moved aside, to {sink.root}/_headgate: the "
-            "query counts its batches from 0 again, and Spark would skip the numbers in the log."
+            f"Everything it has written to {sink.root} is moved aside, to {sink.root}/_headgate: "
+            "the query numbers its batches from 0 again, and Spark would skip the numbers in the "
+            "log."
         ]
     if sink is not None:
-        return [f"{sink.root} keeps what it has; what is read again is written a second time."]
+        return [f"{sink.root} keeps its files; what is read again is written a second time."]
     said = [_twice(kind, where, "what is read again")]
     if stateful and kind not in _UNKEPT:
         said.append(
-            "Batches are counted from 0 again: code that skips batch numbers it has seen skips "
-            f"all up to {newest}."
+            "Batches are numbered from 0 again: code that skips batch numbers it has seen will "
+            f"skip all batches up to {newest}."
         )
     return said
 
 
 def _twice(kind: str, where: str, what: str) -> str:
     if kind == "kafka":
-        return f"Topic {where} gets the rows of {what} a second time: its readers see both."
+        return f"Topic {where} gets the rows of {what} a second time: its readers see both copies."
     if kind in _UNKEPT:
-        return f"The {kind} sink keeps nothing, so nothing is there twice."
+        return f"The {kind} sink keeps nothing, so nothing is duplicated."
     return (
-        f"The query's own code is handed the rows of {what} a second time, perhaps cut into other "
-        "batches. Code that skips batch numbers it has seen would lose rows: it must be told."
+        f"The query's own code gets the rows of {what} a second time, possibly split into "
+        "different batches. Code that skips batch numbers it has seen would lose rows and must be "
+        "adapted."
     )
 
 
@@ -162,8 +168,8 @@ def _in_flight(logs: CheckpointLogs) -> list[str]:
     if batch is None:
         return []
     return [
-        f"Batch {batch} has begun and not committed. Its offsets are dropped, so its rows are "
-        "read again, perhaps cut into other batches."
+        f"Batch {batch} has started but not committed. Its offsets are dropped, so its rows are "
+        "read again, possibly split into different batches."
     ]
 
 
@@ -171,15 +177,13 @@ def _missing(files: int | None, missing: int) -> list[str]:
     if not missing:
         return []
     more = " at least" if files == batches.FILES_AT_MOST else ""
-    return [
-        f"{missing} of{more} {files} files are not there any more: their rows cannot be read again."
-    ]
+    return [f"{missing} of{more} {files} files no longer exist: their rows cannot be read again."]
 
 
 def _gone(start: int | None, earliest: int | None) -> str:
     if start is None or earliest is None or start >= earliest:
         return ""
-    return f"gone: the broker begins at {earliest}"
+    return f"deleted: the broker starts at {earliest}"
 
 
 def _earliest(query: Query) -> dict[tuple[str, int], int]:

@@ -68,7 +68,7 @@ def _wish(turn: Turn) -> Wish:
 
 def _switch(turn: Turn) -> Told:
     if not place_of(turn.arguments["location"]).exists():
-        raise CannotCopy("What was built is gone.", way_out="Ask for the reset again.")
+        raise CannotCopy("The new checkpoint is gone.", way_out="Request the reset again.")
     detail = Because(Detail.TO_START, {"start": turn.arguments["at"] or turn.arguments["to"]})
     return switch(turn, turn.arguments["location"], Reason.RESET, detail)
 
@@ -89,8 +89,8 @@ PROCEDURE = Procedure(
     Verb.RESET,
     (
         Step("Stop the query", stop_and_start.stop),
-        Step("Build a checkpoint that begins there", _build),
-        Step("Point the query at it", _switch, commits=True),
+        Step("Build a checkpoint that starts there", _build),
+        Step("Switch the query to it", _switch, commits=True),
         Step("Move a stateful query's file output aside", _move_sink_aside),
         Step("Start the query again", stop_and_start.start_again),
     ),

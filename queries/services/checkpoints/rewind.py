@@ -43,7 +43,7 @@ def check(query: Query, batch: int) -> None:
         reach = f"batches {committed[0]} to {committed[-1]}" if committed else "no batch"
         raise NotAllowed(
             f"Batch {batch} is not in the checkpoint of {query.name}.",
-            way_out=f"It holds {reach}.",
+            way_out=f"It contains {reach}.",
         )
     sink = file_sink(query)
     if sink is not None:
@@ -64,7 +64,7 @@ def _build(turn: Turn) -> Told:
 def _switch(turn: Turn) -> Told:
     batch = turn.arguments["batch"]
     if not place_of(turn.arguments["location"]).exists():
-        raise CannotCopy("What was built is gone.", way_out="Ask for the rewind again.")
+        raise CannotCopy("The new checkpoint is gone.", way_out="Request the rewind again.")
     detail = Because(Detail.TO_BATCH, {"batch": batch})
     return switch(turn, turn.arguments["location"], Reason.REWOUND, detail)
 
@@ -92,10 +92,10 @@ def undo(turn: Turn) -> None:
 PROCEDURE = Procedure(
     Verb.REWIND,
     (
-        Step("Build the checkpoint of that batch beside", _build),
+        Step("Build the checkpoint of that batch", _build),
         Step("Stop the query", stop_and_start.stop),
-        Step("Point the query at it", _switch, commits=True),
-        Step("Put the sink's log back", _put_sink_back),
+        Step("Switch the query to it", _switch, commits=True),
+        Step("Roll the sink's log back", _put_sink_back),
         Step("Start the query again", stop_and_start.start_again),
     ),
     limit=timedelta(minutes=15),

@@ -39,7 +39,7 @@ def request_snapshot(
     checkpoint = current(query)
     if local_logs(checkpoint.location).last_commit() is None:
         raise NotAllowed(
-            f"{query.name} has committed no batch yet.", way_out="Let it commit one first."
+            f"{query.name} has committed no batch yet.", way_out="Wait until it has committed one."
         )
     arguments = {
         "checkpoint": checkpoint.pk,
@@ -101,7 +101,7 @@ def place_of(location: str) -> Path:
     """Return the folder of a local location."""
     path = local_path(location)
     if path is None:
-        raise NotAllowed(f"{location} is not on this machine.")
+        raise NotAllowed(f"{location} is not on this host.")
     return Path(path)
 
 
@@ -154,7 +154,7 @@ def _undo(turn: Turn) -> None:
 
 PROCEDURE = Procedure(
     Verb.SNAPSHOT,
-    (Step("Copy the checkpoint", _copy), Step("Write it down", _write_down, commits=True)),
+    (Step("Copy the checkpoint", _copy), Step("Record the snapshot", _write_down, commits=True)),
     limit=timedelta(minutes=10),
     undo=_undo,
 )

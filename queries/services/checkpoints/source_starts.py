@@ -61,9 +61,11 @@ def offsets_of(given: Any) -> dict[str, dict[str, int]]:
             for topic, parts in given.items()
         }
     except (AttributeError, TypeError, ValueError) as error:
-        raise _not_offsets(given, "is not offsets.", 'Write {"flights": {"0": 1200}}.') from error
+        raise _not_offsets(
+            given, "is not a set of offsets.", 'Write {"flights": {"0": 1200}}.'
+        ) from error
     if any(abs(at) > 2**62 for parts in found.values() for at in parts.values()):
-        raise _not_offsets(given, "holds an offset that no partition can have.")
+        raise _not_offsets(given, "contains an offset that no partition can have.")
     return found
 
 
@@ -77,11 +79,11 @@ def starts(query: Query, logs: CheckpointLogs, wish: Wish) -> Starts:
     Raises `NotAllowed` where a source cannot begin there, `Invalid` for offsets out of range.
     """
     if wish.to == "time" and wish.at is None:
-        raise Invalid([Problem("at", "", "is missing.", "Say from which time on.")])
+        raise Invalid([Problem("at", "", "is missing.", "Set the time to start from.")])
     newest = max(logs.begun(), default=None)
     offsets = logs.offsets(newest) if newest is not None else None
     if offsets is None:
-        raise NotAllowed(f"{query.name} has begun no batch.", way_out="Simply start it.")
+        raise NotAllowed(f"{query.name} has not started a batch yet.", way_out="Start it instead.")
     stateful = is_stateful(logs)
     sources = query.revisions.order_by("-number")[0].spec.get("sources") or []
     found: list[Start] = []
@@ -110,8 +112,8 @@ def _kafka(
     sources = kafka_sources({"sources": [spec]}) if spec.get("format") == "kafka" else ()
     if not sources and ask:
         raise NotAllowed(
-            f"Source {name} is read by the query's own code: its broker is not known here.",
-            way_out="Reset to offsets, and give one for each partition.",
+            f"Source {name} is read by the query's own code: its broker is unknown.",
+            way_out="Reset to offsets, with one for each partition.",
         )
     known = _ends(sources[0], wish) if sources else {}
     after = {at: one[1] for at, one in known.items()} if ask else _given(before, known, wish)
@@ -137,11 +139,11 @@ def _ends(source: KafkaSource, wish: Wish) -> dict[At, tuple[Ends, int]]:
             reader.close()
     except (Unreachable, Unusable, ReferenceMissing) as error:
         raise Unavailable(
-            f"The broker of source {source.name} cannot be asked: {references.mask(str(error))}",
-            way_out="Try again when it answers, or reset to offsets.",
+            f"The broker of source {source.name} does not respond: {references.mask(str(error))}",
+            way_out="Try again when it responds, or reset to offsets.",
         ) from error
     if not found:
-        raise NotAllowed(f"Source {source.name} has no partition now.")
+        raise NotAllowed(f"Source {source.name} has no partitions now.")
     if wish.to == "earliest":
         return {at: (ends, ends.earliest) for at, (ends, _) in found.items()}
     if wish.to == "latest":
@@ -160,7 +162,9 @@ def _given(
             at = (topic, int(number))
             field_name, ends = f"offsets.{topic}.{number}", known.get(at)
             if at not in before and at not in known:
-                problems.append(Problem(field_name, str(offset), "is no partition of the query."))
+                problems.append(
+                    Problem(field_name, str(offset), "is not a partition of the query.")
+                )
             elif ends is not None and not ends[0].earliest <= offset <= ends[0].latest:
                 reach = f"The broker has {ends[0].earliest} to {ends[0].latest}."
                 problems.append(Problem(field_name, str(offset), "is not on the broker.", reach))
@@ -175,7 +179,7 @@ def _given(
 def _partition(name: str, at: At, before: int | None, after: int, ends: Ends | None) -> Moved:
     note = ""
     if ends is not None and after < ends.earliest:
-        note = f"gone: the broker begins at {ends.earliest}"
+        note = f"deleted: the broker starts at {ends.earliest}"
     start = before if before is not None else after
     return Moved(
         source=name,
@@ -205,19 +209,19 @@ def _files(
         return Start(name), [Moved(name, path or "files", None, None, count, 0, "every file")]
     if stateful:
         raise NotAllowed(
-            f"Source {name} reads files into state: it can begin with its first file only, for "
-            "Spark keeps no state without a batch that made it.",
+            f"Source {name} reads files into state: it can only start with its first file, "
+            "because Spark has no state without the batches that built it.",
             way_out="Reset to earliest, or rewind to a batch.",
         )
     if not path:
         raise NotAllowed(
-            f"Source {name} is read by the query's own code: its folder is not known here.",
+            f"Source {name} is read by the query's own code: its folder is unknown.",
             way_out="Reset to earliest.",
         )
     files = found_files(path)
     limit = int(wish.at.timestamp() * 1000) if wish.to == "time" and wish.at else None
     passed = tuple(each for each in files if limit is None or each[1] < limit)
-    note = "files written from then on" if limit is not None else "files that come from now on"
+    note = "files written from then on" if limit is not None else "files that arrive from now on"
     return (
         Start(name, passed=passed),
         [Moved(name, path, None, None, len(files) - len(passed), len(passed), note)],
@@ -228,7 +232,7 @@ def _other(name: str, spec: Mapping[str, Any], wish: Wish) -> tuple[Start, list[
     what = str(spec.get("format", "source"))
     if wish.to != "earliest":
         raise NotAllowed(
-            f"Source {name} ({what}) knows no other beginning than its own.",
+            f"Source {name} ({what}) can only start from its own beginning.",
             way_out="Reset to earliest.",
         )
     return Start(name), [Moved(name, what, None, None, None, 0, "as if it had never run")]

@@ -56,7 +56,7 @@ def switch(turn: Turn, location: str, reason: Reason, detail: Because) -> Told:
         if Run.objects.filter(query=row, outcome=RunOutcome.OPEN).exists():
             return waiting("a run is still open")
         if row.desired != Desired.STOPPED:
-            raise Conflict(f"{row.name} was started meanwhile.", way_out="Ask for it again.")
+            raise Conflict(f"{row.name} was started in the meantime.", way_out="Request it again.")
         # Whoever decides on what was read before this moment loses the compare-and-set.
         wake(row.application_id, turn.now)
         Checkpoint.objects.filter(pk=old.pk).update(retired_at=turn.now)

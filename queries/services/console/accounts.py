@@ -17,7 +17,7 @@ def create_user(*, username: str, role: Role | None) -> tuple[User, str]:
     name = username.strip()
     if not name or len(name) > 150 or not all(c.isalnum() or c in "@.+-_" for c in name):
         way_out = "Use 1 to 150 letters, digits and @ . + - _"
-        raise Invalid([Problem("username", name[:200], "is not a name that can be used.", way_out)])
+        raise Invalid([Problem("username", name[:200], "is not a valid name.", way_out)])
     with transaction.atomic():
         if User.objects.filter(username__iexact=name).exists():
             raise Invalid([Problem("username", name, "is taken.", "Choose another.")])
@@ -68,10 +68,10 @@ def _keep_an_admin(leaving: User) -> None:
     if leaving.is_superuser and leaving.is_active:
         raise NotAllowed(
             f"{leaving.username} is a superuser and stays an admin.",
-            way_out="`manage.py` made it; only there can it be changed.",
+            way_out="It was created with `manage.py` and can only be changed there.",
         )
     others = User.objects.filter(is_active=True).exclude(pk=leaving.pk)
     if not any(role_of(other) is Role.ADMIN for other in others):
         raise NotAllowed(
-            f"{leaving.username} is the last admin.", way_out="Make somebody else an admin first."
+            f"{leaving.username} is the last admin.", way_out="Make another user an admin first."
         )

@@ -22,11 +22,18 @@ def create_token(
     problems = []
     if not name.strip() or len(name) > 80:
         problems.append(
-            Problem("name", name[:200], "has 1 to 80 characters.", "Say what the token is for.")
+            Problem(
+                "name", name[:200], "must have 1 to 80 characters.", "Say what the token is for."
+            )
         )
     if not 1 <= days <= LONGEST_DAYS:
         problems.append(
-            Problem("days", str(days), f"is not between 1 and {LONGEST_DAYS}.", "Renew it in time.")
+            Problem(
+                "days",
+                str(days),
+                f"is not between 1 and {LONGEST_DAYS}.",
+                "Renew it before it expires.",
+            )
         )
     if problems:
         raise Invalid(problems)

@@ -218,13 +218,13 @@ def _refuse_stale(newest: int, expected: int | None) -> None:
     if expected is not None and expected != newest:
         raise StaleRevision(
             f"You changed revision {expected}, but revision {newest} is the newest.",
-            way_out="Load it, and make your change again.",
+            way_out="Load it and make your change again.",
         )
 
 
 def _refuse_archived(row: Application | Query) -> None:
     if row.archived_at is not None:
-        raise NotAllowed(f"{row} has been deleted.", way_out="Create it anew.")
+        raise NotAllowed(f"{row} has been deleted.", way_out="Create it again.")
 
 
 def _revised_application(application: Application, raw: dict[str, Any]) -> ApplicationSpec:

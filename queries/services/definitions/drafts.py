@@ -56,16 +56,18 @@ class QueryDraft:
             return None
         host = Application.objects.filter(name=name, archived_at=None).first()
         if host is None:
-            way_out = "Make the application first, or leave the field empty for one of its own."
-            self.problems.append(Problem("application", name, "is no application.", way_out))
+            way_out = (
+                "Create the application first, or leave the field empty to give the query its own."
+            )
+            self.problems.append(Problem("application", name, "is not an application.", way_out))
         elif host.own and host.queries.filter(archived_at=None).exists():
             holder = host.queries.filter(archived_at=None)[0].name
             self.problems.append(
                 Problem(
                     "application",
                     name,
-                    f"was made for query {holder} alone.",
-                    "Make an application for queries that share a driver.",
+                    f"was created for query {holder} only.",
+                    "Create an application for queries that share a driver.",
                 )
             )
         return host
@@ -77,8 +79,8 @@ class QueryDraft:
                     Problem(
                         "application_spec",
                         "",
-                        "is for an application of the query's own.",
-                        f"Change application {self.host.name} itself, or name none.",
+                        "applies only to the query's own application.",
+                        f"Change application {self.host.name} itself, or do not name one.",
                     )
                 )
             newest = self.host.revisions.order_by("-number")[0]

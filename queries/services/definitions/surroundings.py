@@ -100,14 +100,14 @@ def _member_problems(
         tree = ast.parse(source.read_bytes())
     except (SyntaxError, ValueError) as error:
         line = f" in line {error.lineno}" if isinstance(error, SyntaxError) else ""
-        return [Problem(field, text, f"cannot be read{line}: {error}.", f"Mend {source.name}.")]
+        return [Problem(field, text, f"cannot be read{line}: {error}.", f"Fix {source.name}.")]
     if member in _names(tree) or "*" in _names(tree):
         return []
     return [
         Problem(
             field,
             text,
-            f"cannot be found: {source.name} holds no {what} {member}.",
+            f"cannot be found: {source.name} contains no {what} {member}.",
             f"Correct the name, or write the {what}.",
         )
     ]

@@ -1,4 +1,4 @@
-"""Go on from what is left: one operation that accepts lost source data and keeps the state.
+"""Continue without the lost data: one operation that accepts lost source data and keeps the state.
 
 The checkpoint stays as it is. It is run once with the gap accepted (`failOnDataLoss=false` for
 that run alone, carried by its assignment), until its commits lie beyond the gap; then it runs
@@ -48,13 +48,14 @@ def go_on(*, query: Query, offsets: int, actor: str, now: datetime) -> Operation
     count = sum(gap.offsets for gap in gaps)
     if not gaps:
         raise NotAllowed(
-            f"No offset that {query.name} has yet to read is gone from its topics.",
-            way_out="Start it, or look at its newest failure.",
+            f"{query.name} has lost no offsets: everything that it has yet to read is still in "
+            "its topics.",
+            way_out="Start it, or check its latest failure.",
         )
     if offsets != count:
         raise Conflict(
-            f"{count:,} offsets are gone, not {offsets:,}: look at what they are once more.",
-            way_out=f"Type {count} to accept that.",
+            f"{count:,} offsets are lost, not {offsets:,}: check the list again.",
+            way_out=f"Type {count} to accept the loss.",
         )
     arguments = {"offsets": count, "gaps": [_as_row(gap) for gap in gaps]}
     return begin(GO_ON, query=query, arguments=arguments, actor=actor, now=now)
@@ -81,7 +82,7 @@ def _accept(turn: Turn) -> Told:
             turn.result |= {"asked": True, "accepting": True}
             Operation.objects.filter(pk=operation.pk).update(result=turn.result)
             _run_anew(turn)
-    return Told(True, f"{turn.arguments['offsets']:,} offsets stand in the loss ledger.")
+    return Told(True, f"{turn.arguments['offsets']:,} offsets are recorded in the loss ledger.")
 
 
 def _go_beyond(turn: Turn) -> Told:
@@ -94,7 +95,7 @@ def _go_beyond(turn: Turn) -> Told:
         if at < until:
             phase = Phase(turn.query.phase).label
             return waiting(f"{phase}: {topic}-{partition} has committed {at:,} of {until:,}.")
-    return Told(True, "Its commits lie beyond the gap.")
+    return Told(True, "Its commits are past the gap.")
 
 
 def _fail_on_loss_again(turn: Turn) -> Told:
@@ -107,9 +108,9 @@ def _fail_on_loss_again(turn: Turn) -> Told:
             Operation.objects.filter(pk=turn.operation.pk).update(result=turn.result)
             if run is not None and run.accepts_loss and turn.query.phase not in STOPPED_PHASES:
                 _run_anew(turn)
-        return waiting("It starts again without the exception.")
+        return waiting("It restarts and fails on data loss again.")
     if run is not None and run.accepts_loss:
-        return waiting("The run that went over the gap is ending.")
+        return waiting("The run that skipped the gap is ending.")
     if turn.query.phase in (Phase.RUNNING, *STOPPED_PHASES):
         return DONE
     _refuse_dead(turn)
@@ -120,8 +121,8 @@ def _fail_on_loss_again(turn: Turn) -> Told:
 GO_ON = Procedure(
     Verb.GO_ON,
     (
-        Step("Write the loss down and start over the gap", _accept),
-        Step("Commit beyond the gap", _go_beyond),
+        Step("Record the loss and start past the gap", _accept),
+        Step("Commit past the gap", _go_beyond),
         Step("Fail on lost data again", _fail_on_loss_again),
     ),
     limit=LIMIT,
@@ -136,12 +137,14 @@ def _look(query: Query, now: datetime) -> list[Gap]:
     if not look_at_sources(now=now, query_ids=[query.pk]):
         raise NotAllowed(
             f"{query.name} names no Kafka source in its definition.",
-            way_out="What its code reads is not known here; reset it to an offset instead.",
+            way_out="What its code reads is unknown; reset it to an offset instead.",
         )
     rows = list(SourceLag.objects.filter(query=query))
     errors = [row.error for row in rows if row.error]
     if errors:
-        raise Unavailable(f"What is gone cannot be told now: {errors[0]}", way_out="Try again.")
+        raise Unavailable(
+            f"The lost offsets cannot be determined now: {errors[0]}", way_out="Try again."
+        )
     return gaps_of(look_of(row) for row in rows)
 
 

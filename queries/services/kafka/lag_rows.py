@@ -71,7 +71,7 @@ def write(
             mine = [s.wanted for s in reading.sources if s.brokers == brokers and not s.error]
             fresh |= _rows(reading, answer.look, mine, known, now)
             errors += [
-                f"There is no topic {name}."
+                f"Topic {name} does not exist."
                 for one in mine
                 for name in one.topics
                 if not any(topic == name for topic, _ in answer.look.partitions)

@@ -83,7 +83,8 @@ def _copy(turn: Turn) -> Told:
     turn.result["pinned"] = pinned_configuration(logs, batch)
     if is_continuous(logs, batch):
         turn.result["copy_missing"] = (
-            "the checkpoint: continuous processing wrote it, and no micro-batch can go on from it"
+            "the checkpoint: it was written by continuous processing, and micro-batches cannot "
+            "continue from it"
         )
         return Told(True, "Written by continuous processing; it cannot be tried.")
     copied = snapshot(checkpoint.location, place / "copy", batch, keep_commit=False, new_id=True)
@@ -121,7 +122,7 @@ def _old(
     """Return what ran last, why it cannot be compared, its code, and whether that is the same."""
     run = last_good_run(checkpoint)
     if run is None:
-        said = "what ran before: no run of it is known" if turn.result.get("batch") else ""
+        said = "what ran before: no run is known" if turn.result.get("batch") else ""
         return None, said, (), True
     turn.result["compared_with"] = run.revision.number
     spec: dict[str, Any] = run.revision.spec
@@ -197,10 +198,10 @@ PROCEDURE = Procedure(
     Verb.PREFLIGHT,
     (
         Step("Copy the checkpoint", _copy),
-        Step("Wait for a place on the host", probe_steps.take_place),
-        Step("Launch a Spark of its own", _launch),
+        Step("Wait for a slot on the host", probe_steps.take_place),
+        Step("Launch a probe driver", _launch),
         Step("Try the definition", _judge),
-        Step("Throw the copy away", _tidy),
+        Step("Delete the copy", _tidy),
     ),
     limit=LIMIT,
     undo=_tidy,

@@ -45,7 +45,7 @@ _OVER = frozenset({Liveness.EXITED, Liveness.GONE})
 
 
 class NoAnswer(NotAllowed):
-    """The probe ended without an answer."""
+    """The probe driver ended without an answer."""
 
     code = "no-answer"
 
@@ -75,7 +75,7 @@ def take_place(turn: Turn) -> Told:
         Installation.get()
         Installation.objects.select_for_update().filter(pk=1).first()
         if waits := slots(spec).free:
-            return waiting(f"{phrase(waits)} of the host")
+            return waiting(f"{phrase(waits)} on the host")
         _insert(turn, revision)
     return DONE
 
@@ -148,8 +148,8 @@ def await_answer(turn: Turn) -> ProbeResult | Told:
         tail = read_log(driver, *_tried(turn.operation), launcher=turn.launcher, lines=3)[-500:]
         why = "ran out of memory" if seen.exit and seen.exit.oom else "ended without an answer"
         raise NoAnswer(
-            f"The probe {why}. {tail}".strip(),
-            way_out="Try again; give the application more memory where that was the reason.",
+            f"The probe driver {why}. {tail}".strip(),
+            way_out="Try again; give the application more memory if that was the reason.",
         )
     return waiting(result.at if result is not None else "Launching")
 
@@ -163,7 +163,7 @@ def put_away(turn: Turn) -> Told:
     turn.launcher.end_probe(name, driver.epoch, grace_s=LEAVES_S if _answered(turn, driver) else 0)
     seen = turn.launcher.sight(name, driver.epoch, probe=True)
     if seen.liveness not in _OVER and seen.liveness is not Liveness.ABSENT:
-        return waiting("Waits for the probe's processes to end")
+        return waiting("Waiting for the probe driver's processes to end")
     Driver.objects.filter(pk=driver.pk).update(
         state=DriverState.ENDED,
         state_since=turn.now,
@@ -214,7 +214,7 @@ def _tried(operation: Operation) -> list[Any]:
 def _must(turn: Turn) -> Driver:
     driver = probe_of(turn.operation)
     if driver is None:
-        raise NoAnswer("The probe's row is gone.", way_out="Try again.")
+        raise NoAnswer("The probe driver's row is gone.", way_out="Try again.")
     return driver
 
 

@@ -52,7 +52,7 @@ def begin_xray(
     if not 0 < rows <= MOST_ROWS:
         problems.append(Problem("rows", str(rows), f"is not between 1 and {MOST_ROWS}."))
     if operator < 0:
-        problems.append(Problem("operator", str(operator), "is no operator's number."))
+        problems.append(Problem("operator", str(operator), "is not the number of an operator."))
     if side not in _SIDES:
         problems.append(Problem("side", side, "is neither left nor right."))
     if problems:
@@ -102,8 +102,8 @@ def _copy(turn: Turn) -> Told:
     logs = CheckpointLogs.at((place / "copy").as_uri())
     if not (logs.root / "state").is_dir():
         raise NotAllowed(
-            f"{turn.query.name} keeps no state: its checkpoint has none.",
-            way_out="Only queries that aggregate, join streams or drop duplicates have some.",
+            f"{turn.query.name} has no state in its checkpoint.",
+            way_out="Only queries that aggregate, join streams or drop duplicates have state.",
         )
     commit = logs.commit(copied.batch)
     turn.result |= {"batch": copied.batch, "state_format": 1}
@@ -162,7 +162,7 @@ def _checkpoint(turn: Turn) -> Checkpoint:
     found = turn.query.checkpoints.get(retired_at=None)
     if local_path(found.location) is None:
         raise NotAllowed(
-            f"{found.location} does not lie on this host's file system.",
+            f"{found.location} is not on this host's file system.",
             way_out="Read it with Spark's statestore reader.",
         )
     return found
@@ -172,10 +172,10 @@ PROCEDURE = Procedure(
     Verb.XRAY,
     (
         Step("Copy the checkpoint", _copy),
-        Step("Wait for a place on the host", probe_steps.take_place),
-        Step("Launch a Spark of its own", _launch),
+        Step("Wait for a slot on the host", probe_steps.take_place),
+        Step("Launch a probe driver", _launch),
         Step("Read the state", _read),
-        Step("Throw the copy away", _tidy),
+        Step("Delete the copy", _tidy),
     ),
     limit=LIMIT,
     undo=_undo,

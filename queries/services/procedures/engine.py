@@ -72,7 +72,7 @@ class Turn:
         """
         row = Operation.objects.select_for_update().get(pk=self.operation.pk)
         if row.outcome != OperationOutcome.OPEN:
-            raise Conflict(f"The {row.verb} was ended meanwhile: {row.detail}.")
+            raise Conflict(f"The {row.verb} was ended in the meantime: {row.detail}.")
 
 
 Act = Callable[[Turn], Told]
@@ -139,14 +139,14 @@ def cancel(operation: Operation, *, actor: str, now: datetime) -> Operation:
         row = Operation.objects.select_for_update().get(pk=operation.pk)
         if row.verb in PLAIN_VERBS:
             raise NotAllowed(
-                f"A {row.verb} is one step and cannot be cancelled.",
-                way_out="Ask for the opposite.",
+                f"Operation {row.verb} is a single step and cannot be cancelled.",
+                way_out="Request the opposite instead.",
             )
         if row.outcome:
             raise NotAllowed(f"The {row.verb} has ended: {row.outcome}.")
         if row.committed:
             raise NotAllowed(
-                f"The {row.verb} is past its point of no return.", way_out="It ends in seconds."
+                f"The {row.verb} is past its point of no return.", way_out="It ends within seconds."
             )
         row.outcome, row.ended_at = OperationOutcome.CANCELLED, now
         row.detail = Because(Detail.CANCELLED_BY, {"actor": actor})
@@ -291,7 +291,7 @@ def _refuse_beside_another(row: Query, verb: Verb) -> None:
     other = found.exclude(verb__in=PLAIN_VERBS | READING_VERBS).first()
     if other is not None:
         raise Conflict(
-            f"A {other.verb} of {row.name} is under way.",
+            f"Another operation ({other.verb}) of {row.name} is in progress.",
             way_out=f"Wait for operation {other.uuid}, or cancel it.",
         )
 

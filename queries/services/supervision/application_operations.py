@@ -63,12 +63,13 @@ def archive_application(*, application: Application, actor: str, now: datetime) 
         names = list(application.queries.filter(archived_at=None).values_list("name", flat=True))
         if names:
             raise NotAllowed(
-                f"{application.name} still holds {', '.join(names)}.",
+                f"{application.name} still contains {', '.join(names)}.",
                 way_out="Delete those queries first.",
             )
         if application.drivers.filter(state__in=sorted(OPEN_DRIVER_STATES)).exists():
             raise NotAllowed(
-                f"{application.name}'s driver is still leaving.", way_out="Try again in a moment."
+                f"The driver of {application.name} has not ended yet.",
+                way_out="Try again in a moment.",
             )
         Application.objects.filter(pk=application.pk, archived_at=None).update(archived_at=now)
         Transition.objects.create(

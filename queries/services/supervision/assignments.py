@@ -80,7 +80,7 @@ def connector_jars(names: tuple[str, ...]) -> tuple[str, ...]:
         jars = jars_of(name)
         if not jars:
             raise LaunchRefused(
-                f"The application names the connector {name}, which does not stand ready in "
+                f"The application names the connector {name}, which is not installed in "
                 f"{settings.CONNECTORS_DIR}. {connector_way_out(name)} Then start it again."
             )
         for jar in jars:

@@ -32,8 +32,8 @@ def gap_problems(
         Problem(
             FIELD,
             "false",
-            f"cannot be switched off by an edit now: the offset log holds batch {gap.newest}"
-            f"{before}, but not batch {gap.missing}, and Spark would die of “batch "
+            f"cannot be switched off by an edit now: the offset log contains batch {gap.newest}"
+            f"{before}, but not batch {gap.missing}, and Spark would fail with “batch "
             f"{gap.missing} doesn't exist”.",
             "Switch it off the safe way: on the query's page, or by POST to "
             f"/api/v1/queries/{query.name}/async-off/.",
@@ -57,9 +57,9 @@ def refuse_start_on_gap(query: Query) -> None:
     gap = gap_of(checkpoint.location) if checkpoint else None
     if gap is not None:
         raise NotAllowed(
-            f"{query.name} ran with async progress tracking, which revision {newest.number} has "
-            f"off: the offset log holds batch {gap.newest}, but not batch {gap.missing}, and "
-            "Spark would die of that.",
+            f"{query.name} ran with async progress tracking, which is off in revision "
+            f"{newest.number}: the offset log contains batch {gap.newest}, but not batch "
+            f"{gap.missing}, and Spark would fail on that.",
             way_out="Switch it off the safe way: on the query's page, or by POST to "
             f"/api/v1/queries/{query.name}/async-off/.",
         )

@@ -87,7 +87,7 @@ def archive_query(*, query: Query, actor: str, now: datetime) -> None:
             pk=query.pk, generation=generation, desired=Desired.STOPPED, archived_at=None
         ).update(archived_at=now, generation=generation + 1)
         if not updated:
-            raise Conflict(f"{query.name} has just been changed.", way_out="Look again.")
+            raise Conflict(f"{query.name} has just been changed.", way_out="Check it again.")
         Checkpoint.objects.filter(query=query, retired_at=None).update(retired_at=now)
         Operation.objects.filter(query=query, outcome=OperationOutcome.OPEN).update(
             outcome=OperationOutcome.SUPERSEDED,
@@ -139,7 +139,9 @@ def _ask(
             operation = _apply(row, change, actor, now, within)
             if operation is not None:
                 return operation
-    raise Conflict(f"{query.name} is being changed by others.", way_out="Try again in a moment.")
+    raise Conflict(
+        f"{query.name} is being changed by other requests.", way_out="Try again in a moment."
+    )
 
 
 def _refuse_in_the_midst(row: Query, within: Operation | None) -> None:

@@ -135,8 +135,8 @@ class _Step:
                 if now != driver.code_sha256:
                     raise LaunchRefused(
                         f"The copy of the code that driver {driver.epoch} was to run "
-                        f"({driver.code_sha256[:12]}) is gone, and the files differ from it by "
-                        "now. Start it again: a new driver runs the files as they are."
+                        f"({driver.code_sha256[:12]}) is gone, and the files have changed since. "
+                        "Start it again: a new driver runs the current files."
                     )
         except LaunchRefused as error:
             records.refuse_launch(self.application, driver, str(error), now=self.now)

@@ -21,6 +21,6 @@ def refuse_unproven(query: Query) -> None:
         raise Unproven(
             f"Revision {number} of {query.name} has passed no preflight on its checkpoint, and "
             f"application {query.application.name} requires one.",
-            way_out="Try it first: the button on its Definition tab, or "
-            f"POST /api/v1/queries/{query.name}/preflight/.",
+            way_out="Run one first: the button on its Definition tab, or POST "
+            f"/api/v1/queries/{query.name}/preflight/.",
         )

@@ -68,13 +68,13 @@ def turn_off(*, query: Query, actor: str, now: datetime) -> Operation:
         ) from error
     if newest.spec.get("sink") is None:
         raise NotAllowed(
-            f"{query.name} has no sink in its definition: its code writes by itself.",
+            f"{query.name} has no sink in its definition: its code writes the output.",
             way_out=f'Set {INTERVAL} to "0" in the code, restart, let {BATCHES} batches commit, '
-            "stop, and take async progress tracking out of the code.",
+            "stop, and remove async progress tracking from the code.",
         )
     if tracking(newest.spec) is None and missing is None:
         raise NotAllowed(
-            f"{query.name} has async progress tracking off, and its offset log has no gap.",
+            f"Async progress tracking of {query.name} is off, and its offset log has no gap.",
             way_out="There is nothing to do.",
         )
     if not _rests_without_gap(query, missing):
@@ -93,7 +93,7 @@ def turn_off(*, query: Query, actor: str, now: datetime) -> Operation:
 def _keep_every_batch(turn: Turn) -> Told:
     """Write the revision under which the offsets of every batch are kept."""
     if _unneeded(turn):
-        return Told(True, "Not needed: it stands, and its offset log has no gap.")
+        return Told(True, "Not needed: it is stopped, and its offset log has no gap.")
     revision = _write(turn, switched(base_of(turn).spec, 0), after=turn.arguments["revision"])
     turn.result["keeps_every_batch"] = revision.number
     return Told(True, f"Revision {revision.number}: async progress tracking with interval 0.")
@@ -124,10 +124,12 @@ def _commit_two_batches(turn: Turn) -> Told:
     in_a_row = _in_a_row(kept)
     if in_a_row < BATCHES:
         return waiting(
-            f"{in_a_row} of {BATCHES} batches have committed since batch {first}; it waits for "
-            "new records in its sources."
+            f"{in_a_row} of {BATCHES} batches have committed since batch {first}; waiting for new "
+            "records in the sources."
         )
-    return Told(True, f"Batches {kept[-in_a_row]} to {kept[-1]} committed, offsets of each kept.")
+    return Told(
+        True, f"Batches {kept[-in_a_row]} to {kept[-1]} committed, with the offsets of each saved."
+    )
 
 
 def _stop(turn: Turn) -> Told:
@@ -146,12 +148,12 @@ def _look_at_the_log(turn: Turn) -> Told:
     missing = missing_batch(begun)
     if missing is not None:
         raise Conflict(
-            f"The offset log still lacks batch {missing}: it ends with "
+            f"Batch {missing} is still missing from the offset log, which ends with "
             f"{', '.join(str(batch) for batch in begun[-3:])}.",
             way_out="Try again.",
         )
     if not begun:
-        return Told(True, "The offset log is empty: no batch was begun yet.")
+        return Told(True, "The offset log is empty: no batch has started yet.")
     return Told(True, f"It ends with batches {', '.join(str(batch) for batch in begun[-3:])}.")
 
 
@@ -166,7 +168,7 @@ def _switch_off(turn: Turn) -> Told:
 def _start_again(turn: Turn) -> Told:
     """Start the query where it was wanted before; from here on nothing is taken back."""
     if turn.arguments["was"] != Desired.RUNNING:
-        return Told(True, "It stood before, so it stands.")
+        return Told(True, "It was stopped before, so it stays stopped.")
     if "start" not in turn.result:
         turn.result["start"] = str(_asked(turn, operations.request_start).uuid)
     return Told(True, "It starts without async progress tracking.")
@@ -175,11 +177,11 @@ def _start_again(turn: Turn) -> Told:
 ASYNC_OFF = Procedure(
     Verb.ASYNC_OFF,
     (
-        Step("Keep the offsets of every batch", _keep_every_batch),
-        Step("Start the query on that", _start_on_it),
+        Step("Save the offsets of every batch", _keep_every_batch),
+        Step("Start the query with it", _start_on_it),
         Step("Let two batches commit", _commit_two_batches),
         Step("Stop it after the batch in flight", _stop),
-        Step("Look at the offset log on disk", _look_at_the_log),
+        Step("Check the offset log on disk", _look_at_the_log),
         Step("Switch async progress tracking off", _switch_off),
         Step("Start it again", _start_again, commits=True),
     ),
@@ -222,8 +224,8 @@ def _write(turn: Turn, spec: dict[str, Any], *, after: int) -> QueryRevision:
         return newest  # written by a worker that died before it could say so
     if newest.number != after:
         raise Conflict(
-            f"{newest.author} has saved revision {newest.number} meanwhile.",
-            way_out="Look at it, then ask again.",
+            f"{newest.author} has saved revision {newest.number} in the meantime.",
+            way_out="Review it, then try again.",
         )
     with transaction.atomic():
         turn.insist()
@@ -265,12 +267,12 @@ def _followed(turn: Turn, child: Operation, what: str) -> Told:
     if slow or child.outcome == OperationOutcome.OPEN:
         query = turn.query
         return waiting(waited(query.phase, query.phase_reason, query.phase_detail).text)
-    raise Conflict(f"{what.capitalize()} came to nothing: {child.detail or child.outcome}.")
+    raise Conflict(f"{what.capitalize()} failed: {child.detail or child.outcome}.")
 
 
 def _refuse_dead(turn: Turn) -> None:
     if turn.query.phase in HELD_PHASES:
         raise Conflict(
-            f"{turn.query.name} has failed meanwhile: "
+            f"{turn.query.name} has failed in the meantime: "
             f"{why(turn.query.phase_reason, turn.query.phase_detail)}."
         )

@@ -45,7 +45,7 @@ def put_back(turn: Turn) -> None:
         if turn.operation.outcome != OperationOutcome.SUPERSEDED:
             left += f" {_as_it_ran(turn)}"
     except HeadgateError as error:
-        left = f"Not everything could be put back: {error}"
+        left = f"Not everything could be restored: {error}"
     turn.result["left"] = left.strip()
 
 
@@ -53,7 +53,7 @@ def _restore(turn: Turn) -> str:
     base, last = base_of(turn), newest_of(turn.query)
     ours = (switched(base.spec, 0), switched(base.spec, None))
     if last.number == base.number or same(last.spec, base.spec):
-        return f"The definition is revision {last.number}, as it was."
+        return f"The definition is revision {last.number}, as before."
     if not any(same(last.spec, spec) for spec in ours):
         return f"The definition is revision {last.number}, which {last.author} has saved."
     revision = catalog.revise_query(
@@ -64,7 +64,7 @@ def _restore(turn: Turn) -> str:
         now=turn.now,
         gap_accepted=True,
     )
-    return f"Revision {revision.number} is revision {base.number} again."
+    return f"Revision {revision.number} restores revision {base.number}."
 
 
 def _as_it_ran(turn: Turn) -> str:
@@ -73,18 +73,18 @@ def _as_it_ran(turn: Turn) -> str:
     if not asked.exists():
         return ""  # its state was never touched
     if asked.filter(created_at__gte=turn.operation.ended_at).exists():
-        return "The query was asked back to what it was."  # by a worker that died since
+        return "The query is being returned to its previous state."  # by a worker that died since
     query, actor, within = turn.query, turn.operation.actor, turn.operation
     runs_again = turn.arguments["was"] == Desired.RUNNING and (
         tracking(base_of(turn).spec) is not None or gap_of(location_of(query)) is None
     )
     if runs_again and query.desired == Desired.RUNNING and query.phase not in DOWN_PHASES:
         operations.request_restart(query=query, actor=actor, now=turn.now, within=within)
-        return "It restarts on that."
+        return "It restarts with it."
     if runs_again:
         operations.request_start(query=query, actor=actor, now=turn.now, within=within)
-        return "It starts on that."
+        return "It starts with it."
     operations.request_stop(
         query=query, mode=StopMode.GRACEFUL, actor=actor, now=turn.now, within=within
     )
-    return "It stands."
+    return "It stays stopped."

@@ -57,7 +57,7 @@ def batch_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
     logs: CheckpointLogs | None = context["logs"]
     found = batches.one(logs, number) if logs else None
     if logs is None or found is None:
-        raise Missing(f"The checkpoint of {name} holds no batch {number} (any more).")
+        raise Missing(f"The checkpoint of {name} does not contain batch {number}.")
     context |= {
         "entry": _lines(context["query"], [found])[0],
         "files": batches.files_of(logs, number),
@@ -78,8 +78,8 @@ def compare_page(request: HttpRequest, name: str) -> HttpResponse:
         found = batches.compare(logs, one, other)
     if found is None:
         raise Missing(
-            f"The checkpoint of {name} does not hold both batches.",
-            way_out="Choose two of those it lists.",
+            f"The checkpoint of {name} does not contain both batches.",
+            way_out="Choose two of the listed batches.",
         )
     rows = reads.rows_of(context["query"], _between(logs, found))
     context |= {

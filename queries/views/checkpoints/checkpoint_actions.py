@@ -29,10 +29,10 @@ from queries.views.console.errors import answered
 from queries.views.console.guard import by, needs
 
 _TARGETS = {
-    "earliest": ("Earliest", "All that the sources still have."),
-    "latest": ("Latest", "Only what comes from now on; what is there is passed over."),
-    "time": ("A time", "What was written from then on."),
-    "offsets": ("Offsets", "Kafka alone: one for each partition that is to move."),
+    "earliest": ("Earliest", "Everything that the sources still have."),
+    "latest": ("Latest", "Only new data; existing data is skipped."),
+    "time": ("A time", "Data written from then on."),
+    "offsets": ("Offsets", "Kafka only: one for each partition to move."),
 }
 
 
@@ -44,7 +44,7 @@ def take_snapshot(request: HttpRequest, name: str) -> HttpResponseBase:
         return _asked(
             request,
             query,
-            "Its snapshot is being taken",
+            "A snapshot is being taken",
             partial(
                 snapshot.request_snapshot,
                 query=query,
@@ -136,7 +136,7 @@ def make_clone(request: HttpRequest, name: str) -> HttpResponseBase:
     except HeadgateError as error:
         context["problems"] = getattr(error, "problems", ()) or [Problem("", "", str(error))]
         return render(request, "checkpoints/clone.html", context, status=422)
-    messages.success(request, f"{context['name']} is being made from the checkpoint of {name}.")
+    messages.success(request, f"{context['name']} is being created from the checkpoint of {name}.")
     return redirect("query-checkpoint", name)
 
 
@@ -160,7 +160,7 @@ def remove_snapshot(request: HttpRequest, name: str, number: int) -> HttpRespons
     context = _context(query, "Remove a snapshot") | {
         "what": f"Remove the snapshot of batch {row.batch}?",
         "consequences": [
-            f"Its files in {row.location.removeprefix('file://')} are removed for good.",
+            f"Its files in {row.location.removeprefix('file://')} are deleted permanently.",
             "The query and its checkpoint are not touched.",
         ],
         "action": request.path,
@@ -218,7 +218,7 @@ def _wish(asked: Any) -> Wish:
             at = datetime.fromisoformat(asked.get("at", "").strip())
         except ValueError as error:
             raise Invalid(
-                [Problem("at", asked.get("at", ""), "is no time.", "Write 2026-03-02T12:00.")]
+                [Problem("at", asked.get("at", ""), "is not a time.", "Write 2026-03-02T12:00.")]
             ) from error
         at = at if at.tzinfo else at.replace(tzinfo=UTC)
     offsets = offsets_of(_json("offsets", asked.get("offsets", ""))) if to == "offsets" else {}

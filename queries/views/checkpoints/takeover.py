@@ -18,16 +18,16 @@ def take_over(request: HttpRequest, name: str) -> HttpResponseBase:
     address = reverse("query", args=[name])
     if request.method == "POST":
         operations.confirm_takeover(query=found.query, **by(request))
-        messages.success(request, f"{name} takes its checkpoint over and starts.")
+        messages.success(request, f"{name} takes over its checkpoint and starts.")
         return redirect(address)
     context = {
         "query": found.query,
         "what": f"Take over the checkpoint of {name}?",
         "consequences": [
-            f"The owner file beside {found.checkpoint} names another installation of Headgate.",
-            "If that one still runs the query, both write: batches are done twice and the "
-            "checkpoint can be damaged. Make sure that it does not.",
-            f"{name} then starts here and goes on where the other one stopped.",
+            f"The owner file next to {found.checkpoint} names another Headgate installation.",
+            "If that installation still runs the query, both write: batches are executed twice "
+            "and the checkpoint can be damaged. Make sure that it does not.",
+            f"{name} then starts here and continues where the other one stopped.",
         ],
         "action": request.path,
         "cancel": address,

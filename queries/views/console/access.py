@@ -85,7 +85,7 @@ def revoke(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     """Revoke one of one's own tokens; an admin any."""
     token = token_seen_by(_owner(request), uuid)
     revoke_token(token=token)
-    messages.success(request, f"Token {token.name} is revoked: it is worthless now.")
+    messages.success(request, f"Token {token.name} is revoked.")
     return redirect("tokens")
 
 
@@ -138,7 +138,7 @@ def change_user(request: HttpRequest, user_id: int) -> HttpResponseBase:
             return _users(request, {"made": user, "password": password, "given": Role.VIEWER})
         if act in ("shut-out", "let-in"):
             accounts.set_active(user=user, active=act == "let-in")
-            done = "may come in again" if act == "let-in" else "is shut out"
+            done = "is active again" if act == "let-in" else "is deactivated"
         else:
             role = _role(request)
             accounts.set_role(user=user, role=role)

@@ -46,7 +46,7 @@ def _crash_loops(now: datetime) -> list[Line]:
         (
             f"{', '.join(sorted(who))}: crash loop",
             f"{loop.count:,} failures {loop.first_at:%H:%M}–{loop.last_at:%H:%M} UTC. "
-            "Restarts go on, further and further apart.",
+            "Still retrying, with backoff.",
         )
         for loop, who in sorted(together.items(), key=lambda one: one[0].first_at)
     )
@@ -83,26 +83,26 @@ def _drops(now: datetime) -> list[Line]:
 def _meaning(queue: str, drivers: set[int]) -> str:
     told = heard.telemetry(drivers).values()
     if queue == "streams" and any(one.heartbeat.mode == "fallback" for one in told):
-        return "No private queue could be had, so these pages listen there too."
+        return "No private queue is available, so Headgate listens there too."
     return _MEANING.get(queue, "")
 
 
 def _repairs(now: datetime, drivers: set[int]) -> str:
     missing, repaired = heard.holes_since(now - DROPS_SHOWN_FOR, drivers)
     if not missing:
-        return "No batch is missing here."
+        return "No batches are missing."
     noun = "batch" if missing == 1 else "batches"
-    return f"{missing:,} {noun} went missing here, {repaired:,} of them repaired."
+    return f"{missing:,} {noun} missing, {repaired:,} of them repaired."
 
 
 _LOST = {
     "streams": "events dropped from Spark's own listener queue",
-    "ours": "of our events dropped by Spark's listener bus",
-    "outbox": "events lost for want of space in a driver's spool",
+    "ours": "Headgate events dropped by Spark's listener bus",
+    "outbox": "events dropped: a driver's spool is full",
 }
 _MEANING = {
-    "streams": "Listeners of users missed them; Headgate's own queue did not.",
-    "outbox": "Make room where the drivers write, then look at each query's page.",
+    "streams": "Your own listeners missed them; Headgate's queue did not.",
+    "outbox": "Free disk space where the drivers write, then check each query's page.",
 }
 
 

@@ -20,7 +20,7 @@ T = TypeVar("T")
 Respond = Callable[[HttpRequest], HttpResponseBase]
 
 _ONLY_FORMS = HeadgateError(
-    "There is no page at this address: a form sends its answers here.",
+    "There is no page at this address; only a form posts to it.",
     way_out="Go back to the page with the form.",
 )
 

@@ -1,4 +1,4 @@
-"""The live fragments: what is drawn once, when it changed, for everyone who looks.
+"""The live fragments: what is drawn once, when it changed, for every viewer.
 
 A page names *topics* in its `live` block ("system", "queries", "query:42"). A topic draws
 fragments, each with the name of the event that carries it; on the page the element with

@@ -30,7 +30,7 @@ async def live(request: HttpRequest) -> HttpResponseBase:
     """Stream the topics' fragments; answer once with JSON where that is asked for."""
     user = await request.auser()
     if not await sync_to_async(user.has_perm)(VIEW):
-        return HttpResponse("Sign in with a role that may look.", status=403)
+        return HttpResponse("Sign in with a role that can view.", status=403)
     topics = frozenset(request.GET.get("topics", "").replace(",", " ").split())
     unknown = sorted(topic for topic in topics if not fragments.known(topic))
     if not topics or unknown or len(topics) > TOPICS_AT_MOST:

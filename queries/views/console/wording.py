@@ -50,13 +50,13 @@ TONES: dict[str, str] = {
 
 #: One sentence for each verdict, where no evidence is at hand.
 VERDICT_WORDS: dict[str, str] = {
-    Verdict.PROGRESSING: "Commits batches as it should.",
-    Verdict.IDLE: "Running, and there is nothing to read.",
+    Verdict.PROGRESSING: "Commits batches as expected.",
+    Verdict.IDLE: "Running, with nothing to read.",
     Verdict.CATCHING_UP: "Behind, and the backlog is falling.",
     Verdict.LAGGING: "Input outruns processing: its batches are too long, or its backlog grows.",
-    Verdict.STALLED: "No commit, no event and no task for longer than it should take.",
-    Verdict.ZOMBIE: "The process lives, its JVM or its query does not.",
-    Verdict.BLIND: "No telemetry arrives, yet its checkpoint advances.",
+    Verdict.STALLED: "No commit, event or task for longer than expected.",
+    Verdict.ZOMBIE: "The process is alive, but its JVM or its query is not.",
+    Verdict.BLIND: "No telemetry arrives, but its checkpoint advances.",
 }
 
 
@@ -134,7 +134,7 @@ def rate_words(value: float | None) -> str:
 
 
 def act_words(reason: str, *, subject: str = "", first: bool = False) -> str:
-    """Return what was done as it follows a name: "olga asked to start".
+    """Return what was done as it follows a name: "olga started".
 
     An act on a definition needs no reason; `first` tells that there was none before it.
     """

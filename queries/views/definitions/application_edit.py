@@ -44,7 +44,9 @@ def new_application(request: HttpRequest) -> HttpResponseBase:
         except HeadgateError as error:
             _show(form, error)
         else:
-            messages.success(request, f"{made.name} is defined. Its driver starts with a query.")
+            messages.success(
+                request, f"{made.name} is created. Its driver starts with the first query."
+            )
             return redirect("application", made.name)
     return render(request, "definitions/application.html", {"form": form}, status=422)
 
@@ -96,7 +98,7 @@ def _review_or_save(
     messages.success(
         request,
         f"Revision {revision.number} of {found.application.name} is saved. "
-        "A living driver keeps what it has until the application is restarted.",
+        "A running driver keeps its settings until the application is restarted.",
     )
     return redirect("application", found.application.name)
 
@@ -122,7 +124,7 @@ def delete_application(request: HttpRequest, name: str) -> HttpResponseBase:
     if request.method == "POST":
         typed = request.POST.get("typed", "").strip()
         if typed != name:
-            context["error"] = f"That is not its name. Type {name} to delete it."
+            context["error"] = f"The name does not match. Type {name} to delete it."
         else:
             try:
                 application_operations.archive_application(application=found, **by(request))
@@ -146,9 +148,7 @@ def new_pool(request: HttpRequest, name: str) -> HttpResponseBase:
     if request.method == "POST" and form.is_valid():
         taken = any(pool.name == form.cleaned_data["name"] for pool in found.pools)
         if taken:
-            form.add_error(
-                "name", "There is a pool of this name. Change that one, or choose another."
-            )
+            form.add_error("name", "A pool with this name exists. Edit it, or choose another name.")
         elif _save_pool(request, found, form):
             return redirect(f"/applications/{name}/#pools")
     return _pool(request, found, form)
@@ -172,7 +172,9 @@ def _save_pool(request: HttpRequest, found: ApplicationDefinition, form: PoolFor
     except HeadgateError as error:
         _show(form, error)
         return False
-    messages.success(request, f"Pool {pool.name} is saved. The application's next driver has it.")
+    messages.success(
+        request, f"Pool {pool.name} is saved. It takes effect with the application's next driver."
+    )
     return True
 
 

@@ -51,14 +51,14 @@ class Bundle:
         return all(form.is_valid() for form in self.forms)
 
     def faulty(self) -> str:
-        """Return how many fields are at fault, as "2 fields need a look"; "" for none."""
+        """Return how many fields are at fault, as "fix 2 fields"; "" for none."""
         count = sum(
             len(one.errors)
             for form in self.forms
             for one in getattr(form, "forms", (form,))
             if one.is_bound
         )
-        many = "a field needs a look" if count == 1 else f"{count} fields need a look"
+        many = "fix 1 field" if count == 1 else f"fix {count} fields"
         return many if count else ""
 
     def lacking(self) -> list[str]:

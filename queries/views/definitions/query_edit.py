@@ -76,9 +76,9 @@ def _create(request: HttpRequest, body: dict[str, Any]) -> Any:
 
 def _created(request: HttpRequest, query: Any, *, start: bool) -> str:
     if not start:
-        return f"{query.name} is defined. It stands stopped until somebody starts it."
+        return f"{query.name} is created. It stays stopped until a user starts it."
     operations.request_start(query=query, **by(request))
-    return f"{query.name} is defined and will start now."
+    return f"{query.name} is created and will start now."
 
 
 @needs(DEFINE, "GET", "POST")
@@ -157,7 +157,7 @@ def _review_or_save(
 
 def _saved(found: QueryDefinition, number: int) -> str:
     runs = found.query.desired == Desired.RUNNING
-    when = "Restart it to run it." if runs else "It runs from the next start on."
+    when = "Restart the query to apply it." if runs else "It takes effect at the next start."
     return f"Revision {number} of {found.query.name} is saved. {when}"
 
 
@@ -206,7 +206,7 @@ def delete_query(request: HttpRequest, name: str) -> HttpResponseBase:
     if request.method == "GET":
         return render(request, "definitions/delete_query.html", context)
     if request.POST.get("typed", "").strip() != name:
-        context["error"] = f"That is not its name. Type {name} to delete it."
+        context["error"] = f"The name does not match. Type {name} to delete it."
         return render(request, "definitions/delete_query.html", context, status=422)
     try:
         operations.archive_query(query=found.query, **by(request))

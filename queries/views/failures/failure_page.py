@@ -72,7 +72,7 @@ def _lost(failure: Failure, advice: Classified) -> dict[str, Any] | None:
     return {
         "gaps": [(gap, records_in(lag, gap)) for gap in gaps],
         "count": sum(gap.offsets for gap in gaps),
-        "now": bool(lag.gaps),  # as the broker says now; else as Spark named them when it failed
+        "now": bool(lag.gaps),  # according to the broker now; else as Spark named them
     }
 
 
@@ -143,20 +143,20 @@ def policy_words(failure: Failure) -> str:
     spec = failure.driver.application_revision.spec
     policy = RestartPolicy(**(spec.get("policy") or {}))
     if failure.policy == "FATAL":
-        return "No restart can mend it, so none is tried. It waits for a person's start."
+        return "A restart cannot fix it, so none is attempted. It waits until a user starts it."
     ladder = (
-        f"The first retry comes at once, then after {policy.base_delay_s:g} s, doubling "
-        f"up to {policy.max_delay_s:g} s"
+        f"The first retry is immediate, the next after {policy.base_delay_s:g} s, doubling up to "
+        f"{policy.max_delay_s:g} s"
     )
     if failure.policy == "POISON":
         return (
             f"{ladder}. The same error on the same batch {policy.poison_limit} times without a "
-            f"commit between marks the query as broken; then it probes every "
+            "commit between marks the query as broken; then a retry probe runs every "
             f"{policy.probe_every_s / 60:g} min."
         )
     return (
-        f"{ladder}, for ever. The count starts anew after {policy.healthy_after_s / 60:g} min "
-        "of health."
+        f"{ladder}, without end. The failure count resets after {policy.healthy_after_s / 60:g} "
+        "healthy minutes."
     )
 
 
@@ -197,7 +197,7 @@ def resolve(request: HttpRequest, group_id: int) -> HttpResponse:
     """Mark a group as dealt with."""
     group = failure_group(group_id)
     resolution.resolve_group(group=group, **by(request))
-    messages.success(request, "Resolved. It reopens by itself if the failure comes back.")
+    messages.success(request, "Resolved. It reopens automatically if the failure comes back.")
     return redirect(next_address(request, "/failures/"))
 
 
@@ -206,7 +206,7 @@ def reopen(request: HttpRequest, group_id: int) -> HttpResponse:
     """Mark a group as not dealt with after all."""
     group = failure_group(group_id)
     resolution.reopen_group(group=group, **by(request))
-    messages.success(request, "Open again.")
+    messages.success(request, "Reopened.")
     return redirect(next_address(request, "/failures/"))
 
 

@@ -31,12 +31,12 @@ from queries.views.supervision.query_page import head
 #: What a kind of loss is called, and what it means, on the page.
 KINDS = {
     LossKind.RETENTION: ("Deleted unread", "the topic deleted them before they were read"),
-    LossKind.SKIPPED: ("Skipped in silence", "Spark went over a gap (failOnDataLoss=false)"),
+    LossKind.SKIPPED: ("Silently skipped", "Spark skipped a gap (failOnDataLoss=false)"),
     LossKind.LATE: ("Too late", "rows dropped behind the watermark, by day"),
 }
 operations.CANCEL_LEAVES[Verb.GO_ON] = (
-    "What was written into the loss ledger stays there: it is gone from the topic.",
-    "The query keeps its checkpoint; a run that goes over the gap already is not stopped.",
+    "The entry in the loss ledger stays: the data is gone from the topic.",
+    "The query keeps its checkpoint; a run that is already skipping the gap is not stopped.",
 )
 
 
@@ -69,8 +69,8 @@ def kept_words(topic: TopicLag) -> str:
     kept = topic.retention
     words = [span_of_ms(kept.ms)] if kept.ms is not None else []
     if kept.bytes is not None:
-        words.append(f"{filesizeformat(kept.bytes)} a partition".replace("\xa0", " "))
-    text = " or ".join(words) or "for ever"
+        words.append(f"{filesizeformat(kept.bytes)} per partition".replace("\xa0", " "))
+    text = " or ".join(words) or "forever"
     return f"{text}, compacted" if kept.compacts else text
 
 
@@ -112,7 +112,7 @@ def go_on_page(request: HttpRequest, name: str) -> HttpResponseBase:
         context = _confirmation(line, back, timezone.now())
         context["error"] = str(error)
         return render(request, "kafka/go_on.html", context, status=409)
-    messages.success(request, f"{name} goes on from what is left.")
+    messages.success(request, f"{name} continues without the lost data.")
     return redirect("operation", operation.uuid)
 
 
@@ -124,16 +124,16 @@ def _confirmation(line: QueryLine, back: str, now: datetime) -> dict[str, Any]:
         "lag": lag,
         "gaps": [(gap, records_in(lag, gap)) for gap in lag.gaps],
         "count": count,
-        "what": f"Go on without {count:,} offsets?",
+        "what": f"Continue without {count:,} offsets?",
         "consequences": [
-            f"{line.query.name} goes on with the checkpoint it has: its state and its place in "
-            "every other partition stay.",
-            "It runs once with failOnDataLoss=false, until each partition has committed beyond "
-            "its gap; then it starts again as its definition says, and fails on the next loss.",
-            "The loss is written into the loss ledger with your name and stays there.",
+            f"{line.query.name} keeps its checkpoint, its state and its position in every other "
+            "partition.",
+            "It runs with failOnDataLoss=false until each partition has committed past its gap. "
+            "Then it starts again as defined, and fails on the next loss.",
+            "The loss is recorded in the loss ledger under your name, permanently.",
         ],
         "action": reverse("query-go-on", args=[line.query.name]),
-        "button": f"Go on without {count:,} offsets",
+        "button": f"Continue without {count:,} offsets",
         "name_to_type": str(count),
         "back": back,
     }

@@ -27,7 +27,7 @@ def restart_application(request: HttpRequest, name: str) -> HttpResponseBase:
         **by(request),
     )
     address = reverse("application", args=[name])
-    return answered(request, ask, f"{name} gets a fresh driver.", address)
+    return answered(request, ask, f"{name} will restart in a new driver.", address)
 
 
 @needs(OPERATE, "GET", "POST")
@@ -43,7 +43,7 @@ def stop_application(request: HttpRequest, name: str) -> HttpResponseBase:
         **by(request),
     )
     address = reverse("application", args=[name])
-    return answered(request, ask, f"The queries of {name} stop.", address)
+    return answered(request, ask, f"The queries of {name} will stop.", address)
 
 
 def _confirm(request: HttpRequest, detail: ApplicationDetail, *, restart: bool) -> HttpResponse:
@@ -67,26 +67,26 @@ def _restart_words(detail: ApplicationDetail, live: list[str]) -> list[str]:
     newer = ", ".join(detail.needs_restart)
     return [
         f"{named(live)} {'stops' if len(live) == 1 else 'stop'} after the batch in flight and "
-        f"{'goes' if len(live) == 1 else 'go'} on in a fresh driver from "
+        f"{'continues' if len(live) == 1 else 'continue'} in a new driver from "
         f"{'its checkpoint' if len(live) == 1 else 'their checkpoints'}.",
-        "A fresh driver commits its first batch after some 5 to 15 seconds.",
-        f"It takes up what is newer than the driver: {newer}."
+        "A new driver commits its first batch after about 5 to 15 seconds.",
+        f"It picks up what changed since the driver started: {newer}."
         if newer
-        else "It takes up no change: revision, pools and code are the same.",
-        "Other applications see nothing.",
+        else "There are no changes to pick up: revision, pools and code are the same.",
+        "Other applications are not affected.",
     ]
 
 
 def _stop_words(detail: ApplicationDetail, live: list[str]) -> list[str]:
     wanted = [query.name for query in detail.queries if query.desired == "RUNNING"]
     if not wanted and not live:
-        return ["None of its queries is running or wanted: nothing changes."]
+        return ["None of its queries is running or set to run: nothing changes."]
     return [
-        f"{named(sorted({*wanted, *live}))} will not run until somebody starts "
+        f"{named(sorted({*wanted, *live}))} will not run until a user starts "
         f"{'it' if len({*wanted, *live}) == 1 else 'them'} again.",
         "Its driver ends when the last of them has stopped.",
-        "Checkpoints stay: a start goes on where the stop was.",
-        "Other applications see nothing.",
+        "Checkpoints are kept: a start continues where the query stopped.",
+        "Other applications are not affected.",
     ]
 
 

@@ -16,7 +16,7 @@ STOP_MODES = (
     ),
     (
         StopMode.NOW,
-        "At once",
+        "Immediately",
         "The batch in flight is interrupted; the next start replays it from its first row.",
     ),
 )
@@ -54,24 +54,22 @@ def _start(line: QueryLine, others: list[str]) -> list[str]:
     application = line.query.application.name
     said = [f"It starts on revision {line.revision}. {continues(line)}"]
     if line.driver or others:
-        said.append(f"It joins the living driver of {application}; {_go_on(others)}")
+        said.append(f"It joins the running driver of {application}; {_go_on(others)}")
     else:
-        said.append(f"A driver is launched for {application}, which takes some seconds.")
+        said.append(f"A driver is launched for {application}, which takes a few seconds.")
     if line.phase in FAILED_PHASES:
-        said.append("Its counters of failures are cleared, and it is tried at once.")
+        said.append("Its failure counters are reset and it is retried immediately.")
     if line.trigger.get("kind") in ENDING_TRIGGERS:
-        said.append("It ends by itself when it has read all there is.")
+        said.append("It ends by itself when it has read all available data.")
     return said
 
 
 def _stop(line: QueryLine, others: list[str]) -> list[str]:
-    said = [
-        "It stays stopped until somebody starts it. What arrives meanwhile waits in its source."
-    ]
+    said = ["It stays stopped until a user starts it. New data waits in its source."]
     if others:
-        said.append(f"Its driver goes on: {_go_on(others)}")
+        said.append(f"Its driver stays up: {_go_on(others)}")
     elif line.driver:
-        said.append(f"Nothing else runs in {line.query.application.name}: its driver ends as well.")
+        said.append(f"Nothing else runs in {line.query.application.name}, so its driver ends too.")
     return said
 
 
@@ -79,7 +77,7 @@ def _restart(line: QueryLine, others: list[str]) -> list[str]:
     same = line.revision == line.running_revision
     said = [
         "The batch in flight is finished and committed first; nothing is replayed.",
-        f"It comes back on revision {line.revision}"
+        f"It restarts on revision {line.revision}"
         + (
             ", the one it runs now." if same else f"; it runs revision {line.running_revision} now."
         ),
@@ -87,11 +85,11 @@ def _restart(line: QueryLine, others: list[str]) -> list[str]:
     if others:
         said.append(f"Only this query restarts: {_go_on(others)}")
     else:
-        said.append("It comes back in a fresh driver process.")
+        said.append("It restarts in a new driver process.")
     if others and line.needs_application_restart:
         said.append(
             f"The application's {named(list(line.needs_application_restart))} changed since its "
-            f"driver began: that takes a restart of {line.query.application.name}."
+            f"driver started. Restart {line.query.application.name} to apply it."
         )
     return said
 
@@ -103,7 +101,7 @@ def continues(line: QueryLine) -> str:
         batch = line.progress.batch_id
     if batch is None:
         return "It has no committed batch yet: it reads from the beginning of its sources."
-    return f"It goes on after batch {batch}, from its checkpoint."
+    return f"It continues after batch {batch}, from its checkpoint."
 
 
 def changes_something(verb: Verb, line: QueryLine) -> bool:
@@ -121,19 +119,19 @@ def short(verb: Verb, line: QueryLine) -> str:
     if verb is Verb.START:
         return f"Starts on revision {line.revision}. {continues(line)}"
     if verb is Verb.STOP and line.query.desired == Desired.STOPPED:
-        return "Is stopping already; at once would interrupt its batch."
+        return "Already stopping; an immediate stop would interrupt its batch."
     if verb is Verb.STOP:
         return "Stops, and stays stopped."
-    return f"Finishes its batch, then comes back on revision {line.revision}."
+    return f"Finishes its batch, then restarts on revision {line.revision}."
 
 
 def nothing(verb: Verb, line: QueryLine) -> str:
     """Say why the verb changes nothing."""
     if verb is Verb.START:
-        return f"Is wanted running already ({line.phase.label.lower()})."
+        return f"Already set to run ({line.phase.label.lower()})."
     if verb is Verb.STOP:
-        return f"Is {line.phase.label.lower()} already."
-    return "Is not wanted running: start it instead."
+        return f"Already {line.phase.label.lower()}."
+    return "Not set to run: start it instead."
 
 
 def asked(verb: Verb, name: str) -> str:
@@ -147,8 +145,8 @@ def asked(verb: Verb, name: str) -> str:
 
 def _go_on(others: list[str]) -> str:
     if not others:
-        return "no other query is touched."
-    return f"{named(others)} {'goes' if len(others) == 1 else 'go'} on untouched."
+        return "no other query is affected."
+    return f"{named(others)} {'keeps' if len(others) == 1 else 'keep'} running."
 
 
 def named(names: list[str]) -> str:

@@ -62,9 +62,9 @@ def _stretch(run: Run, since: datetime, now: datetime) -> Stretch:
     lasted = duration_words((ends - run.created_at).total_seconds() * 1000)
     end = run.outcome.replace("_", " ").lower() if run.outcome else "runs"
     cause = phrase(run.cause)
-    title = f"Run {run.epoch} · began {run.created_at:%H:%M:%S} UTC ({cause}) · {lasted} · {end}"
+    title = f"Run {run.epoch} · started {run.created_at:%H:%M:%S} UTC ({cause}) · {lasted} · {end}"
     if not run.outcome:  # its end moves with the clock: say no more than what stays true
-        title = f"Run {run.epoch} · began {run.created_at:%H:%M:%S} UTC ({cause}) · runs"
+        title = f"Run {run.epoch} · started {run.created_at:%H:%M:%S} UTC ({cause}) · running"
     return Stretch(round(x, 1), round(width, 1), kind, title)
 
 

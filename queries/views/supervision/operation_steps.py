@@ -12,7 +12,7 @@ from queries.selectors.query_lines import QueryLine
 SHOWN_AFTER_END = timedelta(minutes=2)
 
 _STEPS: dict[str, tuple[str, ...]] = {
-    Verb.START: ("Requested", "Waiting its turn", "Launching", "Running"),
+    Verb.START: ("Requested", "Waiting", "Launching", "Running"),
     Verb.STOP: ("Requested", "Finishing the batch", "Stopped"),
     Verb.RESTART: ("Requested", "Stopping", "Launching", "Running"),
 }

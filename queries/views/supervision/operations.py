@@ -45,8 +45,8 @@ CANCEL_LEAVES: dict[str, tuple[str, ...]] = {}
 
 #: How a page calls what is asked, where the verb beside the name does not read well.
 HEADINGS: dict[str, str] = {
-    Verb.ASYNC_OFF: "Switch async progress off for {}",
-    Verb.GO_ON: "Go on with {}",
+    Verb.ASYNC_OFF: "Switch async progress tracking off for {}",
+    Verb.GO_ON: "Continue {}",
     Verb.PREFLIGHT: "Preflight of {}",
     Verb.XRAY: "State of {}",
     Verb.SNAPSHOT: "Snapshot of {}",
@@ -80,7 +80,7 @@ def cancel_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     if request.method == "GET":
         return render(request, "supervision/operations/cancel.html", _cancelling(row, back))
     cancel(row, **by(request))
-    return told(request, f"The {row.verb} is cancelled; what it had built is tidied away.", back)
+    return told(request, f"The {row.verb} is cancelled; what it built is being cleaned up.", back)
 
 
 def _context(row: Operation, now: datetime) -> dict[str, Any]:
@@ -153,16 +153,14 @@ def _changes(row: Operation, now: datetime) -> list[Any]:
 
 def _cancelling(row: Operation, back: str) -> dict[str, Any]:
     if not row.cancellable:
-        raise NotAllowed(
-            f"The {row.verb} cannot be cancelled (any more).", way_out="Look at where it is."
-        )
+        raise NotAllowed(f"The {row.verb} can no longer be cancelled.", way_out="Check its steps.")
     named = f" of {row.query.name}" if row.query else ""
     return {
         "operation": row,
         "query": row.query,
         "what": f"Cancel the {row.verb}{named}?",
         "consequences": [
-            "The step it is at is given up, and what it has built so far is tidied away.",
+            "The current step is abandoned, and what it has built so far is cleaned up.",
             *CANCEL_LEAVES.get(str(row.verb), ()),
         ],
         "action": reverse("operation-cancel", args=[row.uuid]),

@@ -132,11 +132,11 @@ def reason(line: QueryLine) -> tuple[str, str]:
 
 
 def trigger_words(trigger: dict[str, Any]) -> str:
-    """Return a trigger as people say it: "every 5 seconds", "as fast as it can", "once"."""
+    """Return a trigger as people say it: "every 5 seconds", "as fast as possible", "once"."""
     kind = trigger.get("kind")
     interval = str(trigger.get("interval", ""))
     if kind == "processing_time":
-        return "as fast as it can" if interval.startswith("0 ") else f"every {interval}"
+        return "as fast as possible" if interval.startswith("0 ") else f"every {interval}"
     if kind == "continuous":
         return f"continuous, checkpoint every {interval}"
     if kind == "real_time":

@@ -132,12 +132,12 @@ def _facts(detail: RunDetail) -> list[tuple[str, Any]]:
         ("Batches", f"{summary['batches']:,}" if summary else "none stored"),
         ("Rows", f"{summary.get('rows') or 0:,}" if summary else ""),
         ("Repaired batches", f"{summary['repaired']:,}" if summary.get("repaired") else ""),
-        ("To the first commit", duration_words(took) if took else ""),
+        ("Time to first commit", duration_words(took) if took else ""),
         ("Host", driver.host),
         ("Spark", driver.spark_version),
         ("Java", driver.java_version),
         ("Code", run.code_sha256[:12] or "none"),
-        ("Spark's run id", run.spark_run_id or ""),
+        ("Spark run ID", run.spark_run_id or ""),
     ]
 
 

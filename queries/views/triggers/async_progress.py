@@ -22,9 +22,9 @@ from queries.views.console.shell import next_address, told
 from queries.views.supervision import consequences, operations
 
 operations.CANCEL_LEAVES[Verb.ASYNC_OFF] = (
-    "The definition goes back to what it was, as a new revision.",
-    "If the query ran before, it is restarted on that; if it stood, or had died of the gap, it "
-    "is left standing.",
+    "The definition is restored as a new revision.",
+    "If the query was running, it restarts on that revision. If it was stopped, or had failed on "
+    "the gap, it stays stopped.",
 )
 
 
@@ -52,7 +52,7 @@ def async_off(request: HttpRequest, name: str) -> HttpResponseBase:
     if request.method == "GET":
         return render(request, "supervision/queries/confirm.html", _confirmation(line, back))
     operation = turn_off(query=line.query, **by(request))
-    text = f"{name} is on its way off async progress tracking."
+    text = f"Async progress tracking of {name} is being switched off."
     return told(request, text, reverse("operation", args=[operation.uuid]))
 
 
@@ -64,7 +64,7 @@ def _confirmation(line: QueryLine, back: str) -> dict[str, Any]:
         "what": f"Switch async progress tracking off for {name}?",
         "consequences": _consequences(line),
         "action": reverse("query-async-off", args=[name]),
-        "button": "Switch it off, step by step",
+        "button": "Switch it off",
         "back": back,
     }
 
@@ -73,21 +73,21 @@ def _consequences(line: QueryLine) -> list[str]:
     on = tracking(line.newest.spec) is not None if line.newest else False
     first = "restarts" if line.query.desired == Desired.RUNNING else "starts"
     said = [
-        f"It {first} with async progress tracking {'kept' if on else 'switched'} on and every "
-        f"batch's offsets kept, until {BATCHES} batches have committed. Its sources must bring "
-        "something for that.",
-        "It stops after the batch in flight; the offset log is looked at on disk; only then a "
-        "revision without async progress tracking is saved.",
-        "Then it starts again, because it is wanted running."
+        f"It {first} with async progress tracking {'kept' if on else 'switched'} on and the "
+        f"offsets of every batch saved, until {BATCHES} batches have committed. Its sources must "
+        "deliver new data for that.",
+        "It stops after the batch in flight, and the offset log is checked on disk. Only then is "
+        "a revision without async progress tracking saved.",
+        "Then it starts again."
         if line.query.desired == Desired.RUNNING
-        else "Then it stands, as it does now.",
-        "Each step is shown, none is lost with a worker, and it can be cancelled before the last: "
-        "the definition goes back to what it was.",
+        else "Then it stays stopped, as it is now.",
+        "Each step is shown and survives the end of a worker. It can be cancelled before the last "
+        "step, which restores the definition.",
     ]
     others = consequences.neighbours(line)
     if others:
         named = ", ".join(others)
-        said.append(f"Other queries of {line.query.application.name} go on untouched: {named}.")
+        said.append(f"Other queries of {line.query.application.name} are not affected: {named}.")
     return said
 
 

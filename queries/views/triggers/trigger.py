@@ -57,8 +57,8 @@ def suggestion(found: QueryAdvice | None, title: str) -> Suggestion:
         if each.title == title:
             return each
     raise Conflict(
-        "The advice has changed since you read it: newer batches tell something else.",
-        way_out="Look at it again, and choose anew.",
+        "The advice has changed since you read it, because of newer batches.",
+        way_out="Review it and choose again.",
     )
 
 

@@ -96,7 +96,7 @@ def test_a_rewind_out_of_reach_is_a_conflict_with_what_there_is(
 ) -> None:
     refused = as_author.post(f"{ADDRESS}/rewind/", {"batch": 40}, format="json")
     assert refused.status_code == 409
-    assert refused.json()["way_out"] == "It holds batches 0 to 11."
+    assert refused.json()["way_out"] == "It contains batches 0 to 11."
     told = as_author.post(f"{ADDRESS}/rewind/", {"batch": 40, "dry_run": True}, format="json")
     assert "is not in the checkpoint" in told.json()["refusal"]
 

@@ -67,4 +67,4 @@ def test_a_plain_verb_cannot_be_cancelled_and_the_way_out_is_told(
     row = stage.start("delays")
     answer = as_operator.post(f"/api/v1/operations/{row.uuid}/cancel/")
     assert answer.status_code == 409
-    assert answer.json()["way_out"] == "Ask for the opposite."
+    assert answer.json()["way_out"] == "Request the opposite instead."

@@ -220,7 +220,7 @@ def test_a_reason_is_given_in_words_and_as_a_code(as_viewer: APIClient, stage: S
     stage.fail("delays", NO_SUCH_SOURCE)
     body = as_viewer.get("/api/v1/queries/delays/").json()
     reason = (body["phase_reason"], body["phase_reason_code"])
-    assert reason == ("cannot be mended by a restart", "FAILED_FATAL")
+    assert reason == ("cannot be fixed by a restart", "FAILED_FATAL")
     assert body["phase_detail"].startswith("DATA_SOURCE_NOT_FOUND: ")
     assert body["phase_detail_code"] == "FAILURE"
     run = as_viewer.get("/api/v1/queries/delays/runs/").json()["results"][0]

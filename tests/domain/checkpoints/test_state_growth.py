@@ -27,18 +27,18 @@ def test_steady_growth_says_when_the_limit_is_reached() -> None:
 @pytest.mark.parametrize(
     ("points", "limit", "why"),
     [
-        ([], MB, "Too little has been seen: 0 looks"),
-        (_line(MB, count=9, every=100), MB, "Too little has been seen: 9 looks over 800 s"),
-        (_line(MB, count=50, every=10), MB, "Too little has been seen: 50 looks over 490 s"),
-        (_line(0), 1000 * MB, "does not grow"),
-        (_line(-1), 1000 * MB, "does not grow"),
-        (_line(0.0001), 1000 * MB, "does not grow"),
-        (_line(0.1 * MB), None, "no limit is known"),
-        (_line(0.01 * MB), 1e15, "no limit within 30 days"),
+        ([], MB, "Not enough data yet: 0 samples"),
+        (_line(MB, count=9, every=100), MB, "Not enough data yet: 9 samples over 800 s"),
+        (_line(MB, count=50, every=10), MB, "Not enough data yet: 50 samples over 490 s"),
+        (_line(0), 1000 * MB, "No growth"),
+        (_line(-1), 1000 * MB, "No growth"),
+        (_line(0.0001), 1000 * MB, "No growth"),
+        (_line(0.1 * MB), None, "the limit is unknown"),
+        (_line(0.01 * MB), 1e15, "the limit is not reached within 30 days"),
         (
             [(n * 60.0, 100 * MB + (n % 10) * 10 * MB + n * MB) for n in range(40)],
             1000 * MB,
-            "not steadily: a straight line explains",
+            "No steady trend (R² ",
         ),
     ],
 )

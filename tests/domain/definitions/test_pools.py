@@ -64,7 +64,7 @@ def test_where_nobody_starves_nothing_is_said(
 def test_minimum_shares_beyond_the_cores_cannot_be_relied_on() -> None:
     pools = [PoolSpec(name="a", min_share=1), PoolSpec(name="b", min_share=1)]
     (sentence,) = advice(pools, cores=1, queries={"a": ["q"], "b": ["r"]}, scheduler_mode="FAIR")
-    assert "add up to 2, more than the 1 core there are" in sentence
+    assert "add up to 2, more than the 1 core available" in sentence
 
 
 def test_a_fifo_pool_of_several_queries_serves_the_first_first() -> None:

@@ -384,7 +384,7 @@ def test_a_refused_start_is_told_by_why(refused: str, category: Category, policy
         ("1", "SIGKILL", False, "", Category.PROCESS, "left with 1, JVM killed by SIGKILL"),
         ("SIGKILL", "SIGKILL", True, "", Category.MEMORY, "out of memory"),
         ("1", "3", False, "java.lang.OutOfMemoryError: Java heap space", Category.MEMORY, "memory"),
-        ("UNKNOWN", "UNKNOWN", False, "", Category.PROCESS, "nobody saw how"),
+        ("UNKNOWN", "UNKNOWN", False, "", Category.PROCESS, "unknown how"),
         ("1", "SIGSEGV", False, "", Category.PROCESS, "SIGSEGV"),
         ("1", "0", False, "OSError: No space left on device", Category.STORAGE, "left with 1"),
         ("0", "0", False, "", Category.PROCESS, "left with 0"),

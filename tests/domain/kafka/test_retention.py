@@ -84,7 +84,7 @@ def test_the_earlier_of_both_limits_counts() -> None:
         ({"arrival_rate": None}, Retention(bytes=160_000), 100),  # nothing arrives
         ({"arrival_rate": 0.0}, Retention(bytes=160_000), 100),
         ({"arrival_rate": 1e-9}, Retention(bytes=10**15), 100),  # beyond any calendar
-        ({"record_at": NOW}, Retention(ms=2**62), None),  # "for ever", as some set it
+        ({"record_at": NOW}, Retention(ms=2**62), None),  # "forever", as some set it
     ],
 )
 def test_no_clock_runs_where_nothing_is_deleted(
@@ -121,8 +121,8 @@ def test_a_stopped_query_that_will_lose_data_is_at_risk_with_the_time_left() -> 
     assert found is not None
     assert found.at == due.at
     assert found.sentence == (
-        "Loses data in 3 h 10 min unless it runs: flights-2 and 1 more will have unread records "
-        "deleted for their age (retention.ms)."
+        "Will lose data in 3 h 10 min unless it runs: unread records of flights-2 and 1 more will "
+        "be deleted because of their age (retention.ms)."
     )
 
 
@@ -130,8 +130,8 @@ def test_a_full_partition_puts_a_running_query_at_risk_unless_it_gets_faster() -
     found = risk([(look(), Clock(NOW, Cause.SIZE, 1.0))], running=True, within=DAY, now=NOW)
     assert found is not None
     assert found.sentence == (
-        "Loses data any moment now unless it gets faster: flights-2 will have unread records "
-        "deleted for size (retention.bytes)."
+        "Will lose data any moment now unless it gets faster: unread records of flights-2 will be "
+        "deleted because of size (retention.bytes)."
     )
 
 

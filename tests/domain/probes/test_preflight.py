@@ -57,7 +57,11 @@ def test_what_spark_took_has_passed() -> None:
 @pytest.mark.parametrize(
     ("tried", "category", "says"),
     [
-        (failed("STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE"), "checkpoint incompatible", "another"),
+        (
+            failed("STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE"),
+            "checkpoint incompatible",
+            "a different version",
+        ),
         (
             failed(root="There are [1] sources in the checkpoint offsets and now there are [2]"),
             "checkpoint incompatible",
@@ -87,7 +91,7 @@ def test_a_definition_that_cannot_be_read_fails_where_it_was() -> None:
     judged = judge(Asked(spec()), found(error=error, plan=None))
     assert judged["verdict"] is Verdict.FAILED
     assert judged["tries"][0]["attempt"] == "build"
-    late = judge(Asked(spec()), found(*PASSED, error={"root_cause": "Not done within 60 s."}))
+    late = judge(Asked(spec()), found(*PASSED, error={"root_cause": "Not finished within 60 s."}))
     assert "done" in late["tries"][-1]["label"]
 
 
@@ -95,7 +99,7 @@ def test_what_is_not_done_in_its_time_is_no_pass() -> None:
     tried = Tried(Attempt.FRESH, AttemptEnd.LATE, ms=45_000)
     judged = judge(Asked(spec(), attempt_limit_s=45), found(tried))
     assert judged["verdict"] is Verdict.FAILED
-    assert sentence(judged) == "What is new at the source: Not done within 45 s."
+    assert sentence(judged) == "New data at the source: Not finished within 45 s."
 
 
 def test_differences_that_spark_accepts_are_named_in_the_authors_words() -> None:
@@ -118,7 +122,7 @@ def test_an_old_plan_that_is_gone_leaves_the_texts() -> None:
     unreadable = Asked(spec(sql="SELECT ((("), old_spec=spec())
     judged = judge(unreadable, found(*PASSED))
     assert judged["not_tried"] == [
-        "the comparison with what ran before: the probe did not come to it"
+        "the comparison with what ran before: the probe driver did not get that far"
     ]
     both = Asked(spec(), old_spec=spec(sql="SELECT ((("))
     nodes = PlanSeen(PROJECT, "update")

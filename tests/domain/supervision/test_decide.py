@@ -203,7 +203,7 @@ def test_no_decision_depends_on_what_is_said(obs: Observation) -> None:
         silent = tuple(replace(choice, detail=NOTHING) for choice in decision.queries)
         return replace(decision, queries=silent, hold_reason=NOTHING)
 
-    other = Because(Detail.STEP, {"note": "waits for the checkpoint's lock"})
+    other = Because(Detail.STEP, {"note": "waiting for the checkpoint's lock"})
     said = tuple(replace(query, phase_detail=other) for query in obs.queries)
     assert wordless(replace(obs, queries=said, hold_reason=other)) == wordless(obs)
 
@@ -397,7 +397,11 @@ def test_a_query_in_its_start_says_what_it_waits_for() -> None:
     assert reason(_run(started_at=NOW.isoformat()))[0] is Reason.WAITS_COMMIT
     for seconds, trigger, says in (
         (29, "continuous", Because(Detail.UNPROVEN)),
-        (30, "continuous", Because(Detail.NO_CORES, {"what": "epoch", "since": "02:59:30"})),
+        (
+            30,
+            "continuous",
+            Because(Detail.NO_CORES, {"what": "continuous epoch", "since": "02:59:30"}),
+        ),
         (45, "real_time", Because(Detail.NO_CORES, {"what": "batch", "since": "02:59:15"})),
         (900, "processing_time", Because(Detail.UNPROVEN)),
     ):

@@ -43,8 +43,8 @@ def test_an_old_loss_is_no_news() -> None:
 def test_a_loss_says_which_when_why_and_what_is_left() -> None:
     seen = executors([told(0, added_s=900), told(1, added_s=900, removed_s=60)], now=NOW)
     assert seen.news == (
-        "Executor 1 on 10.0.0.1:7000 was lost at 02:59:00 UTC (worker lost); none has come in "
-        "its place yet. 1 with 2 cores are at work."
+        "Executor 1 on 10.0.0.1:7000 was lost at 02:59:00 UTC (worker lost); not replaced yet. 1 "
+        "with 2 cores are active."
     )
 
 
@@ -59,7 +59,7 @@ def test_one_found_again_is_said_too() -> None:
         now=NOW,
     )
     assert seen.news == (
-        "2 executors were lost at 02:59:00 UTC; 1 came in place. 2 with 4 cores are at work."
+        "2 executors were lost at 02:59:00 UTC; 1 replaced. 2 with 4 cores are active."
     )
 
 

@@ -67,14 +67,14 @@ ENDLESS = replace(BASE, interval_ms=0, batches=batches(*[1000] * 6, every_s=1))
             "its JVM and the query inside the driver",
         ),
         ({"jvm_alive": None, "query_alive": None}, Verdict.PROGRESSING, "Batch 4"),
-        ({"idle_at": ago(2)}, Verdict.IDLE, "Nothing to read for 4 s; last was batch 4"),
+        ({"idle_at": ago(2)}, Verdict.IDLE, "Nothing to read for 4 s; the last batch was 4"),
         ({"idle_at": ago(2), "batches": ()}, Verdict.IDLE, "since it started"),
         ({"idle_at": ago(8)}, Verdict.PROGRESSING, "Batch 4"),
         ({"idle_at": ago(200), "last_event_at": ago(100)}, Verdict.PROGRESSING, "Batch 4"),
         (
             {"batches": batches(1000, end_s=80), "last_event_at": ago(80)},
             Verdict.STALLED,
-            "No batch, no event and no task for 80 s; 75 s is the limit here. "
+            "No batch, no event and no task for 80 s; the limit is 75 s. "
             "Its driver still sends heartbeats.",
         ),
         (
@@ -89,7 +89,7 @@ ENDLESS = replace(BASE, interval_ms=0, batches=batches(*[1000] * 6, every_s=1))
         (
             {"batches": batches(1000, end_s=80), "last_event_at": ago(80), "heartbeat_at": None},
             Verdict.STALLED,
-            "the limit here.",
+            "the limit is 75 s.",
         ),
         (
             {"batches": batches(1000, end_s=80), "last_event_at": ago(80), "task_at": ago(3)},
@@ -104,7 +104,7 @@ ENDLESS = replace(BASE, interval_ms=0, batches=batches(*[1000] * 6, every_s=1))
         (
             {"batches": batches(1000, end_s=80), "last_event_at": ago(80), "commits_at": ago(3)},
             Verdict.BLIND,
-            "No word from it for 80 s, yet its checkpoint got a commit 3 s ago",
+            "No event for 80 s, but its checkpoint got a commit 3 s ago",
         ),
         (
             {"batches": batches(1000, end_s=80), "last_event_at": ago(80), "commits_at": ago(90)},
@@ -119,7 +119,7 @@ ENDLESS = replace(BASE, interval_ms=0, batches=batches(*[1000] * 6, every_s=1))
                 "commits_at": ago(3),
             },
             Verdict.BLIND,
-            "No word from it for 80 s",
+            "No event for 80 s",
         ),
         ({"commits_at": ago(3)}, Verdict.PROGRESSING, "Batch 4"),
         (
@@ -251,7 +251,7 @@ SILENT = replace(EPOCHS, batches=batches(1000, every_s=1, end_s=200), last_event
 def test_the_epochs_of_a_continuous_query_are_its_batches() -> None:
     going = judge(EPOCHS)
     assert going.verdict is Verdict.PROGRESSING
-    assert going.reason == "Epoch 5 read 40 rows in 1 s and committed 1 s ago."
+    assert going.reason == "Continuous epoch 5 read 40 rows in 1 s and committed 1 s ago."
     fresh = judge(replace(EPOCHS, batches=(), last_event_at=None, running_since=ago(3)))
     assert fresh.verdict is Verdict.PROGRESSING
 
@@ -259,7 +259,7 @@ def test_the_epochs_of_a_continuous_query_are_its_batches() -> None:
 def test_a_continuous_query_without_epochs_is_asked_for_its_cores() -> None:
     still = judge(SILENT)
     assert still.verdict is Verdict.STALLED
-    assert "No epoch for 3 min; 62 s is the limit here" in still.reason
+    assert "No continuous epoch for 3 min; the limit is 62 s" in still.reason
     assert "It needs a core per source partition." in still.reason
 
 
@@ -273,7 +273,7 @@ def test_epochs_without_rows_are_idle_and_one_with_rows_is_not() -> None:
     read = replace(empty[0], rows=7)
     idle = judge(replace(EPOCHS, batches=[read, *empty[1:]]))
     assert idle.verdict is Verdict.IDLE
-    assert idle.reason == "Nothing to read for 6 s; epochs go on, the last is 5."
+    assert idle.reason == "Nothing to read for 6 s; continuous epochs continue, the last is 5."
     never = judge(replace(EPOCHS, batches=empty))
     assert never.since == EPOCHS.running_since
     busy = judge(replace(EPOCHS, batches=[*empty[:5], replace(empty[5], rows=1)]))

@@ -75,7 +75,7 @@ def test_a_short_wait_is_suggested_with_its_price() -> None:
     one = keys(advice(raw, seen(every_s=10)))["interval"]
     assert one.title == "A shorter interval: 500 milliseconds"
     assert "instead of 6.1" in one.brings
-    assert "batches an hour become 7,200" in one.costs
+    assert "batches per hour become 7,200" in one.costs
     assert one.spec["trigger"] == {"kind": "processing_time", "interval": "500 milliseconds"}
     assert {**one.spec, "trigger": 0} == {
         **parse_query(raw).model_dump(mode="json", by_alias=True),
@@ -110,7 +110,7 @@ def test_room_that_only_the_band_doubts_is_room() -> None:
 
 def test_batches_without_a_fixed_cost_are_countless() -> None:
     found = advice(every("0 seconds"), seen(every_s=1, fixed=0))
-    assert "countless batches an hour become" in keys(found)["interval"].brings
+    assert "countless batches per hour become" in keys(found)["interval"].brings
 
 
 def test_what_lies_within_the_error_is_not_promised() -> None:
@@ -168,7 +168,7 @@ def test_async_progress_is_suggested_only_where_it_is_not_and_may_be(raw: dict[s
 def test_a_python_function_with_a_sink_may_try_async_progress_with_a_doubt() -> None:
     raw = python(trigger={"kind": "processing_time", "interval": "1 second"}, sink=TO_KAFKA)
     found = keys(advice(raw, seen(every_s=1, logs=90)))
-    assert "only Spark can tell" in found["async_progress"].doubts[0]
+    assert "Only Spark can tell" in found["async_progress"].doubts[0]
     assert "real_time" not in found
 
 
@@ -211,7 +211,7 @@ def test_one_with_async_progress_is_not_sent_to_real_time() -> None:
     ("raw", "batches", "says"),
     [
         (every("1 second"), [], "0 batches with rows are known; 12 or more"),
-        (every("1 second"), seen(every_s=1, vary=0), "too alike"),
+        (every("1 second"), seen(every_s=1, vary=0), "too similar"),
         (
             every("1 second"),
             [BatchSeen(AT, 100 * n, 10.0 * n, 1) for n in range(1, 40)],
@@ -227,7 +227,7 @@ def test_one_with_async_progress_is_not_sent_to_real_time() -> None:
         (
             kafka(trigger={"kind": "real_time", "interval": "5 seconds"}),
             seen(every_s=5),
-            "lasts as long as it is told to",
+            "has a fixed length",
         ),
     ],
 )

@@ -101,7 +101,7 @@ def test_what_spark_lets_through_is_allowed(raw: dict[str, Any]) -> None:
         (
             spec(trigger={"kind": "continuous", "interval": "1 second"}),
             ENABLED,
-            "ignored by Spark, without a word",
+            "silently ignored by Spark",
         ),
         (
             spec(
@@ -163,7 +163,7 @@ def test_the_application_may_turn_source_evolution_on_too(
         (spec("SELECT my_mean(value) FROM ticks"), "Whether my_mean aggregates is known after"),
         (spec("SELECT SELECT FROM"), "Whether the text is stateful is known after a preflight"),
         (python(), "Whether the function builds a stateful query is known after a preflight"),
-        (python(sink=None), "Whether the function keeps state, and whether its own sink goes"),
+        (python(sink=None), "Whether the function keeps state, and whether its own sink supports"),
         (python(sink=sink()), ""),
     ],
 )

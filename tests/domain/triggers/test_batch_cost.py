@@ -53,7 +53,7 @@ def test_more_rows_never_cost_less_and_the_band_holds_the_line(
 ) -> None:
     cost = cost_of(samples)
     if isinstance(cost, Untold):
-        assert "too alike" in cost.reason
+        assert "too similar" in cost.reason
         return
     some, more = sorted((some, more))
     assert 0 <= cost.line.at(some) <= cost.line.at(more)
@@ -78,9 +78,9 @@ def test_noise_shows_in_the_band() -> None:
         ([], "0 batches with rows are known; 12 or more"),
         ([0] * 50, "0 batches with rows"),
         (range(1, FEWEST), "11 batches with rows are known"),
-        ([500] * 30, "too alike: nearly all read between 500 and 500 rows"),
-        ([1000 + each for each in range(30)], "too alike"),
-        ([500] * 29 + [9000], "too alike"),
+        ([500] * 30, "too similar: nearly all read between 500 and 500 rows"),
+        ([1000 + each for each in range(30)], "too similar"),
+        ([500] * 29 + [9000], "too similar"),
     ],
 )
 def test_too_few_or_too_similar_batches_tell_nothing(rows: Any, says: str) -> None:

@@ -125,7 +125,7 @@ def test_what_a_text_asks_for_decides(
             kafka(sink={**TO_KAFKA, "output_mode": "append"}),
             "real_time",
             Standing.REFUSED,
-            "Output mode append does not go with real-time mode",
+            "Output mode append is not supported in real-time mode",
         ),
         (
             kafka(
@@ -133,7 +133,7 @@ def test_what_a_text_asks_for_decides(
             ),
             "real_time",
             Standing.REFUSED,
-            "maxOffsetsPerTrigger = 5 does not go with real-time mode",
+            "maxOffsetsPerTrigger = 5 is not supported in real-time mode",
         ),
         (sql(), "real_time", Standing.REFUSED, "A rate source cannot be read"),
         (
@@ -142,7 +142,7 @@ def test_what_a_text_asks_for_decides(
             Standing.REFUSED,
             "needs a core per source partition",
         ),
-        (python(), "continuous", Standing.PREFLIGHT, "made by a Python function"),
+        (python(), "continuous", Standing.PREFLIGHT, "built by a Python function"),
         (python(), "real_time", Standing.PREFLIGHT, "how many partitions its function reads"),
         (python(), "async_progress", Standing.PREFLIGHT, "known after a preflight"),
         (python(), "processing_time", Standing.ALLOWED, ""),
@@ -159,7 +159,7 @@ def test_what_a_text_asks_for_decides(
             "small enough",
         ),
         (kafka("SELECT mine(key) FROM ticks"), "continuous", Standing.PREFLIGHT, "What mine does"),
-        (kafka("SELECT ~~ FROM"), "real_time", Standing.PREFLIGHT, "read by Spark only"),
+        (kafka("SELECT ~~ FROM"), "real_time", Standing.PREFLIGHT, "Only Spark can parse its text"),
     ],
 )
 def test_the_reason_is_said_in_plain_words(

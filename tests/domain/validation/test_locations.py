@@ -69,8 +69,8 @@ def test_locations_overlap_where_one_is_a_beginning_of_the_other(
     ("location", "says"),
     [
         ("file:///c/a", "is the checkpoint of query one."),
-        ("file:///c/a/b", "lies inside file:///c/a, the checkpoint of query one."),
-        ("file:///c", "holds file:///c/a, the checkpoint of query one."),
+        ("file:///c/a/b", "is inside file:///c/a, the checkpoint of query one."),
+        ("file:///c", "contains file:///c/a, the checkpoint of query one."),
         ("file:///c/ab", None),
         ("s3a://c/a", None),
     ],

@@ -110,7 +110,7 @@ def test_what_works_is_taken(raw: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("raw", "field", "says"),
     [
-        ({}, "kind", "does not say which kind"),
+        ({}, "kind", "does not specify the kind"),
         ({"kind": "scala"}, "kind", "'sql', 'python'"),
         (sql(sqll="x"), "sqll", "is not a field"),
         ({"kind": "sql", "sources": []}, "sql", "is missing"),
@@ -124,12 +124,12 @@ def test_what_works_is_taken(raw: dict[str, Any]) -> None:
         (sql(sources=[{"name": "my table", "format": "rate"}]), "sources.0.name", "letters"),
         (sql(sources=[RATE, {**RATE, "name": "TICKS"}]), "sources.1.name", "sources.0"),
         (sql(sources=[{**RATE, "format": "jdbc"}]), "sources.0.format", "rate-micro-batch"),
-        (sql(sources=[{**RATE, "schema": "a INT"}]), "sources.0.schema", "of its own"),
+        (sql(sources=[{**RATE, "schema": "a INT"}]), "sources.0.schema", "a fixed schema"),
         (files(schema=""), "sources.0.schema", "DDL"),
         (files(schema="id NUMBER"), "sources.0.schema", "the type NUMBER"),
         (files(schema="id INT, ID INT"), "sources.0.schema", "twice"),
-        (files(schema="id INT, a STRUCT<b: INT"), "sources.0.schema", "do not close"),
-        (files(schema="id INT)"), "sources.0.schema", "do not close"),
+        (files(schema="id INT, a STRUCT<b: INT"), "sources.0.schema", "are not closed"),
+        (files(schema="id INT)"), "sources.0.schema", "are not closed"),
         (files(schema="id"), "sources.0.schema", "no name and type"),
         (files(options={}), "sources.0.options.path", "is missing"),
         (files(options={"path": "in"}), "sources.0.options.path", "is not absolute"),
@@ -146,7 +146,7 @@ def test_what_works_is_taken(raw: dict[str, Any]) -> None:
             "is set by Headgate",
         ),
         (files(watermark={"column": "when", "delay": "1 hour"}), "sources.0.watermark.column",
-         "It has id, at, day, delay"),
+         "Choose id, at, day, delay"),
         (files(watermark={"column": "day", "delay": "1 hour"}), "sources.0.watermark.column",
          "must be a timestamp"),
         (files(watermark={"column": "at", "delay": "1 month"}), "sources.0.watermark.delay",
@@ -165,7 +165,7 @@ def test_what_works_is_taken(raw: dict[str, Any]) -> None:
         (sql(sink=None), "sink", "is missing"),
         (sql(sink={"format": "parquet"}), "sink.options.path", "is missing"),
         (sql(sink={"format": "delta"}), "sink.format", "is not a format"),
-        (sql(sink={**TO_FILES, "output_mode": "update"}), "sink.output_mode", "append only"),
+        (sql(sink={**TO_FILES, "output_mode": "update"}), "sink.output_mode", "only append"),
         (sql(sink={"format": "noop", "partition_by": ["a"]}), "sink.partition_by", "file sinks"),
         (sql(sink={"format": "noop", "options": {"queryName": "x"}}), "sink.options.queryName",
          "query's name"),
@@ -173,22 +173,22 @@ def test_what_works_is_taken(raw: dict[str, Any]) -> None:
         (
             {**files(), "sink": {"format": "json", "options": {"path": "/data/in/out"}}},
             "sink.options.path",
-            "read its own rows",
+            "read its own output",
         ),
         (sql(sink={"format": "avro", "options": {"path": "/o"}}), "sink.format", "connector avro"),
-        (sql(pool="fast"), "pool", "Make the pool first"),
+        (sql(pool="fast"), "pool", "Create the pool first"),
         (python(function="job.build"), "function", "module:function"),
         (python(function="../job:build"), "function", "module:function"),
         (python(params={"api": {"password": "hunter2"}}), "params.api.password", "env:NAME"),
-        (python(params={"url": "postgres://u:pw@h/db"}), "params.url", "written out"),
+        (python(params={"url": "postgres://u:pw@h/db"}), "params.url", "in plain text"),
         (python(params={"password": "env:OTHER"}), "params.password", "HEADGATE_SECRET_ENV"),
         (sql(sink={"format": "noop", "options": {"apiKey": "k"}}), "sink.options.apiKey",
-         "written out"),
+         "in plain text"),
         (
             sql(sources=[{**KAFKA, "options": {**KAFKA["options"],
                 "kafka.sasl.jaas.config": 'Module required password="p";'}}]),
             "sources.0.options.kafka.sasl.jaas.config",
-            "written out",
+            "in plain text",
         ),
         (sql(sink={"format": "noop", "options": {"x": "••••••"}}), "sink.options.x", "the dots"),
         (sql(conf={"spark.executor.memory": "2g"}), "conf.spark.executor.memory", "application"),
@@ -231,7 +231,7 @@ def test_a_pool_is_one_of_the_applications() -> None:
     assert found(sql(pool="default")) == []
     problems = found(sql(pool="quick"), pools=("slow", "fast"))
     assert "It has" not in said(problems)["pool"]
-    assert "The application has fast, slow." in said(problems)["pool"]
+    assert "Choose fast, slow." in said(problems)["pool"]
     problems = found(sql(pool="fast"), pools=("fast",), application={"scheduler_mode": "FIFO"})
     assert "FIFO" in said(problems)["pool"]
 
@@ -261,7 +261,7 @@ def test_a_name_that_is_taken() -> None:
         ({"memory": "300m"}, "memory", "512m or more"),
         ({"listeners": ["mod"], "python_path": ["/code/a"]}, "listeners.0", "module:Class"),
         ({"listeners": ["mod:Class"]}, "listeners.0", "no Python path"),
-        ({"connectors": ["pulsar"]}, "connectors.0", "There are kafka."),
+        ({"connectors": ["pulsar"]}, "connectors.0", "Choose kafka."),
         ({"connectors": ["pulsar"]}, "connectors.0", "a folder pulsar in HEADGATE_CONNECTORS"),
         ({"policy": {"base_delay_s": 10, "max_delay_s": 5}}, "policy.max_delay_s", "less than"),
         ({"policy": {"poison_limit": 0}}, "policy.poison_limit", "greater than or equal"),
@@ -271,8 +271,8 @@ def test_a_name_that_is_taken() -> None:
         ({"python_path": ["/etc"]}, "python_path.0", "Put it under /code"),
         ({"python_path": ["/code/gone"]}, "python_path.0", "is not a folder"),
         ({"python_path": ["/code/ours"]}, "python_path.0", "named queries"),
-        ({"env": {"TOKEN": "••••••"}}, "env.TOKEN", "still holds the dots"),
-        ({"env": {"TOKEN": "abc"}}, "env.TOKEN", "written out"),
+        ({"env": {"TOKEN": "••••••"}}, "env.TOKEN", "still contains the dots"),
+        ({"env": {"TOKEN": "abc"}}, "env.TOKEN", "in plain text"),
         ({"memory": None}, "memory", "should be a valid string"),
     ],
 )

@@ -58,7 +58,7 @@ def test_what_may_work_is_left_to_spark(raw: dict[str, Any]) -> None:
         (rate("DROP TABLE ticks"), "sql", "is a DROP"),
         (rate("CREATE TABLE x AS SELECT * FROM ticks"), "sql", "is a CREATE"),
         (rate("INSERT INTO x SELECT * FROM ticks"), "sql", "is a INSERT"),
-        (rate("SELECT value FROM tocks"), "sql", "It has names, ticks."),
+        (rate("SELECT value FROM tocks"), "sql", "Available: names, ticks."),
         (rate("SELECT id FROM names"), "sql", "reads no streaming source"),
         (rate(WINDOWS), "sink.output_mode", "without a watermark"),
         (rate("SELECT max(value) m FROM ticks"), "sink.output_mode", "without a watermark"),

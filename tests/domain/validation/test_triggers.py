@@ -116,7 +116,7 @@ def test_a_trigger_that_goes_with_all_is_taken(raw: dict[str, Any]) -> None:
         (
             sql(sources=[KAFKA], sink={**TO_KAFKA, "output_mode": "append"}, trigger=REAL_TIME),
             "sink.output_mode",
-            "update only",
+            "only update",
         ),
         (
             sql(

@@ -165,7 +165,7 @@ def test_a_snapshot_of_nothing_or_of_elsewhere_is_refused(bench: Bench) -> None:
     with pytest.raises(NotAllowed, match="no batch yet"):
         snapshot.request_snapshot(query=query, actor="otto", now=bench.stage.now)
     Checkpoint.objects.filter(query=query).update(location="s3a://bucket/delays")
-    with pytest.raises(NotAllowed, match="s3a://bucket/delays does not lie on a local"):
+    with pytest.raises(NotAllowed, match="s3a://bucket/delays is not on a local"):
         snapshot.request_snapshot(query=query, actor="otto", now=bench.stage.now)
 
 
@@ -221,7 +221,7 @@ def test_a_running_query_is_stopped_and_started_again(bench: Bench) -> None:
 
 def test_a_batch_out_of_reach_costs_no_stop(bench: Bench) -> None:
     query = bench.define(store="delta")
-    with pytest.raises(NotAllowed, match="It holds batches 0 to 9"):
+    with pytest.raises(NotAllowed, match="It contains batches 0 to 9"):
         rewind.request_rewind(query=query, batch=12, actor="aude", now=bench.stage.now)
     bench.stage.up("delays")
     for partition in "01":
@@ -266,7 +266,7 @@ def test_a_sinks_log_that_is_compacted_over_the_batch_is_refused_first(bench: Be
     put(log / "9.compact", "\n".join(["v1", *lines]))
     for n in range(8):
         (log / str(n)).unlink()
-    with pytest.raises(NotAllowed, match="entry 0 is compacted away"):
+    with pytest.raises(NotAllowed, match="entry 0 has been compacted away"):
         rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
 
 
@@ -349,7 +349,7 @@ def test_a_start_by_somebody_else_wins_before_the_switch(bench: Bench) -> None:
     assert operation.outcome == OperationOutcome.SUPERSEDED
     assert bench.place == bench.root
     turn = Turn(operation, query, bench.stage.launcher, bench.stage.now)
-    with pytest.raises(Conflict, match="ended meanwhile"):
+    with pytest.raises(Conflict, match="ended in the meantime"):
         turn.insist()
 
 
@@ -462,7 +462,7 @@ def test_a_stateless_reset_to_now_counts_what_is_there_as_read_and_goes_on_count
 
 def test_a_stateful_reset_begins_at_batch_0_with_an_empty_sink(bench: Bench) -> None:
     query = bench.define(store="delta", sink=True)
-    with pytest.raises(NotAllowed, match="first file only"):
+    with pytest.raises(NotAllowed, match="only start with its first file"):
         reset.request_reset(query=query, wish=Wish("latest"), actor="aude", now=bench.stage.now)
     operation = reset.request_reset(
         query=query, wish=Wish("earliest"), actor="aude", now=bench.stage.now

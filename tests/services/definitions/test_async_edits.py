@@ -42,7 +42,7 @@ def test_it_is_refused_on_a_log_with_a_gap_naming_it_and_the_safe_way(
         edit(flights, stage, sink=sink)
     [problem] = refused.value.problems
     assert problem.field == "sink.options.asyncProgressTrackingEnabled"
-    assert "holds batch 112 and, before it, batch 98, but not batch 111" in problem.message
+    assert "contains batch 112 and, before it, batch 98, but not batch 111" in problem.message
     assert "/api/v1/queries/flights/async-off/" in problem.way_out
     with pytest.raises(Invalid):  # looking at the change says so too
         catalog.check_query(

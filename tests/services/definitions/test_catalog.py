@@ -124,8 +124,8 @@ def test_a_name_is_taken_while_its_query_lives_and_free_once_it_is_archived() ->
         ("/data/checkpoints/a", "is the checkpoint of query holder"),
         ("file:///data/checkpoints/a/", "is the checkpoint of query holder"),
         ("/data/checkpoints/./a", "is the checkpoint of query holder"),
-        ("/data/checkpoints/a/b", "lies inside"),
-        ("/data/checkpoints", "holds"),
+        ("/data/checkpoints/a/b", "is inside"),
+        ("/data/checkpoints", "contains"),
     ],
 )
 def test_a_checkpoint_that_is_held_or_nested_is_refused_naming_the_holder(
@@ -215,13 +215,13 @@ def test_an_application_made_for_one_query_takes_no_second() -> None:
     create("one")
     with pytest.raises(Invalid) as error:
         create("two", application="one")
-    assert "made for query one alone" in problems(error)["application"]
+    assert "created for query one only" in problems(error)["application"]
 
 
 def test_an_application_that_is_not_there_is_named() -> None:
     with pytest.raises(Invalid) as error:
         create(application="nowhere")
-    assert "is no application" in problems(error)["application"]
+    assert "is not an application" in problems(error)["application"]
 
 
 def test_an_application_of_ones_own_takes_its_spec_with_the_query() -> None:
@@ -310,7 +310,7 @@ def test_a_function_that_is_there_is_taken(tmp_path: Path) -> None:
     ("function", "text", "says"),
     [
         ("jab:build", "def build(): ...", "there is no module jab"),
-        ("job:bild", "def build(): ...", "holds no function bild"),
+        ("job:bild", "def build(): ...", "contains no function bild"),
         ("job:build", "def build(:", "cannot be read in line 1"),
         ("job.build", "def build(): ...", "does not name a function"),
     ],
@@ -353,7 +353,7 @@ def test_kafka_waits_for_its_connector(tmp_path: Path) -> None:
     assert "needs the connector kafka" in problems(error)["sources.0.format"]
     with pytest.raises(Invalid) as error:
         create(spec=kafka, application_spec={"connectors": ["kafka"]})
-    assert "stands ready" in problems(error)["application_spec.connectors.0"]
+    assert "not an installed connector" in problems(error)["application_spec.connectors.0"]
 
     (tmp_path / "connectors" / "kafka").mkdir(parents=True)
     (tmp_path / "connectors" / "kafka" / "a.jar").touch()

@@ -121,7 +121,7 @@ def test_javas_words_are_told_in_librdkafkas(java: dict[str, str], expected: Any
         ({"security.protocol": "SASL_SSL"}, "GSSAPI cannot be used"),
         (
             {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.jaas.config": JAAS},
-            "names no username",
+            "does not contain username",
         ),
         ({"security.protocol": "SSL", "ssl.truststore.location": "/s.jks"}, "JKS store"),
         ({"security.protocol": "SSL", "ssl.keystore.location": "/s.jks"}, "JKS store"),

@@ -32,7 +32,9 @@ def test_a_stopped_query_has_its_lag_its_clock_and_its_risk(
     assert (lag.total.records, lag.total.seconds) == (50, 1200.0)
     assert lag.deleted_at == NOW + timedelta(minutes=40)
     query.refresh_from_db()
-    assert query.risk.startswith("Loses data in 40 min unless it runs: flights-0")
+    assert query.risk.startswith(
+        "Will lose data in 40 min unless it runs: unread records of flights-0"
+    )
     assert query.risk_at == NOW + timedelta(minutes=40)
     assert query.source_reachable is True
     assert brokers.read == [{("flights", 0): 100}]

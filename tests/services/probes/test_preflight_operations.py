@@ -173,7 +173,7 @@ def test_it_takes_a_place_like_any_driver_and_says_what_it_waits_for(
 ) -> None:
     settings.STARTS_AT_ONCE = 0
     operation = ground.advance(ground.begin())
-    assert operation.detail.text == "waits for a start slot of the host"
+    assert operation.detail.text == "waiting for a start slot on the host"
     assert not Driver.objects.filter(kind=DriverKind.PROBE).exists()
     settings.STARTS_AT_ONCE = 2
     ground.advance(operation)
@@ -399,12 +399,12 @@ def test_a_query_without_state_and_wrong_wishes_are_refused(ground: Ground) -> N
     ground.commit(2)
     operation = ground.advance(begin_xray(query=ground.query, actor="a", now=timezone.now()))
     assert operation.outcome == OperationOutcome.FAILED
-    assert "keeps no state" in operation.detail.text
+    assert "has no state" in operation.detail.text
     with pytest.raises(Invalid, match=r"rows.*operator.*side"):
         begin_xray(
             query=ground.query, actor="a", now=timezone.now(), rows=0, operator=-1, side="up"
         )
-    with pytest.raises(Missing, match="no kept snapshot"):
+    with pytest.raises(Missing, match="has no snapshot"):
         begin_xray(query=ground.query, actor="a", now=timezone.now(), snapshot=5)
 
 

@@ -61,10 +61,17 @@ def test_an_edited_file_needs_a_restart_and_its_old_content_none(
 @pytest.mark.parametrize(
     ("address", "sentence"),
     [
-        ("/queries/delays/", "The application's code changed since its driver began"),
-        ("/applications/flights/", "(code): it needs an application restart; affects delays"),
+        ("/queries/delays/", "The application's code changed since its driver started"),
+        (
+            "/applications/flights/",
+            "Changed since the driver started: code. Restart the application to apply it; "
+            "affects delays",
+        ),
         ("/applications/", "restart for code"),
-        ("/applications/flights/restart/", "It takes up what is newer than the driver: code."),
+        (
+            "/applications/flights/restart/",
+            "It picks up what changed since the driver started: code.",
+        ),
     ],
 )
 def test_the_pages_say_so(

@@ -75,7 +75,7 @@ def test_a_deleted_query_frees_its_name_and_its_checkpoint(stage: Stage) -> None
 def test_an_application_with_queries_is_not_deleted(stage: Stage) -> None:
     stage.query("delays")
     application = stage.row("delays").application
-    with pytest.raises(NotAllowed, match="still holds delays"):
+    with pytest.raises(NotAllowed, match="still contains delays"):
         application_operations.archive_application(application=application, actor="ada", now=NOW)
 
 

@@ -102,7 +102,7 @@ def test_two_batches_are_set_against_each_other(
     place.write_text(place.read_text().replace('"spark.sql.shuffle.partitions": "2"', '"a": "b"'))
     client.force_login(viewer)
     text = Page(client, "/queries/delays/checkpoint/compare/?one=9&other=3").text
-    assert "Between them 6 batches" in text
+    assert "Between them: 6 batches" in text
     assert "60 offsets" in text
     assert "spark.sql.shuffle.partitions" in text
     assert client.get("/queries/delays/checkpoint/compare/?one=9&other=x").status_code == 404
@@ -125,7 +125,7 @@ def test_state_shows_operators_growth_and_where_the_checkpoint_wins(
     text = Page(client, "/queries/delays/checkpoint/state/").text
     assert "RocksDB" in text
     assert "1,039" in text
-    assert "It grows steadily towards the memory limit." in text
+    assert "Steady growth towards the memory limit." in text
     assert "The checkpoint wins" in text
     assert query.name in text
 
@@ -138,7 +138,7 @@ def test_a_checkpoint_elsewhere_says_so(
     client.force_login(author)
     for address in ("", "state/", "kept/"):
         text = Page(client, f"/queries/delays/checkpoint/{address}").text
-        assert "does not lie on a local file system" in text
+        assert "is not on a local file system" in text
         assert "Rewind…" not in text
 
 
@@ -169,9 +169,9 @@ def test_an_operator_takes_a_snapshot_pins_it_and_removes_it(
     row.refresh_from_db()
     assert (row.pinned, row.removed_at) == (True, None)
     client.post(f"/queries/delays/snapshots/{row.pk}/pin/", {"pinned": "0"})
-    assert "for good" in Page(client, f"/queries/delays/snapshots/{row.pk}/remove/").text
+    assert "deleted permanently" in Page(client, f"/queries/delays/snapshots/{row.pk}/remove/").text
     client.post(f"/queries/delays/snapshots/{row.pk}/remove/")
-    assert "No snapshot is kept" in Page(client, "/queries/delays/checkpoint/kept/").text
+    assert "No snapshots" in Page(client, "/queries/delays/checkpoint/kept/").text
 
 
 def test_a_rewind_is_previewed_and_then_done(
@@ -184,9 +184,9 @@ def test_a_rewind_is_previewed_and_then_done(
     )
     client.force_login(author)
     text = Page(client, "/queries/delays/rewind/?batch=7").text
-    assert "Batch 12 has begun and not committed" in text
+    assert "Batch 12 has started but not committed" in text
     assert "The noop sink keeps nothing" in text
-    assert "gone: the broker begins at 95" in text
+    assert "deleted: the broker starts at 95" in text
     assert Checkpoint.objects.get(query=query).location == f"file://{root}"  # nothing is done yet
     client.post("/queries/delays/rewind/", {"batch": "7"})
     _work(stage)
@@ -210,7 +210,7 @@ def test_a_reset_wants_the_name_typed(
     client.force_login(author)
     assert "Earliest" in Page(client, "/queries/delays/reset/").text
     text = Page(client, "/queries/delays/reset/?to=latest").text
-    assert "files that come from now on" in text
+    assert "files that arrive from now on" in text
     refused = client.post("/queries/delays/reset/", {"to": "latest", "typed": "delay"})
     assert b"Type delays to confirm" in refused.content
     assert not Operation.objects.exists()
@@ -222,10 +222,10 @@ def test_a_reset_wants_the_name_typed(
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ("to=time&at=noon", "is no time"),
+        ("to=time&at=noon", "is not a time"),
         ("to=offsets&offsets=12", "is not a JSON object"),
         ("to=offsets&offsets={", "is not JSON"),
-        ('to=offsets&offsets={"a":1}', "is not offsets"),
+        ('to=offsets&offsets={"a":1}', "is not a set of offsets"),
     ],
 )
 def test_a_reset_to_nonsense_names_the_field(

@@ -24,7 +24,7 @@ def test_the_holder_is_named_with_epoch_and_host(client: Client, viewer: User, h
     assert "file:///checkpoints/delays" in page.text
     assert f"run {run.epoch}" in page.text
     assert f"JVM {run.driver.jvm_pid} on {run.driver.host}" in page.text
-    assert "nobody" in page.text  # holds the idle query's
+    assert "idle none" in page.text  # holds the idle query's
 
 
 def test_a_search_finds_by_location_and_by_query(client: Client, viewer: User, held: Stage) -> None:

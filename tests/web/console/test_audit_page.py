@@ -44,14 +44,14 @@ def test_acts_of_people_are_shown_and_supervisions_where_asked(
 def test_filters_stand_in_the_address(
     client: Client, viewer: User, acted: Stage, asked: str
 ) -> None:
-    assert "Nothing to show" in _see(client, viewer, f"/audit/{asked}").text
+    assert "No entries" in _see(client, viewer, f"/audit/{asked}").text
 
 
 def test_operations_show_verb_actor_and_outcome(client: Client, viewer: User, acted: Stage) -> None:
     page = _see(client, viewer, "/audit/?tab=operations")
     assert "start" in page.text
     assert "Done" in page.text
-    assert "Under way" in page.text  # the stop
+    assert "In progress" in page.text  # the stop
 
 
 def test_pages_go_on_where_the_last_one_ended_though_rows_arrive(

@@ -169,7 +169,7 @@ def test_an_act_arrives_in_the_audit_and_its_operation_follows(stage: Stage) -> 
     assert "stop requested" in found["audit-arrived"]
     assert 'href="?actor=olga&amp;tab=changes"' in found["audit-arrived"]
     shown = drawn("audit:tab=operations", f"operation:{operation.uuid}")
-    assert "Under way" in shown[f"operation-{operation.pk}"]
+    assert "In progress" in shown[f"operation-{operation.pk}"]
     Operation.objects.filter(pk=operation.pk).update(outcome="DONE", ended_at=stage.now)
     shown = drawn("audit:tab=operations", f"operation:{operation.uuid}")
     assert "Done" in shown[f"operation-{operation.pk}"]

@@ -99,8 +99,8 @@ def test_only_an_admin_gives_tokens(
     for person in (viewer, operator, author):
         client.force_login(person)
         page = Page(client, "/settings/tokens/")
-        assert "An admin gives them" in page.text
-        assert "Make the token" not in page.text
+        assert "Admins create tokens" in page.text
+        assert "Create token" not in page.text
         sent = {"owner": person.username, "name": "x", "days": "1"}
         assert client.post("/settings/tokens/", sent).status_code == 403
     assert not AccessToken.objects.exists()

@@ -58,7 +58,7 @@ def test_a_page_that_is_not_there_offers_a_way_on(client: Client, viewer: User) 
     client.force_login(viewer)
     answer = client.get("/no/such/page/")
     assert answer.status_code == 404
-    assert "There is nothing here" in answer.content.decode()
+    assert "Page not found" in answer.content.decode()
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: str(path.name))
@@ -80,9 +80,9 @@ def test_the_overview_counts_what_there_is(client: Client, viewer: User, stage: 
     stage.up("delays")
     html = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", client.get("/").content.decode()))
     assert "1 of 2 queries running" in html
-    assert "Nothing does. Every query is as it should be." in html
+    assert "All clear." in html
     assert stage.phase("delays") == Phase.RUNNING
-    assert "olga asked to start delays" in html
+    assert "olga started delays" in html
 
 
 def test_an_address_that_only_takes_forms_says_so_to_a_visitor(
@@ -93,7 +93,7 @@ def test_an_address_that_only_takes_forms_says_so_to_a_visitor(
     answer = client.get("/queries/delays/preflight/")
     assert answer.status_code == 405
     assert answer["Allow"] == "POST"
-    assert "a form sends its answers here" in answer.content.decode()
+    assert "only a form posts to it" in answer.content.decode()
     sent = client.post("/queries/delays/runs/")  # a page, which no form sends to
     assert (sent.status_code, sent["Allow"]) == (405, "GET")
     assert sent.content == b""

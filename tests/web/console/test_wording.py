@@ -89,7 +89,7 @@ def test_a_size_has_its_unit(count: float | None, text: str) -> None:
 @pytest.mark.parametrize(
     ("reason", "first", "text"),
     [
-        ("ASKED_START", False, "asked to start"),
+        ("ASKED_START", False, "started"),
         ("ARCHIVED", True, "deleted"),
         ("", True, "defined"),
         ("", False, "changed"),

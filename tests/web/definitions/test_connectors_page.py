@@ -43,7 +43,7 @@ def _application(now: datetime, *connectors: str) -> Application:
 
 def test_without_any_the_page_says_what_gets_one(signed_in: Client) -> None:
     page = Page(signed_in, "/connectors/")
-    assert "No connector stands ready" in page.text
+    assert "No connectors installed" in page.text
     assert "make kafka" in page.text
 
 
@@ -91,7 +91,7 @@ def test_a_named_one_that_is_not_there_keeps_its_box(
     assert form.fields["connectors"] == "kafka"
     after = form.press("review")
     assert after.status == 422
-    assert "is no connector that stands ready" in after.text
+    assert "is not an installed connector" in after.text
 
 
 def test_a_kafka_source_without_it_is_refused_and_mended_by_one_click(
@@ -109,7 +109,7 @@ def test_a_kafka_source_without_it_is_refused_and_mended_by_one_click(
     )
     assert after.status == 422
     assert "needs the connector kafka" in after.error_at("sources-0-format")
-    assert "Give its driver the connector kafka" in after.text
+    assert "Add connector kafka to its driver" in after.text
 
     given = after.press("connect-kafka")
     given.press("create")
@@ -132,5 +132,5 @@ def test_a_shared_application_that_lacks_it_is_one_link_away(
         sql="SELECT value FROM flights",
         sink_format="noop",
     )
-    assert "Give application flights the connector kafka" in after.text
+    assert "Add connector kafka to application flights" in after.text
     assert "/applications/flights/edit/?connector=kafka" in after.html

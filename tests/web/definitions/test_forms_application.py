@@ -55,7 +55,7 @@ def test_a_mistake_is_told_at_its_field(signed_in: Client) -> None:
 def test_a_change_is_shown_then_saved(signed_in: Client, flights: Application) -> None:
     form = Page(signed_in, "/applications/flights/edit/", form="definition")
     shown = form.press("review", memory="2g")
-    assert "Saving makes revision 2" in shown.text
+    assert "Saving creates revision 2" in shown.text
     assert flights.revisions.count() == 1
     shown.press("save")
     assert flights.revisions.get(number=2).spec["memory"] == "2g"

@@ -37,7 +37,7 @@ def _numbers(query: Query) -> list[int]:
 
 def test_the_difference_is_shown_before_anything_is_saved(form: Page, ticks: Query) -> None:
     shown = form.press("review", sql="SELECT value * 2 AS twice FROM ticks")
-    assert "Saving makes revision 2" in shown.text
+    assert "Saving creates revision 2" in shown.text
     assert "diff-removed" in shown.html
     assert "value * 2 AS twice" in shown.text
     assert _numbers(ticks) == [1]
@@ -64,12 +64,12 @@ def test_what_was_typed_after_the_review_is_shown_before_it_is_saved(
 
 def test_saving_without_a_review_shows_the_difference_first(form: Page, ticks: Query) -> None:
     shown = form.press("save", sql="SELECT value * 2 AS twice FROM ticks")
-    assert "Saving makes revision 2" in shown.text
+    assert "Saving creates revision 2" in shown.text
     assert _numbers(ticks) == [1]
 
 
 def test_a_form_that_says_the_same_is_told_so(form: Page) -> None:
-    assert "Nothing has changed" in form.press("review").text
+    assert "No changes" in form.press("review").text
 
 
 def test_somebody_elses_save_is_shown_and_nothing_typed_is_lost(
@@ -86,7 +86,7 @@ def test_somebody_elses_save_is_shown_and_nothing_typed_is_lost(
     assert stopped.fields["sql"] == "SELECT value * 2 AS twice FROM ticks"
 
     rebased = stopped.press("rebase", trigger_interval="9 seconds")
-    assert "Saving makes revision 3" in rebased.text
+    assert "Saving creates revision 3" in rebased.text
     rebased.press("save")
     third = ticks.revisions.get(number=3).spec
     assert (third["sql"], third["trigger"]["interval"]) == (
@@ -99,7 +99,7 @@ def test_a_mistake_is_told_before_the_difference(form: Page, ticks: Query) -> No
     after = form.press("review", sql="SELECT value FROM elsewhere")
     assert after.status == 422
     assert "elsewhere" in after.error_at("sql")
-    assert "Saving makes revision" not in after.text
+    assert "Saving creates revision" not in after.text
 
 
 def test_an_earlier_revision_can_be_brought_back(client: Client, form: Page, ticks: Query) -> None:
@@ -122,7 +122,7 @@ def test_it_can_be_edited_as_json(form: Page, ticks: Query) -> None:
 def test_deleting_asks_for_the_name_and_keeps_history(client: Client, form: Page) -> None:
     page = Page(client, "/queries/ticks/delete/")
     wrong = page.press(typed="tacks")
-    assert "That is not its name" in wrong.text
+    assert "The name does not match" in wrong.text
     assert Query.objects.get(name="ticks").archived_at is None
     done = wrong.press(typed="ticks")
     assert Query.objects.get(name="ticks").archived_at is not None
@@ -132,7 +132,7 @@ def test_deleting_asks_for_the_name_and_keeps_history(client: Client, form: Page
 def test_a_running_query_is_not_deleted(client: Client, form: Page, ticks: Query) -> None:
     Query.objects.filter(pk=ticks.pk).update(desired="RUNNING", phase="RUNNING")
     page = Page(client, "/queries/ticks/delete/")
-    assert "Stop it first" in page.text
+    assert "Stop it before you delete it" in page.text
     page.press(typed="ticks")
     assert Query.objects.get(name="ticks").archived_at is None
 
@@ -142,6 +142,6 @@ def test_what_only_a_preflight_can_tell_of_a_change_stands_beside_it(form: Page)
     assert "Known after a preflight" not in shown.text
     changed = {"trigger_kind": "continuous", "trigger_interval": "1 second"}
     shown = form.press("review", sql="SELECT my_own(value) AS value FROM ticks", **changed)
-    assert "Saving makes revision 2" in shown.text
+    assert "Saving creates revision 2" in shown.text
     assert "Known after a preflight. " in shown.text
-    assert "What my_own does is not known here." in shown.text
+    assert "What my_own does is unknown." in shown.text

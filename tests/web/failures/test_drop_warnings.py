@@ -33,8 +33,8 @@ def _page(client: Client, viewer: User) -> str:
 @pytest.mark.parametrize(
     ("mode", "says"),
     [
-        ("private", "Headgate&#x27;s own queue did not."),
-        ("fallback", "these pages listen there too."),
+        ("private", "Headgate&#x27;s queue did not."),
+        ("fallback", "Headgate listens there too."),
     ],
 )
 def test_the_banner_says_what_was_dropped_and_whom_it_cost(
@@ -45,7 +45,7 @@ def test_the_banner_says_what_was_dropped_and_whom_it_cost(
     page = _page(client, viewer)
     assert "1,204 events dropped" in page
     assert says in page
-    assert "No batch is missing here." in page
+    assert "No batches are missing." in page
 
 
 def test_the_banner_counts_what_went_missing_and_what_came_back(
@@ -70,4 +70,4 @@ def test_the_banner_counts_what_went_missing_and_what_came_back(
     Gap.objects.create(
         kind="batch", driver=7, query=1, run=1, first=9, last=9, missing=1, noticed_at=now
     )
-    assert "3 batches went missing here, 2 of them repaired." in _page(client, viewer)
+    assert "3 batches missing, 2 of them repaired." in _page(client, viewer)

@@ -49,11 +49,11 @@ def test_filters_stand_in_the_address(client: Client, viewer: User, broken: Stag
     only = _see(client, viewer, "/failures/?q=refused").text
     assert "ConnectException" in only
     assert "DIVIDE_BY_ZERO" not in only
-    assert "No failure matches" in _see(client, viewer, "/failures/?application=nobody").text
+    assert "No matching failures" in _see(client, viewer, "/failures/?application=nobody").text
 
 
 def test_no_failure_is_said_kindly(client: Client, viewer: User, stage: Stage) -> None:
-    assert "Nothing has failed" in _see(client, viewer, "/failures/").text
+    assert "No failures yet" in _see(client, viewer, "/failures/").text
 
 
 def test_a_resolved_group_that_fails_again_is_open_and_marked(
@@ -104,7 +104,7 @@ def test_a_failure_says_cause_meaning_way_out_batch_and_policy(
     assert "try_divide" in page.text
     assert "batch 7" in page.text
     assert "3 times" in page.text
-    assert "probes every 30 min" in page.text
+    assert "a retry probe runs every 30 min" in page.text
 
 
 def test_the_root_cause_stands_first_and_frames_of_others_are_folded(
@@ -178,10 +178,10 @@ def test_an_author_takes_over_a_checkpoint_of_another_installation(
     stage.launcher.refuse(stage.run("delays").pk, "foreign")
     stage.look()
     page = _see(client, author, f"/failures/{Failure.objects.get().pk}/")
-    assert "another installation" in page.text
+    assert "another Headgate installation" in page.text
     assert "/queries/delays/takeover/" in page.html
     confirm = Page(client, "/queries/delays/takeover/")
-    assert "batches are done twice" in confirm.text
+    assert "batches are executed twice" in confirm.text
     confirm.press()
     assert query.checkpoints.get().takeover_at is not None
     client.force_login(operator)
@@ -197,4 +197,4 @@ def test_an_outsider_is_refused(client: Client, outsider: User, address: str) ->
 def test_a_failure_that_is_not_there_is_a_plain_page(client: Client, viewer: User) -> None:
     page = _see(client, viewer, "/failures/99/")
     assert page.status == 404
-    assert "no failure 99" in page.text
+    assert "Failure 99 does not exist" in page.text

@@ -48,8 +48,8 @@ def test_each_partition_shows_its_lag_and_its_clock(
     page = Page(client, "/queries/delays/lag/")
     for words in ("flights", "kept 1 h", "5,100", "5,000", "Partition 0 is skewed", "by its age"):
         assert words in page.text, words
-    assert "Loses data in 49 min unless it runs" in page.text
-    assert "nothing, as far as is known" in page.text
+    assert "Will lose data in 49 min unless it runs" in page.text
+    assert "none known" in page.text
     drawn = dict(draw_lag(str(delays.pk), None, timezone.now()))
     assert set(drawn) == {f"sources-{delays.pk}", f"loss-totals-{delays.pk}"}
     assert "5,000" in drawn[f"sources-{delays.pk}"]
@@ -75,7 +75,7 @@ def test_a_query_of_other_sources_says_why_no_lag_is_known(
 ) -> None:
     stage.query("ticks")
     client.force_login(viewer)
-    assert "No lag is known" in Page(client, "/queries/ticks/lag/").text
+    assert "No lag data" in Page(client, "/queries/ticks/lag/").text
 
 
 def test_a_source_that_is_not_reachable_is_named_on_the_page(
@@ -89,7 +89,7 @@ def test_a_source_that_is_not_reachable_is_named_on_the_page(
     assert "Source not reachable since" in Page(client, "/queries/delays/").text
     page = Page(client, "/queries/delays/lag/").text
     assert "Connection refused" in page
-    assert "those of the last look" in page
+    assert "from the last check" in page
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def failed(
     brokers: Brokers,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Failure:
-    """The failure of a query that 80 offsets are gone from."""
+    """The failure of a query that 80 offsets are lost from."""
     brokers.said["one:9092"] = said({0: (180, 5100), 1: (0, 100)})
     lag.look_at_sources(now=timezone.now(), readers=brokers)
     look = partial(lag.look_at_sources, readers=brokers)
@@ -115,10 +115,10 @@ def test_the_failure_names_what_is_gone_and_leads_on(
 ) -> None:
     client.force_login(operator)
     page = Page(client, f"/failures/{failed.pk}/")
-    for words in ("What is gone", "80 offsets", "flights-0", "Go on from what is left"):
+    for words in ("Lost offsets", "80 offsets", "flights-0", "Continue without the lost data"):
         assert words in page.text, words
     confirm = Page(client, "/queries/delays/go-on/")
-    assert "Go on without 80 offsets?" in confirm.text
+    assert "Continue without 80 offsets?" in confirm.text
     assert "Type 80 to confirm" in " ".join(confirm.text.split())
 
 
@@ -128,7 +128,7 @@ def test_once_the_broker_has_forgotten_sparks_words_tell_it(
     SourceLag.objects.all().delete()
     client.force_login(viewer)
     page = Page(client, f"/failures/{failed.pk}/")
-    assert "as Spark named them then" in page.text
+    assert "as Spark reported them then" in page.text
     assert "/queries/delays/go-on/" not in client.get(f"/failures/{failed.pk}/").content.decode()
 
 
@@ -139,7 +139,7 @@ def test_a_wrong_count_is_told_and_the_right_one_goes_on(
     for typed in ("79", "eighty", ""):
         answer = client.post("/queries/delays/go-on/", {"typed": typed})
         assert answer.status_code == 409
-        assert "80 offsets are gone" in answer.content.decode()
+        assert "80 offsets are lost" in answer.content.decode()
     answer = client.post("/queries/delays/go-on/", {"typed": "80"})
     assert answer.status_code == 302
     assert "/operations/" in answer["Location"]
@@ -177,5 +177,5 @@ def test_the_ledger_stands_on_the_page(client: Client, viewer: User, delays: Que
     )
     client.force_login(viewer)
     page = Page(client, "/queries/delays/lag/").text
-    for words in ("80 records", "7 records", "3 offsets", "otto", "not known", "dedupe 0"):
+    for words in ("80 records", "7 records", "3 offsets", "otto", "unknown", "dedupe 0"):
         assert words in page, words

@@ -52,7 +52,7 @@ def test_the_confirmation_of_a_stop_names_the_neighbours_it_leaves_alone(
     stage.up("delays", "airport")
     stage.start("arrivals")
     html = text(otto.get("/queries/delays/stop/"))
-    assert "arrivals goes on untouched" in html
+    assert "arrivals keeps running" in html
     assert "After the batch in flight" in html
     assert "the next start replays it" in html
     assert stage.row("delays").desired == Desired.RUNNING  # looking asks for nothing
@@ -63,7 +63,7 @@ def test_the_confirmation_of_a_stop_says_when_the_driver_ends_too(
 ) -> None:
     stage.query("delays")
     stage.up("delays")
-    assert "its driver ends as well" in text(otto.get("/queries/delays/stop/"))
+    assert "so its driver ends too" in text(otto.get("/queries/delays/stop/"))
 
 
 @pytest.mark.parametrize(
@@ -90,13 +90,13 @@ def test_the_confirmation_of_a_restart_says_which_revision_comes_back(
     query = stage.query("delays")
     stage.up("delays")
     html = text(otto.get("/queries/delays/restart/"))
-    assert "It comes back on revision 1, the one it runs now." in html
+    assert "It restarts on revision 1, the one it runs now." in html
     newest = query.revisions.get()
     query.revisions.create(
         number=2, kind="sql", spec=newest.spec, author="ada", created_at=stage.now
     )
     html = text(otto.get("/queries/delays/restart/"))
-    assert "It comes back on revision 2; it runs revision 1 now." in html
+    assert "It restarts on revision 2; it runs revision 1 now." in html
 
 
 @pytest.mark.parametrize("verb", ["start", "stop", "restart"])
@@ -121,7 +121,7 @@ def test_a_form_without_its_token_does_nothing(operator: User, stage: Stage) -> 
 def test_a_query_that_is_not_there_is_a_page_that_says_so(otto: Client, stage: Stage) -> None:
     answer = otto.get("/queries/nowhere/stop/")
     assert answer.status_code == 404
-    assert "There is no query named nowhere." in text(answer)
+    assert "Query &quot;nowhere&quot; does not exist." in text(answer)
 
 
 def test_a_bulk_act_shows_first_what_it_would_change(otto: Client, stage: Stage) -> None:
@@ -130,7 +130,7 @@ def test_a_bulk_act_shows_first_what_it_would_change(otto: Client, stage: Stage)
     stage.up("delays")
     html = text(otto.get("/bulk/queries/?verb=start&name=delays&name=hours"))
     assert "Start 1 query?" in html
-    assert "Is wanted running already (running)." in html
+    assert "Already set to run (running)." in html
     assert "Starts on revision 1." in html
     assert html.count('type="hidden" name="name"') == 1
     assert stage.row("hours").desired == Desired.STOPPED

@@ -103,8 +103,8 @@ def test_a_slow_listener_is_named_and_the_dropped_events_are_exact(
     assert "acme:Slow Slow" in page.text
     assert "3.00 s" in page.text
     assert "1,211" in page.text
-    assert "14 holes, 13 repaired" in page.text
-    assert "a private queue" in page.text
+    assert "14 gaps, 13 repaired" in page.text
+    assert "private: other listeners" in page.text
 
 
 def test_fallback_mode_is_said(client: Client, viewer: User, flights: Stage) -> None:
@@ -119,7 +119,7 @@ def test_a_pool_changed_under_a_living_driver_asks_for_a_restart(
 ) -> None:
     Application.objects.get(name="flights").pools.filter(name="light").update(weight=9)
     page = _see(client, viewer, "/applications/flights/")
-    assert "needs an application restart; affects alerts, delays" in page.text
+    assert "Restart the application to apply it; affects alerts, delays" in page.text
 
 
 def test_advice_on_pools_stands_below_them(client: Client, viewer: User, flights: Stage) -> None:
@@ -134,7 +134,7 @@ def test_restart_says_who_is_affected_and_asks_for_it(
     assert "alerts and delays stop after the batch in flight" in page.text
     assert not Operation.objects.filter(verb="restart").exists()
     after = page.press()
-    assert "flights gets a fresh driver" in after.text
+    assert "flights will restart in a new driver" in after.text
     assert Operation.objects.filter(verb="restart", actor="otto").exists()
 
 
@@ -142,7 +142,7 @@ def test_stop_says_who_is_affected_and_stops_them_all(
     client: Client, operator: User, flights: Stage
 ) -> None:
     page = _see(client, operator, "/applications/flights/stop/")
-    assert "alerts and delays will not run until somebody starts them again" in page.text
+    assert "alerts and delays will not run until a user starts them again" in page.text
     page.press(mode="now")
     assert [flights.row(name).desired for name in ("alerts", "delays")] == ["STOPPED"] * 2
     assert flights.row("alerts").stop_mode == "now"
@@ -157,7 +157,7 @@ def test_revisions_stand_against_the_one_before(
     )
     page = _see(client, author, "/applications/flights/revisions/")
     assert "memory: 3g" in page.text
-    assert "Go back to it" in page.text
+    assert "Restore" in page.text
 
 
 @pytest.mark.parametrize("act", ["restart", "stop"])
@@ -221,5 +221,5 @@ def test_a_cluster_drivers_executors_stand_there_the_lost_ones_with_the_reason(
         ]
     )
     text = _see(client, viewer, "/applications/flights/").text
-    assert "1 at work, 1 core" in text
+    assert "1 active, 1 core" in text
     assert "worker lost" in text

@@ -47,7 +47,7 @@ def test_it_shows_verb_query_actor_and_each_step_with_what_it_waits_for(
     page = see(client, viewer, rewind)
     for words in ("Rewind delays", "olga", "Build the new checkpoint", "for batch 7", "Switch"):
         assert words in page.text
-    assert "Under way" in page.text
+    assert "In progress" in page.text
     assert "40" in page.text
     assert "hunter2" not in page.html
 
@@ -64,7 +64,7 @@ def test_it_is_cancelled_by_form_once_the_consequences_were_read(
 ) -> None:
     client.force_login(operator)
     page = Page(client, f"/operations/{rewind.uuid}/cancel/")
-    assert "tidied away" in page.text
+    assert "cleaned up" in page.text
     after = page.press()
     assert f"/operations/{rewind.uuid}/" in after.address
     rewind.refresh_from_db()

@@ -60,7 +60,7 @@ def test_a_query_on_its_way_shows_what_is_wanted_and_what_is(vera: Client, stage
     stage.query("delays")
     stage.start("delays")
     html = page(vera)
-    assert 'title="Wanted: running">running' in html
+    assert 'title="Desired: running">running' in html
     assert 'data-phase="RUNNING"' not in html
 
 
@@ -131,7 +131,7 @@ def test_every_filter_stands_in_the_address(
     html = page(vera, f"/queries/?{filters}")
     assert sorted(names(html)) == left
     if not left:
-        assert "No query fits" in html
+        assert "No matching queries" in html
 
 
 def test_a_viewer_sees_no_button_that_acts(vera: Client, stage: Stage) -> None:

@@ -55,7 +55,7 @@ def test_a_name_that_is_not_there_is_a_page_that_says_so(
 ) -> None:
     answer = vera.get(f"/queries/nowhere/{tab}")
     assert answer.status_code == 404
-    assert "There is no query named nowhere." in text(answer)
+    assert "Query &quot;nowhere&quot; does not exist." in text(answer)
 
 
 def steps(client: Client) -> dict[str, str]:
@@ -223,4 +223,4 @@ def test_losses_are_counted_on_the_page(vera: Client, stage: Stage) -> None:
         stored.repaired = True
         stored.save()
     html = words(text(vera.get("/queries/delays/")))
-    assert "7 batches went missing, 5 repaired." in html
+    assert "7 batches missing, 5 repaired." in html

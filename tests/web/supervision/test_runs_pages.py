@@ -80,7 +80,7 @@ def test_the_page_says_why_who_failure_and_batches(
     assert "Batch 3" in page.text
     assert "1,003 rows in 250 ms" in page.text
     assert '{"x": 5}' in page.text
-    assert "1 batch came back by repair" in page.text
+    assert "1 batch repaired" in page.text
 
 
 def test_previous_and_next_lead_from_run_to_run(

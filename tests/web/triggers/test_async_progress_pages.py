@@ -80,11 +80,11 @@ def test_the_safe_way_off_is_begun_by_a_form_that_says_what_it_does(
     assert after.address == f"/operations/{row.uuid}/"
     assert "Let two batches commit" in after.text
     assert row.actor == "aude"
-    assert "Switch async progress off for flights" in after.text
-    row.result = {"left": "Revision 3 is revision 1 again.", "keeps_every_batch": 2, "off": 4}
+    assert "Switch async progress tracking off for flights" in after.text
+    row.result = {"left": "Revision 3 restores revision 1.", "keeps_every_batch": 2, "off": 4}
     row.save()
     ended = Page(client, f"/operations/{row.uuid}/")
-    assert "Revision 3 is revision 1 again." in ended.text
+    assert "Revision 3 restores revision 1." in ended.text
     assert "/queries/flights/definition/?revision=4" in ended.html
 
 
@@ -94,7 +94,7 @@ def test_cancelling_it_says_what_the_definition_is_left_as(
     see(client, author, "/queries/flights/async-off/").press()
     row = Operation.objects.get(verb="async-off")
     page = Page(client, f"/operations/{row.uuid}/cancel/")
-    assert "The definition goes back to what it was" in page.text
+    assert "The definition is restored" in page.text
 
 
 def test_a_plain_edit_is_refused_and_offers_the_safe_way(
@@ -119,7 +119,7 @@ def test_a_query_that_died_of_the_gap_is_rescued_from_its_failure_page(
     stage.fail("dead", GAP)
     assert stage.phase("dead") == Phase.FAILED
     address = f"/failures/{Failure.objects.get().pk}/"
-    assert "safe way off" in see(client, viewer, address).text
+    assert "safe way to switch it off" in see(client, viewer, address).text
     assert "/queries/dead/async-off/" not in see(client, viewer, address).html
     assert "/queries/dead/async-off/" in see(client, author, address).html
     page = Page(client, "/queries/dead/async-off/")
@@ -157,10 +157,10 @@ def test_run_and_failure_tell_what_was_replayed(
         }
     )  # fmt: skip
     told = see(client, viewer, f"/runs/{run.pk}/").text
-    assert "did 8 batches again, 113 to 120: 1,600 records, 8.20 s of work" in told
+    assert "reprocessed 8 batches, 113 to 120: 1,600 records, 8.20 s of work" in told
     failure = see(client, viewer, f"/failures/{Failure.objects.get().pk}/").text
-    assert "then did 8 batches again, 1,600 records" in failure
-    assert "the offsets of batch 112 last" in failure
+    assert "then reprocessed 8 batches, 1,600 records" in failure
+    assert "last saved the offsets of batch 112" in failure
 
 
 def test_a_script_gets_the_answer_in_place(
@@ -168,7 +168,7 @@ def test_a_script_gets_the_answer_in_place(
 ) -> None:
     client.force_login(author)
     answer = client.post("/queries/flights/async-off/", headers={"accept": "application/json"})
-    assert answer.json()["text"] == "flights is on its way off async progress tracking."
+    assert answer.json()["text"] == "Async progress tracking of flights is being switched off."
     assert timedelta(minutes=30) < (row := Operation.objects.get(verb="async-off")).deadline - (
         row.created_at
     )

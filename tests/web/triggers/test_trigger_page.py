@@ -64,7 +64,7 @@ def test_it_shows_the_cost_the_curve_and_the_checkpoint_tax(
     page = see(client, viewer)
     assert "29 batches of revision 1" in page.text
     assert "100 ms" in page.text
-    assert "Checkpoint tax" in page.text
+    assert "Checkpoint overhead" in page.text
     assert "advice-curve" in page.html
     assert "A shorter interval: 500 milliseconds" in page.text
     assert "Async progress tracking" in page.text
@@ -79,15 +79,15 @@ def test_a_query_that_never_ran_says_what_is_missing(
     page = see(client, viewer, "rates")
     assert "0 batches with rows are known; 12 or more" in page.text
     assert "A rate source cannot be read by a real-time trigger." in page.text
-    assert "What would change it" not in page.text
+    assert "Suggestions" not in page.text
 
 
 def test_only_an_author_is_offered_the_revision(
     client: Client, operator: User, author: User, stage: Stage, delays: Query
 ) -> None:
     measured(stage, "delays")
-    assert "Make the revision" not in see(client, operator).text
-    assert "Make the revision" in see(client, author).text
+    assert "Save the revision" not in see(client, operator).text
+    assert "Save the revision" in see(client, author).text
 
 
 def change(client: Client, person: User, **fields: Any) -> Any:
@@ -178,4 +178,4 @@ def test_a_definition_that_nobody_can_read_any_more_says_so(
     client: Client, viewer: User, stage: Stage, delays: Query
 ) -> None:
     delays.revisions.update(spec={"kind": "sql", "gone": True})
-    assert "cannot be read any more" in see(client, viewer).text
+    assert "can no longer be read" in see(client, viewer).text
