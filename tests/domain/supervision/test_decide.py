@@ -30,6 +30,7 @@ from queries.domain.supervision.observation import (
     Slots,
 )
 from queries.domain.supervision.transitions import TRANSITIONS
+from tests.examples import examples
 
 NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
 ERRORS = [
@@ -168,7 +169,7 @@ def observations(draw: st.DrawFn) -> Observation:
     )
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(observations())
 def test_at_most_one_driver_and_one_run_a_query_whatever_is_seen(obs: Observation) -> None:
     decision = decide(obs, NOW)
@@ -182,7 +183,7 @@ def test_at_most_one_driver_and_one_run_a_query_whatever_is_seen(obs: Observatio
             assert decision.driver.exit is None
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(observations())
 def test_nothing_starts_while_an_orphan_or_an_unseen_host_may_run_it(obs: Observation) -> None:
     decision = decide(obs, NOW)
@@ -191,7 +192,7 @@ def test_nothing_starts_while_an_orphan_or_an_unseen_host_may_run_it(obs: Observ
         assert decision.driver.exit is None
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(observations())
 def test_every_end_of_a_driver_has_an_exit_and_unknown_is_never_zero(obs: Observation) -> None:
     decision = decide(obs, NOW)
@@ -204,7 +205,7 @@ def test_every_end_of_a_driver_has_an_exit_and_unknown_is_never_zero(obs: Observ
         assert all(choice.ended is not None for _, choice in runs)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(observations())
 def test_whatever_is_wanted_and_possible_is_looked_at_again(obs: Observation) -> None:
     decision = decide(obs, NOW)
@@ -215,7 +216,7 @@ def test_whatever_is_wanted_and_possible_is_looked_at_again(obs: Observation) ->
             assert decision.wake_at is not None or decision.again or held
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(observations())
 def test_a_stopped_query_never_starts_and_its_failures_climb_no_ladder(obs: Observation) -> None:
     decision = decide(obs, NOW)
@@ -226,7 +227,7 @@ def test_a_stopped_query_never_starts_and_its_failures_climb_no_ladder(obs: Obse
             assert choice.want is not Want.RUN or seen.run is None or choice.ended is not None
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(observations())
 def test_phases_change_only_along_the_diagram(obs: Observation) -> None:
     decision = decide(obs, NOW)
@@ -236,7 +237,7 @@ def test_phases_change_only_along_the_diagram(obs: Observation) -> None:
             assert (seen.phase, choice.phase) in TRANSITIONS
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(observations())
 def test_deciding_is_pure_and_an_end_is_told_once(obs: Observation) -> None:
     assert decide(obs, NOW) == decide(obs, NOW)
