@@ -7,7 +7,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import path
-from django.views.decorators.http import require_GET
 
 from queries.domain.async_calls import FAILING, Advice, Bound, Operator
 from queries.models.definitions import Query
@@ -18,7 +17,6 @@ from queries.views.console.guard import needs
 from queries.views.supervision.query_page import head
 
 
-@require_GET
 @needs(VIEW)
 def async_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show the async operators of a query, with figures and advice."""

@@ -11,7 +11,6 @@ from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import path
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from queries.domain.errors import HeadgateError, Missing
 from queries.domain.states import OperationOutcome, Verb
@@ -22,29 +21,22 @@ from queries.selectors.definitions import definitions
 from queries.selectors.supervision import history
 from queries.services.probes import xray
 from queries.services.probes.preflight import begin_preflight
-from queries.views.console.guard import needs
+from queries.views.console.guard import asked_by, needs
 from queries.views.supervision.operations import CANCEL_LEAVES, RESULTS
 
 
-@require_POST
-@needs(OPERATE)
+@needs(OPERATE, "POST")
 def try_revision(request: HttpRequest, name: str) -> HttpResponseBase:
     """Try the newest revision against a copy of the checkpoint."""
     try:
-        operation = begin_preflight(
-            query=definitions.query(name),
-            spec=None,
-            actor=request.user.get_username(),
-            now=timezone.now(),
-        )
+        operation = begin_preflight(query=definitions.query(name), spec=None, **asked_by(request))
     except HeadgateError as error:
         messages.error(request, str(error))
         return redirect("query-definition", name)
     return redirect("operation", operation.uuid)
 
 
-@require_http_methods(["GET", "POST"])
-@needs(DEFINE)
+@needs(DEFINE, "GET", "POST")
 def new_xray(request: HttpRequest, name: str) -> HttpResponseBase:
     """Ask which state to read; read it on POST."""
     query = definitions.query(name)
@@ -55,8 +47,7 @@ def new_xray(request: HttpRequest, name: str) -> HttpResponseBase:
     try:
         operation = xray.begin_xray(
             query=query,
-            actor=request.user.get_username(),
-            now=timezone.now(),
+            **asked_by(request),
             operator=_number(given, "operator", 0),
             rows=_number(given, "rows", xray.ROWS),
             side=given.get("side", ""),
@@ -71,7 +62,6 @@ def new_xray(request: HttpRequest, name: str) -> HttpResponseBase:
     return redirect("operation", operation.uuid)
 
 
-@require_GET
 @needs(DEFINE)
 def xray_rows(request: HttpRequest, name: str, uuid: UUID) -> HttpResponseBase:
     """Show what an X-ray has seen, rows of people's data included."""

@@ -8,7 +8,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import path, reverse
-from django.views.decorators.http import require_GET
 
 from queries.checkpoints import batches
 from queries.checkpoints.batches import Batch
@@ -40,7 +39,6 @@ class BatchLine:
     ends: tuple[tuple[str, str], ...]  # (source, where it is read up to) in words
 
 
-@require_GET
 @needs(VIEW)
 def batches_tab(request: HttpRequest, name: str) -> HttpResponse:
     """List the batches that the checkpoint's logs hold, newest first."""
@@ -51,7 +49,6 @@ def batches_tab(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "checkpoints/batches.html", context)
 
 
-@require_GET
 @needs(VIEW)
 def batch_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
     """Show one batch: what it read of each partition, and which files."""
@@ -69,7 +66,6 @@ def batch_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
     return render(request, "checkpoints/batch.html", context)
 
 
-@require_GET
 @needs(VIEW)
 def compare_page(request: HttpRequest, name: str) -> HttpResponse:
     """Set any two batches against each other."""
@@ -94,7 +90,6 @@ def compare_page(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "checkpoints/compare.html", context)
 
 
-@require_GET
 @needs(VIEW)
 def state_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show the state operators, how they grow, and the configuration that is pinned."""
@@ -111,7 +106,6 @@ def state_tab(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "checkpoints/state.html", context)
 
 
-@require_GET
 @needs(VIEW)
 def kept_tab(request: HttpRequest, name: str) -> HttpResponse:
     """List what is kept: snapshots, and the checkpoints that were held before."""

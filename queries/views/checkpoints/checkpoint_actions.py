@@ -13,7 +13,6 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import path, reverse
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods, require_POST
 
 from queries.domain.errors import HeadgateError, Invalid, Problem
 from queries.domain.masking import mask
@@ -27,7 +26,7 @@ from queries.services.checkpoints.source_starts import TARGETS, Wish, offsets_of
 from queries.services.checkpoints.switching import current
 from queries.views.checkpoints.checkpoint import logs_of, number_of
 from queries.views.console.errors import answered
-from queries.views.console.guard import needs
+from queries.views.console.guard import asked_by, needs
 
 _TARGETS = {
     "earliest": ("Earliest", "All that the sources still have."),
@@ -37,8 +36,7 @@ _TARGETS = {
 }
 
 
-@require_http_methods(["GET", "POST"])
-@needs(OPERATE)
+@needs(OPERATE, "GET", "POST")
 def take_snapshot(request: HttpRequest, name: str) -> HttpResponseBase:
     """Say what a snapshot is; take one on POST."""
     query = _query(name)
@@ -58,8 +56,7 @@ def take_snapshot(request: HttpRequest, name: str) -> HttpResponseBase:
     return render(request, "checkpoints/snapshot.html", context)
 
 
-@require_http_methods(["GET", "POST"])
-@needs(DEFINE)
+@needs(DEFINE, "GET", "POST")
 def rewind_to(request: HttpRequest, name: str) -> HttpResponseBase:
     """Preview a rewind to a batch; ask for it on POST."""
     query = _query(name)
@@ -74,8 +71,7 @@ def rewind_to(request: HttpRequest, name: str) -> HttpResponseBase:
     return render(request, "checkpoints/rewind.html", context)
 
 
-@require_http_methods(["GET", "POST"])
-@needs(DEFINE)
+@needs(DEFINE, "GET", "POST")
 def reset_to(request: HttpRequest, name: str) -> HttpResponseBase:
     """Preview a reset; ask for it on POST, with the query's name typed."""
     query = _query(name)
@@ -102,8 +98,7 @@ def reset_to(request: HttpRequest, name: str) -> HttpResponseBase:
     return render(request, "checkpoints/reset.html", context)
 
 
-@require_http_methods(["GET", "POST"])
-@needs(DEFINE)
+@needs(DEFINE, "GET", "POST")
 def make_clone(request: HttpRequest, name: str) -> HttpResponseBase:
     """Ask for a name and a sink; make a new query from the checkpoint on POST."""
     query = _query(name)
@@ -126,8 +121,7 @@ def make_clone(request: HttpRequest, name: str) -> HttpResponseBase:
             same_sink=context["same_sink"],
             batch=number_of(context["batch"]),
             snapshot_id=number_of(context["snapshot_id"]),
-            actor=request.user.get_username(),
-            now=timezone.now(),
+            **asked_by(request),
         )
     except HeadgateError as error:
         context["problems"] = getattr(error, "problems", ()) or [Problem("", "", str(error))]
@@ -136,8 +130,7 @@ def make_clone(request: HttpRequest, name: str) -> HttpResponseBase:
     return redirect("query-checkpoint", name)
 
 
-@require_POST
-@needs(OPERATE)
+@needs(OPERATE, "POST")
 def pin_snapshot(request: HttpRequest, name: str, number: int) -> HttpResponseBase:
     """Keep a snapshot from being pruned, or let it go again."""
     row = reads.snapshot_of(_query(name), number)
@@ -145,8 +138,7 @@ def pin_snapshot(request: HttpRequest, name: str, number: int) -> HttpResponseBa
     return redirect("query-checkpoint-kept", name)
 
 
-@require_http_methods(["GET", "POST"])
-@needs(OPERATE)
+@needs(OPERATE, "GET", "POST")
 def remove_snapshot(request: HttpRequest, name: str, number: int) -> HttpResponseBase:
     """Say which snapshot goes; remove its files on POST."""
     query = _query(name)
@@ -206,7 +198,7 @@ def _asked(request: HttpRequest, query: Query, said: str, ask: Any) -> HttpRespo
     """Ask for an operation and go to the query's page, which shows its steps."""
     return answered(
         request,
-        lambda: ask(query=query, actor=request.user.get_username(), now=timezone.now()),
+        lambda: ask(query=query, **asked_by(request)),
         lambda operation: f"{said}: operation {str(operation.uuid)[:8]}.",
         reverse("query-checkpoint", args=[query.name]),
     )

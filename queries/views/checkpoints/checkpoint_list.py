@@ -10,7 +10,6 @@ from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import path
 from django.utils import timezone
-from django.views.decorators.http import require_GET
 
 from queries.domain.states import RunOutcome
 from queries.models.definitions import Checkpoint
@@ -32,7 +31,6 @@ class CheckpointRow:
     runs: int
 
 
-@require_GET
 @needs(VIEW)
 def checkpoint_list(request: HttpRequest) -> HttpResponseBase:
     """List checkpoints, the held ones first; retired ones where asked."""

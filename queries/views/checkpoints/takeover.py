@@ -4,25 +4,20 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import path, reverse
-from django.utils import timezone
-from django.views.decorators.http import require_http_methods
 
 from queries.roles import DEFINE
 from queries.selectors.definitions.definitions import query_definition
 from queries.services.supervision import operations
-from queries.views.console.guard import needs
+from queries.views.console.guard import asked_by, needs
 
 
-@require_http_methods(["GET", "POST"])
-@needs(DEFINE)
+@needs(DEFINE, "GET", "POST")
 def take_over(request: HttpRequest, name: str) -> HttpResponseBase:
     """Say what taking over risks; confirm it, and start the query."""
     found = query_definition(name)
     address = reverse("query", args=[name])
     if request.method == "POST":
-        operations.confirm_takeover(
-            query=found.query, actor=request.user.get_username(), now=timezone.now()
-        )
+        operations.confirm_takeover(query=found.query, **asked_by(request))
         messages.success(request, f"{name} takes its checkpoint over and starts.")
         return redirect(address)
     context = {

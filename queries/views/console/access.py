@@ -11,7 +11,6 @@ from django.urls import path
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
-from django.views.decorators.http import require_http_methods, require_POST
 
 from queries.domain.errors import HeadgateError, Invalid
 from queries.roles import ADMINISTER, ORDER, VIEW, Role
@@ -41,9 +40,8 @@ def _owner(request: HttpRequest) -> User:
     return user
 
 
-@require_http_methods(["GET", "POST"])
 @never_cache
-@needs(VIEW)
+@needs(VIEW, "GET", "POST")
 def tokens(request: HttpRequest) -> HttpResponseBase:
     """Show one's own tokens, to an admin everybody's; an admin gives one by the form on it."""
     return give_token(request) if request.method == "POST" else _tokens(request, {})
@@ -82,8 +80,7 @@ def _tokens(request: HttpRequest, more: dict[str, Any], status: int = 200) -> Ht
     return render(request, "console/settings/tokens.html", context, status=status)
 
 
-@require_POST
-@needs(VIEW)
+@needs(VIEW, "POST")
 def revoke(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     """Revoke one of one's own tokens; an admin any."""
     token = token_seen_by(_owner(request), uuid)
@@ -92,9 +89,8 @@ def revoke(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     return redirect("tokens")
 
 
-@require_http_methods(["GET", "POST"])
 @never_cache
-@needs(ADMINISTER)
+@needs(ADMINISTER, "GET", "POST")
 @sensitive_variables("password")
 def users(request: HttpRequest) -> HttpResponseBase:
     """Show accounts and roles; make an account, whose password is shown this once."""
@@ -129,9 +125,8 @@ def _role(request: HttpRequest) -> Role | None:
     return Role(chosen) if chosen in set(Role) else None
 
 
-@require_POST
 @never_cache
-@needs(ADMINISTER)
+@needs(ADMINISTER, "POST")
 @sensitive_variables("password")
 def change_user(request: HttpRequest, user_id: int) -> HttpResponseBase:
     """Change an account's role, let it in or shut it out, or give it a new password."""

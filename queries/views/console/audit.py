@@ -10,7 +10,6 @@ from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import path
 from django.utils import timezone
-from django.views.decorators.http import require_GET
 
 from queries.roles import VIEW
 from queries.selectors.supervision.history import audit, operations, transitions
@@ -27,7 +26,6 @@ FILTERS = {
 TABS = {"changes": "Changes", "operations": "Operations"}
 
 
-@require_GET
 @needs(VIEW)
 def audit_page(request: HttpRequest) -> HttpResponseBase:
     """List changes of state or operations, newest first; all filters stand in the address."""

@@ -1,20 +1,30 @@
-"""Who may open a page: the one decorator every view stands behind."""
+"""Who may open a page, and who asks for what is done there."""
 
 from collections.abc import Callable
 from typing import Any
 
 from django.contrib.auth.decorators import login_required, permission_required
-from django.http import HttpResponseBase
+from django.http import HttpRequest, HttpResponseBase
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods
 
 View = Callable[..., HttpResponseBase]
 
 
-def needs(permission: str) -> Callable[[View], View]:
-    """Let through holders of the permission; others get 403, strangers the sign-in page."""
+def needs(permission: str, *methods: str) -> Callable[[View], View]:
+    """Let holders of the permission through, by these methods (GET where none is named).
+
+    Others get 403, strangers the sign-in page, other methods 405.
+    """
 
     def guard(view: View) -> View:
         allowed: Any = permission_required(permission, raise_exception=True)(view)
-        guarded: View = login_required(allowed)
+        guarded: View = require_http_methods([*(methods or ["GET"])])(login_required(allowed))
         return guarded
 
     return guard
+
+
+def asked_by(request: HttpRequest) -> dict[str, Any]:
+    """Return who asks and when, as every service takes them: `actor` and `now`."""
+    return {"actor": request.user.get_username(), "now": timezone.now()}

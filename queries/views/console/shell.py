@@ -11,7 +11,7 @@ from django.urls import NoReverseMatch, path, reverse
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.utils.http import url_has_allowed_host_and_scheme
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_POST
 
 from queries.roles import ADMINISTER, DEFINE, OPERATE, VIEW, role_of
 from queries.selectors.console.badges import open_failure_groups
@@ -115,7 +115,6 @@ def wants_json(request: HttpRequest) -> bool:
     return request.headers.get("Accept") == "application/json"
 
 
-@require_GET
 @needs(VIEW)
 def search(request: HttpRequest) -> HttpResponse:
     """Go to the query of exactly this name, else to the list of those that resemble it."""
@@ -128,7 +127,6 @@ def search(request: HttpRequest) -> HttpResponse:
     return redirect(reverse("queries") + asked)
 
 
-@require_GET
 @needs(VIEW)
 def shortcuts(request: HttpRequest) -> HttpResponse:
     """Show the keyboard's shortcuts, and the switch that turns them off."""

@@ -6,8 +6,6 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import path
-from django.utils import timezone
-from django.views.decorators.http import require_http_methods
 
 from queries.domain.errors import HeadgateError, Invalid, StaleRevision
 from queries.domain.masking import mask, unmask
@@ -18,7 +16,7 @@ from queries.selectors.supervision.drift import pool_form
 from queries.services.definitions import catalog
 from queries.services.supervision import application_operations
 from queries.views.console.errors import answered
-from queries.views.console.guard import needs
+from queries.views.console.guard import asked_by, needs
 from queries.views.definitions.application_form import (
     ApplicationSpecForm,
     NewApplicationForm,
@@ -31,8 +29,7 @@ from queries.views.definitions.reviews import Review, review
 # --- applications ---------------------------------------------------------------------
 
 
-@require_http_methods(["GET", "POST"])
-@needs(DEFINE)
+@needs(DEFINE, "GET", "POST")
 def new_application(request: HttpRequest) -> HttpResponseBase:
     """Show the form of an application to be; create it."""
     if request.method == "GET":
@@ -42,10 +39,7 @@ def new_application(request: HttpRequest) -> HttpResponseBase:
     if form.is_valid():
         try:
             made = catalog.create_application(
-                name=form.cleaned_data["name"],
-                spec=form.spec(),
-                actor=request.user.get_username(),
-                now=timezone.now(),
+                name=form.cleaned_data["name"], spec=form.spec(), **asked_by(request)
             )
         except HeadgateError as error:
             _show(form, error)
@@ -55,8 +49,7 @@ def new_application(request: HttpRequest) -> HttpResponseBase:
     return render(request, "definitions/application.html", {"form": form}, status=422)
 
 
-@require_http_methods(["GET", "POST"])
-@needs(DEFINE)
+@needs(DEFINE, "GET", "POST")
 def edit_application(request: HttpRequest, name: str) -> HttpResponseBase:
     """Show an application's definition to change; show the difference, then save it."""
     found = application_definition(name)
@@ -94,8 +87,7 @@ def _review_or_save(
             application=found.application,
             spec=spec,
             expected_revision=shown.base.number,
-            actor=request.user.get_username(),
-            now=timezone.now(),
+            **asked_by(request),
         )
     except StaleRevision:  # saved between our reading and our writing: look again
         found = application_definition(found.application.name)
@@ -122,8 +114,7 @@ def _edit(
     return render(request, "definitions/application.html", context, status=status)
 
 
-@require_http_methods(["GET", "POST"])
-@needs(DEFINE)
+@needs(DEFINE, "GET", "POST")
 def delete_application(request: HttpRequest, name: str) -> HttpResponseBase:
     """Say what deleting an application needs; delete it once its name is typed."""
     found = application(name)
@@ -134,9 +125,7 @@ def delete_application(request: HttpRequest, name: str) -> HttpResponseBase:
             context["error"] = f"That is not its name. Type {name} to delete it."
         else:
             try:
-                application_operations.archive_application(
-                    application=found, actor=request.user.get_username(), now=timezone.now()
-                )
+                application_operations.archive_application(application=found, **asked_by(request))
             except HeadgateError as error:
                 context["error"] = str(error)
             else:
@@ -149,8 +138,7 @@ def delete_application(request: HttpRequest, name: str) -> HttpResponseBase:
 # --- pools ----------------------------------------------------------------------------
 
 
-@require_http_methods(["GET", "POST"])
-@needs(DEFINE)
+@needs(DEFINE, "GET", "POST")
 def new_pool(request: HttpRequest, name: str) -> HttpResponseBase:
     """Show the form of a pool to be; create it."""
     found = application_definition(name)
@@ -166,8 +154,7 @@ def new_pool(request: HttpRequest, name: str) -> HttpResponseBase:
     return _pool(request, found, form)
 
 
-@require_http_methods(["GET", "POST"])
-@needs(DEFINE)
+@needs(DEFINE, "GET", "POST")
 def edit_pool(request: HttpRequest, name: str, pool: str) -> HttpResponseBase:
     """Show a pool to change; save it."""
     found = application_definition(name)
@@ -182,10 +169,7 @@ def edit_pool(request: HttpRequest, name: str, pool: str) -> HttpResponseBase:
 def _save_pool(request: HttpRequest, found: ApplicationDefinition, form: PoolForm) -> bool:
     try:
         pool = catalog.save_pool(
-            application=found.application,
-            spec=form.spec(),
-            actor=request.user.get_username(),
-            now=timezone.now(),
+            application=found.application, spec=form.spec(), **asked_by(request)
         )
     except HeadgateError as error:
         _show(form, error)
@@ -205,16 +189,13 @@ def _pool(
     return render(request, "definitions/pool.html", context, status=status)
 
 
-@require_http_methods(["POST"])
-@needs(DEFINE)
+@needs(DEFINE, "POST")
 def delete_pool(request: HttpRequest, name: str, pool: str) -> HttpResponseBase:
     """Delete a pool that no query uses."""
     held = pool_holding(application(name), pool)
     return answered(
         request,
-        lambda: catalog.delete_pool(
-            pool=held.pool, actor=request.user.get_username(), now=timezone.now()
-        ),
+        lambda: catalog.delete_pool(pool=held.pool, **asked_by(request)),
         f"Pool {pool} is deleted.",
         f"/applications/{name}/#pools",
     )

@@ -11,7 +11,6 @@ from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import path
 from django.utils import timezone
-from django.views.decorators.http import require_GET
 
 from queries.domain.states import GroupStatus
 from queries.models.failures import FailureGroup
@@ -32,7 +31,6 @@ TABS: dict[str, tuple[str, dict[str, Any]]] = {
 _FILTERS = ("application", "query", "q")
 
 
-@require_GET
 @needs(VIEW)
 def failure_list(request: HttpRequest) -> HttpResponseBase:
     """List the groups of failures, the last seen first; all filters stand in the address."""

@@ -10,7 +10,6 @@ from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 from django.urls import path
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_POST
 
 from queries.domain.definitions.spec import RestartPolicy
 from queries.domain.failures.diagnosis import Category, Classified, classify, classify_exit
@@ -28,7 +27,7 @@ from queries.selectors.triggers.replays import replays_of
 from queries.services.failures import resolution
 from queries.views.checkpoints.takeover import urlpatterns as takeover_urls
 from queries.views.console.fragments import Changes, Drawn, fragments, keys
-from queries.views.console.guard import needs
+from queries.views.console.guard import asked_by, needs
 from queries.views.console.shell import next_address
 from queries.views.console.wording import duration_words, offset_text, rate_words
 from queries.views.definitions.diffs import changes
@@ -38,7 +37,6 @@ from queries.views.failures.stack import causes
 OCCURRENCES_SHOWN = 25
 
 
-@require_GET
 @needs(VIEW)
 def failure_page(request: HttpRequest, failure_id: int) -> HttpResponseBase:
     """Show one failure: root cause, meaning, way out, evidence, and what changed before it."""
@@ -189,7 +187,6 @@ def _offsets(failure: Failure) -> list[tuple[str, str, str]]:
     return found
 
 
-@require_GET
 @needs(VIEW)
 def group_page(request: HttpRequest, group_id: int) -> HttpResponseBase:
     """Go to the newest failure of a group: its page shows the group as well."""
@@ -197,22 +194,20 @@ def group_page(request: HttpRequest, group_id: int) -> HttpResponseBase:
     return redirect("failure", newest.pk) if newest else redirect("failures")
 
 
-@require_POST
-@needs(OPERATE)
+@needs(OPERATE, "POST")
 def resolve(request: HttpRequest, group_id: int) -> HttpResponse:
     """Mark a group as dealt with."""
     group = failure_group(group_id)
-    resolution.resolve_group(group=group, actor=request.user.get_username(), now=timezone.now())
+    resolution.resolve_group(group=group, **asked_by(request))
     messages.success(request, "Resolved. It reopens by itself if the failure comes back.")
     return redirect(next_address(request, "/failures/"))
 
 
-@require_POST
-@needs(OPERATE)
+@needs(OPERATE, "POST")
 def reopen(request: HttpRequest, group_id: int) -> HttpResponse:
     """Mark a group as not dealt with after all."""
     group = failure_group(group_id)
-    resolution.reopen_group(group=group, actor=request.user.get_username(), now=timezone.now())
+    resolution.reopen_group(group=group, **asked_by(request))
     messages.success(request, "Open again.")
     return redirect(next_address(request, "/failures/"))
 

@@ -10,7 +10,6 @@ from django.template.defaultfilters import filesizeformat
 from django.template.loader import render_to_string
 from django.urls import path, reverse
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_http_methods
 
 from queries.domain.errors import HeadgateError
 from queries.domain.kafka.retention import span
@@ -40,7 +39,6 @@ operations.CANCEL_LEAVES[Verb.GO_ON] = (
 )
 
 
-@require_GET
 @needs(VIEW)
 def lag_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show each partition's lag with the clock of its retention, and the loss ledger."""
@@ -92,8 +90,7 @@ def draw_lag(key: str, changes: Changes, now: datetime) -> Drawn:
     yield f"loss-totals-{key}", render_to_string("kafka/_loss_totals.html", context)
 
 
-@require_http_methods(["GET", "POST"])
-@needs(OPERATE)
+@needs(OPERATE, "GET", "POST")
 def go_on_page(request: HttpRequest, name: str) -> HttpResponseBase:
     """Say what is gone and what going on does; begin it when the count is typed."""
     now = timezone.now()

@@ -12,7 +12,6 @@ from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import path, reverse
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods
 
 from queries.domain.errors import HeadgateError
 from queries.domain.states import PLAIN_VERBS, Verb
@@ -27,8 +26,7 @@ from queries.views.supervision import consequences
 BULK_AT_MOST = 200
 
 
-@require_http_methods(["GET", "POST"])
-@needs(OPERATE)
+@needs(OPERATE, "GET", "POST")
 def act(request: HttpRequest, name: str, verb: Verb) -> HttpResponseBase:
     """Say what the verb will do; do it on POST."""
     line = query_line(name, now=timezone.now())
@@ -78,8 +76,7 @@ class Item:
     acts: bool = True
 
 
-@require_http_methods(["GET", "POST"])
-@needs(OPERATE)
+@needs(OPERATE, "GET", "POST")
 def bulk(request: HttpRequest) -> HttpResponseBase:
     """Preview an act on several queries; do it on POST and say how each went."""
     asked = request.POST if request.method == "POST" else request.GET

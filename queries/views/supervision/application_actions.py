@@ -3,20 +3,17 @@
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.urls import path, reverse
-from django.utils import timezone
-from django.views.decorators.http import require_http_methods
 
 from queries.domain.states import LIVE_PHASES
 from queries.roles import OPERATE
 from queries.selectors.supervision.applications import ApplicationDetail, application_detail
 from queries.services.supervision import application_operations
 from queries.views.console.errors import answered
-from queries.views.console.guard import needs
+from queries.views.console.guard import asked_by, needs
 from queries.views.supervision.consequences import STOP_MODES, named, stop_mode
 
 
-@require_http_methods(["GET", "POST"])
-@needs(OPERATE)
+@needs(OPERATE, "GET", "POST")
 def restart_application(request: HttpRequest, name: str) -> HttpResponseBase:
     """Say who is affected by a fresh driver; ask for it."""
     detail = application_detail(name)
@@ -25,17 +22,14 @@ def restart_application(request: HttpRequest, name: str) -> HttpResponseBase:
     return answered(
         request,
         lambda: application_operations.request_application_restart(
-            application=detail.application,
-            actor=request.user.get_username(),
-            now=timezone.now(),
+            application=detail.application, **asked_by(request)
         ),
         f"{name} gets a fresh driver.",
         reverse("application", args=[name]),
     )
 
 
-@require_http_methods(["GET", "POST"])
-@needs(OPERATE)
+@needs(OPERATE, "GET", "POST")
 def stop_application(request: HttpRequest, name: str) -> HttpResponseBase:
     """Say which queries stop with their application; ask for it."""
     detail = application_detail(name)
@@ -44,10 +38,7 @@ def stop_application(request: HttpRequest, name: str) -> HttpResponseBase:
     return answered(
         request,
         lambda: application_operations.request_application_stop(
-            application=detail.application,
-            mode=stop_mode(request.POST),
-            actor=request.user.get_username(),
-            now=timezone.now(),
+            application=detail.application, mode=stop_mode(request.POST), **asked_by(request)
         ),
         f"The queries of {name} stop.",
         reverse("application", args=[name]),

@@ -10,7 +10,6 @@ from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import path
 from django.utils import timezone
-from django.views.decorators.http import require_GET
 
 from listeners import selectors as heard
 from queries.domain.definitions.pools import advice, cores_of
@@ -39,7 +38,6 @@ DRIVERS_SHOWN = 10
 ACTS_SHOWN = 15
 
 
-@require_GET
 @needs(VIEW)
 def application_list(request: HttpRequest) -> HttpResponseBase:
     """List applications with their driver, queries, pools and what needs a look."""
@@ -55,7 +53,6 @@ def application_list(request: HttpRequest) -> HttpResponseBase:
     return render(request, "supervision/applications/list.html", context)
 
 
-@require_GET
 @needs(VIEW)
 def application_page(request: HttpRequest, name: str) -> HttpResponseBase:
     """Show one application: driver, pools with who is in them, listeners, losses, history."""
@@ -156,7 +153,6 @@ def _advice(detail: ApplicationDetail, spec: ApplicationSpec) -> list[str]:
     )
 
 
-@require_GET
 @needs(VIEW)
 def application_revisions(request: HttpRequest, name: str) -> HttpResponseBase:
     """Show an application's revisions, each against the one before it."""
@@ -173,7 +169,6 @@ def application_revisions(request: HttpRequest, name: str) -> HttpResponseBase:
     return render(request, "definitions/revisions.html", context)
 
 
-@require_GET
 @needs(VIEW)
 def connector_list(request: HttpRequest) -> HttpResponseBase:
     """List the connectors that are installed or named, with jars and applications."""

@@ -21,7 +21,6 @@ from django.template.loader import get_template, render_to_string
 from django.urls import path, reverse
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
-from django.views.decorators.http import require_GET, require_http_methods
 
 from queries.domain.errors import NotAllowed
 from queries.domain.masking import mask, mask_text
@@ -32,7 +31,7 @@ from queries.selectors.query_lines import query_line
 from queries.selectors.supervision.history import operation, operations, transitions
 from queries.services.procedures.engine import cancel
 from queries.views.console.fragments import Changes, Drawn, fragments
-from queries.views.console.guard import needs
+from queries.views.console.guard import asked_by, needs
 from queries.views.console.shell import next_address, wants_json
 from queries.views.definitions.diffs import readable
 from queries.views.supervision.operation_steps import STEP_STATES, way
@@ -67,7 +66,6 @@ class StepLine:
     detail: str
 
 
-@require_GET
 @needs(VIEW)
 def operation_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     """Show one operation: verb, query, actor, steps, outcome, result."""
@@ -75,15 +73,14 @@ def operation_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     return render(request, "supervision/operations/operation.html", _context(row, timezone.now()))
 
 
-@require_http_methods(["GET", "POST"])
-@needs(OPERATE)
+@needs(OPERATE, "GET", "POST")
 def cancel_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     """Say what cancelling leaves behind; cancel on POST."""
     row = operation(uuid)
     back = next_address(request, reverse("operation", args=[uuid]))
     if request.method == "GET":
         return render(request, "supervision/operations/cancel.html", _cancelling(row, back))
-    cancel(row, actor=request.user.get_username(), now=timezone.now())
+    cancel(row, **asked_by(request))
     text = f"The {row.verb} is cancelled; what it had built is tidied away."
     if wants_json(request):
         return JsonResponse({"tone": "ok", "text": text})

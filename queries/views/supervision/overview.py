@@ -8,7 +8,6 @@ from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import path
 from django.utils import timezone
-from django.views.decorators.http import require_GET
 
 from queries.domain.states import GroupStatus, Phase, Verdict
 from queries.roles import VIEW
@@ -42,7 +41,6 @@ KINDS = (
 _PARTS = ("health", "attention", "lanes", "failures", "acts")
 
 
-@require_GET
 @needs(VIEW)
 def overview(request: HttpRequest) -> HttpResponse:
     """Show the whole installation on one page."""

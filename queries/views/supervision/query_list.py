@@ -8,7 +8,6 @@ from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import path
 from django.utils import timezone
-from django.views.decorators.http import require_GET
 
 from queries.domain.states import Verdict
 from queries.roles import VIEW
@@ -29,7 +28,6 @@ GROUPS = (
 )
 
 
-@require_GET
 @needs(VIEW)
 def queries_page(request: HttpRequest) -> HttpResponse:
     """List the living queries; every filter stands in the address."""

@@ -11,7 +11,6 @@ from django.urls import path, reverse
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.safestring import SafeString
-from django.views.decorators.http import require_GET
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
@@ -52,7 +51,6 @@ LIVE_TAIL = timedelta(seconds=60)
 LOG_LINES = (200, 1000, 5000)
 
 
-@require_GET
 @needs(VIEW)
 def live_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show what the query does now, and its charts."""
@@ -64,7 +62,6 @@ def live_tab(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "supervision/queries/live.html", context)
 
 
-@require_GET
 @needs(VIEW)
 def series(request: HttpRequest, name: str) -> JsonResponse:
     """Return chart columns of a range, or of all since a moment."""
@@ -82,7 +79,6 @@ def _columns(found: heard.Series) -> dict[str, Any]:
     return {"at": found.at, "columns": found.columns, "batches": found.batches}
 
 
-@require_GET
 @needs(VIEW)
 def runs_tab(request: HttpRequest, name: str) -> HttpResponse:
     """List the query's runs, newest first."""
@@ -99,7 +95,6 @@ def _lasted(since: datetime, until: datetime | None, now: datetime) -> float:
     return ((until or now) - since).total_seconds() * 1000
 
 
-@require_GET
 @needs(VIEW)
 def failures_tab(request: HttpRequest, name: str) -> HttpResponse:
     """List the query's failures, gathered in groups and one by one."""
@@ -111,7 +106,6 @@ def failures_tab(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "failures/of_query.html", context)
 
 
-@require_GET
 @needs(VIEW)
 def definition_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show a revision, what it changed, and all the others."""
@@ -141,7 +135,6 @@ def _colours(text: str, language: str) -> SafeString:
     return SafeString(highlight(text, get_lexer_by_name(language), formatter))
 
 
-@require_GET
 @needs(VIEW)
 def log_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show the end of the log of the query's newest driver, secrets masked."""
@@ -157,7 +150,6 @@ def log_tab(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "supervision/queries/log.html", context)
 
 
-@require_GET
 @needs(VIEW)
 def activity_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show what was asked of the query and how it changed, newest first."""

@@ -9,7 +9,6 @@ from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import path
 from django.utils import timezone
-from django.views.decorators.http import require_GET
 
 from queries.domain.states import RunOutcome
 from queries.models.drivers import Run
@@ -24,7 +23,6 @@ JUST_ENDED = timedelta(minutes=1)
 _FILTERS = {"query": "query__name", "application": "driver__application__name"}
 
 
-@require_GET
 @needs(VIEW)
 def run_list(request: HttpRequest) -> HttpResponseBase:
     """List runs, newest first; all filters stand in the address."""

@@ -10,7 +10,6 @@ from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import path
 from django.utils import timezone
-from django.views.decorators.http import require_GET
 
 from listeners import selectors as heard
 from queries.models.drivers import Run
@@ -25,7 +24,6 @@ from queries.views.supervision.run_list import lasted
 from queries.views.supervision.run_list import urlpatterns as list_urls
 
 
-@require_GET
 @needs(VIEW)
 def run_page(request: HttpRequest, run_id: int) -> HttpResponseBase:
     """Show one run: why and by whom, time in each state, charts, both ends, its end."""
@@ -47,7 +45,6 @@ def _context(detail: RunDetail, now: datetime) -> dict[str, Any]:
     }
 
 
-@require_GET
 @needs(VIEW)
 def run_series(request: HttpRequest, run_id: int) -> HttpResponseBase:
     """Return the columns of a run's charts, from its start to its end."""

@@ -9,7 +9,6 @@ from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 from django.urls import path, reverse
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods
 
 from queries.domain.states import Desired, Verb
 from queries.domain.triggers.async_progress import tracking
@@ -19,7 +18,7 @@ from queries.selectors.query_lines import QueryLine, query_line
 from queries.selectors.triggers.replay_exposure import exposure
 from queries.services.triggers.async_off import BATCHES, turn_off
 from queries.views.console.fragments import Changes, Drawn, fragments
-from queries.views.console.guard import needs
+from queries.views.console.guard import asked_by, needs
 from queries.views.console.shell import next_address, wants_json
 from queries.views.supervision import consequences, operations
 
@@ -46,15 +45,14 @@ def draw_exposure(key: str, changes: Changes, now: datetime) -> Drawn:
         yield f"exposure-{key}", render_to_string("triggers/_exposure.html", context)
 
 
-@require_http_methods(["GET", "POST"])
-@needs(DEFINE)
+@needs(DEFINE, "GET", "POST")
 def async_off(request: HttpRequest, name: str) -> HttpResponseBase:
     """Say what the safe way off will do; begin it on POST."""
     line = query_line(name, now=timezone.now())
     back = next_address(request, reverse("query", args=[name]))
     if request.method == "GET":
         return render(request, "supervision/queries/confirm.html", _confirmation(line, back))
-    operation = turn_off(query=line.query, actor=request.user.get_username(), now=timezone.now())
+    operation = turn_off(query=line.query, **asked_by(request))
     text = f"{name} is on its way off async progress tracking."
     if wants_json(request):
         return JsonResponse({"tone": "ok", "text": text})

@@ -7,7 +7,6 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import path
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_POST
 
 from queries.domain.errors import Conflict
 from queries.domain.triggers.advice import Advice, Suggestion
@@ -16,14 +15,13 @@ from queries.roles import DEFINE, VIEW
 from queries.selectors.query_lines import query_line
 from queries.selectors.triggers.advice import QueryAdvice, query_advice
 from queries.services.definitions import catalog
-from queries.views.console.guard import needs
+from queries.views.console.guard import asked_by, needs
 from queries.views.supervision.query_page import head
 
 #: Intervals of the table, in ms; the query's own stands among them.
 TABLE_MS = (100.0, 500.0, 1_000.0, 2_000.0, 5_000.0, 10_000.0, 30_000.0, 60_000.0)
 
 
-@require_GET
 @needs(VIEW)
 def trigger_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show where the query stands between latency and throughput, and what it may choose."""
@@ -35,8 +33,7 @@ def trigger_tab(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "triggers/trigger.html", context)
 
 
-@require_POST
-@needs(DEFINE)
+@needs(DEFINE, "POST")
 def trigger_change(request: HttpRequest, name: str) -> HttpResponseBase:
     """Make the revision that a suggestion describes; it runs from the next restart on."""
     line = query_line(name, now=timezone.now())
@@ -46,8 +43,7 @@ def trigger_change(request: HttpRequest, name: str) -> HttpResponseBase:
         query=line.query,
         spec=chosen.spec,
         expected_revision=_revision(request),
-        actor=request.user.get_username(),
-        now=timezone.now(),
+        **asked_by(request),
     )
     messages.success(
         request,
