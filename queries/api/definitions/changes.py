@@ -15,8 +15,8 @@ from queries.models.definitions import Query
 ATTEMPTS = 5
 
 Spec = dict[str, Any]
-#: Stores a spec that was made from the revision of the number; raises `StaleRevision`.
-Store = Callable[[Spec, int | None], Any]
+#: Stores `spec`, made from the revision `expected_revision`; raises `StaleRevision`.
+Store = Callable[..., Any]
 
 
 def replace(
@@ -29,7 +29,7 @@ def replace(
             raise invalid(name, sent[name], f"is {value} and cannot be changed.", way_out)
     number, _ = _newest(owner)
     named = check_if_match(request, owner, number)
-    store(sent["spec"], number if named else None)
+    store(spec=sent["spec"], expected_revision=number if named else None)
 
 
 def patch(request: Request, owner: Query | Application, part: Spec, store: Store) -> None:
@@ -38,12 +38,17 @@ def patch(request: Request, owner: Query | Application, part: Spec, store: Store
         number, spec = _newest(owner)
         named = check_if_match(request, owner, number, required=False)
         try:
-            store(merged(spec, part), number)
+            store(spec=merged(spec, part), expected_revision=number)
         except StaleRevision:
             if named or attempt == ATTEMPTS:
                 raise
         else:
             return
+
+
+def check_newest(request: Request, owner: Query | Application) -> None:
+    """Raise `StaleRevision` where If-Match is there and names another than the newest."""
+    check_if_match(request, owner, _newest(owner)[0], required=False)
 
 
 def merged(target: Any, part: Any) -> Any:

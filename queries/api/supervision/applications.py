@@ -1,5 +1,6 @@
 """Applications, their verbs, and their scheduler pools."""
 
+from functools import partial
 from typing import Any, ClassVar
 
 from django.urls import reverse
@@ -10,13 +11,13 @@ from rest_framework.response import Response
 from queries.api.base import ApiView
 from queries.api.definitions import changes, inputs
 from queries.api.errors import invalid
-from queries.api.etags import check_if_match, etag
+from queries.api.etags import etag
 from queries.api.paging import PAGING, Key, page, page_of_rows
 from queries.api.schema import describe, listed
 from queries.api.supervision.application_bodies import ApplicationBody, PoolBody
 from queries.api.supervision.history_bodies import OperationBody, OperationsBody
 from queries.api.supervision.operations import accepted
-from queries.api.supervision.queries import IF_MATCH, MergePatchParser
+from queries.api.supervision.queries import IF_MATCH, MERGE_TYPES, MergePatchParser
 from queries.domain.errors import Conflict
 from queries.domain.states import StopMode
 from queries.roles import DEFINE, OPERATE
@@ -77,42 +78,21 @@ class ApplicationView(ApiView):
         """Replace the definition; the living driver keeps its own until it is replaced."""
         sent = self.read(inputs.ApplicationReplace, request.data)
         row = applications.application(name)
-
-        def store(spec: changes.Spec, expected: int | None) -> None:
-            catalog.revise_application(
-                application=row,
-                spec=spec,
-                expected_revision=expected,
-                actor=self.actor,
-                now=self.now,
-            )
-
+        store = partial(catalog.revise_application, application=row, actor=self.actor, now=self.now)
         changes.replace(request, row, sent, {"name": row.name}, store)
         return _answer(name, self)
 
     @describe(
         operation_id="patch_application",
         parameters=[IF_MATCH],
-        request={
-            "application/json": inputs.ApplicationMerge,
-            "application/merge-patch+json": inputs.ApplicationMerge,
-        },
+        request=dict.fromkeys(MERGE_TYPES, inputs.ApplicationMerge),
         responses=ApplicationBody,
     )
     def patch(self, request: Request, name: str) -> Response:
         """Merge into the newest definition; If-Match is optional."""
         sent = self.read(inputs.ApplicationMerge, request.data)
         row = applications.application(name)
-
-        def store(spec: changes.Spec, expected: int | None) -> None:
-            catalog.revise_application(
-                application=row,
-                spec=spec,
-                expected_revision=expected,
-                actor=self.actor,
-                now=self.now,
-            )
-
+        store = partial(catalog.revise_application, application=row, actor=self.actor, now=self.now)
         changes.patch(request, row, sent["spec"], store)
         return _answer(name, self)
 
@@ -120,8 +100,7 @@ class ApplicationView(ApiView):
     def delete(self, request: Request, name: str) -> Response:
         """Delete an application that has no living queries."""
         row = applications.application(name)
-        newest = row.revisions.order_by("-number")[0]
-        check_if_match(request, row, newest.number, required=False)
+        changes.check_newest(request, row)
         application_operations.archive_application(application=row, actor=self.actor, now=self.now)
         return Response(status=204)
 

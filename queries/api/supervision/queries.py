@@ -1,5 +1,6 @@
 """Queries: their list, each of them, its verbs, and what it has done."""
 
+from functools import partial
 from typing import Any, ClassVar
 
 from django.urls import reverse
@@ -13,7 +14,7 @@ from listeners import selectors as heard
 from queries.api.base import ApiView
 from queries.api.definitions import changes, inputs
 from queries.api.errors import invalid
-from queries.api.etags import check_if_match, etag
+from queries.api.etags import etag
 from queries.api.paging import PAGING, Key, page, page_of_rows
 from queries.api.schema import describe, listed
 from queries.api.supervision.history_bodies import (
@@ -39,6 +40,10 @@ class MergePatchParser(JSONParser):
     """Reads a merge patch (RFC 7396)."""
 
     media_type = "application/merge-patch+json"
+
+
+#: What a patch may be sent as.
+MERGE_TYPES = (JSONParser.media_type, MergePatchParser.media_type)
 
 
 IF_MATCH = OpenApiParameter(
@@ -131,34 +136,21 @@ class QueryView(ApiView):
         row = definitions.query(name)
         held = row.checkpoints.filter(retired_at=None).values_list("location", flat=True)
         fixed = {"name": row.name, "application": row.application.name, "checkpoint": held[0]}
-
-        def store(spec: changes.Spec, expected: int | None) -> None:
-            catalog.revise_query(
-                query=row, spec=spec, expected_revision=expected, actor=self.actor, now=self.now
-            )
-
+        store = partial(catalog.revise_query, query=row, actor=self.actor, now=self.now)
         changes.replace(request, row, sent, fixed, store)
         return _answer(name, self)
 
     @describe(
         operation_id="patch_query",
         parameters=[IF_MATCH],
-        request={
-            "application/json": inputs.QueryMerge,
-            "application/merge-patch+json": inputs.QueryMerge,
-        },
+        request=dict.fromkeys(MERGE_TYPES, inputs.QueryMerge),
         responses=QueryBody,
     )
     def patch(self, request: Request, name: str) -> Response:
         """Merge into the newest definition; If-Match is optional."""
         sent = self.read(inputs.QueryMerge, request.data)
         row = definitions.query(name)
-
-        def store(spec: changes.Spec, expected: int | None) -> None:
-            catalog.revise_query(
-                query=row, spec=spec, expected_revision=expected, actor=self.actor, now=self.now
-            )
-
+        store = partial(catalog.revise_query, query=row, actor=self.actor, now=self.now)
         changes.patch(request, row, sent["spec"], store)
         return _answer(name, self)
 
@@ -166,8 +158,7 @@ class QueryView(ApiView):
     def delete(self, request: Request, name: str) -> Response:
         """Delete a stopped query; its history and its checkpoint's files are kept."""
         row = definitions.query(name)
-        newest = row.revisions.order_by("-number")[0]
-        check_if_match(request, row, newest.number, required=False)
+        definitions.check_newest(request, row)
         operations.archive_query(query=row, actor=self.actor, now=self.now)
         return Response(status=204)
 
