@@ -8,6 +8,8 @@ from django.db.models import QuerySet
 from queries.domain.errors import Missing
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool
 from queries.models.definitions import Query, QueryRevision
+from queries.selectors.definitions import definitions
+from queries.selectors.supervision import applications
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +67,7 @@ def _numbered(revisions: tuple[R, ...], number: int, owner: str) -> R:
 
 def query_definition(name: str) -> QueryDefinition:
     """Return a living query's definition; raise `Missing` where there is none of that name."""
-    query = (
-        Query.objects.filter(name=name, archived_at__isnull=True)
-        .select_related("application", "target_revision")
-        .first()
-    )
-    if query is None:
-        raise Missing(f"There is no query named {name}.")
+    query = definitions.query(name)
     checkpoint = query.checkpoints.filter(retired_at__isnull=True).first()
     return QueryDefinition(
         query=query,
@@ -82,9 +78,7 @@ def query_definition(name: str) -> QueryDefinition:
 
 def application_definition(name: str) -> ApplicationDefinition:
     """Return a living application's definition; raise `Missing` where there is none."""
-    application = Application.objects.filter(name=name, archived_at__isnull=True).first()
-    if application is None:
-        raise Missing(f"There is no application named {name}.")
+    application = applications.application(name)
     return ApplicationDefinition(
         application=application,
         revisions=tuple(application.revisions.order_by("-number")),
@@ -121,8 +115,3 @@ def query(name: str) -> Query:
 def revisions_of(row: Query) -> QuerySet[QueryRevision]:
     """Return a query's revisions, newest first."""
     return QueryRevision.objects.filter(query=row).order_by("-number")
-
-
-def application_revisions_of(row: Application) -> QuerySet[ApplicationRevision]:
-    """Return an application's revisions, newest first."""
-    return ApplicationRevision.objects.filter(application=row).order_by("-number")
