@@ -37,6 +37,7 @@ from queries.views.definitions.diffs import readable
 from queries.views.supervision import consequences
 from queries.views.supervision.operation_steps import way
 from queries.views.supervision.query_rows import row_of
+from queries.views.supervision.run_list import lasting
 
 RANGES = {
     "15m": timedelta(minutes=15),
@@ -84,15 +85,8 @@ def runs_tab(request: HttpRequest, name: str) -> HttpResponse:
     """List the query's runs, newest first."""
     context = head(request, name, "query-runs")
     page = page_of(runs_of(context["query"]), by="epoch", cursor=request.GET.get("after", ""))
-    context["page"] = page
-    context["runs"] = [
-        (run, _lasted(run.created_at, run.ended_at, context["now"])) for run in page.rows
-    ]
+    context |= {"page": page, "runs": lasting(page.rows, context["now"])}
     return render(request, "supervision/queries/runs.html", context)
-
-
-def _lasted(since: datetime, until: datetime | None, now: datetime) -> float:
-    return ((until or now) - since).total_seconds() * 1000
 
 
 @needs(VIEW)
