@@ -9,7 +9,6 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import path
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods
 
 from queries.domain.errors import HeadgateError, Invalid, StaleRevision
 from queries.domain.masking import mask, unmask
@@ -37,8 +36,7 @@ AT_REST = RESTING_PHASES | {Phase.BROKEN}
 _CREATE_KEYS = ("name", "application", "application_spec", "checkpoint", "spec")
 
 
-@needs(DEFINE)
-@require_http_methods(["GET", "POST"])
+@needs(DEFINE, "GET", "POST")
 def new_query(request: HttpRequest) -> HttpResponseBase:
     """Show the form of a query to be; create it, and start it where asked."""
     if request.method == "GET":
@@ -88,8 +86,7 @@ def _created(request: HttpRequest, query: Any, *, start: bool) -> str:
     return f"{query.name} is defined and will start now."
 
 
-@needs(DEFINE)
-@require_http_methods(["GET", "POST"])
+@needs(DEFINE, "GET", "POST")
 def edit_query(request: HttpRequest, name: str) -> HttpResponseBase:
     """Show a query's definition to change; show the difference, then save it as a revision."""
     found = query_definition(name)
@@ -213,8 +210,7 @@ def _lender(given: DefinitionInput, found: QueryDefinition | None) -> str:
     return str(main["application"].value()) if main["home"].value() == "shared" else ""
 
 
-@needs(DEFINE)
-@require_http_methods(["GET", "POST"])
+@needs(DEFINE, "GET", "POST")
 def delete_query(request: HttpRequest, name: str) -> HttpResponseBase:
     """Say what deleting a query frees and keeps; delete it once its name is typed."""
     found = query_definition(name)
