@@ -18,10 +18,10 @@ from tests import pieces
 ANSWERED_ON_SQLITE = (
     "api/test_conformity.py",
     "api/test_schema.py",
-    "web/test_bars.py",
-    "web/test_roles.py",
-    "web/test_setup_settings.py",
-    "web/test_wording.py",
+    "web/supervision/test_batch_bars.py",
+    "web/console/test_roles.py",
+    "web/console/test_setup_settings.py",
+    "web/console/test_wording.py",
 )
 _TESTS = Path(__file__).resolve().parent
 _opened = ExitStack()

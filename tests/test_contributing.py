@@ -11,8 +11,6 @@ REPOSITORY = Path(settings.BASE_DIR)
 PAGE = (REPOSITORY / "CONTRIBUTING.md").read_text()
 RUN = re.findall(r"<!-- run -->\n *```sh\n *(.*?)\n *```", PAGE, re.DOTALL)
 COMMANDS = sorted({*RUN, *re.findall(r"`(make [^`]+)`", PAGE)} - {"make bench NAME"})
-#: The page draws the tree in rooms.
-IN_ROOMS = (REPOSITORY / "queries" / "domain" / "failures").is_dir()
 
 
 def test_the_page_has_commands_to_run() -> None:
@@ -48,7 +46,6 @@ def test_every_mark_that_it_names_is_there(request: pytest.FixtureRequest) -> No
     assert set(re.findall(r"\w+", named)) <= marks
 
 
-@pytest.mark.skipif(not IN_ROOMS, reason="the tree does not stand in rooms yet")
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"`(\w[\w./]*/[\w./]*)`", PAGE))))
 def test_every_path_that_it_names_is_there(path: str) -> None:
     roots = (
