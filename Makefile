@@ -3,7 +3,16 @@ PYTHON ?= python3
 SETUP := $(PYTHON) bootstrap/run.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop kafka cluster test lint fix bench lock
+.PHONY: help run stop kafka cluster check test lint fix bench lock
+
+# What follows "bench" on the command line names a benchmark: no goal of make's own.
+ifeq (bench,$(firstword $(MAKECMDGOALS)))
+NAMED := $(wordlist 2,$(words $(MAKECMDGOALS)),$(MAKECMDGOALS))
+ifneq (,$(NAMED))
+.PHONY: $(NAMED)
+$(NAMED):;@:
+endif
+endif
 
 help: ## Show what there is to make
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
@@ -20,6 +29,9 @@ kafka: ## Get the Kafka connector and a broker to try it with, and start that; m
 cluster: ## Start a Spark standalone cluster on loopback, for trying out; make stop ends it
 	@$(SETUP) manage.py cluster
 
+check: ## Lint, types, contracts, and every test without Spark, browser or broker: a minute
+	@$(SETUP) --dev bootstrap/check.py
+
 test: ## Run the tests; ARGS="tests/domain -k restart" narrows them
 	@$(SETUP) --dev bootstrap/test.py $(ARGS)
 
@@ -30,8 +42,8 @@ fix: ## Format, and mend what can be mended by itself
 	@$(SETUP) --dev -m ruff format .
 	@$(SETUP) --dev -m ruff check --fix .
 
-bench: ## Measure what we claim; each prints a JSON line with its ratio
-	@$(SETUP) bootstrap/bench.py $(ARGS)
+bench: ## List the benchmarks; make bench NAME runs one, and prints a JSON line with its ratio
+	@$(SETUP) --dev bootstrap/bench.py $(NAMED) $(ARGS)
 
 lock: ## Resolve requirements*.in into the locked requirements*.txt
 	@$(SETUP) --dev bootstrap/lock.py

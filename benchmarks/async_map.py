@@ -19,22 +19,22 @@ unless told otherwise. The last line is JSON.
 import argparse
 import itertools
 import json
-import os
 import random
 import statistics
-import sys
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks._measuring import kafka_broker, ratios, report, spark_session, spread, workplace
 from headgate_async import map_async
-from tests import pieces
 from tests.conftest_kafka import KafkaBroker
 from tests.headgate_async.remote import connect, connect_blocking, remote
+
+TAKES = "8 minutes"
+NEEDS_KAFKA = True
 
 KEYS = 3000
 #: How many calls side by side the keys allow, rows of the commonest being asked one by one.
@@ -175,24 +175,6 @@ def threads(number: int, port: int) -> Any:
     return lambda frame: frame.mapInPandas(lookup, SCHEMA)
 
 
-def _session(folder: Path) -> Any:
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parent.parent)
-    jars = ",".join(str(jar) for jar in sorted(pieces.kafka_connector().glob("*.jar")))
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.jars", jars)
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "1g")
-        .config("spark.local.dir", str(folder / "local"))
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
-
-
 def main() -> None:
     """Measure, print a table, and a line of JSON."""
     options = argparse.ArgumentParser(description=__doc__)
@@ -205,11 +187,8 @@ def main() -> None:
     distributions = ("uniform", "zipf", "hot") if chosen.grid else ("uniform",)
     numbers = [int(one) if one.isdigit() else one for one in chosen.in_flight.split(",") if one]
     rounds = chosen.rounds or (1 if chosen.grid else ROUNDS)
-    with tempfile.TemporaryDirectory(prefix="headgate-async-map-") as name:
-        folder = Path(name)
-        broker = KafkaBroker(folder / "kafka")
-        broker.start()
-        spark = _session(folder)
+    with workplace("async_map") as folder, kafka_broker(folder) as broker:
+        spark = spark_session(folder, kafka=True)
         try:
             bench = Bench(spark, broker, folder)
             results = {
@@ -219,7 +198,6 @@ def main() -> None:
             }
         finally:
             spark.stop()
-            broker.stop()
     _say(results[(2.0 if chosen.grid else chosen.latency, "uniform")])
 
 
@@ -245,7 +223,7 @@ def _row(
         for name, arms in found.items():
             middle = _middle(arms)
             print(
-                f"  {name:>12}: {_spread(one.rate for one in arms)} records/s"
+                f"  {name:>12}: {spread((one.rate for one in arms), '8,.0f')} records/s"
                 f"  x{statistics.median(_ratios(found, name)):5.1f}"
                 f"  latency {middle.latency_ms:6.2f} ms  in flight {middle.used:6.1f}"
                 f"  CPU {middle.cpu:4.0%}, {middle.cpu_us:5.1f} µs a record",
@@ -260,25 +238,20 @@ def _middle(arms: Sequence[Arm]) -> Arm:
 
 def _ratios(found: dict[str, list[Arm]], name: str) -> list[float]:
     """Return a way's rate over that of one call at a time, of each round."""
-    pairs = zip(found[name], found["sequential"], strict=True)
-    return [way.rate / one.rate for way, one in pairs]
-
-
-def _spread(figures: Iterable[float]) -> str:
-    found = sorted(figures)
-    return f"{statistics.median(found):8,.0f} ({found[0]:,.0f} to {found[-1]:,.0f})"
+    way, one = ([arm.rate for arm in found[arms]] for arms in (name, "sequential"))
+    return ratios(way, one)
 
 
 def _say(found: dict[str, list[Arm]]) -> None:
     middle = {name: _middle(arms) for name, arms in found.items()}
     one = middle["sequential"]
-    answer: dict[str, Any] = {"name": "async_map", "baseline": round(one.rate, 1)}
+    answer: dict[str, Any] = {"ours": None, "ratio": None}
     fixed = [name for name in found if name.isdigit()]
     if "128" in found:
-        ratios = _ratios(found, "128")
+        times = _ratios(found, "128")
         answer["ours"] = round(middle["128"].rate)
-        answer["ratio"] = round(statistics.median(ratios), 1)
-        answer["ratio_range"] = [round(min(ratios), 1), round(max(ratios), 1)]
+        answer["ratio"] = round(statistics.median(times), 1)
+        answer["ratio_range"] = [round(min(times), 1), round(max(times), 1)]
         answer["cpu_us_128"] = round(middle["128"].cpu_us, 1)
     if "256" in found:
         answer["ratio_256"] = round(statistics.median(_ratios(found, "256")), 1)
@@ -295,7 +268,7 @@ def _say(found: dict[str, list[Arm]]) -> None:
     answer["bound"] = {
         name: _bound(middle[name], one) for name in found if name in {*fixed, "auto"}
     }
-    print(json.dumps(answer))
+    report("async_map", baseline=round(one.rate, 1), **answer)
 
 
 def _bound(arm: Arm, one: Arm) -> str:

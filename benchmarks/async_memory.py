@@ -8,9 +8,11 @@ The last line is JSON; `ratio` is the highest over the first.
 """
 
 import argparse
-import json
 
+from benchmarks._measuring import report
 from tests.headgate_async.passage import pass_through
+
+TAKES = "5 minutes"
 
 
 def main() -> None:
@@ -19,7 +21,9 @@ def main() -> None:
     options.add_argument("--rows", type=int, default=10_000_000)
     found = pass_through(options.parse_args().rows)
     ratio = round(found["highest_mb"] / found["early_mb"], 3)
-    print(json.dumps({"name": "async_memory", **found, "ratio": ratio}))
+    report(
+        "async_memory", ours=found["highest_mb"], baseline=found["early_mb"], ratio=ratio, **found
+    )
 
 
 if __name__ == "__main__":

@@ -19,39 +19,42 @@ The last line is JSON.
 
 import argparse
 import json
-import logging
-import os
 import random
-import shutil
 import signal
 import statistics
 import subprocess
 import sys
-import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
+
+from benchmarks._measuring import (
+    fed,
+    kafka_broker,
+    kill_session,
+    ratios,
+    report,
+    spark_session,
+    spread,
+    workplace,
+)
+from listeners.spark.repair import recent_executed
+from queries.checkpoints.logs import CheckpointLogs
+from queries.domain.checkpoints.logged_offsets import records_between, resumed_after
+from queries.domain.triggers.async_progress import ENABLED, INTERVAL
+from tests.conftest_kafka import KafkaBroker
+
+TAKES = "8 minutes"
+NEEDS_KAFKA = True
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[0] = str(ROOT)
-os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-
-from listeners.spark.repair import recent_executed  # noqa: E402
-from queries.checkpoints.logs import CheckpointLogs  # noqa: E402
-from queries.domain.checkpoints.logged_offsets import records_between, resumed_after  # noqa: E402
-from queries.domain.triggers.async_progress import ENABLED, INTERVAL  # noqa: E402
-from tests import pieces  # noqa: E402
-from tests.conftest_kafka import KafkaBroker  # noqa: E402
-
 PARTITIONS = 2
 RATE = 1000  # records a second
+LINGER_MS = 5  # of the feed's producer
 INTERVAL_MS = 2000  # of the driver that is killed
 LIMIT_S = 300.0  # generous: the machine may be busy
 STEADY = 6  # batches in which a life catches up with what it missed while it was dead
@@ -73,74 +76,17 @@ def main() -> None:
         return arms(json.loads(chosen.arms))
     if chosen.life:
         return live(json.loads(chosen.life))
-    if reason := pieces.missing_kafka():
-        raise SystemExit(reason)
-    folder = Path(tempfile.mkdtemp(prefix="headgate-async-"))
-    broker = KafkaBroker(folder / "broker")
-    os.environ["JAVA_HOME"] = str(pieces.java().home)
-    try:
-        broker.start()
+    with workplace("async_progress") as folder, kafka_broker(folder) as broker:
         source = broker.topic("in", partitions=PARTITIONS)
-        with fed(broker, source):
+        with fed(broker, source, rate=RATE, partitions=PARTITIONS, value=str, linger_ms=LINGER_MS):
             turns = trigger(broker, source, folder, max(5, chosen.rounds), chosen.seconds)
             replays = replay(broker, source, folder, max(10, chosen.kills), chosen.seed)
             lost = replays.catch_up()
-    finally:
-        broker.stop()
-        shutil.rmtree(folder, ignore_errors=True)
-    report(turns, replays, lost)
+    _report(turns, replays, lost)
     return None
 
 
-# --- the feed -----------------------------------------------------------------------------
-
-
-@contextmanager
-def fed(broker: KafkaBroker, topic: str) -> Iterator[None]:
-    """Write `RATE` records a second to the topic until the block ends."""
-    over = threading.Event()
-    producer = Producer({"bootstrap.servers": broker.servers, "log_level": 0, "linger.ms": 5})
-
-    def feed() -> None:
-        sent, began = 0, time.monotonic()
-        while not over.wait(0.02):
-            due = int((time.monotonic() - began) * RATE)
-            for number in range(sent, due):
-                producer.produce(topic, str(number).encode(), partition=number % PARTITIONS)
-                producer.poll(0)
-            sent = due
-
-    thread = threading.Thread(target=feed, name="feed")
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-        producer.flush(LIMIT_S)
-
-
 # --- what runs in a process of its own, with Spark ----------------------------------------
-
-
-def session(folder: Path) -> Any:
-    """Return a small Spark session with the Kafka connector."""
-    from pyspark.sql import SparkSession
-
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    jars = ",".join(str(jar) for jar in sorted(pieces.kafka_connector().glob("*.jar")))
-    spark: Any = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.driver.memory", "1g")
-        .config("spark.jars", jars)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.local.dir", str(folder / "tmp"))
-        .config("spark.sql.shuffle.partitions", "4")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("OFF")
-    return spark
 
 
 def start(spark: Any, asked: dict[str, Any]) -> Any:
@@ -161,7 +107,7 @@ def start(spark: Any, asked: dict[str, Any]) -> Any:
 def arms(asked: dict[str, Any]) -> None:
     """Take turns; print a line of JSON for each: {with, p50, batches}."""
     folder = Path(asked["folder"])
-    spark = session(folder)
+    spark = spark_session(folder, kafka=True)
     for turn in range(-2, asked["rounds"] * 2):  # the first of each arm warms the driver up
         with_async = bool((turn + turn // 2) % 2)
         mine = {**asked, "interval": 1000 if with_async else None, "from": "latest"}
@@ -175,13 +121,13 @@ def arms(asked: dict[str, Any]) -> None:
         told = {"with": with_async, "p50": statistics.median(batches[SKIPPED:] or batches or [0])}
         if turn >= 0:
             print(json.dumps({**told, "batches": len(batches)}), flush=True)
-    spark.sparkContext._gateway.proc.kill()
+    kill_session(spark)
 
 
 def live(asked: dict[str, Any]) -> None:
     """Run one life of the query that is killed; append what it reports to its folder."""
     folder = Path(asked["folder"])
-    spark = session(folder)
+    spark = spark_session(folder, kafka=True)
     jvm = spark.sparkContext._jvm
     print(json.dumps({"jvm": spark.sparkContext._gateway.proc.pid}), flush=True)
     query = start(spark, asked)
@@ -409,35 +355,27 @@ def replay(broker: KafkaBroker, source: str, folder: Path, kills: int, seed: int
 # --- figures ------------------------------------------------------------------------------
 
 
-def report(turns: dict[bool, list[float]], lives: Lives, lost: int) -> None:
+def _report(turns: dict[bool, list[float]], lives: Lives, lost: int) -> None:
     """Print medians with their spread, and the line that others compare."""
-    ratios = [without / with_ for without, with_ in zip(turns[False], turns[True], strict=True)]
+    times = ratios(turns[False], turns[True])
     seconds = [one.seconds for one in lives.replays]
     shares = [one.seconds / (INTERVAL_MS / 1000 + one.batch_s) for one in lives.replays]
-    print(f"trigger p50 without {_spread(turns[False])} ms, with {_spread(turns[True])} ms")
-    print(f"ratio of each pair {_spread(ratios)}")
-    print(f"replay {_spread(seconds)} s at an interval of {INTERVAL_MS / 1000:g} s; {lost} lost")
-    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    print(
-        json.dumps(
-            {
-                "name": "async_progress",
-                "ours": round(statistics.median(turns[True]), 1),
-                "baseline": round(statistics.median(turns[False]), 1),
-                "ratio": round(statistics.median(ratios), 2),
-                "kills": len(lives.replays),
-                "interval_s": INTERVAL_MS / 1000,
-                "replay_s": round(statistics.median(seconds), 2),
-                "replay_s_most": round(max(seconds), 2),
-                "replay_of_allowed_most": round(max(shares), 2),
-                "lost": lost,
-            }
-        )
+    print(f"trigger p50 without {spread(turns[False])} ms, with {spread(turns[True])} ms")
+    print(f"ratio of each pair {spread(times, '.2f')}")
+    said = spread(seconds, ".2f")
+    print(f"replay {said} s at an interval of {INTERVAL_MS / 1000:g} s; {lost} lost")
+    report(
+        "async_progress",
+        ours=round(statistics.median(turns[True]), 1),
+        baseline=round(statistics.median(turns[False]), 1),
+        ratio=round(statistics.median(times), 2),
+        kills=len(lives.replays),
+        interval_s=INTERVAL_MS / 1000,
+        replay_s=round(statistics.median(seconds), 2),
+        replay_s_most=round(max(seconds), 2),
+        replay_of_allowed_most=round(max(shares), 2),
+        lost=lost,
     )
-
-
-def _spread(figures: list[float]) -> str:
-    return f"{statistics.median(figures):.2f} ({min(figures):.2f} to {max(figures):.2f})"
 
 
 if __name__ == "__main__":

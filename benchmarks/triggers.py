@@ -17,13 +17,7 @@ The last line is JSON.
 """
 
 import argparse
-import json
-import logging
-import os
-import shutil
 import statistics
-import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -32,14 +26,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[0] = str(ROOT)
-os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+from benchmarks._measuring import (
+    fed,
+    kafka_broker,
+    kill_session,
+    report,
+    spark_session,
+    workplace,
+)
+from tests.conftest_kafka import KafkaBroker
 
-from tests import pieces  # noqa: E402
-from tests.conftest_kafka import KafkaBroker  # noqa: E402
+TAKES = "4 minutes"
+NEEDS_KAFKA = True
 
 PARTITIONS = 5
 RATE = 500  # records a second
@@ -63,47 +63,24 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--seconds", type=float, default=8.0, help="measured in each turn")
     chosen = options.parse_args()
-    if reason := pieces.missing_kafka():
-        raise SystemExit(reason)
-    folder = Path(tempfile.mkdtemp(prefix="headgate-triggers-"))
-    broker = KafkaBroker(folder / "broker")
-    os.environ["JAVA_HOME"] = str(pieces.java().home)
-    bench = None
-    try:
-        broker.start()
+    with workplace("triggers") as folder, kafka_broker(folder) as broker:
         bench = Bench(broker, folder)
-        bench.check()
-        turns = bench.rounds(max(3, chosen.rounds), chosen.seconds)
-    finally:
-        if bench is not None:
-            bench.close()
-        broker.stop()
-        shutil.rmtree(folder, ignore_errors=True)
-    report(turns)
+        try:
+            bench.check()
+            turns = bench.rounds(max(3, chosen.rounds), chosen.seconds)
+        finally:
+            kill_session(bench.spark)
+    _report(turns)
 
 
 class Bench:
     """One driver and one broker between which the arms take turns."""
 
     def __init__(self, broker: KafkaBroker, folder: Path) -> None:
-        from pyspark.sql import SparkSession
-
         self._broker = broker
         self._folder = folder
         self._count = 0
-        logging.getLogger("py4j").setLevel(logging.CRITICAL)
-        jars = ",".join(str(jar) for jar in sorted(pieces.kafka_connector().glob("*.jar")))
-        self.spark: Any = (
-            SparkSession.builder.master(f"local[{PARTITIONS + 1}]")
-            .config("spark.driver.memory", "1g")
-            .config("spark.jars", jars)
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.local.dir", str(folder / "tmp"))
-            .config("spark.sql.shuffle.partitions", "4")
-            .getOrCreate()
-        )
-        self.spark.sparkContext.setLogLevel("OFF")
+        self.spark = spark_session(folder, cores=PARTITIONS + 1, kafka=True)
 
     def check(self) -> None:
         """Let each arm copy the same records; leave where one loses or invents any."""
@@ -127,7 +104,8 @@ class Bench:
         """Return each arm's latencies (ms) by round."""
         source = self._broker.topic("in", partitions=PARTITIONS)
         turns: dict[str, list[list[float]]] = {arm: [] for arm in ARMS}
-        with fed(self._broker, source):
+        feed = {"rate": RATE, "partitions": PARTITIONS, "linger_ms": 0}
+        with fed(self._broker, source, value=lambda _: f"{time.time():.6f}", **feed):
             for count in range(number):
                 order = list(ARMS)[count % len(ARMS) :] + list(ARMS)[: count % len(ARMS)]
                 for arm in order:
@@ -137,11 +115,6 @@ class Bench:
                 )
                 print(f"round {count + 1}: p50 {said}", flush=True)
         return turns
-
-    def close(self) -> None:
-        """End the driver."""
-        logging.disable(logging.CRITICAL)  # of connections to the JVM that is killed now
-        self.spark.sparkContext._gateway.proc.kill()
 
     def _turn(self, arm: str, source: str, seconds: float) -> list[float]:
         sink = self._broker.topic("out", partitions=PARTITIONS)
@@ -242,32 +215,7 @@ class Ear:
                         self._found.append((now - sent) * 1000)
 
 
-@contextmanager
-def fed(broker: KafkaBroker, topic: str) -> Iterator[None]:
-    """Write `RATE` records a second to the topic, each its own time, until the block ends."""
-    over = threading.Event()
-    producer = Producer({"bootstrap.servers": broker.servers, "log_level": 0, "linger.ms": 0})
-
-    def feed() -> None:
-        sent, began = 0, time.monotonic()
-        while not over.wait(0.004):
-            due = int((time.monotonic() - began) * RATE)
-            for number in range(sent, due):
-                producer.produce(topic, f"{time.time():.6f}", partition=number % PARTITIONS)
-            producer.poll(0)
-            sent = due
-
-    thread = threading.Thread(target=feed, name="feed")
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-        producer.flush(LIMIT_S)
-
-
-def report(turns: dict[str, list[list[float]]]) -> None:
+def _report(turns: dict[str, list[list[float]]]) -> None:
     """Print each arm's p50 and p95, then the JSON line."""
     arms: dict[str, dict[str, Any]] = {}
     for arm, rounds in turns.items():
@@ -281,17 +229,15 @@ def report(turns: dict[str, list[list[float]]]) -> None:
         }
         print(f"{arm}: p50 {arms[arm]['p50_ms']} ms, p95 {arms[arm]['p95_ms']} ms")
     ours, baseline = arms["real time"]["p50_ms"], arms["micro-batch"]["p50_ms"]
-    told = {
-        "name": "triggers",
-        "ours": ours,
-        "baseline": baseline,
-        "ratio": round(baseline / ours, 1),
-        "unit": "ms from record in to record out, p50",
-        "rounds": len(turns["real time"]),
-        "load": [round(each, 1) for each in os.getloadavg()],
-        "arms": arms,
-    }
-    print(json.dumps(told))
+    report(
+        "triggers",
+        ours=ours,
+        baseline=baseline,
+        ratio=round(baseline / ours, 1),
+        unit="ms from record in to record out, p50",
+        rounds=len(turns["real time"]),
+        arms=arms,
+    )
 
 
 if __name__ == "__main__":

@@ -1,18 +1,80 @@
-"""Run the benchmarks one after the other; a name as argument runs that one only."""
+"""List the benchmarks with the time that each takes; with a name, run that one.
 
+    python bootstrap/bench.py [NAME | all] [OPTIONS OF THE BENCHMARK…]
+
+A benchmark says how long it takes (`TAKES`) and whether it needs Kafka (`NEEDS_KAFKA`) in plain
+assignments, which are read here without importing it.
+"""
+
+import ast
 import sys
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
-from steps import run
+from steps import run, say
 
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What a benchmark's file says about itself."""
+
+    name: str
+    about: str  # the first line of its docstring
+    takes: str  # such as "3 minutes"
+    needs_kafka: bool
+
+
+def read(file: Path) -> Benchmark:
+    """Return what a file of `benchmarks/` says about itself."""
+    tree = ast.parse(file.read_text())
+    plain = {
+        target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    about = (ast.get_docstring(tree) or "").partition("\n")[0]
+    takes = str(plain.get("TAKES", "an unknown time"))
+    return Benchmark(file.stem, about, takes, bool(plain.get("NEEDS_KAFKA")))
+
+
+def benchmarks() -> list[Benchmark]:
+    """Return all benchmarks by name."""
+    return [read(file) for file in sorted(FOLDER.glob("*.py")) if not file.name.startswith("_")]
+
+
+def measure(one: Benchmark, options: list[str]) -> None:
+    """Say how long it will take, get what it needs, run it, say how long it took."""
+    say(f"\n{one.name}: {one.about}\n  takes about {one.takes} on two quiet cores")
+    if one.needs_kafka:
+        run(sys.executable, str(FOLDER.parent / "bootstrap" / "kafka.py"), "--jars")
+    began = time.monotonic()
+    run(sys.executable, "-m", f"benchmarks.{one.name}", *options)
+    # On stderr: the last line of the output is the benchmark's JSON.
+    sys.stderr.write(f"{one.name} took {time.monotonic() - began:.0f} s\n")
+
+
+def main(arguments: list[str]) -> None:
+    """List, or run what is named."""
+    known = {one.name: one for one in benchmarks()}
+    if not arguments:
+        for one in known.values():
+            say(f"  make bench {one.name:<16}{one.takes:<12}{one.about}")
+        say('\nmake bench all runs them one after the other; ARGS="--help" shows one\'s options.')
+        return
+    name, options = arguments[0], arguments[1:]
+    if name == "all":
+        for one in known.values():
+            measure(one, options)
+    elif name in known:
+        measure(known[name], options)
+    else:
+        sys.exit(f"There is no benchmark {name}. There are: {', '.join(known)}, and all.")
+
+
 if __name__ == "__main__":
-    wanted = set(sys.argv[1:])
-    scripts = [file for file in sorted(FOLDER.glob("*.py")) if not file.name.startswith("_")]
-    chosen = [file for file in scripts if not wanted or file.stem in wanted]
-    if not chosen:
-        names = ", ".join(file.stem for file in scripts)
-        sys.exit(f"This benchmark does not exist. Choose one of: {names or 'none yet'}.")
-    for script in chosen:
-        run(sys.executable, "-m", f"benchmarks.{script.stem}")
+    main(sys.argv[1:])

@@ -3,17 +3,19 @@
 import sys
 from pathlib import Path
 
-from steps import run
+from steps import run, told
 
 BIN = Path(sys.executable).parent
+#: What is checked -> the command.
+CHECKS = {
+    "format": (sys.executable, "-m", "ruff", "format", "--check", "."),
+    "style": (sys.executable, "-m", "ruff", "check", "."),
+    "types": (sys.executable, "-m", "mypy", "."),
+    "import contracts": (str(BIN / "lint-imports"),),
+    "templates": (sys.executable, "-m", "djlint", "templates", "--lint", "--quiet"),
+}
 
 if __name__ == "__main__":
-    python = sys.executable
-    codes = [
-        run(python, "-m", "ruff", "format", "--check", ".", go_on=True),
-        run(python, "-m", "ruff", "check", ".", go_on=True),
-        run(python, "-m", "mypy", ".", go_on=True),
-        run(str(BIN / "lint-imports"), go_on=True),
-        run(python, "-m", "djlint", "templates", "--lint", "--quiet", go_on=True),
-    ]
+    with told():
+        codes = [run(*command, go_on=True, part=name) for name, command in CHECKS.items()]
     sys.exit(max(codes))

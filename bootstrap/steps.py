@@ -1,19 +1,83 @@
-"""Run commands one after the other, saying which, and leave with the first failure's code."""
+"""Run commands, saying which, and tell at the end how long each part took."""
 
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+#: The parts that have ended: name, seconds, exit code.
+PARTS: list[tuple[str, float, int]] = []
 
 
-def run(*command: str, go_on: bool = False) -> int:
-    """Run a command and return its code; leave with it where it is not 0, unless `go_on`."""
-    sys.stdout.write(f"\n$ {shlex.join(_shown(command))}\n")
+def say(line: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(line + "\n")
     sys.stdout.flush()
+
+
+def run(*command: str, go_on: bool = False, part: str = "") -> int:
+    """Run a command and return its code; leave with it where it is not 0, unless `go_on`.
+
+    The time that it took is told at the end under the name `part`, where one is given.
+    """
+    say(f"\n$ {shlex.join(_shown(command))}")
+    began = time.monotonic()
     code = subprocess.call(command)
+    if part:
+        PARTS.append((part, time.monotonic() - began, code))
     if code and not go_on:
         sys.exit(code)
     return code
+
+
+class Beside:
+    """A command that runs beside others; what it says is shown at its end."""
+
+    def __init__(self, *command: str, part: str) -> None:
+        say(f"\n$ {shlex.join(_shown(command))} &")
+        self._part, self._began, self._seconds = part, time.monotonic(), 0.0
+        self._output = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by `end`)
+        self._process = subprocess.Popen(command, stdout=self._output, stderr=subprocess.STDOUT)
+        # Its own end is to be timed, not the moment at which somebody asks.
+        self._watch = threading.Thread(target=self._wait, name=part)
+        self._watch.start()
+
+    def end(self) -> int:
+        """Wait for its end and show what it said; return its code."""
+        self._watch.join()
+        code = self._process.returncode
+        PARTS.append((self._part, self._seconds, code))
+        with self._output as output:
+            output.seek(0)
+            say(f"\n{self._part}:\n{output.read().rstrip()}")
+        return code
+
+    def _wait(self) -> None:
+        self._process.wait()
+        self._seconds = time.monotonic() - self._began
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """At the end, however it comes, tell how long each part took."""
+    began = time.monotonic()
+    try:
+        yield
+    finally:
+        say("")
+        for part, seconds, code in PARTS:
+            say(f"{part:<32}{_clock(seconds):>8}{'' if code == 0 else f'  failed ({code})'}")
+        say(f"{'together':<32}{_clock(time.monotonic() - began):>8}")
+
+
+def _clock(seconds: float) -> str:
+    return (
+        f"{int(seconds) // 60}:{int(seconds) % 60:02d} min" if seconds >= 60 else f"{seconds:.1f} s"
+    )
 
 
 def _shown(command: Sequence[str]) -> list[str]:

@@ -1,18 +1,28 @@
 """The tests: the pure parts, whose every branch they cover, then all others.
 
-Each group runs on several processes, a file at a time. Arguments are handed to
-pytest and narrow the run; coverage and groups are then left out.
+Each group runs on several processes, a file at a time; at the end each says how long it took.
+Arguments are handed to pytest and narrow the run; coverage and groups are then left out.
 """
 
 import os
 import sys
 
-from steps import run
+from check import LARGE
+from steps import Beside, run, told
 
 #: Pure decisions and the wire form must be covered to the last branch.
 COVERED = ("queries.domain", "listeners.wire")
 #: The tests that cover them: tables, properties, and the stories of supervision.
 PURE = ("tests/domain", "tests/scenarios", "tests/listeners/test_wire.py")
+#: What writes rows, run on PostgreSQL too: beside the next group, which waits half of its time.
+ON_POSTGRESQL = (
+    "tests/services",
+    "tests/listeners",
+    "tests/scenarios",
+    "tests/api",
+    "tests/web",
+    "tests/test_database.py",
+)
 #: The others by their marks, and how many more processes than cores each is given: those that
 #: start Spark wait half of their time. Browsers by themselves, for Playwright leaves an event loop
 #: running, and the console that they look at its settings.
@@ -32,22 +42,39 @@ def at_once(more: int = 0) -> tuple[str, str]:
     return "-n", str(min((os.cpu_count() or 1) + more, MOST_AT_ONCE))
 
 
-if __name__ == "__main__":
+def main(narrowed: list[str]) -> int:
+    """Run what is asked for; return the code of the first group that fails, 0 without one."""
     python = sys.executable
-    narrowed = sys.argv[1:]
     os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
+    # Hundreds of Pythons are started: each would compile every module again.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if narrowed:
-        run(python, "-m", "pytest", *narrowed)
-    else:
+        return run(python, "-m", "pytest", *narrowed, go_on=True)
+    with told():
         run(
             *(python, "-m", "pytest", "-q", "-p", "no:playwright", *at_once(), *PURE),
             *("--cov-branch", "--cov-fail-under=100"),
             *(f"--cov={name}" for name in COVERED),
             *("--cov-report=term-missing:skip-covered",),
+            part="pure, with coverage",
         )
-        by_file = ("--dist", "loadfile", "--no-loadscope-reorder")
-        for marks, more in GROUPS:
-            run(
-                *(python, "-m", "pytest", "-q", *at_once(more), *by_file),
-                *(*(f"--ignore={path}" for path in PURE), "-m", marks),
-            )
+        on_postgresql = Beside(
+            *(python, "-m", "pytest", "-q", "-p", "no:playwright", "-p", "no:cacheprovider"),
+            *("--database", "postgresql", "-m", f"not ({' or '.join(LARGE)})", *ON_POSTGRESQL),
+            part="on PostgreSQL",
+        )
+        try:
+            by_file = ("--dist", "loadfile", "--no-loadscope-reorder")
+            for marks, more in GROUPS:
+                run(
+                    *(python, "-m", "pytest", "-q", *at_once(more), *by_file),
+                    *(*(f"--ignore={path}" for path in PURE), "-m", marks),
+                    part=marks,
+                )
+        finally:
+            code = on_postgresql.end()
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

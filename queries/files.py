@@ -33,7 +33,7 @@ def replace_file(path: Path, text: str, *, durable: bool = True) -> None:
         draft.unlink(missing_ok=True)
         raise
     if durable:
-        _sync_folder(path.parent)
+        sync(path.parent)
 
 
 def read_file(path: Path, most: int = -1) -> str | None:
@@ -98,8 +98,9 @@ def _conflict(path: Path, command: int) -> int | None:
     return None if kind == fcntl.F_UNLCK else pid
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

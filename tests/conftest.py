@@ -1,10 +1,11 @@
 """The cast, the clock, and what a bare machine may lack.
 
-A test marked `browser`, `kafka`, `postgres`, `redis` or `spark` needs a real piece of software.
+A test marked `browser`, `kafka`, `redis` or `spark` needs a real piece of software.
 Where it is missing the test is skipped with the way to get it; in CI a missing piece is a
 failure.
 """
 
+import gc
 import os
 import shutil
 import tempfile
@@ -21,8 +22,9 @@ from django.db import connection
 from django.test.utils import override_settings
 
 from controlplane.machine.home import Home
-from tests import pieces
+from tests import conftest_database, pieces
 from tests.conftest_kafka import broker, one_broker
+from tests.examples import examples
 from tests.scenarios.stage import Stage
 
 __all__ = ["broker", "one_broker"]  # fixtures that any test may ask for
@@ -34,15 +36,30 @@ _NOBODY = "redis://127.0.0.1:9/0"  # the discard port: refused at once
 _NEEDS: dict[str, Callable[[], str]] = {
     "browser": pieces.missing_browser,
     "kafka": pieces.missing_kafka,
-    "postgres": pieces.missing_postgres,
     "redis": pieces.missing_redis,
     "spark": pieces.missing_java,
 }
 
 
 # A loaded machine is slow, and that is no finding.
-hypothesis.settings.register_profile("headgate", deadline=None)
+hypothesis.settings.register_profile("headgate", deadline=None, max_examples=examples(100))
 hypothesis.settings.load_profile("headgate")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--database`."""
+    conftest_database.add_option(parser)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Let pytest-xdist see what `--database` needs."""
+    conftest_database.use_a_worker(config)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Put the database into the names of the tests."""
+    conftest_database.parametrize(metafunc)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -52,6 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in ("DRIVERS_DIR", "CODE_DIR", "CHECKPOINTS_DIR", "SECRETS_DIR", "STATIC_ROOT"):
         setattr(django_settings, name, _HOME / name.lower())
     django_settings.STATIC_ROOT.mkdir()  # WhiteNoise warns of a folder that is not there
+    django_settings.CONNECTORS_DIR = _connectors()
     django_settings.HEADGATE_HOME = _HOME
     django_settings.HOME = Home(_HOME)
     django_settings.REDIS_URL = django_settings.CELERY_BROKER_URL = _NOBODY
@@ -61,16 +79,32 @@ def pytest_configure(config: pytest.Config) -> None:
         # locks there, where SQLite's shared memory refuses at once.
         connection.settings_dict["TEST"]["NAME"] = str(_HOME / "tests.sqlite3")
     os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "1")  # playwright runs a loop of its own
+    conftest_database.start(config)
+
+
+def _connectors() -> Path:
+    """Return the folder of the connectors: of `make kafka`, else one that holds the name alone.
+
+    Many tests define a query on Kafka that no Spark will ever run; those that run one are skipped
+    where the jars are missing.
+    """
+    real = pieces.kafka_connector()
+    if any(real.glob("*.jar")):
+        return real.parent
+    named = _HOME / "connectors" / "kafka"
+    named.mkdir(parents=True)
+    (named / "spark-sql-kafka-0-10.jar").touch()
+    return named.parent
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove what the tests wrote."""
+    conftest_database.stop()
     shutil.rmtree(_HOME, ignore_errors=True)
 
 
 #: Files of a minute or more, the longest first: so begun, no core waits for another at the end.
 _LONGEST = (
-    "test_on_postgres",
     "test_whole_system",
     "test_async_progress_off",
     "test_lag_and_loss",
@@ -89,12 +123,20 @@ _LONGEST = (
 )
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Look for garbage rarely, and not among what was imported: a third of the time went there."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the longest, and drive browsers last.
 
     Playwright leaves an event loop running, in which no other may run.
     """
+    conftest_database.deselect(config, items)
 
     def place(item: pytest.Item) -> tuple[bool, int]:
         name = item.path.stem
@@ -197,11 +239,10 @@ def redis_server() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[str]:
-    """Start a PostgreSQL of the tests' own; return the address of an empty database."""
-    with pieces.postgres_server() as url:
-        yield url
+@pytest.fixture(scope="session", autouse=True)
+def database(request: pytest.FixtureRequest) -> str:
+    """Return the database that this test runs on, "sqlite" or "postgresql"."""
+    return str(getattr(request, "param", "sqlite"))
 
 
 @pytest.fixture(scope="session")

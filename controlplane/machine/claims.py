@@ -75,7 +75,7 @@ def wait_until_free(home: Home, *, limit_s: float) -> bool:
     started = identities.start_time(pid) if pid else None
     if pid is None or started is None:
         return True
-    return _wait_for_end(Process("up", pid, started), limit_s)
+    return wait_for_end(Process("up", pid, started), limit_s)
 
 
 def started_here(home: Home) -> list[Process]:
@@ -94,7 +94,7 @@ def end(left: list[Process], *, limit_s: float) -> None:
         identities.send(process.pid, process.start_time, signal.SIGTERM)
     deadline = time.monotonic() + limit_s
     for process in left:
-        if not _wait_for_end(process, max(0.0, deadline - time.monotonic())):
+        if not wait_for_end(process, max(0.0, deadline - time.monotonic())):
             identities.kill_and_wait(process.pid, process.start_time, 5)
 
 
@@ -117,7 +117,8 @@ def read_identity(file: Path) -> Process | None:
         return None
 
 
-def _wait_for_end(process: Process, limit_s: float) -> bool:
+def wait_for_end(process: Process, limit_s: float) -> bool:
+    """Wait for a process's end; False where it outlives the limit."""
     with identities.handle(process.pid, process.start_time) as descriptor:
         if descriptor is None:
             return True

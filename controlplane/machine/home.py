@@ -4,10 +4,11 @@ Settings read them too, so that `manage.py` typed by a person meets the same Red
 same secret key as the processes that `make run` started. Imports no Django: settings use it.
 """
 
-import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
+
+from queries.files import replace_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +72,7 @@ class Home:
 def write_private(path: Path, content: str) -> None:
     """Replace a file whole, readable by its owner only."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(content + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
+    replace_file(path, content + "\n")
 
 
 def read_line(path: Path) -> str:

@@ -11,7 +11,6 @@ import json
 import os
 import re
 import secrets
-import select
 import subprocess
 import sys
 import time
@@ -19,18 +18,19 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 
 from controlplane.machine import claims, program
 from controlplane.machine.home import read_line, write_private
 from controlplane.machine.trouble import Trouble
-from controlplane.machine.valkey import port_is_free
+from controlplane.machine.valkey import free_ports, port_is_free
+from queries.files import read_tail
 from queries.launchers.process import identities
 
 USER = "headgate"
 SECRET = "kafka-jaas"  # the file of the secrets folder that holds what lets a Java client in
 USUAL_PORT = 9092  # where everybody looks for a broker; the other two follow it where free
-_PORTS = range(20_000, 32_000)  # as for Redis: below those of outgoing connections
 START_LIMIT_S = 60
 STOP_LIMIT_S = 30
 _FORMAT_LIMIT_S = 60
@@ -183,11 +183,7 @@ class Broker:
 
     def log_tail(self) -> str:
         """Return the end of the broker's log, "" where there is none."""
-        try:
-            text = self.log.read_bytes()[-20_000:].decode(errors="replace")
-        except OSError:
-            return ""
-        return "\n".join(text.splitlines()[-15:])
+        return "\n".join(read_tail(self.log, 20_000).splitlines()[-15:])
 
     # --- inside -----------------------------------------------------------------------
 
@@ -305,7 +301,7 @@ class Broker:
                     return
             except KafkaException:
                 pass
-            _wait_for_end(process, _LOOK_EVERY_S)
+            claims.wait_for_end(process, _LOOK_EVERY_S)
         else:
             raise Trouble(
                 f"The Kafka broker does not respond at {self.servers} after {limit_s:.0f} s.",
@@ -320,15 +316,10 @@ class Broker:
         usual = self._usual_port
         if usual is not None and all(port_is_free(usual + step) for step in range(3)):
             return usual, usual + 1, usual + 2
-        found: list[int] = []
-        start = secrets.randbelow(len(_PORTS))
-        for step in range(len(_PORTS)):
-            port = _PORTS[(start + step) % len(_PORTS)]
-            if port_is_free(port):
-                found.append(port)
-            if len(found) == 3:
-                return found[0], found[1], found[2]
-        raise Trouble("No three ports from 20000 to 31999 are free for a Kafka broker.", "")
+        found = list(islice(free_ports(), 3))
+        if len(found) < 3:
+            raise Trouble("No three ports from 20000 to 31999 are free for a Kafka broker.", "")
+        return found[0], found[1], found[2]
 
 
 def keep_secret(broker: Broker, secrets_folder: Path) -> None:
@@ -336,15 +327,6 @@ def keep_secret(broker: Broker, secrets_folder: Path) -> None:
     secret = secrets_folder / SECRET
     if read_line(secret) != broker.jaas():
         write_private(secret, broker.jaas())
-
-
-def _wait_for_end(process: claims.Process, limit_s: float) -> None:
-    with identities.handle(process.pid, process.start_time) as descriptor:
-        if descriptor is None:
-            return
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        poll.poll(limit_s * 1000)
 
 
 @contextmanager

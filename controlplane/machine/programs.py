@@ -16,6 +16,7 @@ from django.conf import settings
 
 from controlplane.machine import claims, program
 from controlplane.machine.home import Home, write_private
+from queries.files import read_tail
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 _WRAPPER = Path(program.__file__)
@@ -125,14 +126,7 @@ def start(
 
 def log_tail(home: Home, name: str, *, lines: int = 15) -> str:
     """Return the end of a program's log, "" where there is none."""
-    try:
-        with (home.logs / f"{name}.log").open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - 20_000))
-            text = file.read().decode(errors="replace")
-    except OSError:
-        return ""
-    return "\n".join(text.splitlines()[-lines:])
+    return "\n".join(read_tail(home.logs / f"{name}.log", 20_000).splitlines()[-lines:])
 
 
 def _escaped(text: object) -> str:

@@ -11,6 +11,7 @@ import secrets
 import shutil
 import socket
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -154,12 +155,16 @@ def _address(home: Home, drivers_alive: int) -> tuple[int, str]:
                 "Stop what uses it, or stop the drivers too with `make stop`.",
             )
     password = known.password or secrets.token_urlsafe(24)
+    port = next(free_ports(), None)
+    if port is None:
+        raise Trouble("No port from 20000 to 31999 is free for a Redis.", "Set REDIS_URL.")
+    return port, password
+
+
+def free_ports() -> Iterator[int]:
+    """Yield ports that nobody listens at, from a random one on."""
     start = secrets.randbelow(len(_PORTS))
-    for step in range(len(_PORTS)):
-        port = _PORTS[(start + step) % len(_PORTS)]
-        if port_is_free(port):
-            return port, password
-    raise Trouble("No port from 20000 to 31999 is free for a Redis.", "Set REDIS_URL.")
+    yield from filter(port_is_free, (*_PORTS[start:], *_PORTS[:start]))
 
 
 def port_is_free(port: int) -> bool:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from examples.flights import planes, topics
+from examples.flights import kafka_definitions, planes, topics
 from examples.flights.definitions import CODE, DemoApplication, DemoQuery, Form
 
 SHARED = "flights-async"
@@ -72,10 +72,6 @@ def _spec(servers: str, demo: Path, *, topic: str, function: str, description: s
             "topic": topics.FLIGHTS,
             "store": str(demo / planes.ADDRESS),
         },
-        "sink": {
-            "format": "kafka",
-            "output_mode": "append",
-            "options": {"kafka.bootstrap.servers": servers, "topic": topic},
-        },
+        "sink": kafka_definitions.sink(servers, topic),
         "trigger": {"kind": "processing_time", "interval": "1 second"},
     }

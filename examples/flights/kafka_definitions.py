@@ -56,13 +56,7 @@ def applications() -> list[DemoApplication]:
     return [
         DemoApplication(
             name=SHARED,
-            spec={
-                "description": "Two queries over Kafka in one driver.",
-                "master": "local[2]",
-                "memory": "1g",
-                "conf": _CONF,
-                "connectors": ["kafka"],
-            },
+            spec=_own("Two queries over Kafka in one driver.", master="local[2]"),
         )
     ]
 
@@ -79,7 +73,7 @@ def queries(servers: str) -> list[DemoQuery]:
                 "tracking writes its offsets in the background, once per second.",
                 "sources": [_source(servers, maxOffsetsPerTrigger="50000")],
                 "sql": CLEAN,
-                "sink": _sink(
+                "sink": sink(
                     servers,
                     topics.CLEAN,
                     asyncProgressTrackingEnabled="true",
@@ -102,7 +96,7 @@ def queries(servers: str) -> list[DemoQuery]:
                     }
                 ],
                 "sql": DELAYS,
-                "sink": _sink(servers, topics.DELAYS, mode="update"),
+                "sink": sink(servers, topics.DELAYS, mode="update"),
                 "trigger": {"kind": "processing_time", "interval": "5 seconds"},
             },
         ),
@@ -115,7 +109,7 @@ def queries(servers: str) -> list[DemoQuery]:
                 "record arrived, in real-time mode.",
                 "sources": [_source(servers)],
                 "sql": LATE,
-                "sink": _sink(servers, topics.REAL_TIME, mode="update"),
+                "sink": sink(servers, topics.REAL_TIME, mode="update"),
                 "trigger": {"kind": "real_time", "interval": "5 seconds"},
             },
         ),
@@ -132,17 +126,17 @@ def queries(servers: str) -> list[DemoQuery]:
                 "Start it to see.",
                 "sources": [_source(servers)],
                 "sql": LATE,
-                "sink": _sink(servers, topics.CONTINUOUS),
+                "sink": sink(servers, topics.CONTINUOUS),
                 "trigger": {"kind": "continuous", "interval": "1 second"},
             },
         ),
     ]
 
 
-def _own(description: str) -> Form:
+def _own(description: str, *, master: str = _MASTER) -> Form:
     return {
         "description": description,
-        "master": _MASTER,
+        "master": master,
         "memory": "1g",
         "conf": _CONF,
         "connectors": ["kafka"],
@@ -165,7 +159,7 @@ def _source(servers: str, **options: str) -> Form:
     }
 
 
-def _sink(servers: str, topic: str, *, mode: str = "append", **options: str) -> Form:
+def sink(servers: str, topic: str, *, mode: str = "append", **options: str) -> Form:
     return {
         "format": "kafka",
         "output_mode": mode,

@@ -14,7 +14,6 @@ the broker is away it waits, with a bounded number of flights in hand.
 import argparse
 import json
 import os
-import signal
 import sys
 import threading
 import time
@@ -25,7 +24,7 @@ from pathlib import Path
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from examples.flights import topics
-from examples.flights.feeder import Flight, hours
+from examples.flights.feeder import Flight, hours, keep_next, next_hour, stopped_by_signals
 
 RATE = 500.0  # flights a second: a year in eleven minutes
 STATE = "kafka-feeder.json"
@@ -42,9 +41,7 @@ _STEP_S = 0.02  # how long it may run ahead of its rate before it waits
 def main(arguments: list[str] | None = None) -> int:
     """Feed until SIGTERM or Ctrl-C; return the exit code."""
     options = _options(arguments)
-    stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopped.set())
+    stopped = stopped_by_signals()
     options.directory.mkdir(parents=True, exist_ok=True)
     state = options.directory / STATE
     feeder = KafkaFeeder(options.servers, state, topic=options.topic, rate=options.rate)
@@ -106,7 +103,7 @@ class KafkaFeeder:
         self.producer.purge()
 
     def _flights(self) -> Iterator[tuple[datetime, Flight]]:
-        for hour, flights in hours(self._next_hour()):
+        for hour, flights in hours(next_hour(self.state)):
             for flight in flights:
                 yield hour, flight
 
@@ -129,15 +126,7 @@ class KafkaFeeder:
         while self.producer.flush(0.2) and not stopped.is_set():
             pass
         if not stopped.is_set():
-            aside = self.state.with_name(f".{self.state.name}.new")
-            aside.write_text(json.dumps({"next": hour.isoformat()}))
-            aside.replace(self.state)
-
-    def _next_hour(self) -> datetime | None:
-        try:
-            return datetime.fromisoformat(json.loads(self.state.read_text())["next"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None  # the first start, or a damaged file: begin with the first flight
+            keep_next(self.state, hour)
 
 
 class _Clock:

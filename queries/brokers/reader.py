@@ -36,7 +36,6 @@ logger = logging.getLogger(__name__)
 
 LOOK_S = 4.0  # for a whole look: with a look every 5 s, silence shows within 10
 RECORDS_S = 1.5  # of it, for the times of records
-CONFIG_FRESH_S = 60.0  # a topic's configuration is asked anew after this
 #: Partitions whose record is read in one look; the others' turn comes with the next.
 RECORDS_AT_MOST = 256
 

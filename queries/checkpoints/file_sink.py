@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from queries.checkpoints.snapshot import CannotCopy, sync_folder, sync_tree
+from queries.checkpoints.snapshot import CannotCopy, sync_tree
 from queries.checkpoints.source_logs import numbered
 from queries.domain.definitions.locations import NotALocation, canonical, local_path
+from queries.files import sync
 
 LOG = "_spark_metadata"
 ASIDE = "_headgate"
@@ -89,7 +90,7 @@ class FileSink:
         shutil.copytree(self.log, draft)
         sync_tree(draft)
         draft.rename(aside)
-        sync_folder(aside.parent)
+        sync(aside.parent)
         return aside
 
     def put_back(self, batch: int, name: str) -> Dropped:
@@ -106,7 +107,7 @@ class FileSink:
         for number in sorted((n for n in entries if n > batch), reverse=True):
             for gone in (f".{entries[number]}.crc", entries[number]):
                 (self.log / gone).unlink(missing_ok=True)
-        sync_folder(self.log)
+        sync(self.log)
         aside = self.root / ASIDE / name
         for path in [*dropped.files, *self._unnamed(before)]:
             _move(self.root / path, aside / path)
@@ -125,7 +126,7 @@ class FileSink:
         }
         for path in sorted(named):
             _move(self.root / path, aside / path)
-        sync_folder(self.root)
+        sync(self.root)
 
     def seed(self, batch: int) -> None:
         """Write an empty log up to a batch, for a query that goes on from there into a new sink.
@@ -146,7 +147,7 @@ class FileSink:
             (draft / str(number)).write_text("v1")
         sync_tree(draft)
         draft.rename(self.log)
-        sync_folder(self.root)
+        sync(self.root)
 
     # --- inside -----------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from queries.checkpoints import source_logs, state_files
 from queries.checkpoints.logs import CheckpointLogs
 from queries.domain.checkpoints.logs import Offsets, Unreadable
 from queries.domain.errors import NotAllowed
+from queries.files import sync
 
 #: A live query may purge what is being linked; the next look finds newer batches.
 ATTEMPTS = 3
@@ -115,7 +116,7 @@ def building(destination: Path, like: Path) -> Iterator[Path]:
         draft.chmod(like.stat().st_mode & 0o777)
         sync_tree(draft)
         draft.rename(destination)
-        sync_folder(destination.parent)
+        sync(destination.parent)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -298,21 +299,8 @@ def sync_tree(root: Path) -> None:
     """Wait until every file and folder under `root` is on disk."""
     for folder, _, names in os.walk(root, topdown=False):
         for name in names:
-            _sync(Path(folder) / name, os.O_RDONLY)
-        sync_folder(Path(folder))
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on disk."""
-    _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
-
-
-def _sync(path: Path, flags: int) -> None:
-    descriptor = os.open(path, flags)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            sync(Path(folder) / name)
+        sync(Path(folder))
 
 
 def _names(folder: Path) -> list[str]:

@@ -5,7 +5,6 @@ code that says why. Everything the control plane knows of it, it knows from thes
 the kernel and from the event stream; nothing here waits for the control plane.
 """
 
-import json
 import logging
 import os
 import shutil
@@ -18,21 +17,20 @@ from typing import Any
 from listeners.spark.telemetry import Telemetry
 from queries.domain.protocol import (
     CURRENT,
-    DRIVER_LOCK,
     DRIVER_LOG,
     SPEC,
-    AssignmentEntry,
     Current,
     DriverSpec,
     ExecutorSeen,
     Want,
 )
-from queries.files import read_file, take_lock
+from queries.files import read_file
 from queries.runtime import build, source_gaps, spark_session
 from queries.runtime.assignment import Assignments
 from queries.runtime.checkpoints.locks import Locks
 from queries.runtime.error_capture import from_python, refusal
 from queries.runtime.executors import Executors
+from queries.runtime.process import SECOND, Shim, begin
 from queries.runtime.query_sessions import Sessions
 from queries.runtime.run import Run, Surroundings
 from queries.runtime.status_report import Board
@@ -48,29 +46,15 @@ LOG_LIMIT = 64 * 1024 * 1024  # bytes of driver.log; then it is cut, its end kep
 SESSION_FAILED = 70
 JVM_DIED = 71
 FENCED = 72  # current.json names a later epoch
-SECOND = 73  # another process is this driver
 SPARK_STOPPED = 74  # by users' code, or by a signal to the JVM
 
 
 def main(arguments: list[str]) -> int:
     """Be the driver of a directory; return its exit code."""
     directory = Path(arguments[0])
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a dead JVM floods it
-    for handler in logging.getLogger().handlers:  # and py4j uses the root logger, too
-        handler.addFilter(lambda record: "/py4j/" not in record.pathname)
     spec = DriverSpec.loads((directory / SPEC).read_text())
-    lock = take_lock(directory / DRIVER_LOCK)
-    if lock is None:
-        logger.error("another process is the driver of %s", directory)
-        return SECOND
-    os.ftruncate(lock, 0)
-    os.write(lock, json.dumps({"pid": os.getpid(), "start_time": _own_start_time()}).encode())
-    return Driver(directory, spec, lock).run()
+    lock = begin(directory)
+    return SECOND if lock is None else Driver(directory, spec, lock).run()
 
 
 class Driver:
@@ -95,7 +79,7 @@ class Driver:
             settings=spec.event_settings,
             mask=self.references.mask_within,
         )
-        self.shim = _take_shim_pipe()
+        self.shim = Shim()
         self.gateway: Any = None
         self.locks: Locks | None = None
         self.executors: Executors | None = None
@@ -122,14 +106,14 @@ class Driver:
     def _start(self) -> tuple[Assignments, Sessions]:
         os.environ.update(self.references.resolve_all(self.spec.env))
         self.gateway = spark_session.launch_jvm(self.spec, self.directory, self.lock)
-        self._tell_shim(f"jvm {self.gateway.proc.pid}")
+        self.shim.tell(f"jvm {self.gateway.proc.pid}")
         self.wake.watch(os.pidfd_open(self.gateway.proc.pid), "jvm")
         started = spark_session.start_spark(
             self.spec, self.directory, self.gateway, self.references
         )
         self.wake.catch_signals()  # again: Spark has replaced one (trap 22)
         spark, jvm = started.spark, started.spark.sparkContext._jvm
-        spark_session.close_in_forked_children(self.gateway, self.lock, self.shim)
+        spark_session.close_in_forked_children(self.gateway, self.lock, self.shim.descriptor)
         build.refuse_starts_while_building(_data_stream_writer())
         source_gaps.install(_data_stream_reader())
         self.telemetry.attach(spark)
@@ -155,9 +139,6 @@ class Driver:
             start_deadline_s=self.spec.start_deadline_s,
         )
 
-        def begin(entry: AssignmentEntry) -> Run:
-            return Run(entry, around)
-
         self.board.driver(
             ready=True,
             spark_version=spark.version,
@@ -167,7 +148,9 @@ class Driver:
             jvm_pid=started.jvm_pid,
         )
         self.board.write()
-        return Assignments(self.directory, self.spec.epoch, self.board, begin), sessions
+        return Assignments(
+            self.directory, self.spec.epoch, self.board, lambda entry: Run(entry, around)
+        ), sessions
 
     # --- the loop ---------------------------------------------------------------------
 
@@ -253,13 +236,7 @@ class Driver:
         except Exception:  # it did not leave: the shim must not have to wait for it
             process.kill()
             code = process.wait(5)
-        self._tell_shim(f"jvm-exit {code}")
-
-    def _tell_shim(self, line: str) -> None:
-        try:
-            os.write(self.shim, f"{line}\n".encode())
-        except OSError:  # no shim, or a dead one: the driver works on
-            return
+        self.shim.tell(f"jvm-exit {code}")
 
 
 def _stop_spark() -> None:
@@ -285,20 +262,6 @@ def _data_stream_writer() -> type:
 
     writer: type = DataStreamWriter
     return writer
-
-
-def _take_shim_pipe() -> int:
-    """Return the pipe to the shim, which no child inherits; -1 where there is no shim."""
-    name = os.environ.pop("HEADGATE_SHIM_FD", "")
-    if not name:
-        return -1
-    os.set_inheritable(int(name), False)
-    return int(name)
-
-
-def _own_start_time() -> int:
-    text = Path("/proc/self/stat").read_text()
-    return int(text.rpartition(")")[2].split()[19])
 
 
 def _cut_log(path: Path) -> None:

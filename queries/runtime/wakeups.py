@@ -28,10 +28,6 @@ class Wake:
         """Wake, too, when the descriptor becomes readable; `wait` then returns its name."""
         self._others[descriptor] = name
 
-    def unwatch(self, descriptor: int) -> None:
-        """Do not wake for it any more."""
-        self._others.pop(descriptor, None)
-
     def call(self) -> None:
         """Wake the main loop; from any thread."""
         with contextlib.suppress(BlockingIOError):  # full: it will wake anyway

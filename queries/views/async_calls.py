@@ -17,7 +17,7 @@ from queries.views.console.guard import needs
 from queries.views.supervision.query_page import head
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def async_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show the async operators of a query, with figures and advice."""
     context = head(request, name, "query-async")

@@ -62,7 +62,7 @@ def new_xray(request: HttpRequest, name: str) -> HttpResponseBase:
     return redirect("operation", operation.uuid)
 
 
-@needs(DEFINE, "GET")
+@needs(DEFINE)
 def xray_rows(request: HttpRequest, name: str, uuid: UUID) -> HttpResponseBase:
     """Show what an X-ray has seen, rows of people's data included."""
     operation = history.operation(uuid)

@@ -20,6 +20,7 @@ from schemathesis.specs.openapi import checks as openapi_checks
 from queries.models.failures import Failure, FailureGroup
 from queries.models.history import Operation
 from queries.services.console.tokens import create_token
+from tests.examples import examples
 from tests.scenarios.stage import DIVIDE, Stage
 
 #: The answers' form, their media types, and no 5xx. Status codes need no check of their own:
@@ -98,7 +99,7 @@ def test_an_address_keeps_its_word(
 
     @given(case=api[path][method].as_strategy())
     @settings(
-        max_examples=15,
+        max_examples=examples(15),
         deadline=None,
         derandomize=True,
         database=None,

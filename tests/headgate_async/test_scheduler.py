@@ -15,6 +15,7 @@ from headgate_async.counts import Counts
 from headgate_async.errors import AsyncMapError, CallStuck, CallTimedOut
 from headgate_async.limiter import Fixed
 from headgate_async.scheduler import Scheduler
+from tests.examples import examples
 from tests.headgate_async.virtual_time import run
 
 TIMEOUT_S = 1.0
@@ -153,7 +154,7 @@ def rows_of(draw: st.DrawFn) -> list[Row]:
 pauses = st.lists(st.sampled_from([0.0, 0.05, 2.0]), max_size=15)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(
     rows=rows_of(),
     cap=st.integers(1, 6),
@@ -196,7 +197,7 @@ def _ends(row: Row, retries: int) -> tuple[int | None, type[Any]]:
     return None, CallTimedOut if end == "hangs" else Passing
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(rows=rows_of(), cap=st.integers(1, 6), pauses=pauses)
 def test_without_dead_letters_the_first_row_given_up_ends_all(
     rows: list[Row], cap: int, pauses: list[float]
@@ -210,7 +211,7 @@ def test_without_dead_letters_the_first_row_given_up_ends_all(
     assert all(one.error is None for one in stage.outcomes)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(rows=rows_of(), cap=st.integers(1, 6), after=st.floats(0, 3))
 def test_a_close_at_any_moment_leaves_no_call_running_and_gives_nothing_more(
     rows: list[Row], cap: int, after: float

@@ -9,7 +9,7 @@ import pytest
 
 from controlplane.machine import kafka
 from tests import pieces
-from tests.test_up import LIMIT_S, System
+from tests.machine.test_up import LIMIT_S, System
 
 pytestmark = [
     pytest.mark.kafka,

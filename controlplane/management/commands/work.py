@@ -17,7 +17,6 @@ from django.utils import timezone
 from controlplane.machine import drivers
 from controlplane.machine.programs import worker_command
 
-WORKER_LEAVES_S = 25  # it finishes the short tasks it has
 DRIVERS_LEAVE_S = 90
 
 

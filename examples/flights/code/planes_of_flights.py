@@ -59,11 +59,11 @@ def flights(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
     )
 
 
-def with_planes(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
-    """Return each flight with its plane, as records of Kafka."""
+def each(spark: SparkSession, params: dict[str, Any], call: Any) -> DataFrame:
+    """Return what the store answers to a call for each flight, as records of Kafka."""
     return map_async(
         flights(spark, params),
-        look_up,
+        call,
         key="tail_number",
         schema=PLANE,
         setup=partial(store, params["store"]),
@@ -72,6 +72,11 @@ def with_planes(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
         timeout_s=5.0,
         retries=8,
     )
+
+
+def with_planes(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
+    """Return each flight with its plane, as records of Kafka."""
+    return each(spark, params, look_up)
 
 
 async def look_up(row: Any, client: Any) -> dict[str, Any]:
@@ -83,17 +88,7 @@ async def look_up(row: Any, client: Any) -> dict[str, Any]:
 
 def first_in_window(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
     """Return the first flight of each plane in each ten minutes of arrival."""
-    return map_async(
-        flights(spark, params),
-        first_only,
-        key="tail_number",
-        schema=PLANE,
-        setup=partial(store, params["store"]),
-        transient=PASSING,
-        broken=PASSING,
-        timeout_s=5.0,
-        retries=8,
-    )
+    return each(spark, params, first_only)
 
 
 async def first_only(row: Any, client: Any) -> dict[str, Any] | None:

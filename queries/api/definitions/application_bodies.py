@@ -4,8 +4,8 @@ from dataclasses import asdict
 from typing import Any
 
 from listeners.selectors import DriverTelemetry
+from queries.api.definitions.etags import etag
 from queries.api.derived import Body, shows
-from queries.api.etags import etag
 from queries.api.links import application_links
 from queries.api.reasons import DetailCodeField, PhraseField
 from queries.api.schema import ApplicationSpecField, ObjectField

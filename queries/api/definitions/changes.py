@@ -11,8 +11,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from queries.api.base import ApiView
+from queries.api.definitions.etags import check_if_match, etag
 from queries.api.errors import invalid
-from queries.api.etags import check_if_match, etag
 from queries.api.methods import Method, answers
 from queries.domain.errors import StaleRevision
 from queries.models.applications import Application

@@ -3,8 +3,8 @@
 from rest_framework import serializers
 
 from listeners.selectors import Dropped
+from queries.api.definitions.etags import etag
 from queries.api.derived import Body, shows
-from queries.api.etags import etag
 from queries.api.links import query_links
 from queries.api.reasons import DetailCodeField, PhraseField
 from queries.api.schema import QuerySpecField

@@ -142,6 +142,9 @@ def read_result(text: str) -> ProbeResult:
         raise Unreadable(f"it has more than {MOST_CHARACTERS:,} characters")
     try:
         result = ProbeResult.loads(text)
+        # The defaults of these would mean "all is well".
+        if lacking := {"tried", "plan", "old_plan"} - json.loads(text).keys():
+            raise KeyError(*sorted(lacking))
     except RecursionError as error:
         raise Unreadable("it is nested too deeply") from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -22,7 +22,7 @@ from queries.domain.definitions.spec import (
     SqlQuery,
 )
 from queries.domain.definitions.sql_operators import Operator, operators
-from queries.domain.definitions.sql_text import Text, read
+from queries.domain.definitions.sql_text import read
 from queries.domain.errors import Problem
 
 ENABLED = "asyncProgressTrackingEnabled"
@@ -197,21 +197,11 @@ def stateful_because(spec: SqlQuery) -> str:
         return str(Operator.AGGREGATION)
     if Operator.STREAM_JOIN in operators(spec).found:
         return str(Operator.STREAM_JOIN)
-    if any(text.streams_reach(query) for query in _distinct(text)):
-        return str(Operator.DISTINCT)
-    if any(text.streams_reach(query) for query in _limited(text)):
-        return str(Operator.LIMIT)
+    for clause, operator in (("distinct", Operator.DISTINCT), ("limit", Operator.LIMIT)):
+        queries = text.statement.find_all(exp.Select, exp.SetOperation)
+        if any(query.args.get(clause) and text.streams_reach(query) for query in queries):
+            return str(operator)
     return ""
-
-
-def _distinct(text: Text) -> list[exp.Expression]:
-    queries = text.statement.find_all(exp.Select, exp.SetOperation)
-    return [query for query in queries if query.args.get("distinct")]
-
-
-def _limited(text: Text) -> list[exp.Expression]:
-    queries = text.statement.find_all(exp.Select, exp.SetOperation)
-    return [query for query in queries if query.args.get("limit")]
 
 
 def known_after_a_preflight(spec: SqlQuery | PythonQuery) -> str:

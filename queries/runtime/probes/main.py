@@ -6,7 +6,6 @@ reports to nobody else: no listener, no events. When its time is over it ends it
 Spark is doing.
 """
 
-import json
 import logging
 import os
 import sys
@@ -19,37 +18,28 @@ from pathlib import Path
 from typing import Any
 
 from queries.domain.probes.questions import RESULT, TASK, PreflightTask, ProbeResult, read_task
-from queries.domain.protocol import DRIVER_LOCK, LAST_SEQ, SPEC, DriverSpec
-from queries.files import replace_file, take_lock
+from queries.domain.protocol import LAST_SEQ, SPEC, DriverSpec
+from queries.files import replace_file
 from queries.runtime import build, spark_session
 from queries.runtime.error_capture import from_python
 from queries.runtime.probes import preflight
 from queries.runtime.probes import state as probe_state
+from queries.runtime.process import SECOND, Shim, begin
 from queries.secret_references import References
 
 logger = logging.getLogger("headgate.probe")
 
 FAILED = 70
 LATE = 75  # its time was over
-SECOND = 73  # another process is this probe
 JVM_LEAVES_S = 3
 
 
 def main(arguments: list[str]) -> int:
     """Answer the task of a directory; return the exit code."""
     directory = Path(arguments[0])
-    logging.basicConfig(
-        level=logging.INFO,
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    lock = take_lock(directory / DRIVER_LOCK)
+    lock = begin(directory)
     if lock is None:
-        logger.error("another process is the probe of %s", directory)
         return SECOND
-    os.ftruncate(lock, 0)
-    os.write(lock, json.dumps({"pid": os.getpid(), "start_time": _own_start_time()}).encode())
     replace_file(directory / LAST_SEQ, "0")  # it sends no events, so none is ever missed
     return Probe(directory, lock).run()
 
@@ -68,9 +58,7 @@ class Probe:
         self.references.learn(self.spec.conf, self.spec.env, asdict(self.task))
         self.found = ProbeResult(at="Starting Spark")
         self.gateway: Any = None
-        self.shim = int(os.environ.pop("HEADGATE_SHIM_FD", "-1"))
-        if self.shim >= 0:
-            os.set_inheritable(self.shim, False)
+        self.shim = Shim()
 
     def run(self) -> int:
         """Start Spark, answer, end Spark; every step is said as it is taken."""
@@ -118,11 +106,11 @@ class Probe:
     def _start(self) -> Any:
         os.environ.update(self.references.resolve_all(self.spec.env))
         self.gateway = spark_session.launch_jvm(self.spec, self.directory, self.lock)
-        self._tell_shim(f"jvm {self.gateway.proc.pid}")
+        self.shim.tell(f"jvm {self.gateway.proc.pid}")
         started = spark_session.start_spark(
             self.spec, self.directory, self.gateway, self.references
         )
-        spark_session.close_in_forked_children(self.gateway, self.lock, self.shim)
+        spark_session.close_in_forked_children(self.gateway, self.lock, self.shim.descriptor)
         from pyspark.sql.streaming import DataStreamWriter
 
         build.refuse_starts_while_building(DataStreamWriter)
@@ -146,18 +134,9 @@ class Probe:
             except Exception:  # it holds nothing worth a clean stop
                 process.kill()
                 ended = process.wait(JVM_LEAVES_S)
-            self._tell_shim(f"jvm-exit {ended}")
+            self.shim.tell(f"jvm-exit {ended}")
         logging.shutdown()
         os._exit(code)
-
-    def _tell_shim(self, line: str) -> None:
-        if self.shim >= 0:
-            os.write(self.shim, f"{line}\n".encode())
-
-
-def _own_start_time() -> int:
-    text = Path("/proc/self/stat").read_text()
-    return int(text.rpartition(")")[2].split()[19])
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from django.db.models import QuerySet
 from queries.domain.errors import Missing
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool
 from queries.models.definitions import Query, QueryRevision
-from queries.selectors.definitions import definitions
 from queries.selectors.supervision import applications
 
 R = TypeVar("R", QueryRevision, ApplicationRevision)
@@ -52,12 +51,12 @@ class ApplicationDefinition(_Definition[ApplicationRevision]):
 
 def query_definition(name: str) -> QueryDefinition:
     """Return a living query's definition; raise `Missing` where there is none of that name."""
-    query = definitions.query(name)
-    checkpoint = query.checkpoints.filter(retired_at__isnull=True).first()
+    found = query(name)
+    checkpoint = found.checkpoints.filter(retired_at__isnull=True).first()
     return QueryDefinition(
         owner=f"query {name}",
-        query=query,
-        revisions=tuple(query.revisions.order_by("-number")),
+        query=found,
+        revisions=tuple(found.revisions.order_by("-number")),
         checkpoint=checkpoint.location if checkpoint else "",
     )
 
@@ -102,8 +101,3 @@ def query(name: str) -> Query:
 def revisions_of(row: Query) -> QuerySet[QueryRevision]:
     """Return a query's revisions, newest first."""
     return QueryRevision.objects.filter(query=row).order_by("-number")
-
-
-def application_revisions_of(row: Application) -> QuerySet[ApplicationRevision]:
-    """Return an application's revisions, newest first."""
-    return ApplicationRevision.objects.filter(application=row).order_by("-number")

@@ -40,7 +40,7 @@ class BatchLine:
     ends: tuple[tuple[str, str], ...]  # (source, where it is read up to) in words
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def batches_tab(request: HttpRequest, name: str) -> HttpResponse:
     """List the batches that the checkpoint's logs hold, newest first."""
     context = _head(request, name, "batches")
@@ -50,7 +50,7 @@ def batches_tab(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "checkpoints/batches.html", context)
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def batch_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
     """Show one batch: what it read of each partition, and which files."""
     context = _head(request, name, "batches")
@@ -67,7 +67,7 @@ def batch_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
     return render(request, "checkpoints/batch.html", context)
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def compare_page(request: HttpRequest, name: str) -> HttpResponse:
     """Set any two batches against each other."""
     context = _head(request, name, "batches")
@@ -91,7 +91,7 @@ def compare_page(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "checkpoints/compare.html", context)
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def state_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show the state operators, how they grow, and the configuration that is pinned."""
     context = _head(request, name, "state")
@@ -108,7 +108,7 @@ def state_tab(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "checkpoints/state.html", context)
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def kept_tab(request: HttpRequest, name: str) -> HttpResponse:
     """List what is kept: snapshots, and the checkpoints that were held before."""
     context = _head(request, name, "kept")

@@ -31,7 +31,7 @@ class CheckpointRow:
     runs: int
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def checkpoint_list(request: HttpRequest) -> HttpResponseBase:
     """List checkpoints, the held ones first; retired ones where asked."""
     search = request.GET.get("q", "").strip()

@@ -47,7 +47,7 @@ def tokens(request: HttpRequest) -> HttpResponseBase:
     return give_token(request) if request.method == "POST" else _tokens(request, {})
 
 
-@needs(ADMINISTER)
+@needs(ADMINISTER, "POST")
 @sensitive_variables("text")
 def give_token(request: HttpRequest) -> HttpResponseBase:
     """Make a token for a user; its text is on this page and nowhere else."""

@@ -26,7 +26,7 @@ FILTERS = {
 TABS = {"changes": "Changes", "operations": "Operations"}
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def audit_page(request: HttpRequest) -> HttpResponseBase:
     """List changes of state or operations, newest first; all filters stand in the address."""
     asked = _asked(request.GET)

@@ -1,4 +1,4 @@
-"""Who may open a page: the one decorator every view stands behind."""
+"""Who may open a page, and who asks for what is done there."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,15 +12,15 @@ View = Callable[..., HttpResponseBase]
 
 
 def needs(permission: str, *methods: str) -> Callable[[View], View]:
-    """Let through holders of the permission; others get 403, strangers the sign-in page.
+    """Let holders of the permission through, by these methods (GET where none is named).
 
-    A method that is not among `methods` gets 405; none named: the view takes any.
+    Others get 403, strangers the sign-in page, other methods 405.
     """
 
     def guard(view: View) -> View:
         allowed: Any = permission_required(permission, raise_exception=True)(view)
-        guarded: View = login_required(allowed)
-        return require_http_methods(methods)(guarded) if methods else guarded
+        guarded: View = require_http_methods([*(methods or ["GET"])])(login_required(allowed))
+        return guarded
 
     return guard
 

@@ -124,7 +124,7 @@ def wants_json(request: HttpRequest) -> bool:
     return request.headers.get("Accept") == "application/json"
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def search(request: HttpRequest) -> HttpResponse:
     """Go to the query of exactly this name, else to the list of those that resemble it."""
     text = request.GET.get("q", "").strip()
@@ -134,7 +134,7 @@ def search(request: HttpRequest) -> HttpResponse:
     return redirect(reverse("queries") + asked)
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def shortcuts(request: HttpRequest) -> HttpResponse:
     """Show the keyboard's shortcuts, and the switch that turns them off."""
     return render(request, "console/shell/shortcuts.html")

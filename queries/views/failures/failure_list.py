@@ -31,7 +31,7 @@ TABS: dict[str, tuple[str, dict[str, Any]]] = {
 _FILTERS = ("application", "query", "q")
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def failure_list(request: HttpRequest) -> HttpResponseBase:
     """List the groups of failures, the last seen first; all filters stand in the address."""
     asked = _asked(request.GET)

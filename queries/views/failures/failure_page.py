@@ -38,7 +38,7 @@ from queries.views.failures.stack import causes
 OCCURRENCES_SHOWN = 25
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def failure_page(request: HttpRequest, failure_id: int) -> HttpResponseBase:
     """Show one failure: root cause, meaning, way out, evidence, and what changed before it."""
     detail = failure_with_changes(failure_id)
@@ -185,7 +185,7 @@ def _offsets(failure: Failure) -> list[tuple[str, str, str]]:
     return found
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def group_page(request: HttpRequest, group_id: int) -> HttpResponseBase:
     """Go to the newest failure of a group: its page shows the group as well."""
     newest = newest_failure_of(failure_group(group_id))

@@ -40,7 +40,7 @@ operations.CANCEL_LEAVES[Verb.GO_ON] = (
 )
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def lag_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show each partition's lag with the clock of its retention, and the loss ledger."""
     context = head(request, name, "query-lag")

@@ -38,7 +38,7 @@ DRIVERS_SHOWN = 10
 ACTS_SHOWN = 15
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def application_list(request: HttpRequest) -> HttpResponseBase:
     """List applications with their driver, queries, pools and what needs a look."""
     search = request.GET.get("q", "").strip()
@@ -53,7 +53,7 @@ def application_list(request: HttpRequest) -> HttpResponseBase:
     return render(request, "supervision/applications/list.html", context)
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def application_page(request: HttpRequest, name: str) -> HttpResponseBase:
     """Show one application: driver, pools with who is in them, listeners, losses, history."""
     detail = application_detail(name)
@@ -153,7 +153,7 @@ def _advice(detail: ApplicationDetail, spec: ApplicationSpec) -> list[str]:
     )
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def application_revisions(request: HttpRequest, name: str) -> HttpResponseBase:
     """Show an application's revisions, each against the one before it."""
     found = application_definition(name)
@@ -169,7 +169,7 @@ def application_revisions(request: HttpRequest, name: str) -> HttpResponseBase:
     return render(request, "definitions/revisions.html", context)
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def connector_list(request: HttpRequest) -> HttpResponseBase:
     """List the connectors that are installed or named, with jars and applications."""
     context = {"connectors": connectors(), "folder": settings.CONNECTORS_DIR}

@@ -10,7 +10,6 @@ from queries.selectors.supervision.health import BATCHES
 from queries.views.console.wording import duration_words
 
 SLOT_WIDTH = 5  # units of the picture, as are all below
-BAR_WIDTH = 4
 HEIGHT = 24
 LOWEST = 3.0
 #: Slots that a hole in batch ids takes at most, however many batches it lacks.

@@ -65,7 +65,7 @@ class StepLine:
     detail: str
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def operation_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     """Show one operation: verb, query, actor, steps, outcome, result."""
     row = operation(uuid)

@@ -41,7 +41,7 @@ KINDS = (
 _PARTS = ("health", "attention", "lanes", "failures", "acts")
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def overview(request: HttpRequest) -> HttpResponse:
     """Show the whole installation on one page."""
     now = timezone.now()

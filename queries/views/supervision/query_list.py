@@ -28,7 +28,7 @@ GROUPS = (
 )
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def queries_page(request: HttpRequest) -> HttpResponse:
     """List the living queries; every filter stands in the address."""
     now = timezone.now()

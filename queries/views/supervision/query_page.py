@@ -39,6 +39,7 @@ from queries.views.definitions.diffs import readable
 from queries.views.supervision import consequences
 from queries.views.supervision.operation_steps import way
 from queries.views.supervision.query_rows import row_of
+from queries.views.supervision.run_list import lasting
 
 RANGES = {
     "15m": timedelta(minutes=15),
@@ -53,7 +54,7 @@ LIVE_TAIL = timedelta(seconds=60)
 LOG_LINES = (200, 1000, 5000)
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def live_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show what the query does now, and its charts."""
     chosen = request.GET.get("range", DEFAULT_RANGE)
@@ -64,7 +65,7 @@ def live_tab(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "supervision/queries/live.html", context)
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def series(request: HttpRequest, name: str) -> JsonResponse:
     """Return chart columns of a range, or of all since a moment."""
     now = timezone.now()
@@ -81,15 +82,12 @@ def _columns(found: heard.Series) -> dict[str, Any]:
     return {"at": found.at, "columns": found.columns, "batches": found.batches}
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def runs_tab(request: HttpRequest, name: str) -> HttpResponse:
     """List the query's runs, newest first."""
     context = head(request, name, "query-runs")
     page = page_of(runs_of(context["query"]), by="epoch", cursor=request.GET.get("after", ""))
-    context["page"] = page
-    context["runs"] = [
-        (run, _lasted(run.created_at, run.ended_at, context["now"])) for run in page.rows
-    ]
+    context |= {"page": page, "runs": lasting(page.rows, context["now"])}
     return render(request, "supervision/queries/runs.html", context)
 
 
@@ -97,7 +95,7 @@ def _lasted(since: datetime, until: datetime | None, now: datetime) -> float:
     return ((until or now) - since).total_seconds() * 1000
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def failures_tab(request: HttpRequest, name: str) -> HttpResponse:
     """List the query's failures, gathered in groups and one by one."""
     context = head(request, name, "query-failures")
@@ -108,7 +106,7 @@ def failures_tab(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "failures/of_query.html", context)
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def definition_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show a revision, what it changed, and all the others."""
     context = head(request, name, "query-definition")
@@ -137,7 +135,7 @@ def _colours(text: str, language: str) -> SafeString:
     return SafeString(highlight(text, get_lexer_by_name(language), formatter))
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def log_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show the end of the log of the query's newest driver, secrets masked."""
     context = head(request, name, "query-log")
@@ -149,7 +147,7 @@ def log_tab(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "supervision/queries/log.html", context)
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def activity_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show what was asked of the query and how it changed, newest first."""
     context = head(request, name, "query-activity")

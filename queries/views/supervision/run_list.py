@@ -23,7 +23,7 @@ JUST_ENDED = timedelta(minutes=1)
 _FILTERS = {"query": "query__name", "application": "driver__application__name"}
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def run_list(request: HttpRequest) -> HttpResponseBase:
     """List runs, newest first; all filters stand in the address."""
     asked = _asked(request.GET)
@@ -31,7 +31,7 @@ def run_list(request: HttpRequest) -> HttpResponseBase:
     page = page_of(_rows(asked), by="epoch", cursor=request.GET.get("after", ""))
     context = {
         "page": page,
-        "runs": _lasting(page.rows, now),
+        "runs": lasting(page.rows, now),
         "filters": asked,
         "filtered": any(asked.values()),
         "outcomes": OUTCOMES,
@@ -57,7 +57,8 @@ def lasted(run: Run, now: datetime) -> float:
     return ((run.ended_at or now) - run.created_at).total_seconds() * 1000
 
 
-def _lasting(rows: list[Run], now: datetime) -> list[tuple[Run, float]]:
+def lasting(rows: list[Run], now: datetime) -> list[tuple[Run, float]]:
+    """Return runs, each with how long it has lasted."""
     return [(run, lasted(run, now)) for run in rows]
 
 
@@ -72,10 +73,10 @@ def draw_runs(key: str, changes: Changes, now: datetime) -> Drawn:
     else:
         moving = Q(ended_at=None) | Q(ended_at__gt=now - JUST_ENDED)  # the others stand still
         rows = runs().filter(moving, query__in=keys(changes, "query"))[:ROWS]
-    for run, ms in _lasting(list(rows), now):
+    for run, ms in lasting(list(rows), now):
         context = {"run": run, "ms": ms, "now": now}
         yield f"run-{run.pk}", render_to_string("supervision/runs/_row.html", context)
-    context = {"runs": _lasting(list(_rows(asked)[:ARRIVALS]), now), "now": now}
+    context = {"runs": lasting(list(_rows(asked)[:ARRIVALS]), now), "now": now}
     yield "runs-arrived", render_to_string("supervision/runs/_arrived.html", context)
 
 

@@ -24,7 +24,7 @@ from queries.views.supervision.run_list import lasted
 from queries.views.supervision.run_list import urlpatterns as list_urls
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def run_page(request: HttpRequest, run_id: int) -> HttpResponseBase:
     """Show one run: why and by whom, time in each state, charts, both ends, its end."""
     context = _context(run_with_neighbours(run_id=run_id), timezone.now())
@@ -45,7 +45,7 @@ def _context(detail: RunDetail, now: datetime) -> dict[str, Any]:
     }
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def run_series(request: HttpRequest, run_id: int) -> HttpResponseBase:
     """Return the columns of a run's charts, from its start to its end."""
     run = run_with_neighbours(run_id=run_id).run

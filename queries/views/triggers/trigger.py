@@ -22,7 +22,7 @@ from queries.views.supervision.query_page import head
 TABLE_MS = (100.0, 500.0, 1_000.0, 2_000.0, 5_000.0, 10_000.0, 30_000.0, 60_000.0)
 
 
-@needs(VIEW, "GET")
+@needs(VIEW)
 def trigger_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show where the query stands between latency and throughput, and what it may choose."""
     context = head(request, name, "query-trigger")

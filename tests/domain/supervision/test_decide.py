@@ -37,6 +37,7 @@ from queries.domain.supervision.observation import (
     Slots,
 )
 from queries.domain.supervision.transitions import TRANSITIONS
+from tests.examples import examples
 
 NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
 LIMITS = Limits(start_s=180, stop_s=60)
@@ -179,7 +180,7 @@ def observations(draw: st.DrawFn) -> Observation:
     )
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(observations())
 def test_at_most_one_driver_and_one_run_a_query_whatever_is_seen(obs: Observation) -> None:
     decision = decide(obs, NOW)
@@ -193,7 +194,7 @@ def test_at_most_one_driver_and_one_run_a_query_whatever_is_seen(obs: Observatio
             assert decision.driver.exit is None
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(observations())
 def test_no_decision_depends_on_what_is_said(obs: Observation) -> None:
     """The words beside a reason are handed on, never read."""
@@ -217,7 +218,7 @@ def test_nothing_starts_while_an_orphan_or_an_unseen_host_may_run_it(obs: Observ
         assert decision.driver.exit is None
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(observations())
 def test_every_end_of_a_driver_has_an_exit_and_unknown_is_never_zero(obs: Observation) -> None:
     decision = decide(obs, NOW)
@@ -230,7 +231,7 @@ def test_every_end_of_a_driver_has_an_exit_and_unknown_is_never_zero(obs: Observ
         assert all(choice.ended is not None for _, choice in runs)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(observations())
 def test_whatever_is_wanted_and_possible_is_looked_at_again(obs: Observation) -> None:
     decision = decide(obs, NOW)
@@ -241,7 +242,7 @@ def test_whatever_is_wanted_and_possible_is_looked_at_again(obs: Observation) ->
             assert decision.wake_at is not None or decision.again or held
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(observations())
 def test_a_stopped_query_never_starts_and_its_failures_climb_no_ladder(obs: Observation) -> None:
     decision = decide(obs, NOW)
@@ -252,7 +253,7 @@ def test_a_stopped_query_never_starts_and_its_failures_climb_no_ladder(obs: Obse
             assert choice.want is not Want.RUN or seen.run is None or choice.ended is not None
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(observations())
 def test_phases_change_only_along_the_diagram(obs: Observation) -> None:
     decision = decide(obs, NOW)
@@ -262,7 +263,7 @@ def test_phases_change_only_along_the_diagram(obs: Observation) -> None:
             assert (seen.phase, choice.phase) in TRANSITIONS
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(observations())
 def test_deciding_is_pure_and_an_end_is_told_once(obs: Observation) -> None:
     assert decide(obs, NOW) == decide(obs, NOW)

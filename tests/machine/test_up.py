@@ -15,7 +15,7 @@ import pytest
 from queries.launchers.process import identities as processes
 from tests import pieces
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 LIMIT_S = 150
 PROGRAMS = {"valkey", "ingester", "worker", "beat", "web"}
 

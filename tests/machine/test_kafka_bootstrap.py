@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+REPOSITORY = Path(__file__).resolve().parents[2]
 
 #: A Maven that copies one jar and tells of it as Maven does.
 _MAVEN = """#!/bin/sh

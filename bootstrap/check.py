@@ -1,0 +1,40 @@
+"""What to run before each commit: lint, and the tests without Spark, browser or broker.
+
+The checks of `make lint` run one after the other while the tests do; what they say comes at the
+end. Properties are tried on a share of their examples here, and on all of them by `make test`.
+Arguments are handed to pytest.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from steps import PARTS, Beside, run, told
+
+#: Marks of the tests that start something large: `make test` runs them.
+LARGE = ("spark", "kafka", "browser", "faults")
+#: The share of each property's examples that is tried.
+EXAMPLES = "0.2"
+
+
+def main(arguments: list[str]) -> int:
+    """Run everything; return 0 where all of it holds."""
+    # Hundreds of modules would be compiled again by each process that starts.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ.setdefault("HEADGATE_TEST_EXAMPLES", EXAMPLES)
+    with told():
+        linting = Beside(sys.executable, str(Path(__file__).with_name("lint.py")), part="lint")
+        cores = str(len(os.sched_getaffinity(0)))
+        marks = " and ".join(f"not {mark}" for mark in LARGE)
+        run(
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:playwright"),
+            *("-n", cores, "--dist", "worksteal", "-m", marks, *arguments),
+            go_on=True,
+            part="tests",
+        )
+        linting.end()
+    return max(code for _, _, code in PARTS)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,48 @@
+"""What a driver's process and a probe's share: their log, their lock, their word to the shim."""
+
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+
+from queries.domain.protocol import DRIVER_LOCK
+from queries.files import take_lock
+
+SECOND = 73  # exit code: another process is this driver, or probe
+
+
+def begin(directory: Path) -> int | None:
+    """Set the log up and take the directory's lock; None where another process holds it."""
+    logging.basicConfig(
+        level=logging.INFO,
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a dead JVM floods it
+    for handler in logging.getLogger().handlers:  # and py4j uses the root logger, too
+        handler.addFilter(lambda record: "/py4j/" not in record.pathname)
+    lock = take_lock(directory / DRIVER_LOCK)
+    if lock is None:
+        logging.getLogger("headgate").error("another process works in %s", directory)
+        return None
+    started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    os.ftruncate(lock, 0)
+    os.write(lock, json.dumps({"pid": os.getpid(), "start_time": started}).encode())
+    return lock
+
+
+class Shim:
+    """The pipe to the shim, which no child inherits."""
+
+    def __init__(self) -> None:
+        self.descriptor = int(os.environ.pop("HEADGATE_SHIM_FD", "") or -1)  # -1: no shim
+        if self.descriptor >= 0:
+            os.set_inheritable(self.descriptor, False)
+
+    def tell(self, line: str) -> None:
+        """Send a line; without a shim, or with a dead one, the process works on."""
+        try:
+            os.write(self.descriptor, f"{line}\n".encode())
+        except OSError:
+            return

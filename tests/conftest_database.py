@@ -1,0 +1,90 @@
+"""On which database the tests run: `pytest --database postgresql` starts a cluster of its own.
+
+By itself each test runs on SQLite. With `--database postgresql` those that use the database run
+on a real PostgreSQL, each with `[postgresql]` in its name; the others have nothing to say there
+and are left out.
+"""
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests import pieces
+
+#: What asks for roles, words and settings, or whether the API keeps the form of its document:
+#: the pass on SQLite answers that for both databases.
+ANSWERED_ON_SQLITE = (
+    "api/test_conformity.py",
+    "api/test_schema.py",
+    "web/supervision/test_batch_bars.py",
+    "web/console/test_roles.py",
+    "web/console/test_setup_settings.py",
+    "web/console/test_wording.py",
+)
+_TESTS = Path(__file__).resolve().parent
+_opened = ExitStack()
+
+
+def add_option(parser: pytest.Parser) -> None:
+    """Add `--database`."""
+    parser.addoption(
+        "--database",
+        choices=("sqlite", "postgresql"),
+        default="sqlite",
+        help="run the tests that use the database on this one",
+    )
+
+
+def use_a_worker(config: pytest.Config) -> None:
+    """Have another process run the tests: this one read its settings before it was told."""
+    if _is_asked_for(config) and not config.option.numprocesses:
+        config.option.numprocesses = 1
+
+
+def start(config: pytest.Config) -> None:
+    """Start the PostgreSQL that was asked for, and point this run's workers to it.
+
+    Where there is none the run ends with the way to get one: in CI as a failure.
+    """
+    if not _is_asked_for(config):
+        return
+    if reason := pieces.missing_postgres():
+        pytest.exit(f"postgresql: {reason}", returncode=1 if os.environ.get("CI") else 0)
+    os.environ["DATABASE_URL"] = _opened.enter_context(pieces.postgres_server())
+
+
+def stop() -> None:
+    """Stop the PostgreSQL of this run."""
+    _opened.close()
+
+
+def deselect(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what says nothing about PostgreSQL."""
+    if config.getoption("--database") != "postgresql":
+        return
+    said = [item for item in items if _asks_the_database(item)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in said])
+    items[:] = said
+
+
+def parametrize(metafunc: pytest.Metafunc) -> None:
+    """Name the database in the names of the tests that run on PostgreSQL."""
+    if metafunc.config.getoption("--database") == "postgresql":
+        metafunc.parametrize("database", ["postgresql"], indirect=True, scope="session")
+
+
+def _is_asked_for(config: pytest.Config) -> bool:
+    """Tell whether to start one: a worker inherits its address with the environment."""
+    return config.getoption("--database") == "postgresql" and not hasattr(config, "workerinput")
+
+
+def _asks_the_database(item: pytest.Item) -> bool:
+    if str(item.path.relative_to(_TESTS)) in ANSWERED_ON_SQLITE:
+        return False
+    fixtures = set(getattr(item, "fixturenames", ()))
+    return bool(
+        item.get_closest_marker("django_db")
+        or fixtures & {"db", "transactional_db", "django_db_reset_sequences", "live_server"}
+    )
