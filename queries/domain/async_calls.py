@@ -201,7 +201,7 @@ def _limited(one: Operator) -> Advice:
             knee,
         )
     if one.allowed >= one.cap:
-        more = one.cap * 2
+        more = max(1, one.cap * 2)
         return Advice(
             Bound.LIMIT,
             f"All {one.allowed:.0f} allowed calls are in flight and more rows are waiting.",

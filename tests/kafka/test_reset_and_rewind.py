@@ -18,7 +18,7 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
 from queries.services.checkpoints import reset, rewind
 from queries.services.checkpoints.preview import preview_reset
-from queries.services.checkpoints.source_starts import Wish
+from queries.services.checkpoints.source_starts import WantedStart
 from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance, due_operations
 from tests import pieces
@@ -82,7 +82,7 @@ class Trial:
         operation.refresh_from_db()
         assert (operation.outcome, operation.detail.text) == (OperationOutcome.DONE, "")
 
-    def reset(self, wish: Wish) -> None:
+    def reset(self, wish: WantedStart) -> None:
         self.done(
             reset.request_reset(query=self.query, wish=wish, actor="aude", now=timezone.now())
         )
@@ -119,12 +119,12 @@ def test_a_stateless_query_begins_at_each_kind_of_place(
     assert len(trial.run(100)) == 50
     assert trial.run(101) == []
 
-    told = preview_reset(trial.query, Wish("earliest"))
+    told = preview_reset(trial.query, WantedStart("earliest"))
     assert (told.refusal, told.records) == ("", 50)
-    trial.reset(Wish("offsets", offsets={trial.source: {"0": 25}}))
+    trial.reset(WantedStart("offsets", offsets={trial.source: {"0": 25}}))
     assert sorted(trial.run(102)) == [f"0-{n}" for n in range(25, 30)]
 
-    trial.reset(Wish("earliest"))
+    trial.reset(WantedStart("earliest"))
     assert len(trial.run(103)) == 50
 
     time.sleep(0.01)  # the broker's times are of milliseconds
@@ -132,11 +132,11 @@ def test_a_stateless_query_begins_at_each_kind_of_place(
     time.sleep(0.01)
     trial.write(1, range(20, 24))
     assert len(trial.run(104)) == 4
-    trial.reset(Wish("time", at=border))
+    trial.reset(WantedStart("time", at=border))
     assert sorted(trial.run(105)) == [f"1-{n}" for n in range(20, 24)]
 
     trial.write(0, range(30, 40))
-    trial.reset(Wish("latest"))
+    trial.reset(WantedStart("latest"))
     trial.write(0, range(40, 43))
     assert sorted(trial.run(106)) == ["0-40", "0-41", "0-42"]
 
@@ -148,11 +148,11 @@ def test_a_stateful_query_counts_from_there_on_without_its_state(
     trial.write(0, range(30))
     trial.write(1, range(20))
     assert trial.run(200)[-1] == "50"
-    trial.reset(Wish("offsets", offsets={trial.source: {"0": 25, "1": 18}}))
+    trial.reset(WantedStart("offsets", offsets={trial.source: {"0": 25, "1": 18}}))
     assert trial.run(201)[-1] == "7"
     trial.write(0, range(5))
     assert trial.run(202)[-1] == "12"
-    trial.reset(Wish("earliest"))
+    trial.reset(WantedStart("earliest"))
     assert trial.run(203)[-1] == "55"
 
 

@@ -26,7 +26,7 @@ from queries.domain.states import OperationOutcome, Verb
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
 from queries.services.checkpoints import clone, reset, rewind
-from queries.services.checkpoints.source_starts import Wish
+from queries.services.checkpoints.source_starts import WantedStart
 from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance, due_operations
 from tests.checkpoints.forms import tree
@@ -276,12 +276,12 @@ def _work_with_a_crash(operation: Operation, stage: Stage) -> None:
 
 
 def _take_and_die(pk: int, stage: Stage) -> None:
-    from queries.services.procedures.engine import Turn
+    from queries.services.procedures.engine import StepContext
 
     row = Operation.objects.get(pk=pk)
     assert row.query is not None
     place = next(i for i, step in enumerate(row.steps) if step["state"] != "DONE")
-    turn = Turn(row, row.query, stage.launcher, timezone.now(), dict(row.result))
+    turn = StepContext(row, row.query, stage.launcher, timezone.now(), dict(row.result))
     PROCEDURES[Verb(row.verb)].steps[place].act(turn)  # and nothing of it is written down
 
 
@@ -357,7 +357,9 @@ def test_a_reset_to_the_first_file_computes_all_of_it_anew(
     stage.now = timezone.now()
     query = stage.query("windows", **spec)
     Checkpoint.objects.filter(query=query).update(location=f"file://{root}")
-    operation = reset.request_reset(query=query, wish=Wish("earliest"), actor="aude", now=stage.now)
+    operation = reset.request_reset(
+        query=query, wish=WantedStart("earliest"), actor="aude", now=stage.now
+    )
     _work_with_a_crash(operation, stage)
     again = Path(Checkpoint.objects.get(query=query, retired_at=None).location[7:])
     _run(driver, 40011, _windows(source, out, {}, files=3), again)
@@ -379,7 +381,9 @@ def test_a_stateless_query_reset_to_now_reads_only_what_comes(
     stage.now = timezone.now()
     query = stage.query("plain", **spec)
     Checkpoint.objects.filter(query=query).update(location=f"file://{root}")
-    operation = reset.request_reset(query=query, wish=Wish("latest"), actor="aude", now=stage.now)
+    operation = reset.request_reset(
+        query=query, wish=WantedStart("latest"), actor="aude", now=stage.now
+    )
     _work_with_a_crash(operation, stage)
     again = Path(Checkpoint.objects.get(query=query, retired_at=None).location[7:])
     _write_events(source, range(9, 22))

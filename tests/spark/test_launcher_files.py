@@ -73,7 +73,7 @@ def test_too_much_code_and_missing_roots_are_refused_with_a_way_out(
     monkeypatch.setattr(code_copies, "LIMIT_BYTES", 1000)
     with pytest.raises(LaunchRefused, match="Move data out"):
         launcher.freeze_code((str(root),))
-    with pytest.raises(LaunchRefused, match="no folder"):
+    with pytest.raises(LaunchRefused, match="not a folder"):
         launcher.freeze_code((str(tmp_path / "gone"),))
 
 

@@ -16,7 +16,7 @@ from queries.selectors import checkpoints as reads
 from queries.selectors.definitions.definitions import query as query_of
 from queries.services.checkpoints import clone, reset, rewind, snapshot
 from queries.services.checkpoints.preview import preview_reset, preview_rewind
-from queries.services.checkpoints.source_starts import Wish, offsets_of
+from queries.services.checkpoints.source_starts import WantedStart, offsets_of
 from queries.services.checkpoints.switching import current
 
 
@@ -95,7 +95,7 @@ class QueryResetView(ApiView):
     def post(self, sent: Sent, name: str) -> Operation | Response:
         """Start the sources elsewhere, without state; `dry_run` returns a preview."""
         query = query_of(name)
-        wish = Wish(sent["to"], sent["at"], offsets_of(sent["offsets"]))
+        wish = WantedStart(sent["to"], sent["at"], offsets_of(sent["offsets"]))
         if sent["dry_run"]:
             return Response(bodies.PreviewBody(preview_reset(query, wish)).data)
         return reset.request_reset(query=query, wish=wish, **self.by)

@@ -22,11 +22,11 @@ from queries.domain.supervision.decision import (
     DriverDecision,
     QueryDecision,
 )
-from queries.domain.supervision.draft import Plan, Work
-from queries.domain.supervision.driver_steps import decide_wants
+from queries.domain.supervision.draft import Draft, QueryDraft
+from queries.domain.supervision.ended import settle_ends
 from queries.domain.supervision.observation import Observation
 from queries.domain.supervision.phases import name_phase, reached
-from queries.domain.supervision.run_steps import settle_ends
+from queries.domain.supervision.wanted import decide_wants
 
 #: How soon to look again while something is under way; nudges make it sooner.
 WATCHFUL = timedelta(seconds=1)
@@ -42,14 +42,14 @@ def decide(obs: Observation, now: datetime) -> Decision:
     3. Say what is wanted of the driver and of each run from now on.
     4. Name the phases and the generations reached; say when to look again.
     """
-    plan = _begin(obs, now)
-    settle_ends(plan)
-    decide_wants(plan)
-    return _conclude(plan)
+    draft = _begin(obs, now)
+    settle_ends(draft)
+    decide_wants(draft)
+    return _conclude(draft)
 
 
-def _begin(obs: Observation, now: datetime) -> Plan:
-    plan = Plan(
+def _begin(obs: Observation, now: datetime) -> Draft:
+    draft = Draft(
         obs,
         now,
         [],
@@ -62,69 +62,69 @@ def _begin(obs: Observation, now: datetime) -> Plan:
     )
     fresh = obs.generation > obs.seen_generation
     for seen in obs.queries:
-        work = Work(
+        work = QueryDraft(
             seen, seen.run, seen.failures, seen.next_attempt_at, seen.hold, seen.phase_detail
         )
         if seen.generation > seen.seen_generation:
             work.failures, work.next_attempt_at = 0, None
             work.hold, work.detail = Hold.NONE, NOTHING
             fresh = fresh or seen.desired is Desired.RUNNING
-        plan.queries.append(work)
+        draft.queries.append(work)
     if fresh:
-        plan.failures, plan.next_attempt_at = 0, None
-        plan.hold, plan.hold_reason = Hold.NONE, NOTHING
-    return plan
+        draft.failures, draft.next_attempt_at = 0, None
+        draft.hold, draft.hold_reason = Hold.NONE, NOTHING
+    return draft
 
 
-def _conclude(plan: Plan) -> Decision:
-    queries = tuple(_query_decision(plan, work) for work in plan.queries)
-    ended = plan.exit is not None or any(work.ended for work in plan.queries)
+def _conclude(draft: Draft) -> Decision:
+    queries = tuple(_query_decision(draft, work) for work in draft.queries)
+    ended = draft.exit is not None or any(work.ended for work in draft.queries)
     if ended:  # what follows is decided at once; should this worker die first, by the sweep
-        plan.wakes.append(plan.now)
-    for work in plan.queries:
+        draft.wakes.append(draft.now)
+    for work in draft.queries:
         if work.run is None and work.open_run is None and work.next_attempt_at is not None:
-            plan.wakes.append(work.next_attempt_at)
-    if plan.next_attempt_at is not None:
-        plan.wakes.append(plan.next_attempt_at)
-    if plan.waits is not Reason.NONE:
-        plan.wakes.append(plan.now + WATCHFUL)
-    if plan.driver_open or plan.lost:
-        acts = plan.action is not DriverAction.NOTHING
-        live = plan.state is DriverState.LIVE and not acts
-        calm = live and all(_calm(work) for work in plan.queries)
-        plan.wakes.append(plan.now + (CALM if calm else WATCHFUL))
-    settled = plan.obs.generation if _application_reached(plan) else plan.obs.reached_generation
+            draft.wakes.append(work.next_attempt_at)
+    if draft.next_attempt_at is not None:
+        draft.wakes.append(draft.next_attempt_at)
+    if draft.waits is not Reason.NONE:
+        draft.wakes.append(draft.now + WATCHFUL)
+    if draft.driver_open or draft.lost:
+        acts = draft.action is not DriverAction.NOTHING
+        live = draft.state is DriverState.LIVE and not acts
+        calm = live and all(_calm(work) for work in draft.queries)
+        draft.wakes.append(draft.now + (CALM if calm else WATCHFUL))
+    settled = draft.obs.generation if _application_reached(draft) else draft.obs.reached_generation
     return Decision(
-        driver=DriverDecision(plan.action, plan.state, plan.end_wanted, plan.exit, plan.fault),
+        driver=DriverDecision(draft.action, draft.state, draft.end_wanted, draft.exit, draft.fault),
         queries=queries,
-        failures=plan.failures,
-        next_attempt_at=plan.next_attempt_at,
-        hold=plan.hold,
-        hold_reason=plan.hold_reason,
-        seen_generation=plan.obs.generation,
+        failures=draft.failures,
+        next_attempt_at=draft.next_attempt_at,
+        hold=draft.hold,
+        hold_reason=draft.hold_reason,
+        seen_generation=draft.obs.generation,
         reached_generation=settled,
-        wake_at=max(plan.now, min(plan.wakes)) if plan.wakes else None,
+        wake_at=max(draft.now, min(draft.wakes)) if draft.wakes else None,
         again=ended,
     )
 
 
-def _calm(work: Work) -> bool:
+def _calm(work: QueryDraft) -> bool:
     proven = work.run is not None and work.run.proven_at is not None and work.want is Want.RUN
     return proven or (work.run is None and work.open_run is None and work.ended is None)
 
 
-def _application_reached(plan: Plan) -> bool:
-    driver = plan.obs.driver
-    if driver is not None and plan.exit is None and driver.generation < plan.obs.generation:
+def _application_reached(draft: Draft) -> bool:
+    driver = draft.obs.driver
+    if driver is not None and draft.exit is None and driver.generation < draft.obs.generation:
         return False
-    wanted = [w for w in plan.queries if w.seen.desired is Desired.RUNNING and w.hold is Hold.NONE]
+    wanted = [w for w in draft.queries if w.seen.desired is Desired.RUNNING and w.hold is Hold.NONE]
     return all(work.run is not None and _calm(work) for work in wanted)
 
 
-def _query_decision(plan: Plan, work: Work) -> QueryDecision:
-    phase, reason, detail = name_phase(plan, work)
+def _query_decision(draft: Draft, work: QueryDraft) -> QueryDecision:
+    phase, reason, detail = name_phase(draft, work)
     seen = work.seen
-    done = reached(plan, work, phase)
+    done = reached(draft, work, phase)
     return QueryDecision(
         query=seen.id,
         phase=phase,

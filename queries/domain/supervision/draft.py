@@ -11,7 +11,7 @@ from queries.domain.supervision.observation import Observation, QuerySeen, RunSe
 
 
 @dataclass(slots=True)
-class Work:
+class QueryDraft:
     """One query's working copy while a decision is made."""
 
     seen: QuerySeen
@@ -31,12 +31,12 @@ class Work:
 
 
 @dataclass(slots=True)
-class Plan:
+class Draft:
     """The working copy of one application while a decision is made."""
 
     obs: Observation
     now: datetime
-    queries: list[Work]
+    queries: list[QueryDraft]
     failures: int
     next_attempt_at: datetime | None
     hold: Hold
@@ -64,7 +64,7 @@ class Plan:
         status = driver.sighting.status if driver else None
         return self.exit is None and status is not None and status.ready
 
-    def due(self, work: Work) -> bool:
+    def due(self, work: QueryDraft) -> bool:
         """Return whether the query should have a run now and has none."""
         if work.seen.desired is not Desired.RUNNING or work.run is not None or work.completed:
             return False

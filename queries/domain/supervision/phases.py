@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from queries.domain.protocol import Want
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import STOPPED_PHASES, Desired, Hold, Phase, Reason
-from queries.domain.supervision.draft import Plan, Work
+from queries.domain.supervision.draft import Draft, QueryDraft
 from queries.domain.triggers.cores import HOLDING
 
 #: A continuous or real-time query that shows nothing for so long is asked for its cores.
@@ -14,18 +14,18 @@ PROOF_OF_CORES = timedelta(seconds=30)
 Named = tuple[Phase, Reason, Because]
 
 
-def name_phase(plan: Plan, work: Work) -> Named:
+def name_phase(draft: Draft, work: QueryDraft) -> Named:
     """Return phase, reason and what goes on beside it."""
     if work.run is not None:
-        return _with_run(plan, work)
+        return _with_run(draft, work)
     if work.open_run is not None:
         return Phase.STARTING, work.open_run, Because(Detail.GIVEN)
     if work.seen.desired is Desired.STOPPED or work.completed:
         return _at_rest(work)
-    return _wanted_without_run(plan, work)
+    return _wanted_without_run(draft, work)
 
 
-def reached(plan: Plan, work: Work, phase: Phase) -> bool:
+def reached(draft: Draft, work: QueryDraft, phase: Phase) -> bool:
     """Return whether what was last asked of the query has come true."""
     if work.completed or work.seen.desired is Desired.STOPPED:
         return phase in STOPPED_PHASES
@@ -33,10 +33,10 @@ def reached(plan: Plan, work: Work, phase: Phase) -> bool:
     return phase is Phase.RUNNING and current
 
 
-def _with_run(plan: Plan, work: Work) -> Named:
+def _with_run(draft: Draft, work: QueryDraft) -> Named:
     run = work.run
     assert run is not None
-    if plan.lost:
+    if draft.lost:
         return Phase.LOST, Reason.HOST_SILENT, Because(Detail.HOST_SILENT)
     if work.want is not Want.RUN:
         if work.stuck:
@@ -49,7 +49,7 @@ def _with_run(plan: Plan, work: Work) -> Named:
     if run.proven_at is not None:
         reason = Reason.COMMITTED if run.committed else Reason.IDLE
         return Phase.RUNNING, reason, NOTHING
-    if not plan.driver_ready:
+    if not draft.driver_ready:
         return Phase.STARTING, Reason.WAITS_DRIVER, Because(Detail.SESSION_STARTING)
     silent = work.seen.source_unreachable_since
     if silent is not None:
@@ -57,20 +57,20 @@ def _with_run(plan: Plan, work: Work) -> Named:
         return Phase.STARTING, Reason.WAITS_SOURCE, since
     if run.status is None or run.status.started_at is None:
         return Phase.STARTING, Reason.WAITS_DRIVER, Because(Detail.QUERY_BUILDING)
-    return Phase.STARTING, Reason.WAITS_COMMIT, _unproven(plan, run.trigger, run.status.started_at)
+    return Phase.STARTING, Reason.WAITS_COMMIT, _unproven(draft, run.trigger, run.status.started_at)
 
 
-def _unproven(plan: Plan, trigger: str, started_at: str) -> Because:
+def _unproven(draft: Draft, trigger: str, started_at: str) -> Because:
     """Say what a started query has not shown yet; Spark says nothing of missing cores."""
     started = datetime.fromisoformat(started_at)
-    if trigger in HOLDING and plan.now - started >= PROOF_OF_CORES:
+    if trigger in HOLDING and draft.now - started >= PROOF_OF_CORES:
         what = "continuous epoch" if trigger == "continuous" else "batch"
         since = started.astimezone(UTC).strftime("%H:%M:%S")
         return Because(Detail.NO_CORES, {"what": what, "since": since})
     return Because(Detail.UNPROVEN)
 
 
-def _at_rest(work: Work) -> Named:
+def _at_rest(work: QueryDraft) -> Named:
     fresh = work.seen.generation > work.seen.seen_generation
     if work.completed or (work.seen.phase is Phase.COMPLETED and not fresh):
         return Phase.COMPLETED, Reason.COMPLETED, Because(Detail.ALL_READ)
@@ -79,31 +79,31 @@ def _at_rest(work: Work) -> Named:
     return Phase.STOPPED, Reason.STOPPED, NOTHING
 
 
-def _wanted_without_run(plan: Plan, work: Work) -> Named:
+def _wanted_without_run(draft: Draft, work: QueryDraft) -> Named:
     if work.hold is Hold.FAILED:
         return Phase.FAILED, Reason.FAILED_FATAL, work.detail
     if work.hold is Hold.BROKEN:
         return Phase.BROKEN, Reason.FAILED_POISON, work.detail
-    if plan.hold is Hold.FAILED:
-        return Phase.FAILED, Reason.FAILED_FATAL, plan.hold_reason
-    if plan.obs.paused:
+    if draft.hold is Hold.FAILED:
+        return Phase.FAILED, Reason.FAILED_FATAL, draft.hold_reason
+    if draft.obs.paused:
         return Phase.PENDING, Reason.SHUTDOWN, Because(Detail.WITH_INSTALLATION)
-    if work.next_attempt_at is not None and work.next_attempt_at > plan.now:
+    if work.next_attempt_at is not None and work.next_attempt_at > draft.now:
         held = work.refused or (work.ended is None and work.seen.phase_reason is Reason.WAITS_LOCK)
         return Phase.BACKOFF, Reason.WAITS_LOCK if held else Reason.FAILED_RETRY, work.detail
-    if plan.next_attempt_at is not None and plan.next_attempt_at > plan.now:
-        return Phase.BACKOFF, Reason.DRIVER_DIED, plan.hold_reason
-    if plan.waits is not Reason.NONE:
-        return Phase.PENDING, plan.waits, _taken(plan)
+    if draft.next_attempt_at is not None and draft.next_attempt_at > draft.now:
+        return Phase.BACKOFF, Reason.DRIVER_DIED, draft.hold_reason
+    if draft.waits is not Reason.NONE:
+        return Phase.PENDING, draft.waits, _taken(draft)
     # Why it waits is remembered as the cause of its next run.
     asked = work.seen.phase_reason is Reason.ASKED_RESTART
     reason = Reason.ASKED_RESTART if asked else Reason.WAITS_DRIVER
     return Phase.PENDING, reason, Because(Detail.DRIVER_LEAVING)
 
 
-def _taken(plan: Plan) -> Because:
-    slots = plan.obs.slots
-    if plan.waits is Reason.WAITS_SLOT:
+def _taken(draft: Draft) -> Because:
+    slots = draft.obs.slots
+    if draft.waits is Reason.WAITS_SLOT:
         params = {"starting": slots.starting, "limit": slots.limit}
         return Because(Detail.SLOTS_TAKEN, params)
     needed, used, budget = slots.memory_needed_mb, slots.memory_used_mb, slots.memory_budget_mb

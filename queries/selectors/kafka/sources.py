@@ -80,7 +80,7 @@ def readings(query_ids: Iterable[int] | None = None) -> list[Reading]:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReportedOffsets:
     """What a running query's own progress says of its Kafka partitions, and nothing else does."""
 
     query: Query
@@ -88,7 +88,7 @@ class Told:
     latest: Offsets
 
 
-def told_by_progress(but: Iterable[int]) -> list[Told]:
+def told_by_progress(but: Iterable[int]) -> list[ReportedOffsets]:
     """Return the running queries that read Kafka from their code, as their progress tells.
 
     `but` are the queries whose sources stand in their definitions.
@@ -105,7 +105,7 @@ def told_by_progress(but: Iterable[int]) -> list[Told]:
         sources = (line.progress or {}).get("sources") or ()
         latest = merged(kafka_offsets(source.get("latestOffset")) for source in sources)
         if committed and latest:
-            found.append(Told(queries[pk], committed, latest))
+            found.append(ReportedOffsets(queries[pk], committed, latest))
     return found
 
 

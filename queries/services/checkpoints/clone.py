@@ -22,7 +22,7 @@ from queries.selectors.checkpoints import snapshot_of
 from queries.services.checkpoints.snapshot import local_logs, place_of
 from queries.services.checkpoints.switching import current
 from queries.services.definitions import catalog, surroundings
-from queries.services.procedures.engine import DONE, Procedure, Step, Told, Turn, begin
+from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
 
 
 def request_clone(
@@ -134,7 +134,7 @@ def _free_location(name: str) -> str:
 # --- the steps ----------------------------------------------------------------------------
 
 
-def _copy(turn: Turn) -> Told:
+def _copy(turn: StepContext) -> StepResult:
     place = place_of(turn.arguments["location"])
     if not place.exists():
         copied = snapshot(turn.arguments["origin"], place, turn.arguments["batch"], new_id=True)
@@ -142,7 +142,7 @@ def _copy(turn: Turn) -> Told:
     return DONE
 
 
-def _seed_sink(turn: Turn) -> Told:
+def _seed_sink(turn: StepContext) -> StepResult:
     """Let a new file sink's log begin where the clone begins."""
     sink = turn.arguments["spec"].get("sink") or {}
     if sink.get("format") in FILES:
@@ -153,7 +153,7 @@ def _seed_sink(turn: Turn) -> Told:
     return DONE
 
 
-def _define(turn: Turn) -> Told:
+def _define(turn: StepContext) -> StepResult:
     given = turn.arguments
     held = Checkpoint.objects.filter(location=given["location"], retired_at=None).first()
     if held is None:
@@ -174,7 +174,7 @@ def _define(turn: Turn) -> Told:
     return DONE
 
 
-def _undo(turn: Turn) -> None:
+def _undo(turn: StepContext) -> None:
     location = turn.arguments["location"]
     if not Checkpoint.objects.filter(location=location, retired_at=None).exists():
         remove(place_of(location))

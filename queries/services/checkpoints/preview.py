@@ -12,7 +12,7 @@ from queries.models.definitions import Query
 from queries.services.checkpoints import rewind
 from queries.services.checkpoints.file_sinks import file_sink, sink_of
 from queries.services.checkpoints.snapshot import local_logs
-from queries.services.checkpoints.source_starts import Moved, Wish, starts
+from queries.services.checkpoints.source_starts import Moved, WantedStart, starts
 from queries.services.checkpoints.switching import current
 
 #: Formats whose rows are kept nowhere.
@@ -83,7 +83,7 @@ def preview_rewind(query: Query, batch: int) -> Preview:
     )
 
 
-def preview_reset(query: Query, wish: Wish) -> Preview:
+def preview_reset(query: Query, wish: WantedStart) -> Preview:
     """Say what beginning elsewhere means; brokers are asked, nothing is changed."""
     logs = local_logs(current(query).location)
     newest = logs.last_commit()

@@ -17,13 +17,13 @@ from queries.models.history import Operation
 from queries.services.checkpoints.file_sinks import file_sink
 from queries.services.checkpoints.rewind import undo
 from queries.services.checkpoints.snapshot import local_logs, place_of
-from queries.services.checkpoints.source_starts import Wish, starts
+from queries.services.checkpoints.source_starts import WantedStart, starts
 from queries.services.checkpoints.switching import beside, current, switch
 from queries.services.procedures import stop_and_start
-from queries.services.procedures.engine import DONE, Procedure, Step, Told, Turn, begin
+from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
 
 
-def request_reset(*, query: Query, wish: Wish, actor: str, now: datetime) -> Operation:
+def request_reset(*, query: Query, wish: WantedStart, actor: str, now: datetime) -> Operation:
     """Ask that the query's sources begin elsewhere.
 
     Raises as `starts` does. Where exactly is settled once the query stands: "latest" is the
@@ -45,7 +45,7 @@ def request_reset(*, query: Query, wish: Wish, actor: str, now: datetime) -> Ope
 # --- the steps ----------------------------------------------------------------------------
 
 
-def _build(turn: Turn) -> Told:
+def _build(turn: StepContext) -> StepResult:
     old = turn.query.checkpoints.get(pk=turn.arguments["checkpoint"])
     new = place_of(turn.arguments["location"])
     if not new.exists():
@@ -57,23 +57,23 @@ def _build(turn: Turn) -> Told:
     return DONE
 
 
-def _wish(turn: Turn) -> Wish:
+def _wish(turn: StepContext) -> WantedStart:
     at = turn.arguments["at"]
-    return Wish(
+    return WantedStart(
         turn.arguments["to"],
         datetime.fromisoformat(at) if at else None,
         turn.arguments["offsets"],
     )
 
 
-def _switch(turn: Turn) -> Told:
+def _switch(turn: StepContext) -> StepResult:
     if not place_of(turn.arguments["location"]).exists():
         raise CannotCopy("The new checkpoint is gone.", way_out="Request the reset again.")
     detail = Because(Detail.TO_START, {"start": turn.arguments["at"] or turn.arguments["to"]})
     return switch(turn, turn.arguments["location"], Reason.RESET, detail)
 
 
-def _move_sink_aside(turn: Turn) -> Told:
+def _move_sink_aside(turn: StepContext) -> StepResult:
     sink = file_sink(turn.query)
     if sink is not None and turn.arguments["stateful"]:
         sink.move_aside(str(turn.operation.uuid))
@@ -81,7 +81,7 @@ def _move_sink_aside(turn: Turn) -> Told:
     return DONE
 
 
-def _aside(root: Path, turn: Turn) -> Path:
+def _aside(root: Path, turn: StepContext) -> Path:
     return root / "_headgate" / str(turn.operation.uuid)
 
 

@@ -17,7 +17,7 @@ from queries.services.checkpoints.file_sinks import file_sink
 from queries.services.checkpoints.snapshot import local_logs, place_of
 from queries.services.checkpoints.switching import beside, current, switch
 from queries.services.procedures import stop_and_start
-from queries.services.procedures.engine import DONE, Procedure, Step, Told, Turn, begin
+from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
 
 
 def request_rewind(*, query: Query, batch: int, actor: str, now: datetime) -> Operation:
@@ -53,7 +53,7 @@ def check(query: Query, batch: int) -> None:
 # --- the steps ----------------------------------------------------------------------------
 
 
-def _build(turn: Turn) -> Told:
+def _build(turn: StepContext) -> StepResult:
     old = turn.query.checkpoints.get(pk=turn.arguments["checkpoint"])
     new = place_of(turn.arguments["location"])
     if not new.exists():
@@ -61,7 +61,7 @@ def _build(turn: Turn) -> Told:
     return DONE
 
 
-def _switch(turn: Turn) -> Told:
+def _switch(turn: StepContext) -> StepResult:
     batch = turn.arguments["batch"]
     if not place_of(turn.arguments["location"]).exists():
         raise CannotCopy("The new checkpoint is gone.", way_out="Request the rewind again.")
@@ -69,7 +69,7 @@ def _switch(turn: Turn) -> Told:
     return switch(turn, turn.arguments["location"], Reason.REWOUND, detail)
 
 
-def _put_sink_back(turn: Turn) -> Told:
+def _put_sink_back(turn: StepContext) -> StepResult:
     sink = file_sink(turn.query)
     if sink is not None:
         dropped = sink.put_back(turn.arguments["batch"], str(turn.operation.uuid))
@@ -81,7 +81,7 @@ def _put_sink_back(turn: Turn) -> Told:
     return DONE
 
 
-def undo(turn: Turn) -> None:
+def undo(turn: StepContext) -> None:
     """Remove what was built, unless a query holds it, and start again what was stopped."""
     location = turn.arguments["location"]
     if not turn.query.checkpoints.filter(location=location).exists():

@@ -20,7 +20,7 @@ from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.services.checkpoints.switching import current
-from queries.services.procedures.engine import DONE, Procedure, Step, Told, Turn, begin
+from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
 
 
 def request_snapshot(
@@ -108,14 +108,14 @@ def place_of(location: str) -> Path:
 # --- the steps ----------------------------------------------------------------------------
 
 
-def _destination(turn: Turn) -> Path:
+def _destination(turn: StepContext) -> Path:
     checkpoint = turn.query.checkpoints.get(pk=turn.arguments["checkpoint"])
     origin = place_of(checkpoint.location)
     stamp = f"{turn.operation.created_at:%Y%m%dT%H%M%S}-{str(turn.operation.uuid)[:8]}"
     return origin.parent / FOLDER / f"{origin.name}.snapshots" / stamp
 
 
-def _copy(turn: Turn) -> Told:
+def _copy(turn: StepContext) -> StepResult:
     checkpoint = turn.query.checkpoints.get(pk=turn.arguments["checkpoint"])
     destination = _destination(turn)
     if "batch" not in turn.result:
@@ -126,7 +126,7 @@ def _copy(turn: Turn) -> Told:
     return DONE
 
 
-def _write_down(turn: Turn) -> Told:
+def _write_down(turn: StepContext) -> StepResult:
     destination = _destination(turn)
     with transaction.atomic():
         turn.insist()
@@ -146,7 +146,7 @@ def _write_down(turn: Turn) -> Told:
     return DONE
 
 
-def _undo(turn: Turn) -> None:
+def _undo(turn: StepContext) -> None:
     destination = _destination(turn)
     if not Snapshot.objects.filter(location=f"file://{destination}").exists():
         remove(destination)

@@ -23,7 +23,7 @@ TARGETS: tuple[Target, ...] = ("earliest", "latest", "time", "offsets")
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class WantedStart:
     """Where a reset is to go."""
 
     to: Target
@@ -73,7 +73,7 @@ def _not_offsets(given: Any, message: str, way_out: str = "") -> Invalid:
     return Invalid([Problem("offsets", str(given)[:200], message, way_out)])
 
 
-def starts(query: Query, logs: CheckpointLogs, wish: Wish) -> Starts:
+def starts(query: Query, logs: CheckpointLogs, wish: WantedStart) -> Starts:
     """Return where every source begins; asks brokers, so it may raise `Unavailable`.
 
     Raises `NotAllowed` where a source cannot begin there, `Invalid` for offsets out of range.
@@ -105,7 +105,7 @@ def starts(query: Query, logs: CheckpointLogs, wish: Wish) -> Starts:
 
 
 def _kafka(
-    name: str, end: Mapping[str, Any], spec: Mapping[str, Any], wish: Wish
+    name: str, end: Mapping[str, Any], spec: Mapping[str, Any], wish: WantedStart
 ) -> tuple[Start, list[Moved]]:
     before = {(topic, int(p)): at for topic, parts in end.items() for p, at in parts.items()}
     ask = wish.to != "offsets"
@@ -127,7 +127,7 @@ def _kafka(
     return Start(name, offset), moved
 
 
-def _ends(source: KafkaSource, wish: Wish) -> dict[At, tuple[Ends, int]]:
+def _ends(source: KafkaSource, wish: WantedStart) -> dict[At, tuple[Ends, int]]:
     """Return each partition's ends, and where it is to begin (for other wishes than offsets)."""
     references = local_references()
     at_ms = int(wish.at.timestamp() * 1000) if wish.to == "time" and wish.at else None
@@ -152,7 +152,7 @@ def _ends(source: KafkaSource, wish: Wish) -> dict[At, tuple[Ends, int]]:
 
 
 def _given(
-    before: Mapping[At, int], known: Mapping[At, tuple[Ends, int]], wish: Wish
+    before: Mapping[At, int], known: Mapping[At, tuple[Ends, int]], wish: WantedStart
 ) -> dict[At, int]:
     """Return the offsets that were asked for; those not named stay where they are."""
     after = dict(before)
@@ -196,7 +196,7 @@ def _partition(name: str, at: At, before: int | None, after: int, ends: Ends | N
 
 
 def _files(
-    name: str, spec: Mapping[str, Any], wish: Wish, *, stateful: bool
+    name: str, spec: Mapping[str, Any], wish: WantedStart, *, stateful: bool
 ) -> tuple[Start, list[Moved]]:
     path = str((spec.get("options") or {}).get("path", ""))
     if wish.to == "offsets":
@@ -228,7 +228,7 @@ def _files(
     )
 
 
-def _other(name: str, spec: Mapping[str, Any], wish: Wish) -> tuple[Start, list[Moved]]:
+def _other(name: str, spec: Mapping[str, Any], wish: WantedStart) -> tuple[Start, list[Moved]]:
     what = str(spec.get("format", "source"))
     if wish.to != "earliest":
         raise NotAllowed(

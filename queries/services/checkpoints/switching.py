@@ -18,7 +18,7 @@ from queries.domain.states import Desired, Reason, RunOutcome
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
 from queries.models.history import Transition
-from queries.services.procedures.engine import DONE, Told, Turn, waiting
+from queries.services.procedures.engine import DONE, StepContext, StepResult, waiting
 from queries.services.supervision.operation_rows import wake
 from queries.services.supervision.operations import locked
 
@@ -45,7 +45,7 @@ def beside(location: str, kind: str, now: datetime) -> str:
     return place
 
 
-def switch(turn: Turn, location: str, reason: Reason, detail: Because) -> Told:
+def switch(turn: StepContext, location: str, reason: Reason, detail: Because) -> StepResult:
     """Retire the query's checkpoint and give it the one at `location`, built from it."""
     with transaction.atomic():
         row = locked(turn.query)

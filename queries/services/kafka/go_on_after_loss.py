@@ -31,7 +31,15 @@ from queries.selectors.kafka.lag import look_of
 from queries.selectors.kafka.sources import readings
 from queries.services.kafka.lag import look_at_sources
 from queries.services.kafka.loss_ledger import write_gaps
-from queries.services.procedures.engine import DONE, Procedure, Step, Told, Turn, begin, waiting
+from queries.services.procedures.engine import (
+    DONE,
+    Procedure,
+    Step,
+    StepContext,
+    StepResult,
+    begin,
+    waiting,
+)
 from queries.services.supervision import operations
 
 #: For all steps together; most of it is for a driver that starts and a backlog that is read.
@@ -64,7 +72,7 @@ def go_on(*, query: Query, offsets: int, actor: str, now: datetime) -> Operation
 # --- the steps ----------------------------------------------------------------------------
 
 
-def _accept(turn: Turn) -> Told:
+def _accept(turn: StepContext) -> StepResult:
     """Write the loss into the ledger and ask for a run that goes over the gap, both or neither."""
     query, operation = turn.query, turn.operation
     gaps = [Gap(*row) for row in turn.arguments["gaps"]]
@@ -82,10 +90,12 @@ def _accept(turn: Turn) -> Told:
             turn.result |= {"asked": True, "accepting": True}
             Operation.objects.filter(pk=operation.pk).update(result=turn.result)
             _run_anew(turn)
-    return Told(True, f"{turn.arguments['offsets']:,} offsets are recorded in the loss ledger.")
+    return StepResult(
+        True, f"{turn.arguments['offsets']:,} offsets are recorded in the loss ledger."
+    )
 
 
-def _go_beyond(turn: Turn) -> Told:
+def _go_beyond(turn: StepContext) -> StepResult:
     """Wait until every partition has committed beyond its gap."""
     _refuse_dead(turn)
     found = readings([turn.query.pk])
@@ -95,10 +105,10 @@ def _go_beyond(turn: Turn) -> Told:
         if at < until:
             phase = Phase(turn.query.phase).label
             return waiting(f"{phase}: {topic}-{partition} has committed {at:,} of {until:,}.")
-    return Told(True, "Its commits are past the gap.")
+    return StepResult(True, "Its commits are past the gap.")
 
 
-def _fail_on_loss_again(turn: Turn) -> Told:
+def _fail_on_loss_again(turn: StepContext) -> StepResult:
     """Have the query run as its definition says; an ending one has ended already."""
     run = Run.objects.filter(query=turn.query, outcome=RunOutcome.OPEN).first()
     if turn.result.get("accepting"):
@@ -148,7 +158,7 @@ def _look(query: Query, now: datetime) -> list[Gap]:
     return gaps_of(look_of(row) for row in rows)
 
 
-def _run_anew(turn: Turn) -> None:
+def _run_anew(turn: StepContext) -> None:
     """Start the query, or restart it where a run is open."""
     open_run = Run.objects.filter(query=turn.query, outcome=RunOutcome.OPEN).exists()
     ask = operations.request_start
@@ -157,7 +167,7 @@ def _run_anew(turn: Turn) -> None:
     ask(query=turn.query, actor=turn.operation.actor, now=turn.now, within=turn.operation)
 
 
-def _refuse_dead(turn: Turn) -> None:
+def _refuse_dead(turn: StepContext) -> None:
     """Give up where the run that was asked for has failed in its turn."""
     query = turn.query
     asked = Operation.objects.filter(parent=turn.operation).order_by("-pk").first()

@@ -22,7 +22,7 @@ from queries.domain.states import LossKind
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
 from queries.selectors.kafka.lag import look_of, retention_of
-from queries.selectors.kafka.sources import Reading, Told
+from queries.selectors.kafka.sources import Reading, ReportedOffsets
 from queries.services.kafka.loss_ledger import write_gaps
 
 Brokers = tuple[tuple[str, str], ...]
@@ -95,7 +95,7 @@ def write(
         changed(f"query:{reading.query.pk}")
 
 
-def write_told(told: Told, now: datetime) -> None:
+def write_told(told: ReportedOffsets, now: datetime) -> None:
     """Write what a query's progress alone tells: committed and latest, with their rates."""
     known = {(row.source, row.partition): row for row in SourceLag.objects.filter(query=told.query)}
     rows = {}

@@ -26,7 +26,7 @@ from queries.models.history import Operation
 from queries.selectors.probes import last_good_run
 from queries.services.definitions import catalog
 from queries.services.probes import probe_steps
-from queries.services.procedures.engine import DONE, Procedure, Step, Told, Turn, begin
+from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
 
 PROBE_LIMIT_S = 150.0
 ATTEMPT_LIMIT_S = 45.0
@@ -65,7 +65,7 @@ def begin_preflight(
 # --- the steps ------------------------------------------------------------------------
 
 
-def _copy(turn: Turn) -> Told:
+def _copy(turn: StepContext) -> StepResult:
     """Copy the checkpoint twice: for the rows that go nowhere, and for a throw-away sink."""
     checkpoint = _checkpoint(turn)
     turn.result |= {"checkpoint": checkpoint.pk, "batch": None, "copy_missing": ""}
@@ -79,21 +79,21 @@ def _copy(turn: Turn) -> Told:
     batch = batch_to_replay(logs)
     if batch is None:
         turn.result["copy_missing"] = "the checkpoint: no batch has committed in it yet"
-        return Told(True, "No batch has committed yet; there is nothing to copy.")
+        return StepResult(True, "No batch has committed yet; there is nothing to copy.")
     turn.result["pinned"] = pinned_configuration(logs, batch)
     if is_continuous(logs, batch):
         turn.result["copy_missing"] = (
             "the checkpoint: it was written by continuous processing, and micro-batches cannot "
             "continue from it"
         )
-        return Told(True, "Written by continuous processing; it cannot be tried.")
+        return StepResult(True, "Written by continuous processing; it cannot be tried.")
     copied = snapshot(checkpoint.location, place / "copy", batch, keep_commit=False, new_id=True)
     snapshot(checkpoint.location, place / "sink", batch, keep_commit=False, new_id=True)
     turn.result["batch"] = copied.batch
-    return Told(True, f"Batch {copied.batch}, {copied.files} files")
+    return StepResult(True, f"Batch {copied.batch}, {copied.files} files")
 
 
-def _launch(turn: Turn) -> Told:
+def _launch(turn: StepContext) -> StepResult:
     def task(code_sha256: str) -> PreflightTask:
         checkpoint = _checkpoint(turn)
         place, batch = probe_steps.folder(turn, checkpoint), turn.result.get("batch")
@@ -117,7 +117,7 @@ def _launch(turn: Turn) -> Told:
 
 
 def _old(
-    turn: Turn, checkpoint: Checkpoint, code_sha256: str
+    turn: StepContext, checkpoint: Checkpoint, code_sha256: str
 ) -> tuple[dict[str, Any] | None, str, tuple[str, ...], bool]:
     """Return what ran last, why it cannot be compared, its code, and whether that is the same."""
     run = last_good_run(checkpoint)
@@ -135,10 +135,10 @@ def _old(
     return spec, "", roots, False
 
 
-def _judge(turn: Turn) -> Told:
+def _judge(turn: StepContext) -> StepResult:
     """Say what the findings mean; raises `DidNotPass` where Spark refused."""
     answer = probe_steps.await_answer(turn)
-    if isinstance(answer, Told):
+    if isinstance(answer, StepResult):
         return answer
     spec = turn.arguments["spec"]
     held = turn.result.pop("pinned", None) or {}
@@ -158,23 +158,25 @@ def _judge(turn: Turn) -> Told:
     return DONE
 
 
-def _compared(turn: Turn) -> dict[str, Any] | None:
+def _compared(turn: StepContext) -> dict[str, Any] | None:
     number = turn.result.get("compared_with")
     row = turn.query.revisions.filter(number=number).first() if number is not None else None
     return row.spec if row is not None else None
 
 
-def _pinned(turn: Turn, spec: dict[str, Any], held: dict[str, str]) -> tuple[Difference, ...]:
+def _pinned(
+    turn: StepContext, spec: dict[str, Any], held: dict[str, str]
+) -> tuple[Difference, ...]:
     wanted = {**_application(turn).conf, **{k: str(v) for k, v in spec.get("conf", {}).items()}}
     return pinned(wanted, held)
 
 
-def _application(turn: Turn) -> ApplicationSpec:
+def _application(turn: StepContext) -> ApplicationSpec:
     newest = turn.query.application.revisions.order_by("-number")[0]
     return ApplicationSpec.model_validate(newest.spec)
 
 
-def _tidy(turn: Turn) -> Told:
+def _tidy(turn: StepContext) -> StepResult:
     told = probe_steps.put_away(turn)
     if not told.done:
         return told
@@ -186,7 +188,7 @@ def _tidy(turn: Turn) -> Told:
     return DONE
 
 
-def _checkpoint(turn: Turn) -> Checkpoint:
+def _checkpoint(turn: StepContext) -> Checkpoint:
     """Return the checkpoint that the operation began with: a rewind may exchange it meanwhile."""
     known = turn.result.get("checkpoint")
     if known is not None:

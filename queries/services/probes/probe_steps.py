@@ -30,7 +30,7 @@ from queries.models.history import Operation, Transition
 from queries.models.installation import Installation
 from queries.selectors.supervision.observation import slots
 from queries.services.failures.driver_logs import probe_answer, read_log
-from queries.services.procedures.engine import DONE, Told, Turn, waiting
+from queries.services.procedures.engine import DONE, StepContext, StepResult, waiting
 from queries.services.supervision.assignments import connector_jars
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class NoAnswer(NotAllowed):
     code = "no-answer"
 
 
-def folder(turn: Turn, checkpoint: Checkpoint) -> Path:
+def folder(turn: StepContext, checkpoint: Checkpoint) -> Path:
     """Return the operation's own folder for what is thrown away.
 
     Beside a local checkpoint, for links do not reach across file systems; else under the
@@ -64,7 +64,7 @@ def folder(turn: Turn, checkpoint: Checkpoint) -> Path:
     return base / str(turn.operation.uuid)
 
 
-def take_place(turn: Turn) -> Told:
+def take_place(turn: StepContext) -> StepResult:
     """Insert the probe's row once the host has a place for it; again: find it."""
     if probe_of(turn.operation) is not None:
         return DONE
@@ -80,7 +80,7 @@ def take_place(turn: Turn) -> Told:
     return DONE
 
 
-def launch(turn: Turn, task_for: Callable[[str], PreflightTask | XrayTask]) -> Told:
+def launch(turn: StepContext, task_for: Callable[[str], PreflightTask | XrayTask]) -> StepResult:
     """Launch the probe of the operation's row; again: complete what is missing.
 
     `task_for` is given the SHA-256 of the code that the probe runs, "" for none.
@@ -131,7 +131,7 @@ def driver_spec(
     )
 
 
-def await_answer(turn: Turn) -> ProbeResult | Told:
+def await_answer(turn: StepContext) -> ProbeResult | StepResult:
     """Return what the probe has found once it is done, else what it is at.
 
     Raises `NoAnswer` where it died (killed, out of memory, or its host restarted), and where
@@ -154,7 +154,7 @@ def await_answer(turn: Turn) -> ProbeResult | Told:
     return waiting(result.at if result is not None else "Launching")
 
 
-def put_away(turn: Turn) -> Told:
+def put_away(turn: StepContext) -> StepResult:
     """End the probe and its row, whatever it is at; again: nothing."""
     driver = probe_of(turn.operation)
     if driver is None or driver.state not in OPEN_DRIVER_STATES:
@@ -194,7 +194,7 @@ def found_by(driver: Driver, *, launcher: Launcher) -> ProbeResult | None:
         raise NoAnswer(f"The probe's answer cannot be read: {error}.") from error
 
 
-def _answered(turn: Turn, driver: Driver) -> bool:
+def _answered(turn: StepContext, driver: Driver) -> bool:
     try:
         result = found_by(driver, launcher=turn.launcher)
     except NoAnswer:
@@ -211,14 +211,14 @@ def _tried(operation: Operation) -> list[Any]:
 # --- the row --------------------------------------------------------------------------
 
 
-def _must(turn: Turn) -> Driver:
+def _must(turn: StepContext) -> Driver:
     driver = probe_of(turn.operation)
     if driver is None:
         raise NoAnswer("The probe driver's row is gone.", way_out="Try again.")
     return driver
 
 
-def _insert(turn: Turn, revision: ApplicationRevision) -> None:
+def _insert(turn: StepContext, revision: ApplicationRevision) -> None:
     name = turn.query.application.name
     Installation.raise_epoch(turn.launcher.highest_epoch(name))
     epoch = Installation.draw_epoch()
@@ -248,7 +248,7 @@ def _note(driver: Driver, process: Mapping[str, Any], *, up: bool, now: Any) -> 
         Driver.objects.filter(pk=driver.pk).update(**fresh)
 
 
-def _record(driver: Driver, before: str, after: str, turn: Turn) -> None:
+def _record(driver: Driver, before: str, after: str, turn: StepContext) -> None:
     Transition.objects.create(
         at=turn.now,
         application=driver.application,

@@ -21,7 +21,7 @@ from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.selectors.checkpoints import snapshot_of
 from queries.services.probes import probe_steps
-from queries.services.procedures.engine import DONE, Procedure, Step, Told, Turn, begin
+from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
 
 PROBE_LIMIT_S = 120.0
 LIMIT = timedelta(minutes=10)
@@ -90,7 +90,7 @@ def forget_old_results(*, launcher: Launcher, now: datetime) -> None:
 # --- the steps ------------------------------------------------------------------------
 
 
-def _copy(turn: Turn) -> Told:
+def _copy(turn: StepContext) -> StepResult:
     checkpoint = _checkpoint(turn)
     turn.result["checkpoint"] = checkpoint.pk
     source = checkpoint.location
@@ -109,10 +109,10 @@ def _copy(turn: Turn) -> Told:
     turn.result |= {"batch": copied.batch, "state_format": 1}
     if commit is not None and commit.version == "v2":
         turn.result["state_format"] = 2
-    return Told(True, f"Batch {copied.batch}, {copied.files} files")
+    return StepResult(True, f"Batch {copied.batch}, {copied.files} files")
 
 
-def _launch(turn: Turn) -> Told:
+def _launch(turn: StepContext) -> StepResult:
     place = probe_steps.folder(turn, _checkpoint(turn)) / "copy"
     asked = turn.arguments
     task = XrayTask(
@@ -129,9 +129,9 @@ def _launch(turn: Turn) -> Told:
     return probe_steps.launch(turn, lambda _: task)
 
 
-def _read(turn: Turn) -> Told:
+def _read(turn: StepContext) -> StepResult:
     answer = probe_steps.await_answer(turn)
-    if isinstance(answer, Told):
+    if isinstance(answer, StepResult):
         return answer
     if answer.error is not None or answer.state is None:
         said = str((answer.error or {}).get("root_cause", "no answer"))
@@ -141,21 +141,21 @@ def _read(turn: Turn) -> Told:
     return DONE
 
 
-def _tidy(turn: Turn) -> Told:
+def _tidy(turn: StepContext) -> StepResult:
     told = probe_steps.put_away(turn)
     if told.done and turn.result.get("checkpoint") is not None:
         remove(probe_steps.folder(turn, _checkpoint(turn)))
     return told
 
 
-def _undo(turn: Turn) -> Told:
+def _undo(turn: StepContext) -> StepResult:
     told = _tidy(turn)
     if told.done and (driver := probe_steps.probe_of(turn.operation)) is not None:
         turn.launcher.forget_result(driver.application.name, driver.epoch)
     return told
 
 
-def _checkpoint(turn: Turn) -> Checkpoint:
+def _checkpoint(turn: StepContext) -> Checkpoint:
     known = turn.result.get("checkpoint")
     if known is not None:
         return Checkpoint.objects.get(pk=known)

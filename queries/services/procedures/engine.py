@@ -34,23 +34,23 @@ LEASE = timedelta(seconds=15)
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class StepResult:
     """What a step says when it returns: finished, or what it waits for."""
 
     done: bool
     detail: str = ""
 
 
-DONE = Told(True)
+DONE = StepResult(True)
 
 
-def waiting(detail: str) -> Told:
+def waiting(detail: str) -> StepResult:
     """Say that the step is to be taken again at the next look, and what it waits for."""
-    return Told(False, detail)
+    return StepResult(False, detail)
 
 
 @dataclass(slots=True)
-class Turn:
+class StepContext:
     """What a step is given: the rows as they are now, and a memory that outlives the worker."""
 
     operation: Operation
@@ -75,7 +75,7 @@ class Turn:
             raise Conflict(f"The {row.verb} was ended in the meantime: {row.detail}.")
 
 
-Act = Callable[[Turn], Told]
+Act = Callable[[StepContext], StepResult]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Procedure:
     verb: Verb
     steps: tuple[Step, ...]
     limit: timedelta  # for all steps together; TIMED_OUT after it, unless past no return
-    undo: Callable[[Turn], Told | None] | None = None
+    undo: Callable[[StepContext], StepResult | None] | None = None
 
 
 def begin(
@@ -181,7 +181,9 @@ def advance(
             procedure = procedures.get(Verb(operation.verb))
             if procedure is None or operation.query is None:
                 return False
-            turn = Turn(operation, operation.query, launcher, timezone.now(), operation.result)
+            turn = StepContext(
+                operation, operation.query, launcher, timezone.now(), operation.result
+            )
             if operation.outcome != OperationOutcome.OPEN:
                 _tidy(procedure, turn)
                 return True
@@ -189,7 +191,7 @@ def advance(
                 return True
 
 
-def _take(procedure: Procedure, turn: Turn) -> bool:
+def _take(procedure: Procedure, turn: StepContext) -> bool:
     """Take the first step that is not done; return whether there may be more to do now."""
     operation = turn.operation
     place = next(
@@ -219,14 +221,14 @@ def _take(procedure: Procedure, turn: Turn) -> bool:
     return told.done
 
 
-def _hold(turn: Turn, place: int, detail: str) -> bool:
+def _hold(turn: StepContext, place: int, detail: str) -> bool:
     """Leave the step for another try, and say why it has not been done."""
     _mark(turn, place, StepState.DOING, detail)
     return False
 
 
 def _mark(
-    turn: Turn,
+    turn: StepContext,
     place: int,
     state: StepState,
     detail: str,
@@ -261,7 +263,7 @@ def _said(note: str) -> Because:
     return Because(Detail.STEP, {"note": note}) if note else NOTHING
 
 
-def _end(turn: Turn, outcome: OperationOutcome, detail: Because) -> bool:
+def _end(turn: StepContext, outcome: OperationOutcome, detail: Because) -> bool:
     """Close the operation; return whether something is left to tidy away."""
     done = outcome is OperationOutcome.DONE
     fields: dict[str, Any] = {"outcome": outcome, "detail": detail, "ended_at": turn.now}
@@ -272,7 +274,7 @@ def _end(turn: Turn, outcome: OperationOutcome, detail: Because) -> bool:
     return not done
 
 
-def _tidy(procedure: Procedure, turn: Turn) -> None:
+def _tidy(procedure: Procedure, turn: StepContext) -> None:
     """Undo what an operation that ended before its time has left behind; wait where it must."""
     operation = turn.operation
     if not operation.to_undo:

@@ -5,17 +5,17 @@ from queries.domain.states import STOPPED_PHASES, Desired, RunOutcome, StopMode
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.history import Operation
-from queries.services.procedures.engine import DONE, Told, Turn, waiting
+from queries.services.procedures.engine import DONE, StepContext, StepResult, waiting
 from queries.services.supervision import operations
 
 
-def remember(turn: Turn, **found: object) -> None:
+def remember(turn: StepContext, **found: object) -> None:
     """Write a step's findings down now: what follows cannot be found out a second time."""
     turn.result.update(found)
     Operation.objects.filter(pk=turn.operation.pk).update(result=turn.result)
 
 
-def stop(turn: Turn) -> Told:
+def stop(turn: StepContext) -> StepResult:
     """Stop the query after its batch in flight, and wait until nothing runs.
 
     Remembers as `ran` whether it is to be started again afterwards.
@@ -37,7 +37,7 @@ def stop(turn: Turn) -> Told:
     return waiting(waited(query.phase, query.phase_reason, query.phase_detail).text)
 
 
-def start_again(turn: Turn) -> Told:
+def start_again(turn: StepContext) -> StepResult:
     """Start the query on its newest revision where it was wanted before the procedure."""
     if turn.result.get("ran"):
         operations.request_start(
@@ -46,7 +46,7 @@ def start_again(turn: Turn) -> Told:
     return DONE
 
 
-def start_after_undo(turn: Turn) -> None:
+def start_after_undo(turn: StepContext) -> None:
     """Start a query that the unfinished procedure stopped, unless somebody wanted otherwise."""
     stopped = turn.operation.children.filter(verb="stop").order_by("-generation").first()
     if stopped is None or not turn.result.get("ran"):

@@ -33,7 +33,15 @@ from queries.models.definitions import Query, QueryRevision
 from queries.models.drivers import Run
 from queries.models.history import Operation
 from queries.services.definitions import catalog
-from queries.services.procedures.engine import DONE, Procedure, Step, Told, Turn, begin, waiting
+from queries.services.procedures.engine import (
+    DONE,
+    Procedure,
+    Step,
+    StepContext,
+    StepResult,
+    begin,
+    waiting,
+)
 from queries.services.supervision import operations
 from queries.services.triggers.async_off_undo import (
     base_of,
@@ -90,19 +98,19 @@ def turn_off(*, query: Query, actor: str, now: datetime) -> Operation:
 # --- the steps ----------------------------------------------------------------------------
 
 
-def _keep_every_batch(turn: Turn) -> Told:
+def _keep_every_batch(turn: StepContext) -> StepResult:
     """Write the revision under which the offsets of every batch are kept."""
     if _unneeded(turn):
-        return Told(True, "Not needed: it is stopped, and its offset log has no gap.")
+        return StepResult(True, "Not needed: it is stopped, and its offset log has no gap.")
     revision = _write(turn, switched(base_of(turn).spec, 0), after=turn.arguments["revision"])
     turn.result["keeps_every_batch"] = revision.number
-    return Told(True, f"Revision {revision.number}: async progress tracking with interval 0.")
+    return StepResult(True, f"Revision {revision.number}: async progress tracking with interval 0.")
 
 
-def _start_on_it(turn: Turn) -> Told:
+def _start_on_it(turn: StepContext) -> StepResult:
     """Bring the query up on that revision."""
     if _unneeded(turn):
-        return Told(True, "Not needed.")
+        return StepResult(True, "Not needed.")
     child = _child(turn, Verb.START, Verb.RESTART)
     if child is None:
         ask = operations.request_start
@@ -112,10 +120,10 @@ def _start_on_it(turn: Turn) -> Told:
     return _followed(turn, child, "its start")
 
 
-def _commit_two_batches(turn: Turn) -> Told:
+def _commit_two_batches(turn: StepContext) -> StepResult:
     """Wait until enough batches in a row have committed since the start."""
     if _unneeded(turn):
-        return Told(True, "Not needed.")
+        return StepResult(True, "Not needed.")
     _refuse_dead(turn)
     logs = CheckpointLogs.at(location_of(turn.query))
     begun, committed = logs.begun(), set(logs.committed())
@@ -127,22 +135,22 @@ def _commit_two_batches(turn: Turn) -> Told:
             f"{in_a_row} of {BATCHES} batches have committed since batch {first}; waiting for new "
             "records in the sources."
         )
-    return Told(
+    return StepResult(
         True, f"Batches {kept[-in_a_row]} to {kept[-1]} committed, with the offsets of each saved."
     )
 
 
-def _stop(turn: Turn) -> Told:
+def _stop(turn: StepContext) -> StepResult:
     """Stop the query after the batch in flight."""
     if _unneeded(turn):
-        return Told(True, "Not needed.")
+        return StepResult(True, "Not needed.")
     child = _child(turn, Verb.STOP)
     if child is None:
         child = _asked(turn, partial(operations.request_stop, mode=StopMode.GRACEFUL))
     return _followed(turn, child, "its stop")
 
 
-def _look_at_the_log(turn: Turn) -> Told:
+def _look_at_the_log(turn: StepContext) -> StepResult:
     """Make sure, on disk, that Spark will find what it asks for."""
     begun = CheckpointLogs.at(location_of(turn.query)).begun()
     missing = missing_batch(begun)
@@ -153,25 +161,27 @@ def _look_at_the_log(turn: Turn) -> Told:
             way_out="Try again.",
         )
     if not begun:
-        return Told(True, "The offset log is empty: no batch has started yet.")
-    return Told(True, f"It ends with batches {', '.join(str(batch) for batch in begun[-3:])}.")
+        return StepResult(True, "The offset log is empty: no batch has started yet.")
+    return StepResult(
+        True, f"It ends with batches {', '.join(str(batch) for batch in begun[-3:])}."
+    )
 
 
-def _switch_off(turn: Turn) -> Told:
+def _switch_off(turn: StepContext) -> StepResult:
     """Write the revision without async tracking; the log has just been looked at."""
     after = turn.result.get("keeps_every_batch", turn.arguments["revision"])
     revision = _write(turn, switched(base_of(turn).spec, None), after=after)
     turn.result["off"] = revision.number
-    return Told(True, f"Revision {revision.number}: async progress tracking is off.")
+    return StepResult(True, f"Revision {revision.number}: async progress tracking is off.")
 
 
-def _start_again(turn: Turn) -> Told:
+def _start_again(turn: StepContext) -> StepResult:
     """Start the query where it was wanted before; from here on nothing is taken back."""
     if turn.arguments["was"] != Desired.RUNNING:
-        return Told(True, "It was stopped before, so it stays stopped.")
+        return StepResult(True, "It was stopped before, so it stays stopped.")
     if "start" not in turn.result:
         turn.result["start"] = str(_asked(turn, operations.request_start).uuid)
-    return Told(True, "It starts without async progress tracking.")
+    return StepResult(True, "It starts without async progress tracking.")
 
 
 ASYNC_OFF = Procedure(
@@ -198,7 +208,7 @@ def _rests_without_gap(query: Query, missing: int | None) -> bool:
     return missing is None and query.desired == Desired.STOPPED and not open_run
 
 
-def _unneeded(turn: Turn) -> bool:
+def _unneeded(turn: StepContext) -> bool:
     """Tell whether the query stood, with a whole log, when the operation began."""
     found = turn.result.get("whole")
     if found is None:
@@ -217,7 +227,7 @@ def _in_a_row(batches: list[int]) -> int:
     return count
 
 
-def _write(turn: Turn, spec: dict[str, Any], *, after: int) -> QueryRevision:
+def _write(turn: StepContext, spec: dict[str, Any], *, after: int) -> QueryRevision:
     """Make `spec` the newest revision; raise `Conflict` where somebody has edited meanwhile."""
     newest = newest_of(turn.query)
     if same(newest.spec, spec):
@@ -238,7 +248,7 @@ def _write(turn: Turn, spec: dict[str, Any], *, after: int) -> QueryRevision:
         )
 
 
-def _asked(turn: Turn, request: Callable[..., Operation]) -> Operation:
+def _asked(turn: StepContext, request: Callable[..., Operation]) -> Operation:
     """Ask for a start or a stop of our own, unless the operation has been ended meanwhile."""
     with transaction.atomic():
         operations.locked(turn.query)  # first, as whoever supersedes us locks it
@@ -248,13 +258,13 @@ def _asked(turn: Turn, request: Callable[..., Operation]) -> Operation:
         )
 
 
-def _child(turn: Turn, *verbs: Verb) -> Operation | None:
+def _child(turn: StepContext, *verbs: Verb) -> Operation | None:
     """Return what this operation has asked of the query already."""
     found = Operation.objects.filter(parent=turn.operation, verb__in=verbs)
     return found.order_by("pk").first()
 
 
-def _followed(turn: Turn, child: Operation, what: str) -> Told:
+def _followed(turn: StepContext, child: Operation, what: str) -> StepResult:
     """Wait for an operation of our own; raise where it came to nothing."""
     child.refresh_from_db()
     if child.outcome == OperationOutcome.DONE:
@@ -270,7 +280,7 @@ def _followed(turn: Turn, child: Operation, what: str) -> Told:
     raise Conflict(f"{what.capitalize()} failed: {child.detail or child.outcome}.")
 
 
-def _refuse_dead(turn: Turn) -> None:
+def _refuse_dead(turn: StepContext) -> None:
     if turn.query.phase in HELD_PHASES:
         raise Conflict(
             f"{turn.query.name} has failed in the meantime: "

@@ -10,7 +10,7 @@ from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.history import Operation
 from queries.selectors.triggers.replay_exposure import gap_of
 from queries.services.definitions import catalog
-from queries.services.procedures.engine import Turn
+from queries.services.procedures.engine import StepContext
 from queries.services.supervision import operations
 
 
@@ -19,7 +19,7 @@ def newest_of(query: Query) -> QueryRevision:
     return query.revisions.order_by("-number")[0]
 
 
-def base_of(turn: Turn) -> QueryRevision:
+def base_of(turn: StepContext) -> QueryRevision:
     """Return the revision that the operation began with."""
     return turn.query.revisions.get(number=turn.arguments["revision"])
 
@@ -34,7 +34,7 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return parse_query(one) == parse_query(other)
 
 
-def put_back(turn: Turn) -> None:
+def put_back(turn: StepContext) -> None:
     """Give an operation that ended before its last step its definition, and its state, back.
 
     Where a person's start or stop has superseded it, the definition goes back, and the query
@@ -49,7 +49,7 @@ def put_back(turn: Turn) -> None:
     turn.result["left"] = left.strip()
 
 
-def _restore(turn: Turn) -> str:
+def _restore(turn: StepContext) -> str:
     base, last = base_of(turn), newest_of(turn.query)
     ours = (switched(base.spec, 0), switched(base.spec, None))
     if last.number == base.number or same(last.spec, base.spec):
@@ -67,7 +67,7 @@ def _restore(turn: Turn) -> str:
     return f"Revision {revision.number} restores revision {base.number}."
 
 
-def _as_it_ran(turn: Turn) -> str:
+def _as_it_ran(turn: StepContext) -> str:
     """Bring the query back to running or standing, whichever it was."""
     asked = Operation.objects.filter(parent=turn.operation)
     if not asked.exists():

@@ -22,7 +22,7 @@ from queries.selectors import checkpoints as reads
 from queries.selectors.definitions.definitions import query_definition
 from queries.services.checkpoints import clone, reset, rewind, snapshot
 from queries.services.checkpoints.preview import preview_reset, preview_rewind
-from queries.services.checkpoints.source_starts import TARGETS, Wish, offsets_of
+from queries.services.checkpoints.source_starts import TARGETS, WantedStart, offsets_of
 from queries.services.checkpoints.switching import current
 from queries.views.checkpoints.checkpoint import logs_of, number_of
 from queries.views.console.errors import answered
@@ -210,7 +210,7 @@ def _asked(request: HttpRequest, query: Query, said: str, ask: Any) -> HttpRespo
     )
 
 
-def _wish(asked: Any) -> Wish:
+def _wish(asked: Any) -> WantedStart:
     to = asked["to"]
     at = None
     if to == "time":
@@ -222,7 +222,7 @@ def _wish(asked: Any) -> Wish:
             ) from error
         at = at if at.tzinfo else at.replace(tzinfo=UTC)
     offsets = offsets_of(_json("offsets", asked.get("offsets", ""))) if to == "offsets" else {}
-    return Wish(to, at, offsets)
+    return WantedStart(to, at, offsets)
 
 
 def _json(field: str, text: str) -> dict[str, Any]:

@@ -8,11 +8,11 @@ from rest_framework.test import APIClient
 
 from queries.domain.states import OperationOutcome, Verb
 from queries.models.history import Operation
-from queries.services.procedures.engine import DONE, Procedure, Step, Told, Turn, begin
+from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
 from tests.scenarios.stage import Stage
 
 
-def _done(turn: Turn) -> Told:
+def _done(turn: StepContext) -> StepResult:
     return DONE
 
 

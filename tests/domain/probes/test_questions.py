@@ -61,7 +61,7 @@ def test_an_answer_of_an_x_ray_is_read_as_it_was_written() -> None:
     [
         (WHOLE.dumps()[:-20], "JSONDecodeError"),  # half-written
         ('"done":true', "JSONDecodeError"),
-        ("[1, 2]", "no JSON object"),
+        ("[1, 2]", "not contain a JSON object"),
         ('{"at": "x", "done": true}', "KeyError"),
         ("[" * 100_000, "nested too deeply"),
         (" " * (MOST_CHARACTERS + 1), "more than 16,000,000 characters"),

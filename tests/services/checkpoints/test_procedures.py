@@ -16,12 +16,12 @@ from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation, Transition
 from queries.services.checkpoints import clone, reset, rewind, snapshot
-from queries.services.checkpoints.source_starts import Wish
+from queries.services.checkpoints.source_starts import WantedStart
 from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import (
     Procedure,
     Step,
-    Turn,
+    StepContext,
     advance,
     cancel,
     due_operations,
@@ -348,7 +348,7 @@ def test_a_start_by_somebody_else_wins_before_the_switch(bench: Bench) -> None:
     operation.refresh_from_db()
     assert operation.outcome == OperationOutcome.SUPERSEDED
     assert bench.place == bench.root
-    turn = Turn(operation, query, bench.stage.launcher, bench.stage.now)
+    turn = StepContext(operation, query, bench.stage.launcher, bench.stage.now)
     with pytest.raises(Conflict, match="ended in the meantime"):
         turn.insist()
 
@@ -445,7 +445,7 @@ def test_a_stateless_reset_to_now_counts_what_is_there_as_read_and_goes_on_count
         put(Path(f"{bench.root}-in/{name}"), "{}")
     before = tree(bench.root)
     operation = reset.request_reset(
-        query=query, wish=Wish("latest"), actor="aude", now=bench.stage.now
+        query=query, wish=WantedStart("latest"), actor="aude", now=bench.stage.now
     )
     bench.work()
     _done(operation)
@@ -463,9 +463,11 @@ def test_a_stateless_reset_to_now_counts_what_is_there_as_read_and_goes_on_count
 def test_a_stateful_reset_begins_at_batch_0_with_an_empty_sink(bench: Bench) -> None:
     query = bench.define(store="delta", sink=True)
     with pytest.raises(NotAllowed, match="only start with its first file"):
-        reset.request_reset(query=query, wish=Wish("latest"), actor="aude", now=bench.stage.now)
+        reset.request_reset(
+            query=query, wish=WantedStart("latest"), actor="aude", now=bench.stage.now
+        )
     operation = reset.request_reset(
-        query=query, wish=Wish("earliest"), actor="aude", now=bench.stage.now
+        query=query, wish=WantedStart("earliest"), actor="aude", now=bench.stage.now
     )
     bench.work()
     _done(operation)
@@ -481,7 +483,7 @@ def test_a_worker_that_dies_in_a_reset_loses_nothing(bench: Bench, place: int, a
     query = bench.define(store="zip", sink=True)
     before = tree(bench.root)
     operation = reset.request_reset(
-        query=query, wish=Wish("earliest"), actor="aude", now=bench.stage.now
+        query=query, wish=WantedStart("earliest"), actor="aude", now=bench.stage.now
     )
     with pytest.raises(Crash):
         bench.work(_dying(Verb.RESET, place, after=after))
@@ -501,7 +503,7 @@ def _dying(verb: Verb, place: int, *, after: bool) -> dict[Verb, Procedure]:
     procedure = PROCEDURES[verb]
     step = procedure.steps[place]
 
-    def act(turn: Turn) -> Any:
+    def act(turn: StepContext) -> Any:
         if after:
             step.act(turn)
         raise Crash

@@ -13,8 +13,8 @@ from queries.services.procedures.engine import (
     DONE,
     Procedure,
     Step,
-    Told,
-    Turn,
+    StepContext,
+    StepResult,
     advance,
     begin,
     cancel,
@@ -49,12 +49,12 @@ class Bench:
             undo=self._undo,
         )
 
-    def _undo(self, turn: Turn) -> Told:
+    def _undo(self, turn: StepContext) -> StepResult:
         self.acts.append(f"undo {turn.result.get('built', '')}".strip())
         return DONE if self.gone else waiting("something still leaves")
 
     def _act(self, name: str):  # type: ignore[no-untyped-def]
-        def act(turn: Turn) -> Told:
+        def act(turn: StepContext) -> StepResult:
             self.acts.append(name)
             if self.error is not None:
                 raise self.error

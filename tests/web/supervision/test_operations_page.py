@@ -10,13 +10,20 @@ from django.utils import timezone
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import OperationOutcome, Verb
 from queries.models.history import Operation
-from queries.services.procedures.engine import Procedure, Step, Told, Turn, begin, waiting
+from queries.services.procedures.engine import (
+    Procedure,
+    Step,
+    StepContext,
+    StepResult,
+    begin,
+    waiting,
+)
 from queries.views.console import fragments
 from tests.scenarios.stage import Stage
 from tests.web.browserless import Page
 
 
-def _wait(turn: Turn) -> Told:
+def _wait(turn: StepContext) -> StepResult:
     return waiting("for batch 7")
 
 

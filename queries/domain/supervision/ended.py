@@ -7,80 +7,81 @@ from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import Desired, DriverState, Hold, Policy, Reason, RunOutcome
 from queries.domain.supervision import restart
 from queries.domain.supervision.decision import DriverAction, Fault, RunEnd
-from queries.domain.supervision.draft import Plan, Work
-from queries.domain.supervision.endings import FENCED, driver_fault, exit_of, run_end
+from queries.domain.supervision.draft import Draft, QueryDraft
 from queries.domain.supervision.observation import Liveness
+from queries.domain.supervision.outcomes import FENCED, driver_fault, exit_of, run_end
 
 
-def settle_ends(plan: Plan) -> None:
+def settle_ends(draft: Draft) -> None:
     """Settle what has ended.
 
     1. Read the driver: did it end, hang in its start, leave an orphan?
     2. Settle the runs that ended: outcome, failure, ladder.
     3. Forget the failures of runs that have been healthy long enough.
     """
-    _read_driver(plan)
-    _settle_runs(plan)
-    _forget_failures(plan)
+    _read_driver(draft)
+    _settle_runs(draft)
+    _forget_failures(draft)
 
 
-def _read_driver(plan: Plan) -> None:
+def _read_driver(draft: Draft) -> None:
     """Read off the sighting whether the driver ended, hangs in its start, or left an orphan."""
-    driver = plan.obs.driver
+    driver = draft.obs.driver
     if driver is None:
         return
-    late = plan.now - driver.created_at > timedelta(seconds=plan.obs.limits.start_s)
+    late = draft.now - driver.created_at > timedelta(seconds=draft.obs.limits.start_s)
     match driver.sighting.liveness:
         case Liveness.EXITED | Liveness.GONE:
-            _end_driver(plan)
+            _end_driver(draft)
         case Liveness.ABSENT if late:
-            _end_driver(plan)
+            _end_driver(draft)
         case Liveness.ABSENT:
-            plan.action = DriverAction.SPAWN
+            draft.action = DriverAction.SPAWN
         case Liveness.ORPHANED:
-            plan.action = DriverAction.KILL
+            draft.action = DriverAction.KILL
         case Liveness.ELSEWHERE:
-            plan.lost = True
+            draft.lost = True
         case Liveness.SPAWNING | Liveness.ALIVE:
-            if plan.driver_ready:
-                ending = bool(plan.end_wanted)
-                plan.state = DriverState.STOPPING if ending else DriverState.LIVE
+            if draft.driver_ready:
+                ending = bool(draft.end_wanted)
+                draft.state = DriverState.STOPPING if ending else DriverState.LIVE
             elif late:
-                plan.end_wanted = plan.end_wanted or Reason.START_TIMED_OUT
-                plan.action = DriverAction.KILL
+                draft.end_wanted = draft.end_wanted or Reason.START_TIMED_OUT
+                draft.action = DriverAction.KILL
         case never:
             assert_never(never)
 
 
-def _end_driver(plan: Plan) -> None:
-    driver = plan.obs.driver
+def _end_driver(draft: Draft) -> None:
+    driver = draft.obs.driver
     assert driver is not None
-    plan.exit = exit_of(driver, at=plan.now.isoformat())
-    fenced = plan.exit.python == FENCED
-    plan.state = DriverState.FENCED if fenced else DriverState.ENDED
-    plan.fault = None if fenced else driver_fault(driver, plan.exit)
-    if plan.fault is None:
+    draft.exit = exit_of(driver, at=draft.now.isoformat())
+    fenced = draft.exit.python == FENCED
+    draft.state = DriverState.FENCED if fenced else DriverState.ENDED
+    draft.fault = None if fenced else driver_fault(driver, draft.exit)
+    if draft.fault is None:
         return
-    plan.failures += 1
-    plan.hold_reason = Because(Detail.DRIVER_FAILURE, {"title": plan.fault.classified.title})
-    if plan.fault.classified.policy is Policy.FATAL:
-        plan.hold = Hold.FAILED
-        plan.next_attempt_at = None
+    draft.failures += 1
+    draft.hold_reason = Because(Detail.DRIVER_FAILURE, {"title": draft.fault.classified.title})
+    if draft.fault.classified.policy is Policy.FATAL:
+        draft.hold = Hold.FAILED
+        draft.next_attempt_at = None
         return
-    wait = restart.delay(plan.obs.policy, plan.failures, key=f"application:{plan.obs.application}")
-    plan.next_attempt_at = plan.now + wait if wait else None
+    key = f"application:{draft.obs.application}"
+    wait = restart.delay(draft.obs.policy, draft.failures, key=key)
+    draft.next_attempt_at = draft.now + wait if wait else None
 
 
-def _settle_runs(plan: Plan) -> None:
+def _settle_runs(draft: Draft) -> None:
     """Settle the runs that ended: outcome, failure, ladder."""
-    for work in plan.queries:
+    for work in draft.queries:
         if work.run is None:
             continue
         ended = run_end(
             work.seen,
             work.run,
-            driver_ended=plan.exit is not None,
-            driver_asked=plan.exit is not None and plan.fault is None,
+            driver_ended=draft.exit is not None,
+            driver_asked=draft.exit is not None and draft.fault is None,
         )
         if ended is None:
             continue
@@ -90,29 +91,29 @@ def _settle_runs(plan: Plan) -> None:
         if ended.fault is None:
             work.detail = NOTHING
         elif work.seen.desired is Desired.RUNNING and current:
-            _climb(plan, work, ended.fault)
+            _climb(draft, work, ended.fault)
         if ended.outcome is RunOutcome.REFUSED:
-            _replace_stuck_driver(plan, ended)
-        if ended.outcome is RunOutcome.FAILED and plan.obs.failure_scope == "application":
-            plan.end_wanted = plan.end_wanted or Reason.FAILURE_SCOPE
+            _replace_stuck_driver(draft, ended)
+        if ended.outcome is RunOutcome.FAILED and draft.obs.failure_scope == "application":
+            draft.end_wanted = draft.end_wanted or Reason.FAILURE_SCOPE
 
 
-def _replace_stuck_driver(plan: Plan, ended: RunEnd) -> None:
+def _replace_stuck_driver(draft: Draft, ended: RunEnd) -> None:
     """End a driver that refuses a query for a start of the same query that hangs in it.
 
     Only a fresh process lets go of the lock then; where neighbours run they come first.
     """
-    driver = plan.obs.driver
+    driver = draft.obs.driver
     status = driver.sighting.status if driver else None
     error = ended.fault.error if ended.fault else None
     ours = status and error and error.holder_pid and error.holder_pid == status.jvm_pid
-    if ours and not any(work.run for work in plan.queries):
-        plan.end_wanted = plan.end_wanted or Reason.REPLACED
+    if ours and not any(work.run for work in draft.queries):
+        draft.end_wanted = draft.end_wanted or Reason.REPLACED
 
 
-def _climb(plan: Plan, work: Work, fault: Fault) -> None:
+def _climb(draft: Draft, work: QueryDraft, fault: Fault) -> None:
     """Move a query one rung up its ladder, or off it."""
-    policy, classified = plan.obs.policy, fault.classified
+    policy, classified = draft.obs.policy, fault.classified
     work.failures += 1
     said = {"title": classified.title.rstrip("."), "way_out": classified.way_out}
     work.detail = Because(Detail.FAILURE, said)
@@ -132,16 +133,16 @@ def _climb(plan: Plan, work: Work, fault: Fault) -> None:
         work.detail = Because(Detail.POISONED, said | at)
     if poisoned or (poison and work.hold is Hold.BROKEN):
         work.hold = Hold.BROKEN
-        work.next_attempt_at = plan.now + timedelta(seconds=policy.probe_every_s)
+        work.next_attempt_at = draft.now + timedelta(seconds=policy.probe_every_s)
         return
     work.hold = Hold.NONE
     wait = restart.delay(policy, work.failures, key=f"query:{work.seen.id}")
-    work.next_attempt_at = plan.now + wait if wait else None
+    work.next_attempt_at = draft.now + wait if wait else None
 
 
-def _forget_failures(plan: Plan) -> None:
+def _forget_failures(draft: Draft) -> None:
     """Forget the failures of runs that have been healthy, or have committed, long enough."""
-    for work in plan.queries:
+    for work in draft.queries:
         if work.run is None:
             continue
         if work.run.committed and work.hold is Hold.BROKEN:
@@ -149,6 +150,6 @@ def _forget_failures(plan: Plan) -> None:
         if work.hold is not Hold.BROKEN:  # a probe that ends unproven is due again
             work.next_attempt_at = None
         proven = work.run.proven_at if work.run.committed else None
-        if restart.healthy(plan.obs.policy, proven_at=proven, now=plan.now):
+        if restart.healthy(draft.obs.policy, proven_at=proven, now=draft.now):
             work.failures, work.detail = 0, NOTHING
-            plan.failures, plan.next_attempt_at, plan.hold_reason = 0, None, NOTHING
+            draft.failures, draft.next_attempt_at, draft.hold_reason = 0, None, NOTHING

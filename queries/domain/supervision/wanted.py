@@ -1,0 +1,139 @@
+"""The second half of a decision: what is wanted of the driver and of each run from now on."""
+
+from datetime import timedelta
+
+from queries.domain.protocol import RunState, Want
+from queries.domain.states import Desired, DriverState, Hold, Phase, Reason, StopMode
+from queries.domain.supervision.decision import DriverAction
+from queries.domain.supervision.draft import Draft, QueryDraft
+from queries.domain.supervision.observation import RunSeen
+
+
+def decide_wants(draft: Draft) -> None:
+    """Say what is wanted from now on.
+
+    1. Say whether the driver is wanted; launch one where it is and none is there.
+    2. Open a run for each query that is due.
+    3. Say of each open run whether it goes on, ends after its batch, or ends at once.
+    4. Press a driver that is to end harder the longer it takes.
+    """
+    _want_driver(draft)
+    _open_runs(draft)
+    _want_runs(draft)
+    _end_slow_driver(draft)
+
+
+def _want_driver(draft: Draft) -> None:
+    """Say whether the living driver is still wanted, or whether one is to be launched."""
+    obs, driver = draft.obs, draft.obs.driver
+    if draft.lost:
+        return
+    if driver is not None and draft.exit is None:
+        draft.end_wanted = draft.end_wanted or _end_reason(draft, driver.generation)
+        return
+    if draft.exit is not None or not any(draft.due(work) for work in draft.queries):
+        return
+    if draft.next_attempt_at is not None and draft.next_attempt_at > draft.now:
+        return
+    draft.waits = obs.slots.free
+    if draft.waits is Reason.NONE:
+        draft.action = DriverAction.LAUNCH
+        draft.next_attempt_at = None
+
+
+def _end_reason(draft: Draft, generation: int) -> Reason:
+    if draft.obs.paused:
+        return Reason.SHUTDOWN
+    if draft.obs.generation > generation:
+        return Reason.REPLACED
+    if not any(_needs_driver(draft, work) for work in draft.queries):
+        return Reason.NOT_WANTED
+    return Reason.NONE
+
+
+def _needs_driver(draft: Draft, work: QueryDraft) -> bool:
+    """Return whether a living driver is kept for this query: it runs, is due, or soon will be."""
+    if work.seen.desired is not Desired.RUNNING or work.completed:
+        return False
+    waits_soon = work.hold is Hold.NONE and draft.hold is not Hold.FAILED
+    return work.run is not None or draft.due(work) or waits_soon
+
+
+def _open_runs(draft: Draft) -> None:
+    """Open a run for each query that is due and has a driver to take it."""
+    if draft.exit is not None or draft.lost or draft.end_wanted or not draft.driver_open:
+        return
+    if draft.action is DriverAction.KILL:
+        return
+    for work in draft.queries:
+        if draft.due(work):
+            work.open_run = _cause(work)
+
+
+def _cause(work: QueryDraft) -> Reason:
+    """Return why a run is opened, read off what the query was doing until now."""
+    seen = work.seen
+    if work.hold is Hold.BROKEN:
+        return Reason.PROBE
+    if seen.phase is Phase.STOPPING:
+        stalled = seen.phase_reason is Reason.STALLED
+        return Reason.STALLED if stalled else Reason.ASKED_RESTART
+    if seen.phase_reason is Reason.ASKED_RESTART:
+        return Reason.ASKED_RESTART
+    if work.failures:
+        return Reason.RETRY_DUE
+    if seen.reached_generation < seen.generation:
+        return Reason.ASKED_START
+    if seen.phase_reason is Reason.SHUTDOWN:
+        return Reason.RESUMED
+    return Reason.DRIVER_DIED
+
+
+def _want_runs(draft: Draft) -> None:
+    """Say of each open run whether it goes on, ends after its batch, or ends at once."""
+    stop = timedelta(seconds=draft.obs.limits.stop_s)
+    leave = timedelta(seconds=draft.obs.limits.leave_s)
+    for work in draft.queries:
+        run, seen = work.run, work.seen
+        if run is None:
+            continue
+        asked = seen.desired is Desired.STOPPED or run.generation < seen.generation
+        hung = _hung_in_start(draft, run)
+        ending = seen.phase is Phase.STOPPING and seen.phase_reason is Reason.STALLED
+        work.stalled = draft.obs.policy.restart_on_stall and (seen.stalled or ending) and not asked
+        if not (asked or draft.end_wanted or hung or work.stalled):
+            continue
+        at_once = (
+            hung
+            or work.stalled
+            or (seen.desired is Desired.STOPPED and seen.stop_mode is StopMode.NOW)
+        )
+        since = run.stop_asked_at or draft.now
+        asked_until = seen.stop_deadline if asked else None
+        work.deadline = asked_until or since + stop
+        work.want = Want.STOP if at_once or work.deadline <= draft.now else Want.DRAIN
+        work.stuck = run.stop_asked_at is not None and draft.now > work.deadline + leave
+
+
+def _hung_in_start(draft: Draft, run: RunSeen) -> bool:
+    status = draft.obs.driver.sighting.status if draft.obs.driver else None
+    if not draft.driver_ready or status is None or run.proven_at is not None:
+        return False
+    if run.status is not None and (run.status.started_at or run.status.state is RunState.RUNNING):
+        return False
+    return draft.now - run.created_at > timedelta(seconds=draft.obs.limits.start_s)
+
+
+def _end_slow_driver(draft: Draft) -> None:
+    """Press a driver that is to end harder the longer it takes."""
+    driver = draft.obs.driver
+    if driver is None or draft.exit is not None or draft.lost or not draft.end_wanted:
+        return
+    draft.state = DriverState.STOPPING
+    since = driver.end_wanted_at or draft.now
+    last = max((w.deadline for w in draft.queries if w.run and w.deadline), default=since)
+    leave = timedelta(seconds=draft.obs.limits.leave_s)
+    if draft.action is DriverAction.KILL or draft.now > last + 2 * leave:
+        draft.action = DriverAction.KILL
+    elif draft.now > last + leave:
+        draft.action = DriverAction.TERMINATE
