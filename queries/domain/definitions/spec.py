@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from queries.domain.restart import RestartPolicy
+
 
 def _as_text(value: Any) -> Any:
     """Write numbers and truth values as Spark's options want them: `20` as "20"."""
@@ -130,17 +132,6 @@ class PythonQuery(_QueryBase):
 
 
 QuerySpec = Annotated[SqlQuery | PythonQuery, Field(discriminator="kind")]
-
-
-class RestartPolicy(_Frozen):
-    """The ladder of restarts, which `restart.py` climbs; its defaults stand here alone."""
-
-    base_delay_s: float = Field(default=5, gt=0, le=3600)
-    max_delay_s: float = Field(default=300, gt=0, le=86400)
-    healthy_after_s: float = Field(default=600, gt=0, le=86400)  # with a new commit: counter resets
-    poison_limit: int = Field(default=3, ge=1, le=100)
-    probe_every_s: float = Field(default=1800, gt=0, le=86400 * 7)
-    restart_on_stall: bool = False
 
 
 class ApplicationSpec(_Frozen):

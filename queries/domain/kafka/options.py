@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 
 from queries.domain.errors import Problem
-from queries.domain.kafka import option_values
+from queries.domain.kafka import value_types
 from queries.domain.kafka.client_options import CONSUMER, PRODUCER
 from queries.domain.kafka.offsets import (
     assign_problem,
@@ -17,7 +17,7 @@ from queries.domain.kafka.offsets import (
     coverage_problem,
     offsets_problem,
 )
-from queries.domain.kafka.option_values import Check
+from queries.domain.kafka.value_types import Check
 from queries.domain.masking import MASK, is_secret_name
 
 SERVERS = "kafka.bootstrap.servers"
@@ -245,33 +245,33 @@ def _protocol(given: _Given) -> list[Problem]:
 _SPELLED_CHECKS: dict[str, Check | None] = {
     SERVERS: None,  # said by `_servers`
     PROTOCOL: None,  # said by `_protocol`
-    "subscribe": option_values.topics,
-    "subscribePattern": option_values.pattern,
+    "subscribe": value_types.topics,
+    "subscribePattern": value_types.pattern,
     "assign": assign_problem,
     "startingOffsets": offsets_problem,
     "startingOffsetsByTimestamp": by_timestamp_problem,
-    "startingTimestamp": option_values.whole(0),
-    "startingOffsetsByTimestampStrategy": option_values.time_strategy,
-    "endingOffsets": option_values.never,
-    "endingOffsetsByTimestamp": option_values.never,
-    "endingTimestamp": option_values.never,
-    "failOnDataLoss": option_values.flag,
-    "includeHeaders": option_values.flag,
-    "maxOffsetsPerTrigger": option_values.whole(1),
-    "minOffsetsPerTrigger": option_values.whole(1),
-    "maxTriggerDelay": option_values.duration,
-    "minPartitions": option_values.whole(1),
-    "maxRecordsPerPartition": option_values.whole(1),
-    "groupIdPrefix": option_values.topic,
-    "kafkaConsumer.pollTimeoutMs": option_values.whole(1),
-    "fetchOffset.numRetries": option_values.whole(0),
-    "fetchOffset.retryIntervalMs": option_values.whole(0),
+    "startingTimestamp": value_types.whole(0),
+    "startingOffsetsByTimestampStrategy": value_types.time_strategy,
+    "endingOffsets": value_types.never,
+    "endingOffsetsByTimestamp": value_types.never,
+    "endingTimestamp": value_types.never,
+    "failOnDataLoss": value_types.flag,
+    "includeHeaders": value_types.flag,
+    "maxOffsetsPerTrigger": value_types.whole(1),
+    "minOffsetsPerTrigger": value_types.whole(1),
+    "maxTriggerDelay": value_types.duration,
+    "minPartitions": value_types.whole(1),
+    "maxRecordsPerPartition": value_types.whole(1),
+    "groupIdPrefix": value_types.topic,
+    "kafkaConsumer.pollTimeoutMs": value_types.whole(1),
+    "fetchOffset.numRetries": value_types.whole(0),
+    "fetchOffset.retryIntervalMs": value_types.whole(0),
 }
 _SPELLED_SINK_CHECKS: dict[str, Check | None] = {
     SERVERS: None,
     PROTOCOL: None,
-    "topic": option_values.topic,
-    "includeHeaders": option_values.flag,
+    "topic": value_types.topic,
+    "includeHeaders": value_types.flag,
     "asyncProgressTrackingEnabled": None,  # said by the trigger's rules
     "asyncProgressTrackingCheckpointIntervalMs": None,
 }

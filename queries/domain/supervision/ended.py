@@ -3,9 +3,9 @@
 from datetime import timedelta
 from typing import assert_never
 
+from queries.domain import restart
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import Desired, DriverState, Hold, Policy, Reason, RunOutcome
-from queries.domain.supervision import restart
 from queries.domain.supervision.decision import DriverAction, Fault, RunEnd
 from queries.domain.supervision.draft import Draft, QueryDraft
 from queries.domain.supervision.observation import Liveness

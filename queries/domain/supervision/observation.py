@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from queries.domain.definitions.spec import RestartPolicy
 from queries.domain.protocol import LEAVE_S, ExitReport, RunStatus, Status
 from queries.domain.reasons import NOTHING, Because
+from queries.domain.restart import RestartPolicy
 from queries.domain.states import Desired, DriverState, Hold, Phase, Reason, StopMode
 
 

@@ -11,11 +11,11 @@ from django.template.loader import render_to_string
 from django.urls import path
 from django.utils import timezone
 
-from queries.domain.definitions.spec import RestartPolicy
 from queries.domain.failures.diagnosis import Category, Classified, classify, classify_exit
 from queries.domain.failures.rules import ASYNC_PROGRESS_GAP
 from queries.domain.kafka.losses import named_in
 from queries.domain.masking import mask
+from queries.domain.restart import RestartPolicy
 from queries.models.failures import Failure
 from queries.roles import OPERATE, VIEW
 from queries.selectors.failures.failures import failure_group, failures

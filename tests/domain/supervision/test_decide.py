@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queries.domain.definitions.spec import RestartPolicy
 from queries.domain.protocol import ExitReport, RunError, RunState, RunStatus, Status, Want
 from queries.domain.reasons import NOTHING, Because, Detail
+from queries.domain.restart import RestartPolicy
 from queries.domain.states import (
     FAILED_PHASES,
     HELD_PHASES,

@@ -9,14 +9,14 @@ from django.conf import settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.definitions.spec import RestartPolicy
+from queries.domain import restart
 from queries.domain.failures import crash_loops
 from queries.domain.protocol import LEAVE_S
-from queries.domain.supervision import health, restart
-from queries.domain.supervision.restart import JITTER
+from queries.domain.restart import JITTER, RestartPolicy
+from queries.domain.supervision import health
 
 POLICY = RestartPolicy()
-RECORD = Path(__file__).parents[3] / "docs/decisions/0005-constants-of-supervision.md"
+RECORD = Path(__file__).parents[2] / "docs/decisions/0005-constants-of-supervision.md"
 NOW = datetime(2026, 1, 5, tzinfo=UTC)
 
 

@@ -8,9 +8,22 @@ import zlib
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from queries.domain.definitions.spec import RestartPolicy
+from pydantic import BaseModel, ConfigDict, Field
 
 JITTER = 0.2  # of the delay, to both sides: many that died together do not return together
+
+
+class RestartPolicy(BaseModel):
+    """What an application can set of the ladder; the defaults are here and nowhere else."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    base_delay_s: float = Field(default=5, gt=0, le=3600)
+    max_delay_s: float = Field(default=300, gt=0, le=86400)
+    healthy_after_s: float = Field(default=600, gt=0, le=86400)  # with a new commit: counter resets
+    poison_limit: int = Field(default=3, ge=1, le=100)
+    probe_every_s: float = Field(default=1800, gt=0, le=86400 * 7)
+    restart_on_stall: bool = False
 
 
 def delay(policy: RestartPolicy, n: int, *, key: str) -> timedelta:
