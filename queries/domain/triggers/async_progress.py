@@ -82,7 +82,7 @@ def async_problems(spec: SqlQuery | PythonQuery) -> list[Problem]:
         return []
     options = {key.lower(): value for key, value in spec.sink.options.items()}
     problems = _values(options)
-    if not _asked(spec):
+    if not has_async_progress(spec):
         return problems
     return [
         *problems,
@@ -117,7 +117,7 @@ def _sink(name: str) -> list[Problem]:
         f"is not supported with a {name} sink: rows of a replayed batch could not be told "
         "from new ones."
     )
-    return [_refused(message, f"Remove it, or write to {_either(SINKS)}.")]
+    return [_refused(message, f"Remove it, or write to {either(SINKS)}.")]
 
 
 def _trigger(spec: SqlQuery | PythonQuery, every: str) -> list[Problem]:
@@ -161,13 +161,14 @@ def evolution_problems(
     """Return why it is not supported with source evolution, which the application may turn on "
     "too."""
     conf = {**application_conf, **spec.conf}
-    if conf.get(EVOLUTION, "false").lower() != "true" or not _asked(spec):
+    if conf.get(EVOLUTION, "false").lower() != "true" or not has_async_progress(spec):
         return []
     way_out = "Remove one of the two."
     return [_refused(f"is not supported with source evolution ({EVOLUTION}).", way_out)]
 
 
-def _asked(spec: SqlQuery | PythonQuery) -> bool:
+def has_async_progress(spec: SqlQuery | PythonQuery) -> bool:
+    """Return whether a definition turns async progress tracking on."""
     options = spec.sink.options if spec.sink else {}
     return any(k.lower() == ENABLED.lower() and v.lower() == "true" for k, v in options.items())
 
@@ -195,7 +196,7 @@ def known_after_a_preflight(spec: SqlQuery | PythonQuery) -> str:
             "Whether the function keeps state, and whether its own sink supports async progress "
             "tracking, is known after a preflight."
         )
-    if not _asked(spec):
+    if not has_async_progress(spec):
         return ""
     if isinstance(spec, PythonQuery):
         return (
@@ -216,6 +217,7 @@ def _refused(message: str, way_out: str) -> Problem:
     return Problem(_FIELD, "true", message, way_out)
 
 
-def _either(names: frozenset[str]) -> str:
+def either(names: frozenset[str]) -> str:
+    """Return names as a choice: "a", "a or b", "a, b or c"."""
     *others, last = sorted(names)
-    return f"{', '.join(others)} or {last}"
+    return f"{', '.join(others)} or {last}" if others else last

@@ -15,7 +15,7 @@ from queries.domain.definitions.spec import (
 )
 from queries.domain.definitions.sql_operators import Operator, Operators, operators
 from queries.domain.errors import Problem
-from queries.domain.triggers.async_progress import async_problems
+from queries.domain.triggers.async_progress import async_problems, either
 from queries.domain.triggers.cores import Ground, core_problems
 
 #: Real-time mode's shortest batch (Spark: INVALID_STREAMING_REAL_TIME_MODE_TRIGGER_INTERVAL).
@@ -103,11 +103,11 @@ def _limits(
         for index, source in enumerate(spec.sources):
             if source.format not in sources:
                 message = f"cannot be read by a {what} trigger."
-                way_out = f"Use {_either(sources)}, or a processing-time trigger."
+                way_out = f"Use {either(sources)}, or a processing-time trigger."
                 problems.append(Problem(f"sources.{index}.format", source.format, message, way_out))
     if spec.sink and spec.sink.format not in sinks:
         message = f"cannot be written by a {what} trigger."
-        way_out = f"Use {_either(sinks)}, or a processing-time trigger."
+        way_out = f"Use {either(sinks)}, or a processing-time trigger."
         problems.append(Problem("sink.format", spec.sink.format, message, way_out))
     return problems
 
@@ -162,8 +162,3 @@ def _refused_in_real_time(asked: Operators) -> frozenset[Operator]:
     if {Operator.UNION, Operator.TWICE} <= asked.found:
         refused |= {Operator.TWICE}
     return refused
-
-
-def _either(names: frozenset[str]) -> str:
-    ordered = sorted(names)
-    return ordered[0] if len(ordered) == 1 else f"{', '.join(ordered[:-1])} or {ordered[-1]}"
