@@ -22,7 +22,7 @@ ACTS: dict[str, str] = {
 
 def phrase(reason: str) -> str:
     """Return a reason's words; a text that is no reason's code is its own words."""
-    return Reason[reason].phrase if reason in Reason.__members__ else reason
+    return Reason[reason].description if reason in Reason.__members__ else reason
 
 
 @unique

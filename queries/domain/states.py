@@ -5,6 +5,19 @@ place where states are grouped, so that a page, a filter and a decision never di
 """
 
 from enum import StrEnum
+from typing import Self
+
+
+class _Described(StrEnum):
+    """A code, with the words that pages show for it."""
+
+    description: str
+
+    def __new__(cls, code: str, description: str = "") -> Self:
+        """Return a member whose value is its code alone."""
+        member = str.__new__(cls, code)
+        member._value_, member.description = code, description
+        return member
 
 
 class Desired(StrEnum):
@@ -21,16 +34,8 @@ class StopMode(StrEnum):
     NOW = "now"
 
 
-class Phase(StrEnum):
+class Phase(_Described):
     """What a query is doing: a pure function of desired and observed (`decide`)."""
-
-    description: str  # one sentence, for somebody who sees the phase for the first time
-
-    def __new__(cls, code: str, description: str) -> "Phase":
-        """Return a member whose value is its code alone."""
-        phase = str.__new__(cls, code)
-        phase._value_, phase.description = code, description
-        return phase
 
     STOPPED = "STOPPED", "Not running, as desired."
     PENDING = (
@@ -207,18 +212,10 @@ class LossKind(StrEnum):
     LATE = "late"  # dropped behind the watermark
 
 
-class Reason(StrEnum):
-    """Why a phase or a driver's state is what it is: a code, and the phrase that pages show."""
+class Reason(_Described):
+    """Why a phase or a driver's state is what it is, as a code and as a phrase."""
 
-    phrase: str
-
-    def __new__(cls, code: str, phrase: str) -> "Reason":
-        """Return a member whose value is its code alone."""
-        reason = str.__new__(cls, code)
-        reason._value_, reason.phrase = code, phrase
-        return reason
-
-    NONE = "", ""
+    NONE = ""
     NEVER_STARTED = "NEVER_STARTED", "never started"
     ASKED_START = "ASKED_START", "start requested"
     ASKED_STOP = "ASKED_STOP", "stop requested"
