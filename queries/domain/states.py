@@ -5,6 +5,19 @@ place where states are grouped, so that a page, a filter and a decision never di
 """
 
 from enum import StrEnum
+from typing import Self
+
+
+class _Described(StrEnum):
+    """A code, with the words that pages show for it."""
+
+    description: str
+
+    def __new__(cls, code: str, description: str = "") -> Self:
+        """Return a member whose value is its code alone."""
+        member = str.__new__(cls, code)
+        member._value_, member.description = code, description
+        return member
 
 
 class Desired(StrEnum):
@@ -21,47 +34,34 @@ class StopMode(StrEnum):
     NOW = "now"
 
 
-class Phase(StrEnum):
+class Phase(_Described):
     """What a query is doing: a pure function of desired and observed (`decide`)."""
 
-    STOPPED = "STOPPED"
-    PENDING = "PENDING"
-    STARTING = "STARTING"
-    RUNNING = "RUNNING"
-    STOPPING = "STOPPING"
-    COMPLETED = "COMPLETED"
-    BACKOFF = "BACKOFF"
-    BROKEN = "BROKEN"
-    FAILED = "FAILED"
-    LOST = "LOST"
+    STOPPED = "STOPPED", "Not running, as desired."
+    PENDING = (
+        "PENDING",
+        "Should run; waiting for a start slot, memory, its driver or its checkpoint's lock.",
+    )
+    STARTING = "STARTING", "Handed to a driver; no batch committed yet."
+    RUNNING = (
+        "RUNNING",
+        "It has committed a batch or found nothing to read: its source and plan work.",
+    )
+    STOPPING = "STOPPING", "Stop requested; the batch in flight is being finished or interrupted."
+    COMPLETED = "COMPLETED", "A once or availableNow query that has read all available data."
+    BACKOFF = "BACKOFF", "Failed; waiting for the next attempt."
+    BROKEN = (
+        "BROKEN",
+        "At its poison limit: the same error on one batch; retry probes run from time to time.",
+    )
+    FAILED = "FAILED", "Failed in a way that a restart does not fix; waits for an operator."
+    LOST = "LOST", "Its host does not respond: it may still run, so nothing else may start it."
 
     @property
     def label(self) -> str:
         """Return the word that pages show."""
         return self.value.capitalize()
 
-    @property
-    def description(self) -> str:
-        """Return one sentence that explains the phase to somebody who sees it first."""
-        return _DESCRIPTIONS[self]
-
-
-_DESCRIPTIONS: dict[Phase, str] = {
-    Phase.STOPPED: "Not running, as desired.",
-    Phase.PENDING: (
-        "Should run; waiting for a start slot, memory, its driver or its checkpoint's lock."
-    ),
-    Phase.STARTING: "Handed to a driver; no batch committed yet.",
-    Phase.RUNNING: "It has committed a batch or found nothing to read: its source and plan work.",
-    Phase.STOPPING: "Stop requested; the batch in flight is being finished or interrupted.",
-    Phase.COMPLETED: "A once or availableNow query that has read all available data.",
-    Phase.BACKOFF: "Failed; waiting for the next attempt.",
-    Phase.BROKEN: (
-        "At its poison limit: the same error on one batch; retry probes run from time to time."
-    ),
-    Phase.FAILED: "Failed in a way that a restart does not fix; waits for an operator.",
-    Phase.LOST: "Its host does not respond: it may still run, so nothing else may start it.",
-}
 
 #: Phases in which a driver may be executing batches.
 LIVE_PHASES = frozenset({Phase.STARTING, Phase.RUNNING, Phase.STOPPING, Phase.LOST})
@@ -212,50 +212,50 @@ class LossKind(StrEnum):
     LATE = "late"  # dropped behind the watermark
 
 
-class Reason(StrEnum):
-    """Why a phase or a driver's state is what it is, as a code; `reasons.py` has the words."""
+class Reason(_Described):
+    """Why a phase or a driver's state is what it is, as a code and as a phrase."""
 
     NONE = ""
-    NEVER_STARTED = "NEVER_STARTED"
-    ASKED_START = "ASKED_START"
-    ASKED_STOP = "ASKED_STOP"
-    ASKED_RESTART = "ASKED_RESTART"
-    WAITS_SLOT = "WAITS_SLOT"
-    WAITS_MEMORY = "WAITS_MEMORY"
-    WAITS_DRIVER = "WAITS_DRIVER"
-    WAITS_LOCK = "WAITS_LOCK"
-    WAITS_COMMIT = "WAITS_COMMIT"
-    WAITS_SOURCE = "WAITS_SOURCE"
-    COMMITTED = "COMMITTED"
-    IDLE = "IDLE"
-    STUCK = "STUCK"
-    STOPPED = "STOPPED"
-    COMPLETED = "COMPLETED"
-    FAILED_RETRY = "FAILED_RETRY"
-    FAILED_POISON = "FAILED_POISON"
-    FAILED_FATAL = "FAILED_FATAL"
-    DRIVER_DIED = "DRIVER_DIED"
-    HOST_SILENT = "HOST_SILENT"
-    RETRY_DUE = "RETRY_DUE"
-    REGRESSED = "REGRESSED"
-    STALLED = "STALLED"
-    PROBE = "PROBE"
-    PROBED = "PROBED"
-    ARCHIVED = "ARCHIVED"
-    REWOUND = "REWOUND"
-    RESET = "RESET"
-    LAUNCHED = "LAUNCHED"
-    NOT_LAUNCHED = "NOT_LAUNCHED"
-    NOT_WANTED = "NOT_WANTED"
-    REPLACED = "REPLACED"
-    SHUTDOWN = "SHUTDOWN"
-    RESUMED = "RESUMED"
-    FENCED = "FENCED"
-    FAILURE_SCOPE = "FAILURE_SCOPE"
-    START_TIMED_OUT = "START_TIMED_OUT"
-    EXECUTOR_CAME = "EXECUTOR_CAME"
-    EXECUTOR_LOST = "EXECUTOR_LOST"
-    OTHER = "OTHER"  # a text of another release
+    NEVER_STARTED = "NEVER_STARTED", "never started"
+    ASKED_START = "ASKED_START", "start requested"
+    ASKED_STOP = "ASKED_STOP", "stop requested"
+    ASKED_RESTART = "ASKED_RESTART", "restart requested"
+    WAITS_SLOT = "WAITS_SLOT", "waiting for a start slot"
+    WAITS_MEMORY = "WAITS_MEMORY", "waiting for memory"
+    WAITS_DRIVER = "WAITS_DRIVER", "waiting for its driver"
+    WAITS_LOCK = "WAITS_LOCK", "waiting for the checkpoint's lock"
+    WAITS_COMMIT = "WAITS_COMMIT", "waiting for its first commit"
+    WAITS_SOURCE = "WAITS_SOURCE", "source not reachable"
+    COMMITTED = "COMMITTED", "first commit"
+    IDLE = "IDLE", "idle: nothing to read"
+    STUCK = "STUCK", "the stop hangs"
+    STOPPED = "STOPPED", "stopped"
+    COMPLETED = "COMPLETED", "read all available data"
+    FAILED_RETRY = "FAILED_RETRY", "failed; will be retried"
+    FAILED_POISON = "FAILED_POISON", "same error on the same batch again"
+    FAILED_FATAL = "FAILED_FATAL", "cannot be fixed by a restart"
+    DRIVER_DIED = "DRIVER_DIED", "its driver died"
+    HOST_SILENT = "HOST_SILENT", "its host does not respond"
+    RETRY_DUE = "RETRY_DUE", "retry due"
+    REGRESSED = "REGRESSED", "failed again after it was resolved"
+    STALLED = "STALLED", "stalled; restarted by its policy"
+    PROBE = "PROBE", "retry probe of a broken query"
+    PROBED = "PROBED", "probe driver"
+    ARCHIVED = "ARCHIVED", "deleted"
+    REWOUND = "REWOUND", "rewound to an earlier batch"
+    RESET = "RESET", "reset to another start position"
+    LAUNCHED = "LAUNCHED", "launched"
+    NOT_LAUNCHED = "NOT_LAUNCHED", "could not be launched"
+    NOT_WANTED = "NOT_WANTED", "no query needs it"
+    REPLACED = "REPLACED", "replaced by a new driver"
+    SHUTDOWN = "SHUTDOWN", "installation stopped"
+    RESUMED = "RESUMED", "installation started again"
+    FENCED = "FENCED", "a later epoch took over"
+    FAILURE_SCOPE = "FAILURE_SCOPE", "a failure ends the whole application"
+    START_TIMED_OUT = "START_TIMED_OUT", "did not start in time"
+    EXECUTOR_CAME = "EXECUTOR_CAME", "executor added"
+    EXECUTOR_LOST = "EXECUTOR_LOST", "executor lost"
+    OTHER = "OTHER", "unknown"  # a text of another release
 
     @classmethod
     def _missing_(cls, value: object) -> "Reason":

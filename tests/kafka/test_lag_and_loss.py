@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from queries.brokers.reader import LOOK_S
 from queries.domain.errors import Conflict
-from queries.domain.failures.diagnosis import Category
+from queries.domain.failures.categories import Category
 from queries.domain.states import LossKind, OperationOutcome, Reason
 from queries.models.checkpoints import Loss, SourceLag
 from queries.models.drivers import Driver, Run

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from queries.domain.failures.diagnosis import Category, classify
+from queries.domain.failures.categories import Category
+from queries.domain.failures.diagnosis import classify
 from queries.domain.protocol import RunState
 from queries.domain.states import Policy
 from tests import pieces

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from examples.flights import definitions, feeder
-from queries.domain.failures.diagnosis import Category, classify
+from queries.domain.failures.categories import Category
+from queries.domain.failures.diagnosis import classify
 from queries.domain.protocol import RunState, Want
 from tests.spark.driver_under_test import DriverUnderTest, wait_for
 

@@ -108,23 +108,13 @@ def query_conf_problems(conf: Mapping[str, str]) -> list[Problem]:
     problems = []
     for key, value in conf.items():
         if not key.startswith("spark.sql."):
-            problems.append(
-                Problem(
-                    f"conf.{key}",
-                    value,
-                    "does not belong to a query's session.",
-                    "A query can set only spark.sql.…; set everything else on the application.",
-                )
-            )
+            message = "does not belong to a query's session."
+            way_out = "A query can set only spark.sql.…; set everything else on the application."
+            problems.append(Problem(f"conf.{key}", value, message, way_out))
         elif _STATIC_SQL.fullmatch(key):
-            problems.append(
-                Problem(
-                    f"conf.{key}",
-                    value,
-                    "is fixed when the driver starts.",
-                    "Set it in the application's configuration.",
-                )
-            )
+            message = "is fixed when the driver starts."
+            way_out = "Set it in the application's configuration."
+            problems.append(Problem(f"conf.{key}", value, message, way_out))
         elif found := _conf_problem(key, value):
             problems.append(found)
     return problems + secret_problems("conf", conf)
@@ -139,18 +129,11 @@ def environment_problems(env: Mapping[str, str], *, allowed: tuple[str, ...]) ->
     for name, value in env.items():
         field = f"env.{name}"
         if not _ENVIRONMENT_NAME.fullmatch(name):
-            problems.append(
-                Problem(field, value, "is not a variable name.", "Use letters, digits and _.")
-            )
+            way_out = "Use letters, digits and _."
+            problems.append(Problem(field, value, "is not a variable name.", way_out))
         elif _ENVIRONMENT_RESERVED.fullmatch(name):
-            problems.append(
-                Problem(
-                    field,
-                    value,
-                    "controls Python, Java, Spark or Headgate and cannot be set here.",
-                    "Choose another name.",
-                )
-            )
+            message = "controls Python, Java, Spark or Headgate and cannot be set here."
+            problems.append(Problem(field, value, message, "Choose another name."))
         if "\0" in value:
             problems.append(Problem(field, "", "contains a null byte.", "Remove it."))
     return problems + secret_problems("env", env) + reference_problems("env", env, allowed=allowed)
@@ -173,15 +156,12 @@ def secret_problems(field: str, values: Mapping[str, object]) -> list[Problem]:
         if isinstance(value, Mapping):
             problems += secret_problems(f"{field}.{key}", value)
         elif isinstance(value, str) and _written_out(key, value):
-            problems.append(
-                Problem(
-                    f"{field}.{key}",
-                    MASK,
-                    "looks like a secret in plain text.",
-                    'Use a reference instead: "env:NAME" for a variable of the drivers\' host, '
-                    '"file:NAME" for a file in the secrets folder.',
-                )
+            message = "looks like a secret in plain text."
+            way_out = (
+                'Use a reference instead: "env:NAME" for a variable of the drivers\' host, '
+                '"file:NAME" for a file in the secrets folder.'
             )
+            problems.append(Problem(f"{field}.{key}", MASK, message, way_out))
     return problems
 
 
@@ -220,11 +200,9 @@ def _conf_problem(key: str, value: str) -> Problem | None:
         if re.fullmatch(pattern, key):
             return Problem(field, value, "cannot be set here.", way_out or _WHY_RESERVED)
     if not _APPLICATION.fullmatch(key):
-        return Problem(
-            field,
-            value,
-            "is not configuration that a definition may set.",
+        way_out = (
             "Allowed are spark.sql.…, spark.hadoop.…, memory, shuffle, network and executor "
-            "settings.",
+            "settings."
         )
+        return Problem(field, value, "is not configuration that a definition may set.", way_out)
     return None

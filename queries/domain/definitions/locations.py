@@ -84,9 +84,8 @@ def path_problem(field: str, text: str) -> Problem | None:
     found = _SCHEME.fullmatch(text.strip())
     rest = found[2] if found else text.strip()
     if not rest.startswith("/"):
-        return Problem(
-            field, text, "is not absolute.", "Start it with / or a scheme such as s3a://bucket/."
-        )
+        way_out = "Start it with / or a scheme such as s3a://bucket/."
+        return Problem(field, text, "is not absolute.", way_out)
     if ".." in rest.split("/"):
         return Problem(field, text, 'contains "..".', "Write the path without it.")
     return None

@@ -1,8 +1,8 @@
 """Parse the JSON form of a definition; what pydantic finds wrong with it become problems."""
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -22,31 +22,23 @@ _TAGS = frozenset(
     {"sql", "python", "processing_time", "once", "available_now", "continuous", "real_time"}
 )
 _QUERY: TypeAdapter[SqlQuery | PythonQuery] = TypeAdapter(QuerySpec)
+_Spec = TypeVar("_Spec")
 _POOL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9 ._-]{0,79}")
 
 
 def parse_query(raw: Mapping[str, Any]) -> SqlQuery | PythonQuery:
     """Return a query's definition; raise `Invalid` where its shape is wrong."""
-    try:
-        return _QUERY.validate_python(raw)
-    except ValidationError as error:
-        raise Invalid(shape_problems(error)) from error
+    return _parsed(_QUERY.validate_python, raw)
 
 
 def parse_application(raw: Mapping[str, Any]) -> ApplicationSpec:
     """Return an application's definition; raise `Invalid` where its shape is wrong."""
-    try:
-        return ApplicationSpec.model_validate(raw)
-    except ValidationError as error:
-        raise Invalid(shape_problems(error)) from error
+    return _parsed(ApplicationSpec.model_validate, raw)
 
 
 def parse_pool(raw: Mapping[str, Any]) -> PoolSpec:
     """Return a pool's definition; raise `Invalid` where it is wrong."""
-    try:
-        pool = PoolSpec.model_validate(raw)
-    except ValidationError as error:
-        raise Invalid(shape_problems(error)) from error
+    pool = _parsed(PoolSpec.model_validate, raw)
     if not _POOL_NAME.fullmatch(pool.name):
         way_out = "Use 1 to 80 letters, digits, spaces and . _ -"
         raise Invalid([Problem("name", pool.name, "is not a valid pool name.", way_out)])
@@ -54,6 +46,13 @@ def parse_pool(raw: Mapping[str, Any]) -> PoolSpec:
         way_out = "Queries without a pool are in it."
         raise Invalid([Problem("name", pool.name, "is Spark's own pool.", way_out)])
     return pool
+
+
+def _parsed(validate: Callable[[Mapping[str, Any]], _Spec], raw: Mapping[str, Any]) -> _Spec:
+    try:
+        return validate(raw)
+    except ValidationError as error:
+        raise Invalid(shape_problems(error)) from error
 
 
 def as_json(spec: SqlQuery | PythonQuery | ApplicationSpec | PoolSpec) -> dict[str, Any]:

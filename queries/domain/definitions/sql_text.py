@@ -31,14 +31,9 @@ def sql_problems(spec: SqlQuery) -> list[Problem]:
         return []  # sqlglot takes what it cannot read for a command: Spark is to judge
     statement = statements[0]
     if not isinstance(statement, exp.Query):
-        return [
-            Problem(
-                "sql",
-                spec.sql[:200],
-                f"is a {statement.key.upper()}, not a query.",
-                "Write a SELECT; the sink writes its rows.",
-            )
-        ]
+        message = f"is a {statement.key.upper()}, not a query."
+        way_out = "Write a SELECT; the sink writes its rows."
+        return [Problem("sql", spec.sql[:200], message, way_out)]
     text = Text(spec, statement)
     return text.unknown_names() or text.output_mode_problems()
 
@@ -97,9 +92,8 @@ class Text:
             if lower not in known
         ]
         if not problems and used and not self.streams & set(used):
-            problems.append(
-                Problem("sql", "", "reads no streaming source.", "Select from one of the sources.")
-            )
+            way_out = "Select from one of the sources."
+            problems.append(Problem("sql", "", "reads no streaming source.", way_out))
         return problems
 
     def output_mode_problems(self) -> list[Problem]:
@@ -113,33 +107,19 @@ class Text:
             source.watermark for source in self.spec.sources
         )
         if mode == "append" and aggregates and not watermarked:
-            return [
-                Problem(
-                    _MODE_FIELD,
-                    mode,
-                    "cannot be used for an aggregation without a watermark: "
-                    "no group would ever be final.",
-                    "Give a source a watermark and group by it, or use update or complete.",
-                )
-            ]
+            message = (
+                "cannot be used for an aggregation without a watermark: "
+                "no group would ever be final."
+            )
+            way_out = "Give a source a watermark and group by it, or use update or complete."
+            return [Problem(_MODE_FIELD, mode, message, way_out)]
         if mode == "complete" and not self._any_aggregate() and not self.opaque:
-            return [
-                Problem(
-                    _MODE_FIELD,
-                    mode,
-                    "needs an aggregation, but the text has none.",
-                    "Use append.",
-                )
-            ]
+            message = "needs an aggregation, but the text has none."
+            return [Problem(_MODE_FIELD, mode, message, "Use append.")]
         if isinstance(self.statement, exp.Select) and self._sorts() and mode != "complete":
-            return [
-                Problem(
-                    "sql",
-                    "ORDER BY",
-                    f"a stream in {mode} mode cannot be sorted.",
-                    "Remove ORDER BY, or aggregate and use output mode complete.",
-                )
-            ]
+            message = f"a stream in {mode} mode cannot be sorted."
+            way_out = "Remove ORDER BY, or aggregate and use output mode complete."
+            return [Problem("sql", "ORDER BY", message, way_out)]
         return []
 
     def _sorts(self) -> bool:

@@ -2,12 +2,21 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Self
 
 from queries.domain.states import Policy
 
 
 class Category(StrEnum):
     """What kind of thing went wrong; each has one policy for restarts."""
+
+    policy: Policy
+
+    def __new__(cls, words: str, policy: Policy = Policy.RETRY) -> Self:
+        """Return a member whose value is its words alone."""
+        category = str.__new__(cls, words)
+        category._value_, category.policy = words, policy
+        return category
 
     CONNECTION = "connection"
     STORAGE = "storage"
@@ -18,33 +27,15 @@ class Category(StrEnum):
     FENCED = "fenced"
     ENDED = "ended unasked"
     UNKNOWN = "unknown"
-    DATA = "data"
-    USER_CODE = "user code"
-    CORRUPTION = "corruption"
-    CONFIGURATION = "configuration"
-    PLAN = "query plan"
-    SOURCE_LOST = "source data lost"
-    INCOMPATIBLE = "checkpoint incompatible"
-    DAMAGED = "checkpoint damaged"
-    OWNERSHIP = "checkpoint ownership"
-
-    @property
-    def policy(self) -> Policy:
-        """Return what failures of this kind mean for restarts."""
-        return _POLICIES.get(self, Policy.RETRY)
-
-
-_POLICIES = {
-    Category.DATA: Policy.POISON,
-    Category.USER_CODE: Policy.POISON,
-    Category.CORRUPTION: Policy.POISON,
-    Category.CONFIGURATION: Policy.FATAL,
-    Category.PLAN: Policy.FATAL,
-    Category.SOURCE_LOST: Policy.FATAL,
-    Category.INCOMPATIBLE: Policy.FATAL,
-    Category.DAMAGED: Policy.FATAL,
-    Category.OWNERSHIP: Policy.FATAL,
-}
+    DATA = "data", Policy.POISON
+    USER_CODE = "user code", Policy.POISON
+    CORRUPTION = "corruption", Policy.POISON
+    CONFIGURATION = "configuration", Policy.FATAL
+    PLAN = "query plan", Policy.FATAL
+    SOURCE_LOST = "source data lost", Policy.FATAL
+    INCOMPATIBLE = "checkpoint incompatible", Policy.FATAL
+    DAMAGED = "checkpoint damaged", Policy.FATAL
+    OWNERSHIP = "checkpoint ownership", Policy.FATAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,107 +50,89 @@ class Advice:
 #: What is said where no rule knows better, a category each.
 GENERAL: dict[Category, Advice] = {
     category: Advice(category, meaning, way_out)
-    for category, meaning, way_out in (
-        (
-            Category.CONNECTION,
+    for category, (meaning, way_out) in {
+        Category.CONNECTION: (
             "A service that the query uses did not respond, or refused the connection.",
             "Nothing, if the service comes back: the query keeps retrying. Otherwise check the "
             "address, credentials and network of that service.",
         ),
-        (
-            Category.STORAGE,
+        Category.STORAGE: (
             "Reading or writing a file failed, possibly only for a moment.",
             "The query retries. If the failure persists, check disk space, permissions and the "
             "storage.",
         ),
-        (
-            Category.CAPACITY,
+        Category.CAPACITY: (
             "There were not enough cores or memory at that moment.",
             "The query retries. Give the application more cores or memory, or move queries "
             "out of it.",
         ),
-        (
-            Category.MEMORY,
+        Category.MEMORY: (
             "The driver ran out of memory.",
             "It is restarted. Increase the application's memory, limit the size of a batch "
             "(maxFilesPerTrigger, maxOffsetsPerTrigger), or add a watermark so that old state is "
             "dropped.",
         ),
-        (
-            Category.PROCESS,
+        Category.PROCESS: (
             "The driver process ended unexpectedly.",
             "It is restarted from the checkpoint. See the end of the driver's log.",
         ),
-        (
-            Category.LOCK,
+        Category.LOCK: (
             "Another process on this host holds the checkpoint.",
             "The query waits and tries again. End the process that holds it if it should not run.",
         ),
-        (
-            Category.FENCED,
+        Category.FENCED: (
             "A later start of this query has taken over the checkpoint.",
             "Nothing: the later one continues.",
         ),
-        (
-            Category.ENDED,
+        Category.ENDED: (
             "The query ended cleanly, although nobody stopped it.",
             "It is restarted. Check that the query's code does not call stop().",
         ),
-        (
-            Category.UNKNOWN,
+        Category.UNKNOWN: (
             "Headgate does not recognize this failure.",
             "The query retries. Read the root cause and the end of the log.",
         ),
-        (
-            Category.DATA,
+        Category.DATA: (
             "The query cannot process a row in the batch.",
             "Change the query to handle such rows (try_divide, try_cast, nullif, a "
             "filter), then restart it: the same batch is read again.",
         ),
-        (
-            Category.USER_CODE,
+        Category.USER_CODE: (
             "The query's own code raised an error.",
             "Read the traceback, fix the function, then restart the query: the same batch is "
             "read again.",
         ),
-        (
-            Category.CORRUPTION,
+        Category.CORRUPTION: (
             "A file of the checkpoint does not contain what was written.",
             "If it happens again on the same batch, check the disk, and start from a backup of "
             "the checkpoint or from a new one.",
         ),
-        (
-            Category.CONFIGURATION,
+        Category.CONFIGURATION: (
             "Spark refuses this combination of source, sink, trigger and options.",
             "Change the definition, then start the query.",
         ),
-        (
-            Category.PLAN,
+        Category.PLAN: (
             "Spark cannot plan this query: a name, a type or an operation is wrong.",
             "Change the query's text or code, then start it.",
         ),
-        (
-            Category.SOURCE_LOST,
+        Category.SOURCE_LOST: (
             "Rows that the checkpoint has not read yet are gone from the source.",
             "They cannot be recovered from the source. Continue without the lost data, which "
             "keeps the state and records the loss, or reset the query to another position in its "
             "source.",
         ),
-        (
-            Category.INCOMPATIBLE,
+        Category.INCOMPATIBLE: (
             "The query has changed in a way that its checkpoint does not allow.",
             "Restore the earlier revision, or start the new one on a new checkpoint.",
         ),
-        (
-            Category.DAMAGED,
+        Category.DAMAGED: (
             "Files that the checkpoint needs are missing or cannot be read.",
             "Restore them from a backup, or start the query on a new checkpoint.",
         ),
-        (
-            Category.OWNERSHIP,
+        Category.OWNERSHIP: (
             "Something else is writing to this checkpoint.",
             "Find the other process (a notebook, another installation) and end it, then start "
             "the query. Both may have executed the same batch.",
         ),
-    )
+    }.items()
 }

@@ -10,18 +10,8 @@ from dataclasses import dataclass
 
 from queries.domain.failures import error_text
 from queries.domain.failures.categories import GENERAL, Advice, Category
-from queries.domain.failures.fingerprints import fingerprint, fingerprint_exit
-from queries.domain.failures.rules import CONDITION_RULES, MESSAGE_RULES, TYPE_RULES, Rule
+from queries.domain.failures.rules import CONDITION_RULES, MESSAGE_RULES, TYPE_RULES
 from queries.domain.states import Policy
-
-__all__ = [
-    "Category",
-    "Classified",
-    "classify",
-    "classify_exit",
-    "fingerprint",
-    "fingerprint_exit",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +166,7 @@ def _of_user_code(name: str, error_class: str, type_name: str, text: str) -> Adv
     if _is_connection(type_name, text):
         return GENERAL[Category.CONNECTION]
     inner = [each for each in names if each not in error_text.WRAPPERS]
-    found = next((rule.advice for each in inner if (rule := _rule_for(each))), None)
+    found = next((advice for each in inner if (advice := _advice_for(each))), None)
     if found and (found.category.policy is Policy.RETRY or not _USER_CODE.fullmatch(name)):
         return found
     return GENERAL[Category.USER_CODE]
@@ -190,8 +180,8 @@ def _is_connection(type_name: str, text: str) -> bool:
     )
 
 
-def _rule_for(name: str) -> Rule | None:
-    return next((rule for rule in CONDITION_RULES if re.match(rule.pattern, name)), None)
+def _advice_for(name: str) -> Advice | None:
+    return next((rule.advice for rule in CONDITION_RULES if re.match(rule.pattern, name)), None)
 
 
 def _of_condition(name: str, type_name: str, text: str) -> Advice | None:
@@ -199,21 +189,17 @@ def _of_condition(name: str, type_name: str, text: str) -> Advice | None:
         return None
     if name.startswith("FAILED_READ_FILE") and _is_connection(type_name, text):
         return GENERAL[Category.CONNECTION]  # a store that does not answer is no bad file
-    rule = _rule_for(name)
-    return rule.advice if rule else None
+    return _advice_for(name)
 
 
 def _of_message(text: str, type_name: str) -> Advice | None:
     whole = f"{type_name}: {text}"
-    for rule in MESSAGE_RULES:
-        if re.search(rule.pattern, whole, re.IGNORECASE):
-            return rule.advice
-    return None
+    found = (rule.advice for rule in MESSAGE_RULES if re.search(rule.pattern, whole, re.IGNORECASE))
+    return next(found, None)
 
 
 def _of_wrapper(name: str) -> Advice | None:
-    rule = _rule_for(name) if name in error_text.WRAPPERS else None
-    return rule.advice if rule else None
+    return _advice_for(name) if name in error_text.WRAPPERS else None
 
 
 def _of_sqlstate(text: str) -> Advice | None:

@@ -17,12 +17,8 @@ def fingerprint(*, error_class: str, type_name: str, root_cause: str, message: s
     frame = error_text.top_frame(message) or error_text.top_frame(root_cause)
     place = frame or normalised(error_text.innermost_line(root_cause or message))
     name = error_text.condition(error_class, root_cause, message)
-    return _digest(name, error_text.short_type(type_name), place)
-
-
-def fingerprint_exit(*, python: str, jvm: str, oom: bool) -> str:
-    """Return the name that deaths of drivers with the same ending share."""
-    return _digest("DRIVER_EXIT", "oom" if oom else f"{python}/{jvm}", "")
+    parts = (name, error_text.short_type(type_name), place)
+    return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
 
 
 _VARYING = (
@@ -47,7 +43,3 @@ def normalised(text: str) -> str:
     for pattern, name in _VARYING:
         text = pattern.sub(name, text)
     return re.sub(r"<n>([,.: ]+<n>)+", "<n>", " ".join(text.split()))[:300].strip()
-
-
-def _digest(*parts: str) -> str:
-    return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]

@@ -6,8 +6,8 @@ takes to catch up, and which partition is worse off than the others.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -114,16 +114,14 @@ def catch_up_s(
     return records / (processing - arrival)
 
 
-def smoothed(
-    before: float | None, moved: int, seconds: float, *, half_life_s: float = HALF_LIFE_S
-) -> float | None:
+def smoothed(before: float | None, moved: int, seconds: float) -> float | None:
     """Return a rate after `moved` offsets in `seconds` more; the old one where no time passed."""
     if seconds <= 0:
         return before
     now = max(0, moved) / seconds
     if before is None:
         return now
-    weight = 1 - math.pow(0.5, seconds / half_life_s)
+    weight = 1 - math.pow(0.5, seconds / HALF_LIFE_S)
     return before + weight * (now - before)
 
 
@@ -138,17 +136,7 @@ def after(look: PartitionLook, before: PartitionLook | None, *, running: bool) -
         seconds = (look.at - before.at).total_seconds()
         arrival = _rate(before.arrival_rate, before.latest, look.latest, seconds)
         processing = _rate(before.processing_rate, before.committed, look.committed, seconds)
-    return PartitionLook(
-        topic=look.topic,
-        partition=look.partition,
-        at=look.at,
-        committed=look.committed,
-        earliest=look.earliest,
-        latest=look.latest,
-        record_at=look.record_at,
-        arrival_rate=arrival,
-        processing_rate=processing if running else 0.0,
-    )
+    return replace(look, arrival_rate=arrival, processing_rate=processing if running else 0.0)
 
 
 def skewed(parts: Mapping[int, Behind]) -> int | None:
@@ -184,24 +172,25 @@ def kafka_offsets(value: Any) -> dict[str, dict[int, int]]:
 
 def merged(offsets: Iterable[Mapping[str, Mapping[int, int]]]) -> dict[str, dict[int, int]]:
     """Return one mapping for several sources; where two read a partition, the one behind."""
-    found: dict[str, dict[int, int]] = {}
-    for one in offsets:
-        for topic, partitions in one.items():
-            known = found.setdefault(topic, {})
-            for number, at in partitions.items():
-                known[number] = min(at, known.get(number, at))
-    return found
+    return _by_partition(min, offsets)
 
 
 def further(
     first: Mapping[str, Mapping[int, int]], second: Mapping[str, Mapping[int, int]]
 ) -> dict[str, dict[int, int]]:
     """Return the newer of two states of one query's offsets, partition by partition."""
-    found = {topic: dict(partitions) for topic, partitions in first.items()}
-    for topic, partitions in second.items():
-        known = found.setdefault(topic, {})
-        for number, at in partitions.items():
-            known[number] = max(at, known.get(number, at))
+    return _by_partition(max, (first, second))
+
+
+def _by_partition(
+    choose: Callable[[int, int], int], offsets: Iterable[Mapping[str, Mapping[int, int]]]
+) -> dict[str, dict[int, int]]:
+    found: dict[str, dict[int, int]] = {}
+    for one in offsets:
+        for topic, partitions in one.items():
+            known = found.setdefault(topic, {})
+            for number, at in partitions.items():
+                known[number] = choose(at, known.get(number, at))
     return found
 
 

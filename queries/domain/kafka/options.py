@@ -73,15 +73,12 @@ def group_problems(sources: Mapping[str, Mapping[str, str]]) -> list[Problem]:
     for field, options in sources.items():
         group = _Given(field, options).value("kafka.group.id")
         if group and (first := seen.setdefault(group, field)) != field:
-            problems.append(
-                Problem(
-                    f"{field}.kafka.group.id",
-                    group[:200],
-                    f"is also the group of {first.removesuffix('.options')}: Kafka would split "
-                    "the partitions between them.",
-                    "Remove it, or give each source its own group.",
-                )
+            message = (
+                f"is also the group of {first.removesuffix('.options')}: Kafka would split "
+                "the partitions between them."
             )
+            way_out = "Remove it, or give each source its own group."
+            problems.append(Problem(f"{field}.kafka.group.id", group[:200], message, way_out))
     return problems
 
 
@@ -95,11 +92,8 @@ class _Given:
         for written, value in options.items():
             first = self._found.setdefault(written.lower(), (written, value))
             if first[0] != written:
-                self.twice.append(
-                    self.problem(
-                        written, value, f"is set twice, also as {first[0]}.", "Keep one of them."
-                    )
-                )
+                message = f"is set twice, also as {first[0]}."
+                self.twice.append(self.problem(written, value, message, "Keep one of them."))
 
     def all(self) -> list[tuple[str, str, str]]:
         """Return (name in lower case, name as written, value)."""
@@ -211,14 +205,9 @@ def _limits(given: _Given) -> list[Problem]:
     least, most = given.value("minOffsetsPerTrigger"), given.value("maxOffsetsPerTrigger")
     problems = []
     if least.isdecimal() and most.isdecimal() and int(least) > int(most):
-        problems.append(
-            given.problem(
-                "minOffsetsPerTrigger",
-                least,
-                f"is more than maxOffsetsPerTrigger ({most}).",
-                "Set it to that value or less.",
-            )
-        )
+        message = f"is more than maxOffsetsPerTrigger ({most})."
+        way_out = "Set it to that value or less."
+        problems.append(given.problem("minOffsetsPerTrigger", least, message, way_out))
     if given.has("maxTriggerDelay") and not given.has("minOffsetsPerTrigger"):
         way_out = "Set minOffsetsPerTrigger too, or remove it."
         delay = given.value("maxTriggerDelay")
@@ -231,9 +220,8 @@ def _protocol(given: _Given) -> list[Problem]:
     protocol = given.value(PROTOCOL).upper() or _PROTOCOLS[0]
     if protocol not in _PROTOCOLS:
         way_out = f"Use one of {', '.join(_PROTOCOLS)}."
-        return [
-            given.problem(PROTOCOL, given.value(PROTOCOL), "is not a supported protocol.", way_out)
-        ]
+        message = "is not a supported protocol."
+        return [given.problem(PROTOCOL, given.value(PROTOCOL), message, way_out)]
     for prefix, way_out in (("sasl", "SASL_SSL (or SASL_PLAINTEXT)"), ("ssl", "SSL or SASL_SSL")):
         said = [written for name, written, _ in given.all() if name.startswith(f"kafka.{prefix}.")]
         if said and prefix.upper() not in protocol.split("_"):

@@ -37,12 +37,8 @@ def topics(field: str, value: str) -> Problem | None:
     wrong = [one for one in value.split(",") if not _TOPIC.fullmatch(one.strip())]
     if not wrong:
         return None
-    return Problem(
-        field,
-        wrong[0][:200],
-        "is not a topic name.",
-        "Use letters, digits and . _ -, several with commas; for a pattern subscribePattern.",
-    )
+    way_out = "Use letters, digits and . _ -, several with commas; for a pattern subscribePattern."
+    return Problem(field, wrong[0][:200], "is not a topic name.", way_out)
 
 
 def topic(field: str, value: str) -> Problem | None:
@@ -71,12 +67,8 @@ def time_strategy(field: str, value: str) -> Problem | None:
     """Return what is wrong with the way to treat a partition without so late a record."""
     if value.lower() in ("error", "latest"):
         return None
-    return Problem(
-        field,
-        value[:200],
-        "is not a strategy of Spark's.",
-        'Give "error" (refuse to start) or "latest", for partitions without so late a record.',
-    )
+    way_out = 'Give "error" (refuse to start) or "latest", for partitions without so late a record.'
+    return Problem(field, value[:200], "is not a strategy of Spark's.", way_out)
 
 
 def never(field: str, value: str) -> Problem | None:

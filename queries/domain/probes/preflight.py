@@ -51,6 +51,9 @@ _LABELS = {
     Attempt.SINK: "The same batch, written to a temporary folder",
     Attempt.TRIGGER: "Its own trigger",
 }
+#: What was seen to fail without a start of the definition.
+_UNTRIED = {"end": AttemptEnd.FAILED, "batch": None, "rows": None, "ms": 0}
+_BAD = (AttemptEnd.FAILED, AttemptEnd.LATE)
 _QUIET_SINKS = frozenset({"noop", "console", "memory", ""})
 _KAFKA_TYPES = frozenset({"string", "binary"})
 
@@ -70,11 +73,8 @@ def judge(asked: Asked, result: ProbeResult) -> dict[str, Any]:
     tries = [_told(each, asked) for each in result.tried]
     if result.error is not None:
         tries.append(_failure("build", _build_label(result), result.error))
-    if (problem := _kafka_problem(asked, result)) is not None:
-        tries.append(problem)
-    if (problem := _cores_problem(asked, result)) is not None:
-        tries.append(problem)
-    failed = any(each["end"] in (AttemptEnd.FAILED, AttemptEnd.LATE) for each in tries)
+    tries += filter(None, (_kafka_problem(asked, result), _cores_problem(asked, result)))
+    failed = any(each["end"] in _BAD for each in tries)
     differences, missing = _differences(asked, result)
     named = bool(differences or asked.pinned)
     verdict = Verdict.FAILED if failed else Verdict.DIFFERS if named else Verdict.PASSED
@@ -90,8 +90,7 @@ def judge(asked: Asked, result: ProbeResult) -> dict[str, Any]:
 
 def sentence(judged: Mapping[str, Any]) -> str:
     """Return the first thing that failed as a line of text, "" where nothing did."""
-    bad = (AttemptEnd.FAILED, AttemptEnd.LATE)
-    first = next((each for each in judged["tries"] if each["end"] in bad), None)
+    first = next((each for each in judged["tries"] if each["end"] in _BAD), None)
     return f"{first['label']}: {first['title']}" if first else ""
 
 
@@ -151,16 +150,12 @@ def _kafka_problem(asked: Asked, result: ProbeResult) -> dict[str, Any] | None:
         said = "neither an option nor a column names the topic"
     if not said:
         return None
-    return {
+    return _UNTRIED | {
         "attempt": "columns",
         "label": "The columns for Kafka",
-        "end": AttemptEnd.FAILED,
         "title": f"The Kafka sink would refuse the rows: {said}.",
         "meaning": "It takes a column value, and key where there is one, as string or binary.",
         "way_out": "Write to_json(struct(*)) AS value, or cast the column.",
-        "batch": None,
-        "rows": None,
-        "ms": 0,
     }
 
 
@@ -170,17 +165,13 @@ def _cores_problem(asked: Asked, result: ProbeResult) -> dict[str, Any] | None:
     said = outgrown(kind=kind, cores=asked.cores, partitions=result.partitions)
     if not said:
         return None
-    return {
+    return _UNTRIED | {
         "attempt": "cores",
         "label": "The cores for its trigger",
-        "end": AttemptEnd.FAILED,
         "title": said,
         "meaning": "Such a query holds its cores permanently, and Spark starts it even without "
         "them.",
         "way_out": "Give the application more cores, or use a processing-time trigger.",
-        "batch": None,
-        "rows": None,
-        "ms": 0,
     }
 
 

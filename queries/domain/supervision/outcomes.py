@@ -1,12 +1,8 @@
 """What an end means: a run's or a driver's, sorted into stopped, completed or failed."""
 
-from queries.domain.failures.diagnosis import (
-    Category,
-    Classified,
-    classify,
-    classify_exit,
-    fingerprint,
-)
+from queries.domain.failures.categories import Category
+from queries.domain.failures.diagnosis import Classified, classify, classify_exit
+from queries.domain.failures.fingerprints import fingerprint
 from queries.domain.protocol import ExitReport, RunError, RunState, RunStatus, Want
 from queries.domain.states import Policy, Reason, RunOutcome
 from queries.domain.supervision.decision import Fault, RunEnd
@@ -110,17 +106,8 @@ def _fault(
     offsets: dict[str, object] | None = None,
     last_progress: dict[str, object] | None = None,
 ) -> Fault:
-    classified = classify(
-        error_class=error.error_class,
-        type_name=error.type_name,
-        root_cause=error.root_cause,
-        message=error.message,
-        refused=error.refused,
-    )
-    print_ = fingerprint(
-        error_class=error.error_class,
-        type_name=error.type_name,
-        root_cause=error.root_cause,
-        message=error.message,
-    )
+    fields = ("error_class", "type_name", "root_cause", "message")
+    texts = {name: str(getattr(error, name)) for name in fields}
+    classified = classify(**texts, refused=error.refused)
+    print_ = fingerprint(**texts)
     return Fault(classified, print_, error, batch, dict(offsets or {}), last_progress)

@@ -12,6 +12,7 @@ from typing import Any
 from queries.domain.definitions.parsing import as_json, parse_query
 from queries.domain.definitions.spec import ProcessingTime, PythonQuery, RealTime, SqlQuery
 from queries.domain.definitions.sql_operators import Operator, operators
+from queries.domain.triggers.async_progress import has_async_progress
 from queries.domain.triggers.batch_cost import Cost, Sample, Untold, cost_of
 from queries.domain.triggers.cores import Ground
 from queries.domain.triggers.interval_model import (
@@ -22,14 +23,7 @@ from queries.domain.triggers.interval_model import (
     words,
 )
 from queries.domain.triggers.kinds import interval_ms
-from queries.domain.triggers.limits import (
-    Limit,
-    doubts,
-    has_async_progress,
-    limits,
-    refusals,
-    with_async_progress,
-)
+from queries.domain.triggers.limits import Limit, doubts, limits, refusals, with_async_progress
 
 #: Intervals that are suggested, in ms: those that people write.
 ROUND_MS = (
@@ -205,23 +199,20 @@ def _interval(
     latency = f"from {words(now.latency_ms)} to {words(then.latency_ms)}"
     busy = f"from {now.busy:.0%} to {then.busy:.0%} of the time"
     hourly = f"{_hourly(now)} batches per hour become {_hourly(then)}"
-    if shorter:
-        return Suggestion(
-            "interval",
-            f"A shorter interval: {text}",
-            f"A row takes {words(then.latency_ms)} on average instead of {words(now.latency_ms)} "
-            f"({_band(then)}).",
-            f"{hourly}, each with its fixed {words(cost.line.fixed_ms)}: the query is busy {busy}.",
-            as_json(spec.model_copy(update=change)),
-        )
-    return Suggestion(
-        "interval",
-        f"A longer interval: {text}",
-        f"{hourly}: the query is busy {busy}, and the input rate can double before it falls "
-        "behind.",
-        f"A row waits longer: {latency} on average ({_band(then)}).",
-        as_json(spec.model_copy(update=change)),
+    brings = (
+        f"{hourly}: the query is busy {busy}, and the input rate can double before it falls behind."
     )
+    costs = f"A row waits longer: {latency} on average ({_band(then)})."
+    if shorter:
+        brings = (
+            f"A row takes {words(then.latency_ms)} on average instead of {words(now.latency_ms)} "
+            f"({_band(then)})."
+        )
+        costs = (
+            f"{hourly}, each with its fixed {words(cost.line.fixed_ms)}: the query is busy {busy}."
+        )
+    title = f"A {'shorter' if shorter else 'longer'} interval: {text}"
+    return Suggestion("interval", title, brings, costs, as_json(spec.model_copy(update=change)))
 
 
 def _async_progress(
@@ -232,6 +223,7 @@ def _async_progress(
     less = ""
     if now.latency_ms is not None and now.latency_ms > logs_ms:
         less = f"; a row's {words(now.latency_ms)} become about {words(now.latency_ms - logs_ms)}"
+    unsure = "Only Spark can tell whether the function keeps state."
     return Suggestion(
         "async_progress",
         "Async progress tracking",
@@ -240,11 +232,7 @@ def _async_progress(
         "At least once: a crash replays up to a second of batches as one. It must be turned off "
         "the safe way.",
         as_json(with_async_progress(spec)),
-        tuple(
-            ["Only Spark can tell whether the function keeps state."]
-            if isinstance(spec, PythonQuery)
-            else []
-        ),
+        (unsure,) if isinstance(spec, PythonQuery) else (),
     )
 
 
@@ -252,7 +240,6 @@ def _real_time(spec: SqlQuery | PythonQuery, ground: Ground, now: Expected) -> S
     changed = real_time_of(spec)
     if changed is None or now.latency_ms is None:
         return None
-    unsure = tuple(doubts(changed, ground))
     return Suggestion(
         "real_time",
         "Real time",
@@ -261,7 +248,7 @@ def _real_time(spec: SqlQuery | PythonQuery, ground: Ground, now: Expected) -> S
         "One core per source partition, held permanently, and the records of a batch replayed "
         "after a restart. Batches of 5 seconds, update mode, and no source limits.",
         as_json(changed),
-        unsure,
+        tuple(doubts(changed, ground)),
     )
 
 

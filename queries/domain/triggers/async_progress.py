@@ -82,7 +82,7 @@ def async_problems(spec: SqlQuery | PythonQuery) -> list[Problem]:
         return []
     options = {key.lower(): value for key, value in spec.sink.options.items()}
     problems = _values(options)
-    if not _asked(spec):
+    if not has_async_progress(spec):
         return problems
     return [
         *problems,
@@ -97,63 +97,50 @@ def _values(options: Mapping[str, str]) -> list[Problem]:
     problems = []
     enabled = options.get(ENABLED.lower(), "false")
     if enabled.lower() not in ("true", "false"):
-        problems.append(
-            Problem(_FIELD, enabled[:200], "is neither true nor false.", 'Write "true" or "false".')
-        )
+        way_out = 'Write "true" or "false".'
+        problems.append(Problem(_FIELD, enabled[:200], "is neither true nor false.", way_out))
     every = options.get(INTERVAL.lower(), "0")
     if not (every.isascii() and every.isdecimal()) or int(every) > _LONGEST_MS:
-        problems.append(
-            Problem(
-                f"sink.options.{INTERVAL}",
-                every[:200],
-                "is not a number of milliseconds.",
-                f'Write a whole number: "{DEFAULT_INTERVAL_MS}", or "0" to keep the offsets of '
-                "every batch.",
-            )
+        message = "is not a number of milliseconds."
+        way_out = (
+            f'Write a whole number: "{DEFAULT_INTERVAL_MS}", or "0" to keep the offsets of '
+            "every batch."
         )
+        problems.append(Problem(f"sink.options.{INTERVAL}", every[:200], message, way_out))
     return problems
 
 
 def _sink(name: str) -> list[Problem]:
     if name in SINKS:
         return []
-    return [
-        _refused(
-            f"is not supported with a {name} sink: rows of a replayed batch could not be told "
-            "from new ones.",
-            f"Remove it, or write to {_either(SINKS)}.",
-        )
-    ]
+    message = (
+        f"is not supported with a {name} sink: rows of a replayed batch could not be told "
+        "from new ones."
+    )
+    return [_refused(message, f"Remove it, or write to {either(SINKS)}.")]
 
 
 def _trigger(spec: SqlQuery | PythonQuery, every: str) -> list[Problem]:
     trigger = spec.trigger
     if isinstance(trigger, Once | AvailableNow):
-        return [
-            _refused(
-                f"is not supported with the {trigger.kind} trigger: the query ends before its "
-                "offsets would be saved.",
-                "Remove it, or use a processing-time trigger.",
-            )
-        ]
+        message = (
+            f"is not supported with the {trigger.kind} trigger: the query ends before its "
+            "offsets would be saved."
+        )
+        return [_refused(message, "Remove it, or use a processing-time trigger.")]
     if isinstance(trigger, Continuous):
-        return [
-            _refused(
-                "is silently ignored by Spark with a continuous trigger, which saves its offsets "
-                "in the background anyway.",
-                "Remove it.",
-            )
-        ]
+        message = (
+            "is silently ignored by Spark with a continuous trigger, which saves its offsets "
+            "in the background anyway."
+        )
+        return [_refused(message, "Remove it.")]
     if isinstance(trigger, RealTime) and every != "0":
-        return [
-            Problem(
-                f"sink.options.{INTERVAL}",
-                every[:200],
-                "must be 0 in real-time mode, where the trigger's interval sets how often offsets "
-                "are saved.",
-                'Set it to "0", or remove it.',
-            )
-        ]
+        message = (
+            "must be 0 in real-time mode, where the trigger's interval sets how often offsets "
+            "are saved."
+        )
+        way_out = 'Set it to "0", or remove it.'
+        return [Problem(f"sink.options.{INTERVAL}", every[:200], message, way_out)]
     return []
 
 
@@ -161,13 +148,11 @@ def _state(spec: SqlQuery | PythonQuery) -> list[Problem]:
     because = stateful_because(spec) if isinstance(spec, SqlQuery) else ""
     if not because:
         return []
-    return [
-        _refused(
-            f"is not supported with a stateful query, and this one {because}. Spark would refuse "
-            "it at its first batch.",
-            "Remove it: state must be saved with each batch.",
-        )
-    ]
+    message = (
+        f"is not supported with a stateful query, and this one {because}. Spark would refuse "
+        "it at its first batch."
+    )
+    return [_refused(message, "Remove it: state must be saved with each batch.")]
 
 
 def evolution_problems(
@@ -176,14 +161,14 @@ def evolution_problems(
     """Return why it is not supported with source evolution, which the application may turn on "
     "too."""
     conf = {**application_conf, **spec.conf}
-    if conf.get(EVOLUTION, "false").lower() != "true" or not _asked(spec):
+    if conf.get(EVOLUTION, "false").lower() != "true" or not has_async_progress(spec):
         return []
-    return [
-        _refused(f"is not supported with source evolution ({EVOLUTION}).", "Remove one of the two.")
-    ]
+    way_out = "Remove one of the two."
+    return [_refused(f"is not supported with source evolution ({EVOLUTION}).", way_out)]
 
 
-def _asked(spec: SqlQuery | PythonQuery) -> bool:
+def has_async_progress(spec: SqlQuery | PythonQuery) -> bool:
+    """Return whether a definition turns async progress tracking on."""
     options = spec.sink.options if spec.sink else {}
     return any(k.lower() == ENABLED.lower() and v.lower() == "true" for k, v in options.items())
 
@@ -211,7 +196,7 @@ def known_after_a_preflight(spec: SqlQuery | PythonQuery) -> str:
             "Whether the function keeps state, and whether its own sink supports async progress "
             "tracking, is known after a preflight."
         )
-    if not _asked(spec):
+    if not has_async_progress(spec):
         return ""
     if isinstance(spec, PythonQuery):
         return (
@@ -232,6 +217,7 @@ def _refused(message: str, way_out: str) -> Problem:
     return Problem(_FIELD, "true", message, way_out)
 
 
-def _either(names: frozenset[str]) -> str:
+def either(names: frozenset[str]) -> str:
+    """Return names as a choice: "a", "a or b", "a, b or c"."""
     *others, last = sorted(names)
-    return f"{', '.join(others)} or {last}"
+    return f"{', '.join(others)} or {last}" if others else last

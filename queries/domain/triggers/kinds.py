@@ -15,7 +15,7 @@ from queries.domain.definitions.spec import (
 )
 from queries.domain.definitions.sql_operators import Operator, Operators, operators
 from queries.domain.errors import Problem
-from queries.domain.triggers.async_progress import async_problems
+from queries.domain.triggers.async_progress import async_problems, either
 from queries.domain.triggers.cores import Ground, core_problems
 
 #: Real-time mode's shortest batch (Spark: INVALID_STREAMING_REAL_TIME_MODE_TRIGGER_INTERVAL).
@@ -65,9 +65,8 @@ def interval_problem(field: str, text: str, *, at_least_ms: int = 0) -> Problem 
     """Return what is wrong with an interval, or None."""
     length = interval_ms(text)
     if length is None:
-        return Problem(
-            field, text, "is not an interval.", 'Write a number and a unit: "10 seconds".'
-        )
+        way_out = 'Write a number and a unit: "10 seconds".'
+        return Problem(field, text, "is not an interval.", way_out)
     if length < at_least_ms:
         least = f"{at_least_ms / 1000:g} seconds" if at_least_ms >= 1000 else f"{at_least_ms} ms"
         return Problem(field, text, f"is shorter than {least}.", f"Give {least} or more.")
@@ -103,37 +102,21 @@ def _limits(
     if isinstance(spec, SqlQuery):
         for index, source in enumerate(spec.sources):
             if source.format not in sources:
-                problems.append(
-                    Problem(
-                        f"sources.{index}.format",
-                        source.format,
-                        f"cannot be read by a {what} trigger.",
-                        f"Use {_either(sources)}, or a processing-time trigger.",
-                    )
-                )
+                message = f"cannot be read by a {what} trigger."
+                way_out = f"Use {either(sources)}, or a processing-time trigger."
+                problems.append(Problem(f"sources.{index}.format", source.format, message, way_out))
     if spec.sink and spec.sink.format not in sinks:
-        problems.append(
-            Problem(
-                "sink.format",
-                spec.sink.format,
-                f"cannot be written by a {what} trigger.",
-                f"Use {_either(sinks)}, or a processing-time trigger.",
-            )
-        )
+        message = f"cannot be written by a {what} trigger."
+        way_out = f"Use {either(sinks)}, or a processing-time trigger."
+        problems.append(Problem("sink.format", spec.sink.format, message, way_out))
     return problems
 
 
 def _continuous(spec: SqlQuery | PythonQuery) -> list[Problem]:
     problems = _limits(spec, "continuous", CONTINUOUS_SOURCES, CONTINUOUS_SINKS)
     if spec.sink and spec.sink.output_mode == "complete":
-        problems.append(
-            Problem(
-                "sink.output_mode",
-                "complete",
-                "needs an aggregation, which continuous processing does not have.",
-                "Use append or update.",
-            )
-        )
+        message = "needs an aggregation, which continuous processing does not have."
+        problems.append(Problem("sink.output_mode", "complete", message, "Use append or update."))
     if isinstance(spec, SqlQuery):
         problems += _operators(
             operators(spec).found, "supports only selections and projections", spec.trigger.kind
@@ -153,14 +136,9 @@ def _operators(found: frozenset[Operator], why: str, kind: str) -> list[Problem]
 def _real_time(spec: SqlQuery | PythonQuery) -> list[Problem]:
     problems = _limits(spec, "real-time", REAL_TIME_SOURCES, REAL_TIME_SINKS)
     if spec.sink and spec.sink.output_mode != "update":
-        problems.append(
-            Problem(
-                "sink.output_mode",
-                spec.sink.output_mode,
-                "is not supported in real-time mode.",
-                "Real-time mode supports only update.",
-            )
-        )
+        message = "is not supported in real-time mode."
+        way_out = "Real-time mode supports only update."
+        problems.append(Problem("sink.output_mode", spec.sink.output_mode, message, way_out))
     if isinstance(spec, SqlQuery):
         problems += [
             Problem(
@@ -184,8 +162,3 @@ def _refused_in_real_time(asked: Operators) -> frozenset[Operator]:
     if {Operator.UNION, Operator.TWICE} <= asked.found:
         refused |= {Operator.TWICE}
     return refused
-
-
-def _either(names: frozenset[str]) -> str:
-    ordered = sorted(names)
-    return ordered[0] if len(ordered) == 1 else f"{', '.join(ordered[:-1])} or {ordered[-1]}"

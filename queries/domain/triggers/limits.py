@@ -22,11 +22,14 @@ from queries.domain.definitions.spec import (
 from queries.domain.definitions.sql_operators import Operator, operators
 from queries.domain.errors import Problem
 from queries.domain.triggers import kinds
-from queries.domain.triggers.async_progress import known_after_a_preflight
+from queries.domain.triggers.async_progress import (
+    ENABLED,
+    has_async_progress,
+    known_after_a_preflight,
+)
 from queries.domain.triggers.cores import HOLDING, Ground, core_doubts
 
 ASYNC_PROGRESS = "async_progress"
-_ASYNC_OPTION = "asyncProgressTrackingEnabled"
 
 
 class Standing(StrEnum):
@@ -114,8 +117,7 @@ def limits(spec: SqlQuery | PythonQuery, ground: Ground) -> list[Limit]:
 
 def refusals(spec: SqlQuery | PythonQuery, ground: Ground) -> list[Problem]:
     """Return what is certainly wrong with a query's trigger, text and options together."""
-    problems = kinds.trigger_problems(spec, ground)
-    return problems + (sql_text.sql_problems(spec) if isinstance(spec, SqlQuery) else [])
+    return kinds.trigger_problems(spec, ground) + _of_the_rest(spec)
 
 
 def doubts(spec: SqlQuery | PythonQuery, ground: Ground) -> list[str]:
@@ -139,18 +141,9 @@ def with_async_progress(spec: SqlQuery | PythonQuery) -> SqlQuery | PythonQuery:
     """Return a definition with async progress tracking turned on; itself where it has no sink."""
     if spec.sink is None:
         return spec
-    kept = {k: v for k, v in spec.sink.options.items() if k.lower() != _ASYNC_OPTION.lower()}
-    sink = spec.sink.model_copy(update={"options": {**kept, _ASYNC_OPTION: "true"}})
+    kept = {k: v for k, v in spec.sink.options.items() if k.lower() != ENABLED.lower()}
+    sink = spec.sink.model_copy(update={"options": {**kept, ENABLED: "true"}})
     return spec.model_copy(update={"sink": sink})
-
-
-def has_async_progress(spec: SqlQuery | PythonQuery) -> bool:
-    """Return whether a definition turns async progress tracking on."""
-    options = spec.sink.options if spec.sink else {}
-    return any(
-        key.lower() == _ASYNC_OPTION.lower() and value.lower() == "true"
-        for key, value in options.items()
-    )
 
 
 def _limit(spec: SqlQuery | PythonQuery, way: _Way, ground: Ground) -> Limit:
@@ -195,9 +188,7 @@ def _chosen(spec: SqlQuery | PythonQuery, *, asynchronous: bool = True) -> str:
 
 def _about(problem: Problem) -> str:
     """Return what a problem is about, as the beginning of a sentence."""
-    if problem.field.startswith("trigger"):
-        return "It"
-    if problem.field.startswith("sink.options.async"):
+    if problem.field.startswith(("trigger", "sink.options.async")):
         return "It"
     if problem.field == "sink.output_mode":
         return f"Output mode {problem.value}"

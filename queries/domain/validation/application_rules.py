@@ -86,25 +86,16 @@ def application_problems(spec: ApplicationSpec, *, surroundings: Surroundings) -
 def _resources(spec: ApplicationSpec) -> list[Problem]:
     problems = []
     if not _MASTER.fullmatch(spec.master):
-        problems.append(
-            Problem(
-                "master",
-                spec.master[:200],
-                "is not a master that Headgate supports.",
-                "Use local[N], spark://host:port, yarn or k8s://https://host:port.",
-            )
-        )
+        message = "is not a master that Headgate supports."
+        way_out = "Use local[N], spark://host:port, yarn or k8s://https://host:port."
+        problems.append(Problem("master", spec.master[:200], message, way_out))
     memory = _MEMORY.fullmatch(spec.memory)
     if not memory:
-        problems.append(
-            Problem(
-                "memory", spec.memory[:200], "is not an amount of memory.", 'Write "1g" or "1536m".'
-            )
-        )
+        message = "is not an amount of memory."
+        problems.append(Problem("memory", spec.memory[:200], message, 'Write "1g" or "1536m".'))
     elif int(memory[1]) * (1024 if memory[2].lower() == "g" else 1) < MEMORY_MIN_MB:
-        problems.append(
-            Problem("memory", spec.memory, "is too little for Spark.", "Give 512m or more.")
-        )
+        way_out = "Give 512m or more."
+        problems.append(Problem("memory", spec.memory, "is too little for Spark.", way_out))
     return problems
 
 
@@ -112,14 +103,8 @@ def _root(field: str, root: Root, allowed: tuple[str, ...]) -> list[Problem]:
     if not root.path.startswith("/"):
         return [Problem(field, root.path[:200], "is not absolute.", "Start it with /.")]
     if not root.allowed:
-        return [
-            Problem(
-                field,
-                root.path,
-                "is outside the folders that may contain code.",
-                f"Put it under {' or '.join(allowed) or 'what HEADGATE_CODE_ROOTS names'}.",
-            )
-        ]
+        way_out = f"Put it under {' or '.join(allowed) or 'what HEADGATE_CODE_ROOTS names'}."
+        return [Problem(field, root.path, "is outside the folders that may contain code.", way_out)]
     if not root.exists:
         return [Problem(field, root.path, "is not a folder.", "Create it, or correct the path.")]
     return [
@@ -152,16 +137,10 @@ def _listeners(spec: ApplicationSpec) -> list[Problem]:
     for index, name in enumerate(spec.listeners):
         if not MEMBER.fullmatch(name):
             way_out = 'Write "module:Class".'
-            problems.append(
-                Problem(f"listeners.{index}", name[:200], "does not name a class.", way_out)
-            )
+            message = "does not name a class."
+            problems.append(Problem(f"listeners.{index}", name[:200], message, way_out))
         elif not spec.python_path:
-            problems.append(
-                Problem(
-                    f"listeners.{index}",
-                    name,
-                    "cannot be found: the application has no Python path.",
-                    "Set python_path to the folder that contains the module.",
-                )
-            )
+            message = "cannot be found: the application has no Python path."
+            way_out = "Set python_path to the folder that contains the module."
+            problems.append(Problem(f"listeners.{index}", name, message, way_out))
     return problems

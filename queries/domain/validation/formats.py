@@ -70,14 +70,9 @@ def sink_problems(
     if sink.format in FILES:
         problems += _path("sink", sink.options)
         if sink.output_mode != "append":
-            problems.append(
-                Problem(
-                    "sink.output_mode",
-                    sink.output_mode,
-                    f"cannot be written to {sink.format} files.",
-                    "File sinks support only append.",
-                )
-            )
+            message = f"cannot be written to {sink.format} files."
+            way_out = "File sinks support only append."
+            problems.append(Problem("sink.output_mode", sink.output_mode, message, way_out))
     elif sink.partition_by:
         problems.append(
             Problem(
@@ -123,14 +118,8 @@ def _no_sources() -> Problem:
 
 def _name(field: str, name: str, seen: dict[str, str]) -> list[Problem]:
     if not _VIEW_NAME.fullmatch(name):
-        return [
-            Problem(
-                f"{field}.name",
-                name,
-                "cannot be used as a table's name.",
-                "Use letters, digits and _, not beginning with a digit.",
-            )
-        ]
+        way_out = "Use letters, digits and _, not beginning with a digit."
+        return [Problem(f"{field}.name", name, "cannot be used as a table's name.", way_out)]
     first = seen.setdefault(name.lower(), field)
     if first == field:
         return []
@@ -157,36 +146,19 @@ def _input(
 def _schema(field: str, one: Source | Table) -> list[Problem]:
     own = one.format in _OWN_SCHEMA
     if own and one.ddl_schema:
-        return [
-            Problem(
-                f"{field}.schema",
-                one.ddl_schema[:200],
-                f"cannot be set: {one.format} has a fixed schema.",
-                "Leave it empty.",
-            )
-        ]
+        message = f"cannot be set: {one.format} has a fixed schema."
+        return [Problem(f"{field}.schema", one.ddl_schema[:200], message, "Leave it empty.")]
     if not one.ddl_schema:
         if own or one.format not in FILES or isinstance(one, Table):
             return []
-        return [
-            Problem(
-                f"{field}.schema",
-                "",
-                "is missing: a stream of files does not infer its columns.",
-                'Write them as DDL: "id BIGINT, name STRING".',
-            )
-        ]
+        message = "is missing: a stream of files does not infer its columns."
+        way_out = 'Write them as DDL: "id BIGINT, name STRING".'
+        return [Problem(f"{field}.schema", "", message, way_out)]
     try:
         ddl.columns(one.ddl_schema)
     except ddl.NotASchema as error:
-        return [
-            Problem(
-                f"{field}.schema",
-                one.ddl_schema[:200],
-                str(error),
-                'Write columns as "id BIGINT, name STRING".',
-            )
-        ]
+        way_out = 'Write columns as "id BIGINT, name STRING".'
+        return [Problem(f"{field}.schema", one.ddl_schema[:200], str(error), way_out)]
     return []
 
 
@@ -202,23 +174,13 @@ def _watermark(field: str, source: Source) -> list[Problem]:
     column = source.watermark.column
     kinds = {name.lower(): kind for name, kind in known.items()}
     if known and "." not in column and column.lower() not in kinds:
-        problems.append(
-            Problem(
-                f"{field}.watermark.column",
-                column,
-                "is not a column of the source's schema.",
-                f"Choose {', '.join(known)}.",
-            )
-        )
+        message = "is not a column of the source's schema."
+        way_out = f"Choose {', '.join(known)}."
+        problems.append(Problem(f"{field}.watermark.column", column, message, way_out))
     elif kinds.get(column.lower(), "timestamp") not in ("timestamp", "timestamp_ltz", "struct"):
-        problems.append(
-            Problem(
-                f"{field}.watermark.column",
-                column,
-                f"is of type {kinds[column.lower()]}; event time must be a timestamp.",
-                "Give the column the type TIMESTAMP in the schema.",
-            )
-        )
+        message = f"is of type {kinds[column.lower()]}; event time must be a timestamp."
+        way_out = "Give the column the type TIMESTAMP in the schema."
+        problems.append(Problem(f"{field}.watermark.column", column, message, way_out))
     return problems
 
 
@@ -226,24 +188,13 @@ def _format(
     field: str, name: str, allowed: frozenset[str], connectors: tuple[str, ...]
 ) -> list[Problem]:
     if name not in allowed:
-        return [
-            Problem(
-                f"{field}.format",
-                name,
-                "is not a format that is supported here.",
-                f"Choose {', '.join(sorted(allowed))}.",
-            )
-        ]
+        message = "is not a format that is supported here."
+        return [Problem(f"{field}.format", name, message, f"Choose {', '.join(sorted(allowed))}.")]
     connector = CONNECTORS.get(name)
     if connector and connector not in connectors:
-        return [
-            Problem(
-                f"{field}.format",
-                name,
-                f"needs the connector {connector}, which the application does not have.",
-                f'Add "{connector}" to the application\'s connectors.',
-            )
-        ]
+        message = f"needs the connector {connector}, which the application does not have."
+        way_out = f'Add "{connector}" to the application\'s connectors.'
+        return [Problem(f"{field}.format", name, message, way_out)]
     return []
 
 

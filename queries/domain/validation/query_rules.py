@@ -84,37 +84,22 @@ def _pool(name: str, application: ApplicationSpec, known: list[str]) -> list[Pro
         way_out = f"Choose {', '.join(known)}." if known else "Create the pool first."
         return [Problem("pool", name, "is not a pool of the application.", way_out)]
     if application.scheduler_mode != "FAIR":
-        return [
-            Problem(
-                "pool",
-                name,
-                "does nothing while the application's scheduler mode is FIFO.",
-                "Set the scheduler mode to FAIR, or leave the pool empty.",
-            )
-        ]
+        message = "does nothing while the application's scheduler mode is FIFO."
+        way_out = "Set the scheduler mode to FAIR, or leave the pool empty."
+        return [Problem("pool", name, message, way_out)]
     return []
 
 
 def _function(spec: PythonQuery, application: ApplicationSpec) -> list[Problem]:
     problems = []
     if not MEMBER.fullmatch(spec.function):
-        problems.append(
-            Problem(
-                "function",
-                spec.function[:200],
-                "does not name a function.",
-                'Write "module:function", such as "flights_by_hour:build".',
-            )
-        )
+        message = "does not name a function."
+        way_out = 'Write "module:function", such as "flights_by_hour:build".'
+        problems.append(Problem("function", spec.function[:200], message, way_out))
     if not application.python_path:
-        problems.append(
-            Problem(
-                "function",
-                spec.function[:200],
-                "cannot be found: the application has no Python path.",
-                "Set the application's python_path to the folder that contains the module.",
-            )
-        )
+        message = "cannot be found: the application has no Python path."
+        way_out = "Set the application's python_path to the folder that contains the module."
+        problems.append(Problem("function", spec.function[:200], message, way_out))
     return problems
 
 

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from queries.domain.failures.error_text import top_frame
-from queries.domain.failures.fingerprints import fingerprint, fingerprint_exit, normalised
+from queries.domain.failures.fingerprints import fingerprint, normalised
 from tests.domain.failures.test_diagnosis import DIVIDE_BY_ZERO, proxy
 
 
@@ -96,15 +96,6 @@ def test_the_plan_and_offsets_in_a_message_make_no_difference() -> None:
 )
 def test_the_top_frame_is_the_innermost_one_of_ones_own(message: str, frame: str) -> None:
     assert top_frame(message) == frame
-
-
-def test_deaths_of_drivers_are_alike_by_their_ending() -> None:
-    killed = fingerprint_exit(python="SIGKILL", jvm="SIGKILL", oom=False)
-    assert killed == fingerprint_exit(python="SIGKILL", jvm="SIGKILL", oom=False)
-    assert killed != fingerprint_exit(python="1", jvm="3", oom=False)
-    assert fingerprint_exit(python="1", jvm="3", oom=True) == fingerprint_exit(
-        python="SIGKILL", jvm="SIGKILL", oom=True
-    )
 
 
 @given(st.text(alphabet="ab <>[]/.:-_@'0123456789fx\n", max_size=200))

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queries.domain.definitions.parsing import parse_query
+from queries.domain.triggers.async_progress import has_async_progress
 from queries.domain.triggers.cores import Ground
 from queries.domain.triggers.limits import (
     Limit,
     Standing,
     doubts,
-    has_async_progress,
     limits,
     refusals,
     with_async_progress,
