@@ -27,7 +27,6 @@ class TellState(Protocol):
 
     def __call__(self, *, query: int, run: int, state: str) -> None:
         """Send it; returns at once."""
-        ...
 
 
 def now() -> str:

@@ -44,11 +44,9 @@ class Teller(Protocol):
 
     def say(self, **changes: Any) -> None:
         """Replace what is known."""
-        ...
 
     def step(self, phrase: str) -> Any:
         """Say what is being done, and how long it took."""
-        ...
 
 
 def run(
