@@ -13,15 +13,9 @@ from dataclasses import dataclass
 PREFIX = "kafka."
 
 #: Options that mean the same to both clients.
-_SAME = frozenset(
-    {
-        "bootstrap.servers",
-        "security.protocol",
-        "client.dns.lookup",
-        "isolation.level",
-        "ssl.cipher.suites",
-        "ssl.key.password",
-    }
+_SAME = (
+    *("bootstrap.servers", "security.protocol", "client.dns.lookup", "isolation.level"),
+    *("ssl.cipher.suites", "ssl.key.password"),
 )
 _JAAS = re.compile(r"(username|password)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)')")
 _PASSWORD_MECHANISMS = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})

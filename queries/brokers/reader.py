@@ -8,8 +8,9 @@ a broker that hangs costs its own look and nobody else's.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -46,7 +47,7 @@ At = tuple[str, int]  # topic, partition
 
 
 class Unreachable(Exception):
-    """The broker set does not answer, or lets nobody in; the message says what it said."""
+    """The broker set does not answer, or refuses the login; the message is its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ class BrokerReader:
         Raises `Unreachable` where the broker set does not answer within the limit.
         """
         until = time.monotonic() + limit_s
-        try:
+        with self._answering():
             partitions = self._partitions(list(wanted), until)
             ends = self._ends(partitions, until)
             if self._fenced:
@@ -136,11 +137,6 @@ class BrokerReader:
                 ends = self._ends(partitions, until)
             retention = self._retention(sorted({topic for topic, _ in partitions}), until)
             times = self._records(dict(records(ends)), until)
-        except KafkaException as error:
-            for _ in range(10):  # lets the clients say why: `_note`
-                self._consumer.poll(0)
-                self._admin.poll(0)
-            raise Unreachable(self._said or _words(error)) from error
         self._said, self._refused = "", False
         return BrokerLook(tuple(partitions), ends, retention, times)
 
@@ -153,14 +149,11 @@ class BrokerReader:
         since, it is the end. Raises `Unreachable`.
         """
         until = time.monotonic() + limit_s
-        try:
+        with self._answering():
             partitions = self._partitions(list(wanted), until)
             ends = self._ends(partitions, until)
             spec = OffsetSpec.for_timestamp(at_ms) if at_ms is not None else None
             found = self._offsets(list(ends), spec, until) if spec and ends else {}
-        except KafkaException as error:
-            self._consumer.poll(0)
-            raise Unreachable(self._said or _words(error)) from error
         return {
             at: (one, found[at] if found.get(at, -1) >= 0 else one.latest)
             for at, one in ends.items()
@@ -171,17 +164,25 @@ class BrokerReader:
 
         Raises `Unreachable` where the broker set does not answer within the limit.
         """
-        try:
+        with self._answering():
             return self._partitions(list(wanted), time.monotonic() + limit_s)
-        except KafkaException as error:
-            self._consumer.poll(0)  # lets the client say why: `_note`
-            raise Unreachable(self._said or _words(error)) from error
 
     def close(self) -> None:
         """End the connections."""
         self._consumer.close()
 
     # --- inside -----------------------------------------------------------------------
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        """Turn the client's errors into `Unreachable`, with what the broker set said."""
+        try:
+            yield
+        except KafkaException as error:
+            for _ in range(10):  # lets the clients say why: `_note`
+                self._consumer.poll(0)
+                self._admin.poll(0)
+            raise Unreachable(self._said or _words(error)) from error
 
     def _note(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN and self._said:
@@ -228,9 +229,7 @@ class BrokerReader:
         found: dict[At, int] = {}
         for partition, answer in answers.items():
             try:
-                found[partition.topic, partition.partition] = answer.result(_left(until)).offset
-            except FutureTimeout as error:
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from error
+                found[partition.topic, partition.partition] = _result(answer, until).offset
             except KafkaException as error:
                 if _is_silence(error):
                     raise
@@ -302,7 +301,7 @@ class Readers:
         records: Callable[[dict[At, Ends]], Mapping[At, int]],
         limit_s: float = LOOK_S,
     ) -> BrokerLook:
-        """Look at the broker set of this key; one that did not answer is connected to anew."""
+        """Look at the broker set of this key; after one that did not answer, connect again."""
         with self._guard:
             slot = self._slots.setdefault(key, _Slot())
             slot.used = time.monotonic()
@@ -340,11 +339,17 @@ def _left(until: float) -> float:
     return max(0.05, until - time.monotonic())
 
 
-def _retention(answer: Any, until: float) -> Retention | None:
+def _result(answer: Any, until: float) -> Any:
+    """Return what a future brings; raise the client's own error where it comes too late."""
     try:
-        entries = answer.result(_left(until))
+        return answer.result(_left(until))
     except FutureTimeout as error:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from error
+
+
+def _retention(answer: Any, until: float) -> Retention | None:
+    try:
+        entries = _result(answer, until)
     except KafkaException as error:
         if _is_silence(error):
             raise

@@ -8,7 +8,7 @@ happens to one run touches another.
 import logging
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -286,13 +286,7 @@ class Run:
             warning = f"ended with an error while stopping: {failure.root_cause}"
             self._finish(RunState.ENDED, warnings=(warning,))
         else:
-            error = RunError(
-                failure.error_class,
-                failure.type_name,
-                failure.root_cause,
-                failure.message,
-                unknown_batch=changes.get("failed_batch") is None,
-            )
+            error = replace(failure, unknown_batch=changes.get("failed_batch") is None)
             self._finish(RunState.FAILED, error=error, **changes)
 
     def _blame_no_query_for_a_stopped_spark(self) -> None:
@@ -311,7 +305,7 @@ class Run:
         if error.error_class in ("", "STREAM_FAILED"):
             body = self._around.telemetry.terminated(run_id, TERMINATED_WAIT_S) or {}
             told = body.get("errorClassOnException") or error.error_class
-            return RunError(told, error.type_name, error.root_cause, error.message)
+            return replace(error, error_class=told)
         return error
 
     def _finish(self, state: RunState, **changes: Any) -> None:

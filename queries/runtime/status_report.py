@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from queries.domain.protocol import STATUS, RunError, RunState, RunStatus, Status
+from queries.domain.protocol import STATUS, RunState, RunStatus, Status
 from queries.files import replace_file
 
 LIVE_FIELDS = frozenset({"last_batch", "last_progress"})  # change with every batch
@@ -61,10 +61,6 @@ class Board:
             changed = replace(self._status, **changes)
             self._dirty = self._dirty or changed != self._status
             self._status = changed
-
-    def fail(self, error: RunError) -> None:
-        """Say why the driver itself cannot work."""
-        self.driver(error=error)
 
     def add(self, status: RunStatus) -> None:
         """Take a new run on the board."""

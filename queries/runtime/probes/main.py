@@ -24,7 +24,7 @@ from queries.runtime import build, spark_session
 from queries.runtime.error_capture import from_python
 from queries.runtime.probes import preflight
 from queries.runtime.probes import state as probe_state
-from queries.runtime.process import SECOND, Shim, begin
+from queries.runtime.process import SECOND, Shim, begin, end_jvm
 from queries.secret_references import References
 
 logger = logging.getLogger("headgate.probe")
@@ -107,14 +107,12 @@ class Probe:
         os.environ.update(self.references.resolve_all(self.spec.env))
         self.gateway = spark_session.launch_jvm(self.spec, self.directory, self.lock)
         self.shim.tell(f"jvm {self.gateway.proc.pid}")
-        started = spark_session.start_spark(
-            self.spec, self.directory, self.gateway, self.references
-        )
+        spark = spark_session.start_spark(self.spec, self.directory, self.gateway, self.references)
         spark_session.close_in_forked_children(self.gateway, self.lock, self.shim.descriptor)
         from pyspark.sql.streaming import DataStreamWriter
 
         build.refuse_starts_while_building(DataStreamWriter)
-        return started.spark
+        return spark
 
     def _give_up(self) -> None:
         """End everything: the time is over, and a call into Spark may hang."""
@@ -129,12 +127,7 @@ class Probe:
         if self.gateway is not None:
             process = self.gateway.proc
             process.stdin.close()  # the JVM leaves by itself when its standard input ends
-            try:
-                ended = process.wait(JVM_LEAVES_S)
-            except Exception:  # it holds nothing worth a clean stop
-                process.kill()
-                ended = process.wait(JVM_LEAVES_S)
-            self.shim.tell(f"jvm-exit {ended}")
+            end_jvm(process, JVM_LEAVES_S, self.shim)  # it holds nothing worth a clean stop
         logging.shutdown()
         os._exit(code)
 
