@@ -82,7 +82,7 @@ class BrokerReader:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._said = ""  # the client's own newest complaint
-        self._refused = False  # it is that nobody is let in
+        self._refused = False  # that complaint is a refused login
         common: dict[str, Any] = {
             **{name: value for name, value in options.items() if name != "isolation.level"},
             "client.id": "headgate",
@@ -215,7 +215,7 @@ class BrokerReader:
             return {}
         earliest = self._offsets(partitions, OffsetSpec.earliest(), until)  # type: ignore[no-untyped-call]
         if missing := [at for at in partitions if at not in earliest]:
-            # The client asks nobody about a partition that was added since it last looked at all
+            # The client does not ask about a partition that was added since it last looked at all
             # topics by itself, minutes ago.
             self._admin.list_topics(timeout=_left(until))
             earliest |= self._offsets(missing, OffsetSpec.earliest(), until)  # type: ignore[no-untyped-call]
@@ -238,7 +238,7 @@ class BrokerReader:
         return found
 
     def _retention(self, topics: list[str], until: float) -> dict[str, Retention]:
-        """Return how long topics keep records; those whose configuration is not told left out."""
+        """Return how long topics keep records; those that refuse to say are left out."""
         now = time.monotonic()
         due = [name for name in topics if now - self._configs.get(name, (-1e9, None))[0] > 60]
         if due:
@@ -378,7 +378,7 @@ def _code(error: KafkaException) -> int | None:
 
 
 def _is_silence(error: KafkaException) -> bool:
-    """Tell whether an error means that nobody answers, rather than an answer of no."""
+    """Tell whether an error means that the brokers do not answer, rather than a refusal."""
     return _code(error) in {
         KafkaError._TIMED_OUT,
         KafkaError._TRANSPORT,

@@ -19,7 +19,7 @@ from queries.domain.kafka.offset_ranges import Range, ranges, records
 
 #: "uncommitted": begun without a commit, though later batches have one (async progress).
 State = Literal["committed", "in flight", "uncommitted", "unreadable"]
-#: Files of a batch that are named; of more than that the count alone is told.
+#: Files of a batch that are listed; beyond it only their count is shown.
 FILES_AT_MOST = 500
 
 
@@ -53,12 +53,12 @@ class BatchFile:
     source: str
     path: str
     modified_at: datetime
-    there: bool | None  # still in its place; None: not on this machine
+    there: bool | None  # still there; None: not on a local file system
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Two batches set against each other; `one` is the earlier."""
+    """Two batches compared; `one` is the earlier."""
 
     one: Batch
     other: Batch
@@ -124,7 +124,7 @@ def files_between(logs: CheckpointLogs, earlier: int | None, number: int) -> lis
 
 
 def compare(logs: CheckpointLogs, first: int, second: int) -> Difference | None:
-    """Return two batches and what lies between; None where the log lacks one of them."""
+    """Return two batches and what is between; None where the log lacks one of them."""
     low, high = sorted((first, second))
     one_, other = one(logs, low), one(logs, high)
     before, after = logs.readable_offsets(low), logs.readable_offsets(high)

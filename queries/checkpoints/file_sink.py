@@ -1,9 +1,9 @@
 """The log that a file sink keeps in `_spark_metadata`: put back to a batch, seeded, moved aside.
 
-A batch whose number stands in the log is skipped in silence when it is run again, and a file
+A batch whose number is in the log is skipped in silence when it is run again, and a file
 that no entry names is still seen by readers that ignore the log. So a rewind takes the later
 entries out and moves their files aside. Nothing is deleted: the log as it was and all that is
-moved stand in `_headgate/NAME` beside it, a folder that Spark's readers pass over.
+moved are in `_headgate/NAME` next to it, a folder that Spark's readers ignore.
 Every step can be taken again after a crash in the middle of it.
 """
 
@@ -43,7 +43,7 @@ class FileSink:
 
     @classmethod
     def at(cls, path: str) -> "FileSink | None":
-        """Return the sink of an option `path`; None where it is not on this machine."""
+        """Return the sink of an option `path`; None where it is not on a local file system."""
         try:
             found = local_path(canonical(path))
         except NotALocation:
@@ -60,7 +60,7 @@ class FileSink:
         return max(_entries(self.log), default=None)
 
     def beyond(self, batch: int, *, log: Path | None = None) -> Dropped:
-        """Return what stands after a batch; raise `CannotCopy` where the log reaches not so far.
+        """Return what is after a batch; raise `CannotCopy` where the log is too short.
 
         `log` is an earlier form of the log, where it has been put aside already.
         """
@@ -184,7 +184,7 @@ def write_empty_log(log: Path, batch: int) -> None:
 
 
 def _entries(log: Path) -> dict[int, str]:
-    """Return the log's entries by number; a compacted one stands for its number."""
+    """Return the log's entries by number; a compacted one replaces the entry of its number."""
     names = sorted(names_in(log))  # "9" before "9.compact", which then counts
     return {number: name for name in names if (number := numbered(name)) is not None}
 

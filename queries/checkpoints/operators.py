@@ -13,7 +13,7 @@ from typing import Any
 from queries.checkpoints import state_files
 from queries.checkpoints.logs import CheckpointLogs, numbers_in
 
-#: Files that are looked at for the sizes; beyond it the sizes are told as "at least".
+#: Files that are looked at for the sizes; beyond it the sizes are shown as "at least".
 FILES_AT_MOST = 20_000
 
 
@@ -23,7 +23,7 @@ class Partition:
 
     number: int
     version: int | None  # the newest state version in it
-    bytes: int  # of its files on disk, all versions that are kept
+    bytes: int  # of its files on disk, all versions together
 
 
 @dataclass(frozen=True, slots=True)

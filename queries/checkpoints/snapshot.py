@@ -60,11 +60,11 @@ def snapshot(
     With `new_id` the copy gets an id of its own, without which Spark stops the original when
     both run in one driver.
 
-    It is built beside, in `DESTINATION.building-…`, checked, synced to disk, and renamed;
-    what an attempt that died left there is removed first. Whatever lies at `destination` is
+    It is built next to it, in `DESTINATION.building-…`, checked, synced to disk, and renamed;
+    what an attempt that died left there is removed first. What exists at `destination` is
     never replaced: OSError. Where the file system has no links across the two folders, files
     are copied. Raises `NotLocal` for a location elsewhere, `CannotCopy` where the batch, the
-    one before it, or its state is not there (any more). Safe beside a running query.
+    one before it, or its state is not there (any more). Safe while the query runs.
     """
     logs = CheckpointLogs.at(location)
     for attempt in range(ATTEMPTS):
@@ -102,11 +102,11 @@ def remove(location: Path) -> None:
 
 @contextmanager
 def building(destination: Path, like: Path) -> Iterator[Path]:
-    """Yield an empty folder beside `destination`; on leaving it is synced and renamed there.
+    """Yield an empty folder next to `destination`; on leaving it is synced and renamed there.
 
     It gets the mode of the folder `like`. Nothing is left of it where the block raises, and
     what an attempt that was killed has left is removed first. Raises OSError where something
-    stands at `destination`.
+    exists at `destination`.
     """
     destination.parent.mkdir(parents=True, exist_ok=True)
     remove_left_over(destination)
@@ -202,7 +202,7 @@ class _Copy:
                 self._link_all(within, names)
 
     def _ssts(self, store: Path) -> None:
-        """Link the SST files of each kept zip; a zip whose files are purged goes again."""
+        """Link the SST files of each linked zip; remove a zip whose files are purged."""
         linked = self._to / store
         for name in sorted(names_in(linked), key=_newest_first):
             if not name.endswith(".zip"):

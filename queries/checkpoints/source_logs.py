@@ -41,7 +41,7 @@ def kept_names(folder: Path, names: list[str], end: Any) -> list[str]:
     """Return which of a source's files belong to a batch that ends at `end`, newest first.
 
     A file source's entries beyond `end` would be read as one batch, so they are left out; of
-    any other source all is kept.
+    any other source all belong.
     """
     visible = [name for name in names if not name.startswith(".")]
     upto = log_offset(end)

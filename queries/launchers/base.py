@@ -1,7 +1,7 @@
 """What supervision may ask of the place where drivers run.
 
 A driver is named by its application and its epoch, a probe by the same and `probe=True`.
-Where files lie and which processes there are is the launcher's own business: it answers in
+Where files are and which processes there are is the launcher's own business: it answers in
 texts and in the forms of `queries.domain`. `tests/launchers/test_contract.py` holds every
 kind of launcher to what is said here.
 """
@@ -17,7 +17,7 @@ class Launcher(Protocol):
     """A place where drivers run; every call is idempotent and bounded in time."""
 
     def place(self, application: str, epoch: int, *, probe: bool = False) -> str:
-        """Return where a person finds what a driver keeps, whether or not it is there yet."""
+        """Return where an operator finds a driver's files, even where they do not exist yet."""
 
     def highest_epoch(self, application: str) -> int:
         """Return the highest epoch of the application's drivers and probes known here, or 0."""

@@ -62,13 +62,10 @@ def from_java(throwable: Any, mask: Mask) -> RunError:
     """Return what a Java throwable and its causes say."""
     chain = _chain(throwable)
     # Any Java method can be asked for; those without a condition answer with an error.
-    conditions = [name for each in chain if (name := _answer(lambda c=each: c.getCondition()))]
+    conditions = [name for each in chain if (name := _answer(each, "getCondition"))]
     root = chain[-1]
-    text = _answer(lambda: root.getMessage())
-    type_name, root_cause = _python_root(text) or (
-        _answer(lambda: root.getClass().getName()),
-        text,
-    )
+    text = _answer(root, "getMessage")
+    type_name, root_cause = _python_root(text) or (_answer(root, "getClass", "getName"), text)
     return RunError(
         error_class=telling(conditions),
         type_name=type_name,
@@ -128,10 +125,12 @@ def _chain(throwable: Any) -> list[Any]:
     return chain
 
 
-def _answer(ask: Callable[[], Any]) -> str:
-    """Return what Java answers as text; "" where it cannot be asked."""
+def _answer(java: Any, *methods: str) -> str:
+    """Return as text what a chain of Java methods answers; "" where one of them fails."""
     with contextlib.suppress(Exception):
-        return str(ask() or "")
+        for name in methods:
+            java = getattr(java, name)()
+        return str(java or "")
     return ""
 
 
@@ -141,7 +140,7 @@ def _stack(throwable: Any) -> str:
     with contextlib.suppress(Exception):
         utils = getattr(SparkContext._jvm, "org.apache.spark.util.Utils")
         return str(utils.exceptionString(throwable))
-    return _answer(lambda: throwable.getMessage())
+    return _answer(throwable, "getMessage")
 
 
 def _python_root(text: str) -> tuple[str, str] | None:

@@ -1,8 +1,8 @@
 """The signs of life of a running query: commits, idle triggers, its newest batch.
 
 A commit is read from the checkpoint where that is cheap, else from the query's own progress;
-an idle trigger is told by progress that executed nothing (trap 14). A continuous query has no
-progress: its epochs stand for it.
+an idle trigger shows in progress that executed nothing (trap 14). A continuous query has no
+progress: its continuous epochs replace it.
 """
 
 import json

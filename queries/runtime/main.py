@@ -1,6 +1,6 @@
 """The driver: `python -m queries.runtime.main DIRECTORY`, one process of one application.
 
-It makes what `assignment.json` says true, tells in `status.json` what is, and leaves with a
+It carries out `assignment.json`, reports in `status.json`, and leaves with a
 code that says why. Everything the control plane knows of it, it knows from these files, from
 the kernel and from the event stream; nothing here waits for the control plane.
 """
@@ -41,7 +41,7 @@ logger = logging.getLogger("headgate.driver")
 
 LOOK_S = 1.0  # between looks at the assignment when no nudge comes
 FLUSH_S = 5.0  # for the outbox, when leaving
-LOG_LIMIT = 64 * 1024 * 1024  # bytes of driver.log; then it is cut, its end kept beside
+LOG_LIMIT = 64 * 1024 * 1024  # bytes of driver.log; then it is emptied, after a copy
 
 SESSION_FAILED = 70
 JVM_DIED = 71
@@ -183,7 +183,7 @@ class Driver:
         if self.executors is not None and self.executors.look() != self._executors_told:
             self._executors_told = self.executors.look()
             self.board.driver(executors=self._executors_told)
-            self.board.write()  # files are the truth: on disk before anybody is told
+            self.board.write()  # files are the truth: on disk before the event
             self.telemetry.driver_changed()
 
     def _is_fenced(self) -> bool:

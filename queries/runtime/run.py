@@ -52,7 +52,7 @@ class Surroundings:
 
 
 class _JvmGone(Exception):
-    """The JVM has died: the driver's end, told by the shim; no failure of the query."""
+    """The JVM has died: the driver's end, reported by the shim; no failure of the query."""
 
 
 class Run:
@@ -94,7 +94,7 @@ class Run:
         self._news.set()
 
     def lock_lost(self, error: RunError) -> None:
-        """Stop at once: another process has the checkpoint, or nobody knows who has."""
+        """Stop at once: another process has the checkpoint, or the holder is unknown."""
         self._refusal = error
         self.ask(Want.STOP)
 
@@ -194,7 +194,7 @@ class Run:
         return query
 
     def _epochs(self, query: Any, checkpoint: Checkpoint, before: int | None) -> Epochs | None:
-        """Return what tells of a continuous query in Spark's stead; None for other triggers."""
+        """Return what reports a continuous query instead of Spark; None for other triggers."""
         spec = self.entry.spec
         if spec.get("trigger", {}).get("kind") != "continuous":
             return None

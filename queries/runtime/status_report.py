@@ -1,4 +1,4 @@
-"""status.json: what the driver says of itself, written whole by its main loop alone.
+"""status.json: the driver's report about itself, written whole by its main loop alone.
 
 Runs report from threads of their own; the board keeps the newest word of each and tells the
 main loop that there is something to write.
@@ -56,7 +56,7 @@ class Board:
         self.tell_state: TellState | None = None
 
     def driver(self, **changes: Any) -> None:
-        """Change what the driver says of itself, written with the next `write`."""
+        """Change the driver's own fields, written with the next `write`."""
         with self._lock:
             changed = replace(self._status, **changes)
             self._dirty = self._dirty or changed != self._status
@@ -71,7 +71,7 @@ class Board:
         self._tell(status)
 
     def run(self, run: int, **changes: Any) -> None:
-        """Change a run's line; from any thread. A state that changes is told at once."""
+        """Change a run's line; from any thread. A changed state is reported at once."""
         with self._lock:
             before = self._runs[run]
             after = replace(before, **changes)
@@ -81,7 +81,7 @@ class Board:
                 return
             self._dirty = self._dirty or after != before
         if after.state is not before.state:
-            self.write()  # files are the truth: on disk before anybody is told
+            self.write()  # files are the truth: on disk before the event
             self._tell(after)
         self.call()
 

@@ -115,5 +115,5 @@ def _stat(pid: int) -> list[str]:
         text = (_PROC / str(pid) / "stat").read_text()
     except OSError:
         return []
-    # The name stands in parentheses and may hold spaces and parentheses itself.
+    # The name is in parentheses and may contain spaces and parentheses itself.
     return text.rpartition(")")[2].split()

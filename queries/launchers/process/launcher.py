@@ -46,7 +46,7 @@ SHIM_TAKES_S = 20  # for the shim to lock its directory; it needs about 0.2 s
 ASSIGN_LOCK_S = 5  # another writer holds it for milliseconds
 KILL_WAIT_S = 5
 LOG_TAIL_BYTES = 256 * 1024
-PROBES = "probes"  # folder of an application's probes, beside its drivers' directories
+PROBES = "probes"  # folder of an application's probes, next to its drivers' directories
 
 _LIVING = frozenset({Liveness.SPAWNING, Liveness.ALIVE, Liveness.ORPHANED})
 
@@ -71,7 +71,7 @@ class LocalProcessLauncher:
         return (folder / PROBES if probe else folder) / str(epoch)
 
     def place(self, application: str, epoch: int, *, probe: bool = False) -> str:
-        """Return the directory of a driver or probe as people write it."""
+        """Return the directory of a driver or probe as text."""
         return str(self.directory(application, epoch, probe=probe))
 
     def highest_epoch(self, application: str) -> int:

@@ -121,7 +121,7 @@ class Shim:
         signal.signal(signal.SIGTERM, lambda *_: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        # Inherited by the driver: a nudge that comes before its handler stands must not kill it.
+        # Inherited by the driver: a nudge before its handler is installed must not kill it.
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         return read
 
@@ -212,7 +212,7 @@ class Shim:
         return time.monotonic() + self.spec.stop_timeout_s + PYTHON_OUTLIVES_S
 
     def _read(self, told: int) -> bool:
-        """Take what the driver says of its JVM; False once it can say no more."""
+        """Read what the driver reports about its JVM; False once the pipe is closed."""
         while True:
             try:
                 data = os.read(told, 4096)

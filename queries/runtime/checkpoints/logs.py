@@ -15,7 +15,7 @@ from queries.files import read_file
 
 
 class Checkpoint:
-    """The logs of one checkpoint, wherever it lies."""
+    """The logs of one checkpoint, local or remote."""
 
     def __init__(self, location: str, spark: Any) -> None:
         path = local_path(location)
@@ -64,7 +64,7 @@ class Checkpoint:
     def _offsets(self, batch: int) -> dict[str, Any]:
         try:
             return read_offsets(batch, self._read(f"offsets/{batch}")).sources
-        except Unreadable:  # purged, or cut by a crash: there is nothing to say of it
+        except Unreadable:  # purged, or cut by a crash: nothing is known
             return {}
 
     def _last(self, folder: str) -> int | None:

@@ -1,9 +1,8 @@
-"""A probe: `python -m queries.runtime.probes.main DIRECTORY`, a short-lived Spark for one question.
+"""The probe driver: `python -m queries.runtime.probes.main DIRECTORY`, Spark for one question.
 
-It is started, watched and reported by the same shim as a driver, reads `probe.json`, and says
-in `result.json` what it has found after every step. It holds no checkpoint of anybody's and
-reports to nobody else: no listener, no events. When its time is over it ends itself, whatever
-Spark is doing.
+The same shim starts, watches and reports it as a driver. It reads `probe.json`, and writes what
+it has found to `result.json` after every step. It holds no checkpoint and reports nowhere else:
+no listener, no events. When its time is over it ends itself, whatever Spark is doing.
 """
 
 import logging

@@ -2,7 +2,7 @@
 
 The source is the real one. The newest batch of the copy is executed again, then a little of
 what the source has beyond it, both into nothing (`noop`); where the sink writes files, the
-same batch goes once more into a folder that is thrown away. What Spark says of each is kept.
+same batch goes once more into a folder that is thrown away. What Spark reports of each is stored.
 """
 
 import contextlib
@@ -127,7 +127,7 @@ class Tries:
                 return self._trigger["kind"] in ("continuous", "real_time")
 
     def take(self, attempt: Attempt) -> Tried:
-        """Start the definition in one way and see what comes of it."""
+        """Start the definition in one way and see how it ends."""
         if self.failed:
             return Tried(attempt, AttemptEnd.SKIPPED)
         began = time.monotonic()
@@ -317,7 +317,7 @@ def _partitions(jquery: Any) -> dict[str, int]:
 
 
 def _idle_since(status: Any, before: float | None) -> float | None:
-    """Return since when a source that has answered has had nothing new; None: it has not."""
+    """Return since when a source that has answered has had nothing new; None: not idle."""
     if status.isDataAvailable():
         return None
     # Between two waits it asks its source again, and says so: that ends no idleness.
