@@ -1,8 +1,8 @@
 """Count what did not arrive, fetch it from the drivers' spools, and say what is lost for good.
 
 A hole between stored numbers proves a loss only when nothing that came before its far side is
-still being stored: a driver sends in order, so the missing entry would stand before it in the
-stream. A gap row is kept for each hole and brought up to date as long as it may still close.
+still being stored: a driver sends in order, so the missing entry would be before it in the
+stream. A gap row is stored for each hole and brought up to date as long as it may still close.
 """
 
 import logging
@@ -82,12 +82,12 @@ def judge(*, client: Any, stream: str, spooled: Spooled, now: datetime) -> bool:
             for gap in one.gaps:
                 _update(gap, one.holes, now, from_spool=bool(repaired))
         if exits:
-            _advance(_EXITS, exits[-1].pk)
+            models.Cursor.advance(_EXITS, exits[-1].pk)
     return True
 
 
 def note_exit(*, driver: int, epoch: int, last_seq: int | None, at: datetime) -> None:
-    """Record a driver's end that the event stream may not have told of; its tail is judged then."""
+    """Record a driver's end that may be missing in the event stream; its tail is judged then."""
     models.Event.objects.bulk_create(
         [
             models.Event(
@@ -245,11 +245,6 @@ def _update(gap: models.Gap, missing: list[Range], now: datetime, *, from_spool:
         gap.source = "spool" if from_spool or gap.kind == "seq" else "memory"
     if before != (gap.repaired, gap.beyond_repair, gap.closed_at):
         gap.save(update_fields=["repaired", "closed_at", "beyond_repair", "source"])
-
-
-def _advance(name: str, position: int) -> None:
-    models.Cursor.objects.get_or_create(name=name)
-    models.Cursor.objects.filter(name=name, position__lt=position).update(position=position)
 
 
 def _width(hole: Range) -> int:

@@ -167,8 +167,7 @@ class Ingester:
             try:
                 batch.add(event)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                reason = f"{event.kind}: {type(error).__name__}: {error}"
-                unsound.append(Letter(entry, reason, event.encode()))
+                unsound.append(_letter(entry, event, error))
                 batch.number(event)  # it did arrive
         store(batch, unsound)
         self._tell(event for _, event in events)
@@ -185,12 +184,11 @@ class Ingester:
             try:
                 self._store([(entry, event)], [], now)
             except UNSTORABLE as error:
-                reason = f"{event.kind}: {type(error).__name__}: {error}"
-                letters.append(Letter(entry, reason, event.encode()))
+                letters.append(_letter(entry, event, error))
         self._store([], letters, now)
 
     def _tell(self, events: Iterator[Event]) -> None:
-        """Tell pages what changed and reconcile what may have to be decided anew."""
+        """Tell pages what changed and reconcile what may have to be decided again."""
         topics: set[str] = set()
         drivers: set[int] = set()
         for event in events:
@@ -258,11 +256,15 @@ class Ingester:
         return f"{self._stream}:ingester:{consumer}"
 
     def _leave(self) -> None:
-        """Let a successor claim at once what is left, if Redis can be told."""
+        """Let a successor claim at once what is left, if Redis answers."""
         try:
             self._client.delete(self._alive_key(self._consumer))
         except redis.RedisError as error:
             logger.info("Redis could not be told that this ingester leaves: %s", error)
+
+
+def _letter(entry: str, event: Event, error: Exception) -> Letter:
+    return Letter(entry, f"{event.kind}: {type(error).__name__}: {error}", event.encode())
 
 
 def trim(client: Any, stream: str) -> None:
@@ -277,11 +279,9 @@ def trim(client: Any, stream: str) -> None:
 
 def last_delivered(client: Any, stream: str) -> bytes | None:
     """Return the id of the newest entry that any ingester was given; None without a group."""
-    for group in client.xinfo_groups(stream):
-        if group["name"] == GROUP.encode():
-            delivered: bytes = group["last-delivered-id"]
-            return delivered
-    return None
+    groups = {group["name"]: group for group in client.xinfo_groups(stream)}
+    ours: dict[str, Any] = groups.get(GROUP.encode(), {})
+    return ours.get("last-delivered-id")
 
 
 def drained_to(client: Any, stream: str, entry: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""How things stand: the latest line of each query, the newest heartbeat, the rises of drops.
+"""The current state: each query's latest line, the newest heartbeat, rises of drop counters.
 
 Events may come late, twice or in the wrong order; each of these rows moves forward only.
 Called inside the transaction that stores the events, one such transaction at a time.
@@ -17,7 +17,7 @@ def advance_latest(events: Iterable[Event]) -> None:
     if not wanted:
         return
     ids = {event.query for event in wanted if event.query is not None}
-    lines = {row.query: row for row in models.Latest.objects.filter(query__in=ids)}
+    lines = models.Latest.objects.in_bulk(ids)
     changed = set()
     for event in wanted:
         if event.query is None or event.run is None:
@@ -51,14 +51,11 @@ def advance(line: models.Latest, event: Event) -> bool:
 
 
 def keep_heartbeats(events: Iterable[Event], received_at: datetime) -> None:
-    """Keep each driver's newest heartbeat and a row for each rise of a drop counter."""
+    """Store each driver's newest heartbeat and a row for each rise of a drop counter."""
     beats = sorted(events, key=lambda event: (event.driver, event.epoch, event.seq))
     if not beats:
         return
-    rows = {
-        row.driver: row
-        for row in models.Heartbeat.objects.filter(driver__in={beat.driver for beat in beats})
-    }
+    rows = models.Heartbeat.objects.in_bulk({beat.driver for beat in beats})
     rises: list[models.DroppedEvents] = []
     changed = {}
     for beat in beats:

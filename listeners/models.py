@@ -44,7 +44,7 @@ class Event(models.Model):
 
 
 class Progress(models.Model):
-    """One executed batch of a run, the numbers that pages chart beside Spark's own JSON."""
+    """One executed batch of a run, the numbers that pages chart next to Spark's own JSON."""
 
     driver = models.BigIntegerField()
     epoch = models.BigIntegerField()
@@ -103,8 +103,8 @@ class Latest(models.Model):
 class Received(models.Model):
     """A range of a driver's sequence, or of a run's batch ids, that is stored without a hole.
 
-    What lies between two ranges of one key is missing. Kept beside the events so that a look
-    for holes costs nothing, and so that retention makes none.
+    What is between two ranges of one key is missing. Stored next to the events so that a
+    look for holes costs nothing, and so that retention makes none.
     """
 
     kind = models.CharField(max_length=8)  # seq | batch
@@ -136,6 +136,12 @@ class Cursor(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} at {self.position}"
+
+    @classmethod
+    def advance(cls, name: str, position: int) -> None:
+        """Move a cursor forward, never back."""
+        cls.objects.get_or_create(name=name)
+        cls.objects.filter(name=name, position__lt=position).update(position=position)
 
 
 class Gap(models.Model):
@@ -200,7 +206,7 @@ class DroppedEvents(models.Model):
 
 
 class DeadLetter(models.Model):
-    """A stream entry that could not be read, kept with the reason."""
+    """A stream entry that could not be read, with the reason."""
 
     entry = models.CharField(max_length=40, unique=True)  # the stream's entry id
     received_at = models.DateTimeField()

@@ -28,7 +28,7 @@ def _runs(ascending: list[int]) -> list[Range]:
 def holes(
     ranges: Iterable[Range], *, first: int | None = None, last: int | None = None
 ) -> list[Range]:
-    """Return what lies between ascending ranges, and from `first` and up to `last` if given."""
+    """Return what is missing between ascending ranges, from `first` and up to `last` if given."""
     missing: list[Range] = []
     following = first
     for start, end in ranges:
@@ -41,5 +41,5 @@ def holes(
 
 
 def overlap(one: Range, others: Iterable[Range]) -> int:
-    """Return how many numbers of `one` lie in any of `others`, which do not overlap."""
+    """Return how many numbers of `one` are in any of `others`, which do not overlap."""
     return sum(max(0, min(one[1], last) - max(one[0], first) + 1) for first, last in others)

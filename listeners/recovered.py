@@ -1,4 +1,4 @@
-"""Batches that neither the bus, the spool nor the driver's memory told of.
+"""Batches that neither the bus, the spool nor the driver's memory delivered.
 
 Only the checkpoint's logs still show them: that they ran, when, and how far they read. Who can
 read checkpoints asks here which are lost, and hands over what it found; their metrics stay
@@ -27,7 +27,7 @@ _RUN = 2**32  # numbers of such rows: below zero, a range to each run
 
 @dataclass(frozen=True, slots=True)
 class LostBatches:
-    """Batches of one run that ran and were never told of."""
+    """Batches of one run that ran and were never reported."""
 
     gap: int
     run: int
@@ -36,7 +36,7 @@ class LostBatches:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """What a checkpoint's logs tell of one batch."""
+    """What a checkpoint's logs show of one batch."""
 
     batch: int
     began_at: datetime
@@ -71,7 +71,7 @@ def _received(gap: models.Gap) -> Sequence[models.Received]:
 
 
 def keep(gap_id: int, recalled: Sequence[Recalled], *, now: datetime) -> int:
-    """Store what a checkpoint told of a gap's batches; return how many are still missing."""
+    """Store what a checkpoint shows of a gap's batches; return how many are still missing."""
     with transaction.atomic():
         gap = models.Gap.objects.select_for_update().get(pk=gap_id)
         epoch = _received(gap)[0].epoch

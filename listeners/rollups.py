@@ -5,18 +5,20 @@ own buckets be computed again.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from listeners import models
 from listeners.series import WIDTHS_S, watermark_delay_s
 
 _CURSOR = "rollups"
 _KEY = ("query", "width_s", "start")
+_EXTREMES = ("input_rate_max", "processed_rate_max", "state_rows_max", "watermark_delay_s_max")
 _ROWS_AT_ONCE = 20_000  # new rows of one call; the next call goes on
 #: Buckets further apart than this are read by queries of their own.
 _APART = timedelta(minutes=5)
@@ -37,17 +39,19 @@ def roll_up() -> int:
     fine, middle, coarse = WIDTHS_S
     touched = {(query, floor(at, fine)) for _, query, at in new}
     with transaction.atomic():
-        models.upsert(models.Rollup, _from_progress(touched, fine), *_KEY)
+        rows = models.Progress.objects.all()
+        models.upsert(models.Rollup, _summed(rows, "at", touched, fine, _rollup_of), *_KEY)
         for narrow, wide in ((fine, middle), (middle, coarse)):
             touched = {(query, floor(start, wide)) for query, start in touched}
-            models.upsert(models.Rollup, _from_rollups(touched, narrow, wide), *_KEY)
-        moved = models.Cursor.objects.filter(name=_CURSOR, position__lt=new[-1][0])
-        moved.update(position=new[-1][0])
+            parts = models.Rollup.objects.filter(width_s=narrow)
+            sums = _summed(parts, "start", touched, wide, lambda part: part)
+            models.upsert(models.Rollup, sums, *_KEY)
+        models.Cursor.advance(_CURSOR, new[-1][0])
     return len(new)
 
 
 def floor(at: datetime, width_s: int) -> datetime:
-    """Return the start of the bucket that an instant lies in."""
+    """Return the start of the bucket that holds an instant."""
     return datetime.fromtimestamp(at.timestamp() // width_s * width_s, UTC)
 
 
@@ -59,27 +63,26 @@ def spans(starts: Iterable[datetime], width_s: int) -> list[tuple[datetime, date
     return [(piece[0], piece[-1] + timedelta(seconds=width_s)) for piece in pieces if piece]
 
 
-def _from_progress(touched: set[Bucket], width_s: int) -> Iterable[models.Rollup]:
+def _summed(
+    rows: "QuerySet[Any]",
+    at: str,
+    touched: set[Bucket],
+    width_s: int,
+    part_of: Callable[[Any], models.Rollup],
+) -> Iterable[models.Rollup]:
+    """Return the touched buckets, summed up from rows whose time is in the column `at`."""
     buckets: dict[Bucket, models.Rollup] = {}
     for query, since, until in _reads(touched, width_s):
-        rows = models.Progress.objects.filter(query=query, at__gte=since, at__lt=until)
-        for row in rows.iterator():
-            key = (query, floor(row.at, width_s))
-            if key in touched:
-                _add(_bucket(buckets, key, width_s), _rollup_of(row))
-    return buckets.values()
-
-
-def _from_rollups(touched: set[Bucket], narrow_s: int, wide_s: int) -> Iterable[models.Rollup]:
-    buckets: dict[Bucket, models.Rollup] = {}
-    for query, since, until in _reads(touched, wide_s):
-        parts = models.Rollup.objects.filter(
-            query=query, width_s=narrow_s, start__gte=since, start__lt=until
-        )
-        for part in parts.iterator():
-            key = (query, floor(part.start, wide_s))
-            if key in touched:
-                _add(_bucket(buckets, key, wide_s), part)
+        found = rows.filter(**{"query": query, f"{at}__gte": since, f"{at}__lt": until})
+        for row in found.iterator():
+            key = (query, floor(getattr(row, at), width_s))
+            if key not in touched:
+                continue
+            if key not in buckets:
+                buckets[key] = models.Rollup(
+                    query=query, width_s=width_s, start=key[1], batches=0, rows=0, duration_ms_sum=0
+                )
+            _add(buckets[key], part_of(row))
     return buckets.values()
 
 
@@ -90,14 +93,6 @@ def _reads(touched: set[Bucket], width_s: int) -> Iterable[tuple[int, datetime, 
     for query, starts in by_query.items():
         for since, until in spans(starts, width_s):
             yield query, since, until
-
-
-def _bucket(buckets: dict[Bucket, models.Rollup], key: Bucket, width_s: int) -> models.Rollup:
-    if key not in buckets:
-        buckets[key] = models.Rollup(
-            query=key[0], width_s=width_s, start=key[1], batches=0, rows=0, duration_ms_sum=0
-        )
-    return buckets[key]
 
 
 def _rollup_of(row: models.Progress) -> models.Rollup:
@@ -125,17 +120,8 @@ def _add(bucket: models.Rollup, part: models.Rollup) -> None:
     bucket.batches += part.batches
     bucket.rows += part.rows
     bucket.duration_ms_sum += part.duration_ms_sum
-    bucket.input_rate_max = _highest(bucket.input_rate_max, part.input_rate_max)
-    bucket.processed_rate_max = _highest(bucket.processed_rate_max, part.processed_rate_max)
-    bucket.watermark_delay_s_max = _highest(
-        bucket.watermark_delay_s_max, part.watermark_delay_s_max
-    )
-    if part.state_rows_max is not None:
-        bucket.state_rows_max = max(bucket.state_rows_max or 0, part.state_rows_max)
+    for name in _EXTREMES:
+        known = [value for row in (bucket, part) if (value := getattr(row, name)) is not None]
+        setattr(bucket, name, max(known, default=None))
     for phase, value in part.phases_ms_sum.items():
         bucket.phases_ms_sum[phase] = bucket.phases_ms_sum.get(phase, 0) + value
-
-
-def _highest(one: float | None, other: float | None) -> float | None:
-    known = [value for value in (one, other) if value is not None]
-    return max(known, default=None)

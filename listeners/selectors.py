@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -27,9 +27,12 @@ class LatestLine:
     progress: dict[str, Any] | None  # Spark's JSON
 
 
+_LINE = tuple(one.name for one in fields(LatestLine))
+
+
 @dataclass(frozen=True, slots=True)
 class BatchBar:
-    """One batch in a heartbeat bar, oldest first."""
+    """One batch in a batch bar, oldest first."""
 
     batch: int
     at: datetime
@@ -74,17 +77,9 @@ class DriverTelemetry:
 def latest(query_ids: Iterable[int]) -> dict[int, LatestLine]:
     """Return the newest line of each query that has one."""
     return {
-        row.query: LatestLine(
-            query=row.query,
-            run=row.run,
-            at=row.at,
-            idle_at=row.idle_at,
-            progress_at=row.progress_at,
-            batch=row.batch,
-            progress=row.progress,
-        )
+        row["query"]: LatestLine(**row)
         for chunk in _chunks(query_ids)
-        for row in models.Latest.objects.filter(query__in=chunk)
+        for row in models.Latest.objects.filter(query__in=chunk).values(*_LINE)
     }
 
 
@@ -113,17 +108,8 @@ def progress_page(
         if last is None:
             return []
         rows = rows.filter(Q(at__lt=last.at) | Q(at=last.at, pk__lt=before))
-    return [
-        {
-            "id": row.pk,
-            "run": row.run,
-            "batch": row.batch,
-            "at": row.at,
-            "repaired": row.repaired,
-            "progress": row.body,
-        }
-        for row in rows.order_by("-at", "-pk")[:limit]
-    ]
+    columns = rows.values("id", "run", "batch", "at", "repaired", progress=F("body"))
+    return [dict(row) for row in columns.order_by("-at", "-pk")[:limit]]
 
 
 def drops_of(driver_id: int, *, limit: int = 20) -> list[dict[str, Any]]:
@@ -140,7 +126,7 @@ def series(query_id: int, *, since: datetime, until: datetime, points: int = 600
     batch_duration_ms, one `phase_NAME` per entry of durationMs (addBatch, getBatch,
     latestOffset, queryPlanning, walCommit, commitOffsets), watermark_delay_s, state_rows.
     Downsampled (MinMaxLTTB) where there are more than `points`; rollups beyond raw retention.
-    A row of nothing stands between two runs, so that no line is drawn across a stop.
+    An empty row separates two runs, so that no line is drawn across a stop.
     """
     from listeners import series as chart
 

@@ -15,24 +15,24 @@ BUCKET_LIMIT = 5_000
 WIDTHS_S = (10, 60, 3600)
 #: The columns whose shape decides which rows a long chart keeps.
 _SHAPE = ("batch_duration_ms", "processed_rows_per_second", "num_input_rows")
-_PLAIN = (
-    "input_rows_per_second",
-    "processed_rows_per_second",
-    "num_input_rows",
-    "batch_duration_ms",
-    "watermark_delay_s",
-    "state_rows",
-)
+#: Columns of every row: as progress names them, as rollups do.
+_PLAIN = {
+    "input_rows_per_second": "input_rate_max",
+    "processed_rows_per_second": "processed_rate_max",
+    "num_input_rows": "rows",
+    "batch_duration_ms": "duration_ms_max",
+    "state_rows": "state_rows_max",
+    "watermark_delay_s": "watermark_delay_s_max",
+}
 _PHASES = ("addBatch", "getBatch", "latestOffset", "queryPlanning", "walCommit", "commitOffsets")
 
 _SAMPLER: Any = MinMaxLTTBDownsampler()  # type: ignore[no-untyped-call]
 
+Columns = tuple[list[float], dict[str, list[float | None]], list[int | None]]
 Row = dict[str, Any]  # "at" (seconds), "batch", "run" and columns by name
 
 
-def columns(
-    query_id: int, *, since: datetime, until: datetime, points: int
-) -> tuple[list[float], dict[str, list[float | None]], list[int | None]]:
+def columns(query_id: int, *, since: datetime, until: datetime, points: int) -> Columns:
     """Return (at, columns, batches) of a query between two instants."""
     raw = models.Progress.objects.filter(query=query_id)
     inside = raw.filter(at__gte=since, at__lt=until)
@@ -61,12 +61,8 @@ def _raw_row(row: models.Progress) -> Row:
         "at": row.at.timestamp(),
         "batch": row.batch,
         "run": row.run,
-        "input_rows_per_second": row.input_rows_per_second,
-        "processed_rows_per_second": row.processed_rows_per_second,
-        "num_input_rows": row.num_input_rows,
-        "batch_duration_ms": row.batch_duration_ms,
+        **{name: getattr(row, name) for name in _PLAIN if name != "watermark_delay_s"},
         "watermark_delay_s": watermark_delay_s(row.at, row.watermark),
-        "state_rows": row.state_rows,
         **{f"phase_{name}": value for name, value in phases.items() if name in _PHASES},
     }
 
@@ -91,12 +87,7 @@ def _bucket_row(bucket: models.Rollup) -> Row:
         "at": bucket.start.timestamp(),
         "batch": None,
         "run": None,
-        "input_rows_per_second": bucket.input_rate_max,
-        "processed_rows_per_second": bucket.processed_rate_max,
-        "num_input_rows": bucket.rows,
-        "batch_duration_ms": bucket.duration_ms_max,
-        "watermark_delay_s": bucket.watermark_delay_s_max,
-        "state_rows": bucket.state_rows_max,
+        **{name: getattr(bucket, figure) for name, figure in _PLAIN.items()},
         **{
             f"phase_{name}": value / bucket.batches
             for name, value in bucket.phases_ms_sum.items()
@@ -121,20 +112,15 @@ def _downsample(rows: list[Row], points: int) -> list[Row]:
 def _with_breaks(rows: list[Row]) -> list[Row]:
     broken: list[Row] = []
     for row in rows:
-        if (
-            broken
-            and None not in (row["run"], broken[-1]["run"])
-            and row["run"] != broken[-1]["run"]
-        ):
-            middle = (broken[-1]["at"] + row["at"]) / 2
+        before = broken[-1] if broken else row
+        if None not in (row["run"], before["run"]) and row["run"] != before["run"]:
+            middle = (before["at"] + row["at"]) / 2
             broken.append({"at": middle, "batch": None, "run": row["run"]})
         broken.append(row)
     return broken
 
 
-def _columns(
-    rows: list[Row],
-) -> tuple[list[float], dict[str, list[float | None]], list[int | None]]:
+def _columns(rows: list[Row]) -> Columns:
     present = [f"phase_{name}" for name in _PHASES if any(f"phase_{name}" in row for row in rows)]
     names = (*_PLAIN, *present)
     return (

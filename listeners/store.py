@@ -6,7 +6,7 @@ several times what the database needs to take it.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -164,12 +164,8 @@ def _for_sqlite(at: datetime) -> str:
     return str(at)[: -len("+00:00")]
 
 
-def _as_it_is(at: datetime) -> datetime:
-    return at
-
-
 def _stamp_of_database() -> Stamp:
-    return _for_sqlite if connection.vendor == "sqlite" else _as_it_is
+    return _for_sqlite if connection.vendor == "sqlite" else lambda at: at
 
 
 def _rate(value: object) -> float | None:
@@ -247,11 +243,6 @@ def _grow(
 def _keep_letters(letters: Sequence[Letter], now: datetime) -> None:
     if letters:
         models.DeadLetter.objects.bulk_create(
-            [
-                models.DeadLetter(
-                    entry=letter.entry, reason=letter.reason, data=letter.data, received_at=now
-                )
-                for letter in letters
-            ],
+            [models.DeadLetter(**asdict(letter), received_at=now) for letter in letters],
             ignore_conflicts=True,
         )

@@ -2,10 +2,10 @@
 
 A stream entry has one field, `e`: the JSON text of an `Event`. `seq` rises by one for every
 event of a driver, without holes, so that each loss can be counted. An event with `seq` 0
-stands outside the sequence (the shim's exit notice).
+is outside the sequence (the shim's exit notice).
 """
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Self
 
@@ -46,22 +46,8 @@ class Event:
 
     def encode(self) -> bytes:
         """Return the event as compact JSON with its version."""
-        return orjson.dumps(
-            {
-                "v": VERSION,
-                "driver": self.driver,
-                "epoch": self.epoch,
-                "seq": self.seq,
-                "at": self.at,
-                "kind": self.kind,
-                "query": self.query,
-                "run": self.run,
-                "spark_run_id": self.spark_run_id,
-                "batch": self.batch,
-                "repaired": self.repaired,
-                "body": self.body,
-            }
-        )
+        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        return orjson.dumps({"v": VERSION, **own})
 
     @classmethod
     def decode(cls, data: bytes | str) -> Self:
@@ -81,12 +67,13 @@ class Event:
         return event
 
     def _check(self) -> None:
-        _require_number("driver", self.driver)
-        _require_number("epoch", self.epoch)
-        _require_number("seq", self.seq)
-        _allow_number("query", self.query)
-        _allow_number("run", self.run)
-        _allow_number("batch", self.batch)
+        for name in ("driver", "epoch", "seq"):
+            if not _is_number(getattr(self, name)):
+                raise ValueError(f"{name} is not a whole number")
+        for name in ("query", "run", "batch"):
+            value = getattr(self, name)
+            if value is not None and not _is_number(value):
+                raise ValueError(f"{name} is neither a whole number nor null")
         if type(self.at) is not str:
             raise ValueError("at is not a text")
         if self.spark_run_id is not None and type(self.spark_run_id) is not str:
@@ -95,20 +82,14 @@ class Event:
             raise ValueError("body is not a JSON object")
 
 
-def _require_number(name: str, value: object) -> None:
-    """Raise ValueError unless a value is a whole number that a database column can hold."""
-    if type(value) is not int or not 0 <= value < 2**63:
-        raise ValueError(f"{name} is not a whole number")
-
-
-def _allow_number(name: str, value: object) -> None:
-    if value is not None and (type(value) is not int or not 0 <= value < 2**63):
-        raise ValueError(f"{name} is neither a whole number nor null")
+def _is_number(value: object) -> bool:
+    """Return whether a value is a whole number that a database column can hold."""
+    return type(value) is int and 0 <= value < 2**63
 
 
 @dataclass(frozen=True, slots=True)
 class QueueCounters:
-    """What Spark's own metrics say of one listener queue."""
+    """What Spark's own metrics say about one listener queue."""
 
     dropped: int  # events, since the driver began: queue.NAME.numDroppedEvents
     size: int  # events waiting
@@ -147,8 +128,8 @@ class Heartbeat:
     ours: QueueCounters | None
     listeners: tuple[ListenerTimes, ...]
     last_seq: int
-    unsent: int  # events in the spool that Redis has not had yet
-    outbox_dropped: int  # events lost for want of spool
+    unsent: int  # events in the spool that Redis does not have yet
+    outbox_dropped: int  # events lost because the spool was full
     missing_batches: int  # holes in batch ids found so far, all runs
     repaired: int  # of them, filled from recentProgress
     python_rss_mb: float = 0

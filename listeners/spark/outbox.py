@@ -22,7 +22,7 @@ from listeners.wire import FIELD, Event
 
 logger = logging.getLogger(__name__)
 
-MEMORY_BYTES = 8 * 1024 * 1024  # unsent events kept in memory beside the spool
+MEMORY_BYTES = 8 * 1024 * 1024  # unsent events in memory, next to the spool
 BATCH_EVENTS = 500  # events in one pipeline
 BATCH_BYTES = 1024 * 1024
 FIRST_DELAY_S, LAST_DELAY_S = 0.1, 5.0  # backoff while Redis does not answer
@@ -87,12 +87,12 @@ class Outbox:
 
     @property
     def unsent(self) -> int:
-        """How many events Redis has not had yet."""
+        """How many events Redis does not have yet."""
         return max(0, self._added - self._sent)
 
     @property
     def dropped(self) -> int:
-        """How many events were lost for want of room."""
+        """How many events were lost because there was no room."""
         return self._dropped
 
     def close(self, deadline_s: float) -> int:
@@ -152,7 +152,7 @@ class Outbox:
                 unread = self._post(batch)
             except (redis.RedisError, OSError) as error:
                 self._complain("events wait in the spool, Redis does not take them: %s", error)
-                self._pause(delay)
+                self._stopping.wait(delay)
                 delay = min(LAST_DELAY_S, delay * 2)
                 continue
             delay = FIRST_DELAY_S
@@ -205,15 +205,12 @@ class Outbox:
     def _hold_back(self) -> None:
         """Wait while the stream is longer than the ingester should find it."""
         while not (self._stopping.is_set() or self._draining.is_set()):
-            self._pause(HOLD_BACK_S)
+            self._stopping.wait(HOLD_BACK_S)
             try:
                 if int(self._client.xlen(self._stream)) <= self._settings.max_unread:
                     return
             except (redis.RedisError, OSError):
                 return  # sending will meet the same trouble and wait for it to pass
-
-    def _pause(self, seconds: float) -> None:
-        self._stopping.wait(seconds)
 
     def _complain(self, message: str, error: Exception) -> None:
         if time.monotonic() - self._logged_at >= LOG_EVERY_S:

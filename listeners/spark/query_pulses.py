@@ -1,4 +1,4 @@
-"""What a heartbeat says of the driver's queries: which live, and when a task of each finished.
+"""What a heartbeat reports about the driver's queries: which live, when their tasks finished.
 
 Spark gives every job of a query the query's run id as its group. Only jobs that run now are
 looked at, so that a look costs a few calls into the JVM: what has ended shows as an event.

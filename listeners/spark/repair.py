@@ -12,13 +12,13 @@ from typing import Any
 
 Progress = dict[str, Any]
 
-_REMEMBERED = 5_000  # batch ids kept per run; more than any query remembers
+_REMEMBERED = 5_000  # batch ids stored per run; more than any query remembers
 _WIDEST_HOLE = 100_000  # ids of one hole that are tracked one by one
 
 
 @dataclass(slots=True)
 class RunBatches:
-    """Which batches of one run have been told of, which are missing."""
+    """Which batches of one run have been reported, which are missing."""
 
     highest: int | None = None
     missing: int = 0  # all that were found missing, the repaired ones included
@@ -27,7 +27,7 @@ class RunBatches:
     _told: set[int] = field(default_factory=set)
 
     def tell(self, batch: int) -> bool:
-        """Note a batch that the bus brought; return False where it has been told before."""
+        """Note a batch that the bus brought; return False where it was reported before."""
         if batch in self._told:
             return False
         if self.highest is not None and batch > self.highest + 1:
@@ -41,7 +41,7 @@ class RunBatches:
         return True
 
     def recall(self, remembered: list[Progress], *, overdue_at: float | None) -> list[Progress]:
-        """Return those of a query's remembered batches that must be told of, oldest first.
+        """Return those of a query's remembered batches that must be reported, oldest first.
 
         A batch newer than all that the bus brought is left to the bus until it ended before
         `overdue_at` (seconds since 1970); None: the run has ended, nothing more will come.

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 @dataclass(frozen=True, slots=True)
 class TelemetrySettings:
-    """How much may be kept, how often to look, how long to wait."""
+    """How much may be stored, how often to look, how long to wait."""
 
     force_fallback: bool = False  # never use the private queue
     queue_capacity: int = 10_000  # events in our private queue (Spark's own default)
@@ -16,7 +16,7 @@ class TelemetrySettings:
     hold_s: float = 10.0  # an event waits this long for its run to become known
     hold_events: int = 1_000
     spool_mb: int = 256  # on disk, sent and unsent together
-    spool_sent_mb: int = 32  # of them, kept after sending, for the repair of lost entries
+    spool_sent_mb: int = 32  # of them, after sending, for the repair of lost entries
     max_unread: int = 100_000  # entries in the stream above which the sender holds back
     socket_timeout_s: float = 2.0
     slow_call_ms: float = 1_000.0  # a user's listener is called slow above it

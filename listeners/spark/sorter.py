@@ -1,4 +1,4 @@
-"""Turn what was heard into events: whose it is, told once, in order.
+"""Turn what was heard into events: with query and run, each once, in order.
 
 All of it happens on one thread, which takes one message after the other; so nothing here
 needs a lock.
@@ -20,7 +20,7 @@ from listeners.spark.settings import TelemetrySettings
 from listeners.wire import Event, Kind
 
 _KEPT_RUNS = 200  # of one driver; the oldest ended ones go first
-_REMEMBERED_ENDS = 1_000  # Terminated events kept for `terminated`
+_REMEMBERED_ENDS = 1_000  # Terminated events remembered for `terminated`
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Sorter:
         self._emit = emit
         self._mask = mask
         self.runs: dict[str, RunLine] = {}
-        self._forgotten = (0, 0)  # batches missing and repaired of runs no longer kept
+        self._forgotten = (0, 0)  # batches missing and repaired of forgotten runs
         self._held: dict[str, list[_Held]] = {}
         self._held_count = 0
         self._ends: OrderedDict[str, dict[str, Any]] = OrderedDict()
@@ -108,15 +108,13 @@ class Sorter:
                 self._say(message)
 
     def release_held(self, now: float) -> None:
-        """Let events go unnamed that have waited too long for their run to become known."""
+        """Let events go unnamed that have waited too long for their run to become known.
+
+        `now` is monotonic; infinity lets everything go, for a driver that is leaving.
+        """
         for spark_run_id in list(self._held):
             if now - self._held[spark_run_id][0].since > self._settings.hold_s:
                 self._release(spark_run_id)
-
-    def release_all(self) -> None:
-        """Let everything go that is still held: the driver is leaving."""
-        for spark_run_id in list(self._held):
-            self._release(spark_run_id)
 
     def terminated(self, spark_run_id: str, timeout_s: float) -> dict[str, Any] | None:
         """Wait for the Terminated event of a run; None where it does not come in time."""
@@ -171,35 +169,24 @@ class Sorter:
             return
         found = line.batches.recall(recalled.remembered, overdue_at=recalled.overdue_at)
         for progress in found:
-            self._emit(self._event(Kind.PROGRESS, time.time(), progress, line, repaired=True))
+            self._emit(self._event_of(Kind.PROGRESS, time.time(), progress, line, repaired=True))
 
     def _say(self, said: Said) -> None:
-        self._emit(
-            Event(
-                driver=self._driver,
-                epoch=self._epoch,
-                seq=0,
-                at=_iso(said.at),
-                kind=said.kind,
-                query=said.query,
-                run=said.run,
-                body=self._mask(said.body),
-            )
-        )
+        self._emit(self._event(said.kind, said.at, said.body, query=said.query, run=said.run))
 
     # --- events ---------------------------------------------------------------------------
     def _tell(self, line: RunLine, heard: Heard, body: dict[str, Any]) -> None:
         if heard.kind is Kind.PROGRESS and not line.batches.tell(int(body["batchId"])):
             return
-        self._emit(self._event(heard.kind, heard.at, body, line))
+        self._emit(self._event_of(heard.kind, heard.at, body, line))
 
     def _release(self, spark_run_id: str) -> None:
         held = self._held.pop(spark_run_id)
         self._held_count -= len(held)
         for waiting in held:
-            self._emit(self._event(waiting.heard.kind, waiting.heard.at, waiting.body, None))
+            self._emit(self._event_of(waiting.heard.kind, waiting.heard.at, waiting.body, None))
 
-    def _event(
+    def _event_of(
         self,
         kind: Kind,
         at: float,
@@ -208,19 +195,21 @@ class Sorter:
         *,
         repaired: bool = False,
     ) -> Event:
-        return Event(
-            driver=self._driver,
-            epoch=self._epoch,
-            seq=0,  # the outbox numbers it
-            at=_iso(at),
-            kind=kind,
+        return self._event(
+            kind,
+            at,
+            body,
             query=line.known.query if line else None,
             run=line.known.run if line else None,
             spark_run_id=str(body["runId"]),
             batch=int(body["batchId"]) if kind is Kind.PROGRESS else None,
             repaired=repaired,
-            body=self._mask(body),
         )
+
+    def _event(self, kind: Kind, at: float, body: dict[str, Any], **about: Any) -> Event:
+        """Return an event of this driver; the outbox numbers it."""
+        text, masked = _iso(at), self._mask(body)
+        return Event(self._driver, self._epoch, seq=0, at=text, kind=kind, body=masked, **about)
 
     def _note_end(self, spark_run_id: str, body: dict[str, Any]) -> None:
         with self._ended:

@@ -45,7 +45,7 @@ class Spool:
         assert self._file is not None
         written = self._file.write(data)
         if written != len(data):
-            self._close()  # a torn line ends its segment; readers skip it
+            self.close()  # a torn line ends its segment; readers skip it
             raise OSError("the disk took only part of an event")
         segment.last, segment.count = seq, segment.count + 1
         segment.size += len(data)
@@ -60,12 +60,8 @@ class Spool:
                     return found
         return []
 
-    def close(self) -> None:
-        """Close the open segment; the files stay."""
-        self._close()
-
     def _open(self, seq: int) -> Segment:
-        self._close()
+        self.close()
         path = self._folder / segment_name(seq)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._file = FileIO(descriptor, "a")
@@ -73,7 +69,8 @@ class Spool:
         self._segments.append(segment)
         return segment
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close the open segment; the files stay."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -1,6 +1,6 @@
 """Everything a driver tells the control plane about its queries, behind one object.
 
-Four things work beside each other: Spark's bus calls the listener, which enqueues; the
+Four things work at the same time: Spark's bus calls the listener, which enqueues; the
 *sorter* thread names and numbers events and spools them; the outbox's *sender* brings them
 to Redis; the *pulse* thread sends heartbeats and fetches batches that the bus did not bring.
 None of them can hold up a query.
@@ -8,6 +8,7 @@ None of them can hold up a query.
 
 import json
 import logging
+import math
 import os
 import threading
 import time
@@ -150,20 +151,20 @@ class Telemetry:
             self._pulse.run_ended(spark_run_id)
 
     def start_failed(self, *, query: int, run: int, error_class: str, message: str) -> None:
-        """Tell of an error raised inside `start()`, of which Spark itself tells nobody."""
+        """Report an error raised inside `start()`, which Spark itself reports to nobody."""
         body = {"error_class": error_class, "message": _sound(message)}
         self._inbox.put(Said(Kind.START_ERROR, body, query, run))
 
     def status_changed(self, *, query: int, run: int, state: str) -> None:
-        """Tell that a run's line in status.json has changed."""
+        """Report that a run's line in status.json has changed."""
         self._inbox.put(Said(Kind.STATUS, {"state": state}, query, run))
 
     def driver_changed(self) -> None:
-        """Tell that what status.json says of the driver itself has changed."""
+        """Report that the driver's own part of status.json has changed."""
         self._inbox.put(Said(Kind.STATUS, {"state": ""}, None, None))
 
     def epoch_committed(self, progress: dict[str, Any]) -> None:
-        """Tell of an epoch of a continuous query, of which Spark itself tells nobody."""
+        """Report a continuous epoch, which Spark itself reports to nobody."""
         text = json.dumps({"progress": progress})
         self._take_heard(listener.Heard(Kind.PROGRESS, text, time.time()))
 
@@ -210,7 +211,7 @@ class Telemetry:
                 self._sorter.release_held(time.monotonic())
                 continue
             if message is None:
-                self._sorter.release_all()
+                self._sorter.release_held(math.inf)
                 return
             if self._overflow:
                 lost, self._overflow = self._overflow, 0

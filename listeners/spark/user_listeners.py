@@ -1,4 +1,4 @@
-"""Attach the listeners that users bring, and time every call of theirs.
+"""Attach users' own listeners, and time each of their calls.
 
 They are registered the standard way and cost what they cost; a slow or raising one is named
 with its times and errors, so that nobody has to guess why Spark dropped events.

@@ -1,7 +1,7 @@
-"""From a source's options, as Spark takes them, to what librdkafka wants to be told.
+"""From a source's options, as Spark takes them, to librdkafka's.
 
 Spark hands `kafka.*` to Java's client; ours is another library, with names of its own and no
-Java key stores. What cannot be carried over is said, for a wrong guess would look like a broker
+Java key stores. What cannot be translated is refused: a wrong guess would look like a broker
 that does not answer.
 """
 
@@ -13,22 +13,16 @@ from dataclasses import dataclass
 PREFIX = "kafka."
 
 #: Options that mean the same to both clients.
-_SAME = frozenset(
-    {
-        "bootstrap.servers",
-        "security.protocol",
-        "client.dns.lookup",
-        "isolation.level",
-        "ssl.cipher.suites",
-        "ssl.key.password",
-    }
+_SAME = (
+    *("bootstrap.servers", "security.protocol", "client.dns.lookup", "isolation.level"),
+    *("ssl.cipher.suites", "ssl.key.password"),
 )
 _JAAS = re.compile(r"(username|password)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)')")
 _PASSWORD_MECHANISMS = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})
 
 
 class Unusable(Exception):
-    """These options cannot be used from here; the message names the option and the way out."""
+    """These options cannot be used by this client; the message names the option and the way out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +72,7 @@ def wanted(options: Mapping[str, str]) -> Wanted:
 def broker_set(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return what tells one broker set (and the way into it) from another: its `kafka.*` options.
 
-    References to secrets stay references: this is a key, and may stand in a log.
+    References to secrets stay references: this is a key, and may appear in a log.
     """
     return tuple(
         sorted(
@@ -129,7 +123,7 @@ def _sasl(java: Mapping[str, str]) -> dict[str, str]:
 
 
 def _trust(java: Mapping[str, str]) -> dict[str, str]:
-    """Return whom the client trusts; the system's own authorities where nothing is said."""
+    """Return the authorities that the client trusts; the system's own where none are given."""
     if pem := java.get("ssl.truststore.certificates"):
         return {"ssl.ca.pem": pem}
     path = java.get("ssl.truststore.location")
@@ -140,7 +134,7 @@ def _trust(java: Mapping[str, str]) -> dict[str, str]:
 
 
 def _own_key(java: Mapping[str, str]) -> dict[str, str]:
-    """Return what the client shows of itself, if anything."""
+    """Return the client's own certificate and key, if any."""
     if chain := java.get("ssl.keystore.certificate.chain"):
         return {"ssl.certificate.pem": chain, "ssl.key.pem": java.get("ssl.keystore.key", "")}
     path = java.get("ssl.keystore.location")

@@ -8,8 +8,9 @@ a broker that hangs costs its own look and nobody else's.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -46,7 +47,7 @@ At = tuple[str, int]  # topic, partition
 
 
 class Unreachable(Exception):
-    """The broker set does not answer, or lets nobody in; the message says what it said."""
+    """The broker set does not answer, or refuses the login; the message is its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ class BrokerReader:
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._said = ""  # the client's own newest complaint
-        self._refused = False  # it is that nobody is let in
+        self._refused = False  # that complaint is a refused login
         common: dict[str, Any] = {
             **{name: value for name, value in options.items() if name != "isolation.level"},
             "client.id": "headgate",
@@ -126,7 +127,7 @@ class BrokerReader:
         Raises `Unreachable` where the broker set does not answer within the limit.
         """
         until = time.monotonic() + limit_s
-        try:
+        with self._answering():
             partitions = self._partitions(list(wanted), until)
             ends = self._ends(partitions, until)
             if self._fenced:
@@ -136,11 +137,6 @@ class BrokerReader:
                 ends = self._ends(partitions, until)
             retention = self._retention(sorted({topic for topic, _ in partitions}), until)
             times = self._records(dict(records(ends)), until)
-        except KafkaException as error:
-            for _ in range(10):  # lets the clients say why: `_note`
-                self._consumer.poll(0)
-                self._admin.poll(0)
-            raise Unreachable(self._said or _words(error)) from error
         self._said, self._refused = "", False
         return BrokerLook(tuple(partitions), ends, retention, times)
 
@@ -153,14 +149,11 @@ class BrokerReader:
         since, it is the end. Raises `Unreachable`.
         """
         until = time.monotonic() + limit_s
-        try:
+        with self._answering():
             partitions = self._partitions(list(wanted), until)
             ends = self._ends(partitions, until)
             spec = OffsetSpec.for_timestamp(at_ms) if at_ms is not None else None
             found = self._offsets(list(ends), spec, until) if spec and ends else {}
-        except KafkaException as error:
-            self._consumer.poll(0)
-            raise Unreachable(self._said or _words(error)) from error
         return {
             at: (one, found[at] if found.get(at, -1) >= 0 else one.latest)
             for at, one in ends.items()
@@ -171,17 +164,25 @@ class BrokerReader:
 
         Raises `Unreachable` where the broker set does not answer within the limit.
         """
-        try:
+        with self._answering():
             return self._partitions(list(wanted), time.monotonic() + limit_s)
-        except KafkaException as error:
-            self._consumer.poll(0)  # lets the client say why: `_note`
-            raise Unreachable(self._said or _words(error)) from error
 
     def close(self) -> None:
         """End the connections."""
         self._consumer.close()
 
     # --- inside -----------------------------------------------------------------------
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        """Turn the client's errors into `Unreachable`, with what the broker set said."""
+        try:
+            yield
+        except KafkaException as error:
+            for _ in range(10):  # lets the clients say why: `_note`
+                self._consumer.poll(0)
+                self._admin.poll(0)
+            raise Unreachable(self._said or _words(error)) from error
 
     def _note(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN and self._said:
@@ -214,7 +215,7 @@ class BrokerReader:
             return {}
         earliest = self._offsets(partitions, OffsetSpec.earliest(), until)  # type: ignore[no-untyped-call]
         if missing := [at for at in partitions if at not in earliest]:
-            # The client asks nobody about a partition that was added since it last looked at all
+            # The client does not ask about a partition that was added since it last looked at all
             # topics by itself, minutes ago.
             self._admin.list_topics(timeout=_left(until))
             earliest |= self._offsets(missing, OffsetSpec.earliest(), until)  # type: ignore[no-untyped-call]
@@ -228,9 +229,7 @@ class BrokerReader:
         found: dict[At, int] = {}
         for partition, answer in answers.items():
             try:
-                found[partition.topic, partition.partition] = answer.result(_left(until)).offset
-            except FutureTimeout as error:
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from error
+                found[partition.topic, partition.partition] = _result(answer, until).offset
             except KafkaException as error:
                 if _is_silence(error):
                     raise
@@ -239,7 +238,7 @@ class BrokerReader:
         return found
 
     def _retention(self, topics: list[str], until: float) -> dict[str, Retention]:
-        """Return how long topics keep records; those whose configuration is not told left out."""
+        """Return how long topics keep records; those that refuse to say are left out."""
         now = time.monotonic()
         due = [name for name in topics if now - self._configs.get(name, (-1e9, None))[0] > 60]
         if due:
@@ -302,7 +301,7 @@ class Readers:
         records: Callable[[dict[At, Ends]], Mapping[At, int]],
         limit_s: float = LOOK_S,
     ) -> BrokerLook:
-        """Look at the broker set of this key; one that did not answer is connected to anew."""
+        """Look at the broker set of this key; after one that did not answer, connect again."""
         with self._guard:
             slot = self._slots.setdefault(key, _Slot())
             slot.used = time.monotonic()
@@ -340,11 +339,17 @@ def _left(until: float) -> float:
     return max(0.05, until - time.monotonic())
 
 
-def _retention(answer: Any, until: float) -> Retention | None:
+def _result(answer: Any, until: float) -> Any:
+    """Return what a future brings; raise the client's own error where it comes too late."""
     try:
-        entries = answer.result(_left(until))
+        return answer.result(_left(until))
     except FutureTimeout as error:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from error
+
+
+def _retention(answer: Any, until: float) -> Retention | None:
+    try:
+        entries = _result(answer, until)
     except KafkaException as error:
         if _is_silence(error):
             raise
@@ -373,7 +378,7 @@ def _code(error: KafkaException) -> int | None:
 
 
 def _is_silence(error: KafkaException) -> bool:
-    """Tell whether an error means that nobody answers, rather than an answer of no."""
+    """Tell whether an error means that the brokers do not answer, rather than a refusal."""
     return _code(error) in {
         KafkaError._TIMED_OUT,
         KafkaError._TRANSPORT,

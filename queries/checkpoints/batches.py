@@ -12,13 +12,14 @@ from typing import Any, Literal
 
 from queries.checkpoints import source_logs
 from queries.checkpoints.logs import CheckpointLogs
+from queries.checkpoints.replayable import pinned_configuration
 from queries.checkpoints.source_files import exists
-from queries.domain.checkpoints.logs import Offsets, Unreadable
+from queries.domain.checkpoints.logs import Unreadable
 from queries.domain.kafka.offset_ranges import Range, ranges, records
 
 #: "uncommitted": begun without a commit, though later batches have one (async progress).
 State = Literal["committed", "in flight", "uncommitted", "unreadable"]
-#: Files of a batch that are named; of more than that the count alone is told.
+#: Files of a batch that are listed; beyond it only their count is shown.
 FILES_AT_MOST = 500
 
 
@@ -52,12 +53,12 @@ class BatchFile:
     source: str
     path: str
     modified_at: datetime
-    there: bool | None  # still in its place; None: not on this machine
+    there: bool | None  # still there; None: not on a local file system
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Two batches set against each other; `one` is the earlier."""
+    """Two batches compared; `one` is the earlier."""
 
     one: Batch
     other: Batch
@@ -99,8 +100,8 @@ def files_between(logs: CheckpointLogs, earlier: int | None, number: int) -> lis
 
     None for `earlier` is the beginning; at most `FILES_AT_MOST`.
     """
-    after = _offsets(logs, number)
-    before = _offsets(logs, earlier) if earlier is not None else None
+    after = logs.readable_offsets(number)
+    before = logs.readable_offsets(earlier) if earlier is not None else None
     if after is None or (before is None and earlier is not None):
         return []
     found: list[BatchFile] = []
@@ -123,10 +124,10 @@ def files_between(logs: CheckpointLogs, earlier: int | None, number: int) -> lis
 
 
 def compare(logs: CheckpointLogs, first: int, second: int) -> Difference | None:
-    """Return two batches and what lies between; None where the log lacks one of them."""
+    """Return two batches and what is between; None where the log lacks one of them."""
     low, high = sorted((first, second))
     one_, other = one(logs, low), one(logs, high)
-    before, after = _offsets(logs, low), _offsets(logs, high)
+    before, after = logs.readable_offsets(low), logs.readable_offsets(high)
     if one_ is None or other is None or before is None or after is None:
         return None
     found = tuple(ranges(before.sources, after.sources))
@@ -146,8 +147,7 @@ def compare(logs: CheckpointLogs, first: int, second: int) -> Difference | None:
 def pinned(logs: CheckpointLogs) -> dict[str, str]:
     """Return the configuration that the newest batch pins; {} where there is none."""
     newest = max(logs.begun(), default=None)
-    offsets = _offsets(logs, newest) if newest is not None else None
-    return offsets.conf if offsets else {}
+    return {} if newest is None else pinned_configuration(logs, newest)
 
 
 def _batch(logs: CheckpointLogs, begun: Sequence[int], place: int, committed: set[int]) -> Batch:
@@ -159,7 +159,7 @@ def _batch(logs: CheckpointLogs, begun: Sequence[int], place: int, committed: se
         offsets = logs.offsets(number)
     except Unreadable as error:
         problem = str(error)
-    before = _offsets(logs, earlier) if earlier is not None else None
+    before = logs.readable_offsets(earlier) if earlier is not None else None
     sources = offsets.sources if offsets else {}
     known = before.sources if before else {}
     found = tuple(ranges(known, sources)) if before or number == 0 else ()
@@ -180,13 +180,6 @@ def _batch(logs: CheckpointLogs, begun: Sequence[int], place: int, committed: se
         left_out_before=number - earlier - 1 if earlier is not None else 0,
         problem=problem,
     )
-
-
-def _offsets(logs: CheckpointLogs, number: int) -> Offsets | None:
-    try:
-        return logs.offsets(number)
-    except Unreadable:
-        return None
 
 
 def _moment(milliseconds: int) -> datetime:

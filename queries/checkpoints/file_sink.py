@@ -1,9 +1,9 @@
 """The log that a file sink keeps in `_spark_metadata`: put back to a batch, seeded, moved aside.
 
-A batch whose number stands in the log is skipped in silence when it is run again, and a file
+A batch whose number is in the log is skipped in silence when it is run again, and a file
 that no entry names is still seen by readers that ignore the log. So a rewind takes the later
 entries out and moves their files aside. Nothing is deleted: the log as it was and all that is
-moved stand in `_headgate/NAME` beside it, a folder that Spark's readers pass over.
+moved are in `_headgate/NAME` next to it, a folder that Spark's readers ignore.
 Every step can be taken again after a crash in the middle of it.
 """
 
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from queries.checkpoints.logs import names_in
 from queries.checkpoints.snapshot import CannotCopy, sync_tree
 from queries.checkpoints.source_logs import numbered
 from queries.domain.definitions.locations import NotALocation, canonical, local_path
@@ -42,7 +43,7 @@ class FileSink:
 
     @classmethod
     def at(cls, path: str) -> "FileSink | None":
-        """Return the sink of an option `path`; None where it is not on this machine."""
+        """Return the sink of an option `path`; None where it is not on a local file system."""
         try:
             found = local_path(canonical(path))
         except NotALocation:
@@ -59,7 +60,7 @@ class FileSink:
         return max(_entries(self.log), default=None)
 
     def beyond(self, batch: int, *, log: Path | None = None) -> Dropped:
-        """Return what stands after a batch; raise `CannotCopy` where the log reaches not so far.
+        """Return what is after a batch; raise `CannotCopy` where the log is too short.
 
         `log` is an earlier form of the log, where it has been put aside already.
         """
@@ -119,32 +120,17 @@ class FileSink:
         aside.mkdir(parents=True, exist_ok=True)
         if self.log.exists() and not (aside / LOG).exists():
             self.log.rename(aside / LOG)
-        named = {
-            path
-            for file in _entries(aside / LOG).values()
-            for path in self._named(aside / LOG / file)
-        }
-        for path in sorted(named):
+        for path in sorted(self._all_named(aside / LOG)):
             _move(self.root / path, aside / path)
         sync(self.root)
 
     def seed(self, batch: int) -> None:
-        """Write an empty log up to a batch, for a query that goes on from there into a new sink.
-
-        Spark's next compaction reads the compacted entry below it, and dies where it is not
-        there.
-        """
+        """Write an empty log up to a batch, for a query that continues there with a new sink."""
         if self.log.exists():
             return
-        self.root.mkdir(parents=True, exist_ok=True)
         draft = self.root / f"{LOG}.building"
         shutil.rmtree(draft, ignore_errors=True)
-        draft.mkdir()
-        compacted = (batch + 1) // COMPACT_EVERY * COMPACT_EVERY - 1
-        if compacted >= 0:
-            (draft / f"{compacted}.compact").write_text("v1")
-        for number in range(max(compacted, -1) + 1, batch + 1):
-            (draft / str(number)).write_text("v1")
+        write_empty_log(draft, batch)
         sync_tree(draft)
         draft.rename(self.log)
         sync(self.root)
@@ -161,6 +147,10 @@ class FileSink:
             if path.startswith(f"{root}/"):
                 yield path[len(root) + 1 :]
 
+    def _all_named(self, log: Path) -> set[str]:
+        """Return the data files that any entry of a log adds."""
+        return {path for name in _entries(log).values() for path in self._named(log / name)}
+
     def _unnamed(self, before: Path) -> list[str]:
         """Return part files of a batch that never reached the log: it was interrupted.
 
@@ -170,7 +160,7 @@ class FileSink:
         if not entries:
             return []
         last = (before / entries[max(entries)]).stat().st_mtime
-        named = {path for name in entries.values() for path in self._named(before / name)}
+        named = self._all_named(before)
         found = []
         for folder, folders, names in os.walk(self.root):
             folders[:] = [each for each in folders if not each.startswith(("_", "."))]
@@ -182,18 +172,21 @@ class FileSink:
         return found
 
 
+def write_empty_log(log: Path, batch: int) -> None:
+    """Write the log of batches up to `batch` that wrote no file; -1 for none.
+
+    Spark's next compaction reads the compacted entry below it, and fails where it is missing.
+    """
+    log.mkdir(parents=True, exist_ok=True)
+    compacted = (batch + 1) // COMPACT_EVERY * COMPACT_EVERY - 1
+    for number in range(max(compacted, 0), batch + 1):
+        (log / (f"{number}.compact" if number == compacted else str(number))).write_text("v1")
+
+
 def _entries(log: Path) -> dict[int, str]:
-    """Return the log's entries by number; a compacted one stands for its number."""
-    found: dict[int, str] = {}
-    try:
-        names = os.listdir(log)
-    except (FileNotFoundError, NotADirectoryError):
-        return {}
-    for name in sorted(names):
-        number = numbered(name)
-        if number is not None and not name.startswith("."):
-            found[number] = name
-    return found
+    """Return the log's entries by number; a compacted one replaces the entry of its number."""
+    names = sorted(names_in(log))  # "9" before "9.compact", which then counts
+    return {number: name for name in names if (number := numbered(name)) is not None}
 
 
 def _move(source: Path, to: Path) -> None:

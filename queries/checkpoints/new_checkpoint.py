@@ -1,4 +1,4 @@
-"""A checkpoint without state, built to begin where somebody wants its sources to begin.
+"""A checkpoint without state, built so that its sources begin at chosen offsets.
 
 A stateless query keeps the numbering of its batches: the new log says that the old one's
 newest batch has committed with the wanted offsets, so a file sink's log goes on, and code that
@@ -45,7 +45,7 @@ def fresh(
     """Build the folder `destination` for the query of the checkpoint `logs`.
 
     Raises `CannotCopy` where the old checkpoint has begun no batch, or a stateful query's
-    file source is to pass over files; OSError where something lies at `destination`.
+    file source is to pass over files; OSError where `destination` exists.
     """
     newest = max(logs.begun(), default=None)
     offsets = logs.offsets(newest) if newest is not None else None

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from queries.checkpoints import state_files
-from queries.checkpoints.logs import CheckpointLogs
+from queries.checkpoints.logs import CheckpointLogs, numbers_in
 
-#: Files that are looked at for the sizes; beyond it the sizes are told as "at least".
+#: Files that are looked at for the sizes; beyond it the sizes are shown as "at least".
 FILES_AT_MOST = 20_000
 
 
@@ -23,7 +23,7 @@ class Partition:
 
     number: int
     version: int | None  # the newest state version in it
-    bytes: int  # of its files on disk, all versions that are kept
+    bytes: int  # of its files on disk, all versions together
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +58,14 @@ class Operator:
 def operators(logs: CheckpointLogs) -> list[Operator]:
     """Return the checkpoint's state operators in their order; [] for a stateless query."""
     state = logs.root / "state"
-    numbers = sorted(int(name) for name in _names(state) if name.isdigit())
     left = [FILES_AT_MOST]
-    return [_operator(state / str(number), number, left) for number in numbers]
+    return [_operator(state / str(number), number, left) for number in numbers_in(state)]
 
 
 def _operator(folder: Path, number: int, left: list[int]) -> Operator:
     about = _metadata(folder)
-    partitions = sorted(int(name) for name in _names(folder) if name.isdigit())
     kinds: set[str] = set()
-    found = [_partition(folder / str(place), place, kinds, left) for place in partitions]
+    found = [_partition(folder / str(place), place, kinds, left) for place in numbers_in(folder)]
     stores = about.get("stateStoreInfo") or about.get("stateStoresInfo") or []
     return Operator(
         number=number,
@@ -111,18 +109,10 @@ def _metadata(folder: Path) -> dict[str, Any]:
     place = folder / "_metadata" / "metadata"
     if not place.exists():
         versions = folder / "_metadata" / "v2"
-        numbers = [int(name) for name in _names(versions) if name.isdigit()]
-        place = versions / str(max(numbers, default=0))
+        place = versions / str(max(numbers_in(versions), default=0))
     try:
         lines = place.read_text(encoding="utf-8").split("\n", 1)
         found: dict[str, Any] = json.loads(lines[1])
     except (OSError, ValueError, IndexError):
         return {}
     return found
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return []

@@ -25,17 +25,11 @@ def batch_to_replay(logs: CheckpointLogs) -> int | None:
 
 def is_continuous(logs: CheckpointLogs, batch: int) -> bool:
     """Tell whether continuous processing wrote the batch: micro-batches cannot go on from it."""
-    try:
-        offsets = logs.offsets(batch)
-    except Unreadable:
-        return False
+    offsets = logs.readable_offsets(batch)
     return offsets is not None and offsets.timestamp_ms is None
 
 
 def pinned_configuration(logs: CheckpointLogs, batch: int) -> dict[str, str]:
     """Return the configuration that the batch's offset log holds."""
-    try:
-        offsets = logs.offsets(batch)
-    except Unreadable:
-        return {}
+    offsets = logs.readable_offsets(batch)
     return offsets.conf if offsets is not None else {}

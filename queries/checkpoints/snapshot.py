@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from queries.checkpoints import source_logs, state_files
-from queries.checkpoints.logs import CheckpointLogs
+from queries.checkpoints.logs import CheckpointLogs, names_in, numbers_in
 from queries.domain.checkpoints.logs import Offsets, Unreadable
 from queries.domain.errors import NotAllowed
 from queries.files import sync
@@ -60,11 +60,11 @@ def snapshot(
     With `new_id` the copy gets an id of its own, without which Spark stops the original when
     both run in one driver.
 
-    It is built beside, in `DESTINATION.building-…`, checked, synced to disk, and renamed;
-    what an attempt that died left there is removed first. Whatever lies at `destination` is
+    It is built next to it, in `DESTINATION.building-…`, checked, synced to disk, and renamed;
+    what an attempt that died left there is removed first. What exists at `destination` is
     never replaced: OSError. Where the file system has no links across the two folders, files
     are copied. Raises `NotLocal` for a location elsewhere, `CannotCopy` where the batch, the
-    one before it, or its state is not there (any more). Safe beside a running query.
+    one before it, or its state is not there (any more). Safe while the query runs.
     """
     logs = CheckpointLogs.at(location)
     for attempt in range(ATTEMPTS):
@@ -102,11 +102,11 @@ def remove(location: Path) -> None:
 
 @contextmanager
 def building(destination: Path, like: Path) -> Iterator[Path]:
-    """Yield an empty folder beside `destination`; on leaving it is synced and renamed there.
+    """Yield an empty folder next to `destination`; on leaving it is synced and renamed there.
 
     It gets the mode of the folder `like`. Nothing is left of it where the block raises, and
     what an attempt that was killed has left is removed first. Raises OSError where something
-    stands at `destination`.
+    exists at `destination`.
     """
     destination.parent.mkdir(parents=True, exist_ok=True)
     remove_left_over(destination)
@@ -123,7 +123,7 @@ def building(destination: Path, like: Path) -> Iterator[Path]:
 
 def remove_left_over(destination: Path) -> None:
     """Remove drafts and half-removed copies of a folder."""
-    for name in _names(destination.parent):
+    for name in names_in(destination.parent):
         if name.startswith((f"{destination.name}.building-", f"{destination.name}.removing-")):
             shutil.rmtree(destination.parent / name, ignore_errors=True)
 
@@ -180,7 +180,7 @@ class _Copy:
     def _sources(self, offsets: Offsets) -> None:
         for place, end in offsets.sources.items():
             folder = self._from / "sources" / place
-            for name in source_logs.kept_names(folder, _names(folder), end):
+            for name in source_logs.kept_names(folder, names_in(folder), end):
                 self._link(f"sources/{place}/{name}")
 
     def _state(self, upto: int, batch: int) -> None:
@@ -202,9 +202,9 @@ class _Copy:
                 self._link_all(within, names)
 
     def _ssts(self, store: Path) -> None:
-        """Link the SST files of each kept zip; a zip whose files are purged goes again."""
+        """Link the SST files of each linked zip; remove a zip whose files are purged."""
         linked = self._to / store
-        for name in sorted(_names(linked), key=_newest_first):
+        for name in sorted(names_in(linked), key=_newest_first):
             if not name.endswith(".zip"):
                 continue
             try:
@@ -224,7 +224,7 @@ class _Copy:
         place = self._to / "offsets" / str(batch - 1)
         if batch == 0 or place.exists():
             return None
-        older = [n for n in map(int, filter(str.isdigit, _names(place.parent))) if n < batch]
+        older = [n for n in numbers_in(place.parent) if n < batch]
         if not older:
             raise CannotCopy(
                 f"The query cannot continue from batch {batch}: offsets/{batch - 1} has been "
@@ -245,13 +245,13 @@ class _Copy:
             raise CannotCopy(f"{', '.join(gone)} disappeared while the checkpoint was copied.")
         for place, end in offsets.sources.items():
             upto = source_logs.log_offset(end)
-            names = _names(self._to / "sources" / place)
+            names = names_in(self._to / "sources" / place)
             if upto is not None and not source_logs.is_whole(names, upto):
                 raise CannotCopy(f"The log of source {place} is incomplete up to entry {upto}.")
         version = batch + 1 if self._keep_commit else batch
         for folder, _ in state_files.stores(self._from / "state"):
             within = folder.relative_to(self._from)
-            missing = state_files.missing_version(_names(self._to / within), version)
+            missing = state_files.missing_version(names_in(self._to / within), version)
             if missing is not None:
                 raise CannotCopy(
                     f"The state after batch {version - 1} cannot be loaded: version {missing} of "
@@ -301,13 +301,6 @@ def sync_tree(root: Path) -> None:
         for name in names:
             sync(Path(folder) / name)
         sync(Path(folder))
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
 
 
 def _newest_first(name: str) -> tuple[int, str]:

@@ -15,14 +15,14 @@ from queries.domain.definitions.locations import local_path
 
 #: More files than this are not listed in one look.
 AT_MOST = 200_000
-#: Characters that Java's URI leaves as they are in a path, beside letters and digits.
+#: Characters that Java's URI leaves unescaped in a path, as well as letters and digits.
 _LEGAL = "/;:@&=+$,_-!.~'()*"
 
 
 def found_files(path: str) -> list[tuple[str, int]]:
     """Return (URI, modified in ms) of each file under a source's path, oldest first.
 
-    Raises `CannotCopy` where the path is not on this machine, or holds too many.
+    Raises `CannotCopy` where the path is not on a local file system, or holds too many.
     """
     place = local(path)
     if place is None:
@@ -52,7 +52,7 @@ def exists(uri: str) -> bool | None:
 
 
 def local(path: str) -> str | None:
-    """Return a source's path on the local file system, wildcards kept; None elsewhere."""
+    """Return a source's path on the local file system, wildcards included; None elsewhere."""
     if path.startswith("/"):
         return path
     if path.startswith("file:"):

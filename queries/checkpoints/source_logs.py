@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from queries.checkpoints.logs import names_in
+from queries.files import read_file
+
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
@@ -38,7 +41,7 @@ def kept_names(folder: Path, names: list[str], end: Any) -> list[str]:
     """Return which of a source's files belong to a batch that ends at `end`, newest first.
 
     A file source's entries beyond `end` would be read as one batch, so they are left out; of
-    any other source all is kept.
+    any other source all belong.
     """
     visible = [name for name in names if not name.startswith(".")]
     upto = log_offset(end)
@@ -63,20 +66,20 @@ def entries(folder: Path, after: int, upto: int, *, limit: int) -> list[ReadFile
 
     What has been compacted away is looked up in the compacted file above it, read once.
     """
-    names = _names(folder)
+    names = set(names_in(folder))
     compacted = sorted(number for name in names if (number := _compacted(name)) is not None)
     found: list[ReadFile] = []
     number = after + 1
     while number <= upto and len(found) < limit:
         if str(number) in names:
-            found += _lines(_text(folder / str(number)) or "")
+            found += _lines(read_file(folder / str(number)) or "")
             number += 1
             continue
         above = next((each for each in compacted if each >= number), None)
         if above is None:
             break
         last = min(upto, above)
-        text = _text(folder / f"{above}.compact") or ""
+        text = read_file(folder / f"{above}.compact") or ""
         found += [read for read in _lines(text) if number <= read.entry <= last]
         number = last + 1
     return found[:limit]
@@ -84,13 +87,6 @@ def entries(folder: Path, after: int, upto: int, *, limit: int) -> list[ReadFile
 
 def _compacted(name: str) -> int | None:
     return numbered(name) if name.endswith(".compact") else None
-
-
-def _names(folder: Path) -> set[str]:
-    try:
-        return {entry.name for entry in folder.iterdir()}
-    except (FileNotFoundError, NotADirectoryError):
-        return set()
 
 
 def _lines(text: str) -> Iterator[ReadFile]:
@@ -104,16 +100,7 @@ def _lines(text: str) -> Iterator[ReadFile]:
 def _is_file_log(folder: Path, names: list[str]) -> bool:
     """Tell a file source's log by its first line with content."""
     for name in names:
-        lines = (_text(folder / name) or "").split("\n")
+        lines = (read_file(folder / name) or "").split("\n")
         if len(lines) > 1 and lines[1].strip():
             return lines[1].startswith('{"path":')
     return False
-
-
-def _text(path: Path | None) -> str | None:
-    if path is None:
-        return None
-    try:
-        return path.read_text(encoding="utf-8")
-    except (FileNotFoundError, NotADirectoryError):
-        return None

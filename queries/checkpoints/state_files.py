@@ -3,7 +3,7 @@
 State version V is what batch V-1 left. A store's folder holds, for each version, a change
 (`V.delta`, `V.changelog`) or the whole (`V.snapshot`, `V.zip`); with state format 2 a name
 carries the commit's unique id, `V_ID.zip`. A zip names the SST files that belong to it, which
-lie in the folder `SSTs` beside.
+are in the folder `SSTs` next to it.
 """
 
 import json
@@ -29,7 +29,7 @@ class StateFile:
     unique_id: str  # state format 2; else ""
     whole: bool  # loads by itself; else a change on top of the version below
     kind: str  # "delta", "changelog", "snapshot", "zip"
-    checksum: bool  # the visible ".crc" beside a file of state format 2
+    checksum: bool  # the visible ".crc" next to a file of state format 2
 
 
 def parse(name: str) -> StateFile | None:
@@ -63,7 +63,7 @@ def missing_version(names: list[str], wanted: int) -> int | None:
 
 
 def sst_files(archive: Path) -> set[str]:
-    """Return the names of the SST files that a zip needs beside it.
+    """Return the names of the SST files that a zip needs.
 
     Raises OSError or `zipfile.BadZipFile` where the zip is gone or cut.
     """

@@ -1,7 +1,7 @@
 """What supervision may ask of the place where drivers run.
 
 A driver is named by its application and its epoch, a probe by the same and `probe=True`.
-Where files lie and which processes there are is the launcher's own business: it answers in
+Where files are and which processes there are is the launcher's own business: it answers in
 texts and in the forms of `queries.domain`. `tests/launchers/test_contract.py` holds every
 kind of launcher to what is said here.
 """
@@ -17,12 +17,10 @@ class Launcher(Protocol):
     """A place where drivers run; every call is idempotent and bounded in time."""
 
     def place(self, application: str, epoch: int, *, probe: bool = False) -> str:
-        """Return where a person finds what a driver keeps, whether or not it is there yet."""
-        ...
+        """Return where an operator finds a driver's files, even where they do not exist yet."""
 
     def highest_epoch(self, application: str) -> int:
         """Return the highest epoch of the application's drivers and probes known here, or 0."""
-        ...
 
     def launch(self, spec: DriverSpec, assignment: Assignment, pools_xml: str) -> None:
         """Record the intent, then start the driver.
@@ -31,11 +29,9 @@ class Launcher(Protocol):
         second driver; an epoch below a later one's is FENCED and never lives. Raises
         `LaunchRefused` with a sentence where it cannot.
         """
-        ...
 
     def assign(self, application: str, assignment: Assignment) -> None:
         """Replace the assignment unless a higher generation is there, and nudge the driver."""
-        ...
 
     def sight(
         self,
@@ -46,64 +42,50 @@ class Launcher(Protocol):
         locations: tuple[str, ...] = (),
     ) -> Sighting:
         """Return what can be seen of a driver; `locations` are the checkpoints it may hold."""
-        ...
 
     def living(self) -> list[tuple[str, int]]:
         """Return application and epoch of every driver that really lives here; no probes."""
-        ...
 
     def terminate(self, application: str, epoch: int) -> None:
         """Ask the driver to leave."""
-        ...
 
     def kill(self, application: str, epoch: int) -> None:
         """End the driver by force, whatever is left of it included."""
-        ...
 
     def freeze_code(self, roots: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
         """Return the content-addressed copies of code roots and their common SHA-256."""
-        ...
 
     def frozen_code(self, count: int, sha256: str) -> tuple[str, ...] | None:
         """Return the `count` copies that were made under this SHA-256; None: not there any more."""
-        ...
 
     def launch_probe(self, spec: DriverSpec, task: str) -> None:
         """Record the intent (`task`: `queries.domain.probes.questions`), then start the probe.
 
         As `launch`, but a probe replaces nobody: the application's driver goes on.
         """
-        ...
 
     def probe_result(self, application: str, epoch: int) -> str:
         """Return the text of what a probe has found so far, "" for nothing yet."""
-        ...
 
     def end_probe(self, application: str, epoch: int, *, grace_s: float = 0) -> None:
         """Wait at most `grace_s` for a probe to leave, then end it by force."""
-        ...
 
     def end_probes(self) -> None:
         """End every probe by force: it holds nothing that this could harm."""
-        ...
 
     def forget_result(self, application: str, epoch: int) -> None:
         """Remove what a probe has found: it may hold rows of people's data."""
-        ...
 
     def log_tail(
         self, application: str, epoch: int, *, probe: bool = False, lines: int = 200
     ) -> str:
         """Return the end of a driver's log, at most 256 KiB; "" where there is none."""
-        ...
 
     def spooled(self, epoch: int, first: int) -> Iterable[tuple[int, bytes]]:
         """Give (seq, JSON) of the events that a driver keeps, from number `first` on, in order."""
-        ...
 
     def prune(self, application: str, *, keep: int) -> None:
         """Remove what ended drivers and probes have left, beyond the newest `keep` of each."""
-        ...
 
 
 class LaunchRefused(Exception):

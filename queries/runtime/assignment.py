@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class Assignments:
-    """The runs of this driver, kept as the assignment wants them."""
+    """The runs of this driver, as the assignment wants them."""
 
     def __init__(
         self, directory: Path, epoch: int, board: Board, begin: Callable[[AssignmentEntry], Run]
@@ -60,7 +60,7 @@ class Assignments:
         return any(self._has_not_ended(run) for run in self.runs)
 
     def _drop(self, run: int) -> None:
-        """Forget a run that has ended; one that has not is to stop, and is dropped then."""
+        """Forget a run that has ended; stop one that still runs, to drop it later."""
         known = self.runs.get(run)
         if known is not None and (self._has_not_ended(run) or known.working):
             known.ask(Want.STOP)

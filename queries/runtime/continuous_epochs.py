@@ -1,4 +1,4 @@
-"""The epochs of a continuous query, read off its checkpoint and told as progress."""
+"""The continuous epochs of a query, read from its checkpoint and reported as progress."""
 
 import time
 from collections.abc import Callable
@@ -8,9 +8,9 @@ from typing import Any
 from queries.domain.triggers.continuous_epochs import Epoch, Named, progress_of
 from queries.runtime.checkpoints.logs import Checkpoint
 
-#: Between looks at a checkpoint that does not lie on this host: each costs round trips.
+#: Seconds between looks at a checkpoint that is not local: each costs round trips.
 REMOTE_LOOK_S = 1.0
-#: Epochs that are told at one look; what a slow look has missed is told by the next ones.
+#: Continuous epochs reported at one look; the next looks report the rest.
 AT_MOST = 50
 
 
@@ -30,10 +30,10 @@ class Epochs:
         self._tell = tell
         self._looked = 0.0  # monotonic
         self._began = datetime.now(UTC)  # of the epoch that is under way
-        self.last = before  # the newest that was told, or committed before the run
+        self.last = before  # the newest that was reported, or committed before the run
 
     def look(self) -> list[dict[str, Any]]:
-        """Tell of the epochs that have committed since the last look; return their progress."""
+        """Report the continuous epochs committed since the last look; return their progress."""
         if not self._checkpoint.local:
             if time.monotonic() - self._looked < REMOTE_LOOK_S:
                 return []

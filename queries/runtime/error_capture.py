@@ -1,14 +1,15 @@
 """Why something failed, as Spark and Python know it, in one form that travels.
 
-Spark wraps: what a person wants to read stands at the end of a chain of causes, at times as a
-Python traceback inside a Java message. Everything is read at once and defensively: the JVM
-may be dying while we ask.
+Spark wraps errors: what an operator wants to read is at the end of a chain of causes, sometimes
+as a Python traceback inside a Java message. Everything is read at once and defensively: the JVM
+may be dying meanwhile.
 """
 
 import contextlib
 import re
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from queries.domain.failures.error_text import bounded, telling
@@ -42,10 +43,9 @@ def from_python(error: BaseException, mask: Mask) -> RunError:
     java = _java_origin(error)
     if java is not None:
         found = from_java(java, mask)
-        return RunError(
+        return replace(
+            found,
             error_class=found.error_class or error_class,
-            type_name=found.type_name,
-            root_cause=found.root_cause,
             message=bounded(step + found.message, MESSAGE_LIMIT),
         )
     root = _innermost(error)
@@ -61,10 +61,11 @@ def from_python(error: BaseException, mask: Mask) -> RunError:
 def from_java(throwable: Any, mask: Mask) -> RunError:
     """Return what a Java throwable and its causes say."""
     chain = _chain(throwable)
-    conditions = [name for cause in chain if (name := _condition(cause))]
+    # Any Java method can be asked for; those without a condition answer with an error.
+    conditions = [name for each in chain if (name := _answer(each, "getCondition"))]
     root = chain[-1]
-    text = _text(root)
-    type_name, root_cause = _python_root(text) or (_class_name(root), text)
+    text = _answer(root, "getMessage")
+    type_name, root_cause = _python_root(text) or (_answer(root, "getClass", "getName"), text)
     return RunError(
         error_class=telling(conditions),
         type_name=type_name,
@@ -109,11 +110,8 @@ def _innermost(error: BaseException) -> BaseException:
 
 def _type_name(error: BaseException) -> str:
     kind = type(error)
-    return kind.__qualname__ if kind.__module__ == "builtins" else _dotted(kind)
-
-
-def _dotted(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"
+    module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
+    return module + kind.__qualname__
 
 
 def _chain(throwable: Any) -> list[Any]:
@@ -127,22 +125,12 @@ def _chain(throwable: Any) -> list[Any]:
     return chain
 
 
-def _condition(throwable: Any) -> str:
-    # Any Java method can be asked for; those without a condition answer with an error.
+def _answer(java: Any, *methods: str) -> str:
+    """Return as text what a chain of Java methods answers; "" where one of them fails."""
     with contextlib.suppress(Exception):
-        return str(throwable.getCondition() or "")
-    return ""
-
-
-def _class_name(throwable: Any) -> str:
-    with contextlib.suppress(Exception):
-        return str(throwable.getClass().getName())
-    return ""
-
-
-def _text(throwable: Any) -> str:
-    with contextlib.suppress(Exception):
-        return str(throwable.getMessage() or "")
+        for name in methods:
+            java = getattr(java, name)()
+        return str(java or "")
     return ""
 
 
@@ -152,7 +140,7 @@ def _stack(throwable: Any) -> str:
     with contextlib.suppress(Exception):
         utils = getattr(SparkContext._jvm, "org.apache.spark.util.Utils")
         return str(utils.exceptionString(throwable))
-    return _text(throwable)
+    return _answer(throwable, "getMessage")
 
 
 def _python_root(text: str) -> tuple[str, str] | None:

@@ -1,8 +1,8 @@
 """The signs of life of a running query: commits, idle triggers, its newest batch.
 
 A commit is read from the checkpoint where that is cheap, else from the query's own progress;
-an idle trigger is told by progress that executed nothing (trap 14). A continuous query has no
-progress: its epochs stand for it.
+an idle trigger shows in progress that executed nothing (trap 14). A continuous query has no
+progress: its continuous epochs replace it.
 """
 
 import json
@@ -45,10 +45,7 @@ class Life:
             self._progress = changes["last_progress"] = told[-1]
         batch = self._commit()
         if batch is not None and batch != self.last_batch:
-            self.last_batch = changes["last_batch"] = batch
-            if not self._committed:
-                self._committed = True
-                changes["first_commit_at"] = now()
+            changes |= self._note_commit(batch)
         proven = self._committed or self._idle
         if time.monotonic() - self._looked >= (PROGRESS_S if proven else UNPROVEN_S):
             changes.update(self._look_at_progress())
@@ -90,8 +87,11 @@ class Life:
         self._progress = progress
         changes: dict[str, Any] = {"last_progress": progress}
         if not self._checkpoint.local:
-            self.last_batch = changes["last_batch"] = progress["batchId"]
-            if not self._committed:
-                self._committed = True
-                changes["first_commit_at"] = now()
+            changes |= self._note_commit(progress["batchId"])
         return changes
+
+    def _note_commit(self, batch: int) -> dict[str, Any]:
+        self.last_batch = batch
+        first = {} if self._committed else {"first_commit_at": now()}
+        self._committed = True
+        return {"last_batch": batch, **first}

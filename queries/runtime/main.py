@@ -1,6 +1,6 @@
 """The driver: `python -m queries.runtime.main DIRECTORY`, one process of one application.
 
-It makes what `assignment.json` says true, tells in `status.json` what is, and leaves with a
+It carries out `assignment.json`, reports in `status.json`, and leaves with a
 code that says why. Everything the control plane knows of it, it knows from these files, from
 the kernel and from the event stream; nothing here waits for the control plane.
 """
@@ -30,7 +30,7 @@ from queries.runtime.assignment import Assignments
 from queries.runtime.checkpoints.locks import Locks
 from queries.runtime.error_capture import from_python, refusal
 from queries.runtime.executors import Executors
-from queries.runtime.process import SECOND, Shim, begin
+from queries.runtime.process import SECOND, Shim, begin, end_jvm
 from queries.runtime.query_sessions import Sessions
 from queries.runtime.run import Run, Surroundings
 from queries.runtime.status_report import Board
@@ -41,7 +41,7 @@ logger = logging.getLogger("headgate.driver")
 
 LOOK_S = 1.0  # between looks at the assignment when no nudge comes
 FLUSH_S = 5.0  # for the outbox, when leaving
-LOG_LIMIT = 64 * 1024 * 1024  # bytes of driver.log; then it is cut, its end kept beside
+LOG_LIMIT = 64 * 1024 * 1024  # bytes of driver.log; then it is emptied, after a copy
 
 SESSION_FAILED = 70
 JVM_DIED = 71
@@ -93,7 +93,7 @@ class Driver:
             assignments, sessions = self._start()
         except Exception as error:  # a session that cannot be built is the driver's own failure
             logger.error("Spark did not start: %s", self.references.mask(str(error)))
-            self.board.fail(from_python(error, self.references.mask))
+            self.board.driver(error=from_python(error, self.references.mask))
             self.board.write()
             return self._leave(SESSION_FAILED, None)
         while True:
@@ -108,19 +108,19 @@ class Driver:
         self.gateway = spark_session.launch_jvm(self.spec, self.directory, self.lock)
         self.shim.tell(f"jvm {self.gateway.proc.pid}")
         self.wake.watch(os.pidfd_open(self.gateway.proc.pid), "jvm")
-        started = spark_session.start_spark(
-            self.spec, self.directory, self.gateway, self.references
-        )
+        spark = spark_session.start_spark(self.spec, self.directory, self.gateway, self.references)
         self.wake.catch_signals()  # again: Spark has replaced one (trap 22)
-        spark, jvm = started.spark, started.spark.sparkContext._jvm
+        jvm, jvm_pid = spark.sparkContext._jvm, self.gateway.proc.pid
         spark_session.close_in_forked_children(self.gateway, self.lock, self.shim.descriptor)
-        build.refuse_starts_while_building(_data_stream_writer())
-        source_gaps.install(_data_stream_reader())
+        from pyspark.sql.streaming import DataStreamReader, DataStreamWriter
+
+        build.refuse_starts_while_building(DataStreamWriter)
+        source_gaps.install(DataStreamReader)
         self.telemetry.attach(spark)
         self.board.tell_state = self.telemetry.status_changed
         self.locks = Locks(
             jvm,
-            started.jvm_pid,
+            jvm_pid,
             installation=self.spec.installation,
             driver=self.spec.driver,
             host=self.spec.host,
@@ -145,7 +145,7 @@ class Driver:
             java_version=str(jvm.java.lang.System.getProperty("java.version")),
             application_id=spark.sparkContext.applicationId,
             ui_url=spark.sparkContext.uiWebUrl or "",
-            jvm_pid=started.jvm_pid,
+            jvm_pid=jvm_pid,
         )
         self.board.write()
         return Assignments(
@@ -183,7 +183,7 @@ class Driver:
         if self.executors is not None and self.executors.look() != self._executors_told:
             self._executors_told = self.executors.look()
             self.board.driver(executors=self._executors_told)
-            self.board.write()  # files are the truth: on disk before anybody is told
+            self.board.write()  # files are the truth: on disk before the event
             self.telemetry.driver_changed()
 
     def _is_fenced(self) -> bool:
@@ -231,12 +231,7 @@ class Driver:
             stopping.start()
             stopping.join(timeout_s * 2 / 3)
             process.stdin.close()  # the JVM leaves by itself when its standard input ends
-        try:
-            code = process.wait(max(0.5, end - time.monotonic()))
-        except Exception:  # it did not leave: the shim must not have to wait for it
-            process.kill()
-            code = process.wait(5)
-        self.shim.tell(f"jvm-exit {code}")
+        end_jvm(process, max(0.5, end - time.monotonic()), self.shim)
 
 
 def _stop_spark() -> None:
@@ -248,20 +243,6 @@ def _stop_spark() -> None:
             context.stop()
     except Exception as error:  # the JVM is ended by force in any case
         logger.warning("spark.stop() failed: %s", type(error).__name__)
-
-
-def _data_stream_reader() -> type:
-    from pyspark.sql.streaming import DataStreamReader
-
-    reader: type = DataStreamReader
-    return reader
-
-
-def _data_stream_writer() -> type:
-    from pyspark.sql.streaming import DataStreamWriter
-
-    writer: type = DataStreamWriter
-    return writer
 
 
 def _cut_log(path: Path) -> None:

@@ -5,6 +5,7 @@ import logging
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from queries.domain.protocol import DRIVER_LOCK
 from queries.files import take_lock
@@ -30,6 +31,16 @@ def begin(directory: Path) -> int | None:
     os.ftruncate(lock, 0)
     os.write(lock, json.dumps({"pid": os.getpid(), "start_time": started}).encode())
     return lock
+
+
+def end_jvm(process: Any, timeout_s: float, shim: "Shim") -> None:
+    """Wait for the JVM's end, kill it where it outlives the time, and tell the shim its code."""
+    try:
+        code = process.wait(timeout_s)
+    except Exception:  # it did not leave: the shim must not have to wait for it
+        process.kill()
+        code = process.wait(5)
+    shim.tell(f"jvm-exit {code}")
 
 
 class Shim:

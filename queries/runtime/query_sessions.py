@@ -1,4 +1,4 @@
-"""One Spark session per query, kept over its restarts.
+"""One Spark session per query, reused over its restarts.
 
 Two queries must not see each other's views and configuration, and each session that streams
 leaves a bus on Spark's listener queue until it is taken off: so a session is made once a

@@ -8,7 +8,7 @@ happens to one run touches another.
 import logging
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -52,7 +52,7 @@ class Surroundings:
 
 
 class _JvmGone(Exception):
-    """The JVM has died: the driver's end, told by the shim; no failure of the query."""
+    """The JVM has died: the driver's end, reported by the shim; no failure of the query."""
 
 
 class Run:
@@ -94,7 +94,7 @@ class Run:
         self._news.set()
 
     def lock_lost(self, error: RunError) -> None:
-        """Stop at once: another process has the checkpoint, or nobody knows who has."""
+        """Stop at once: another process has the checkpoint, or the holder is unknown."""
         self._refusal = error
         self.ask(Want.STOP)
 
@@ -194,7 +194,7 @@ class Run:
         return query
 
     def _epochs(self, query: Any, checkpoint: Checkpoint, before: int | None) -> Epochs | None:
-        """Return what tells of a continuous query in Spark's stead; None for other triggers."""
+        """Return what reports a continuous query instead of Spark; None for other triggers."""
         spec = self.entry.spec
         if spec.get("trigger", {}).get("kind") != "continuous":
             return None
@@ -286,13 +286,7 @@ class Run:
             warning = f"ended with an error while stopping: {failure.root_cause}"
             self._finish(RunState.ENDED, warnings=(warning,))
         else:
-            error = RunError(
-                failure.error_class,
-                failure.type_name,
-                failure.root_cause,
-                failure.message,
-                unknown_batch=changes.get("failed_batch") is None,
-            )
+            error = replace(failure, unknown_batch=changes.get("failed_batch") is None)
             self._finish(RunState.FAILED, error=error, **changes)
 
     def _blame_no_query_for_a_stopped_spark(self) -> None:
@@ -311,7 +305,7 @@ class Run:
         if error.error_class in ("", "STREAM_FAILED"):
             body = self._around.telemetry.terminated(run_id, TERMINATED_WAIT_S) or {}
             told = body.get("errorClassOnException") or error.error_class
-            return RunError(told, error.type_name, error.root_cause, error.message)
+            return replace(error, error_class=told)
         return error
 
     def _finish(self, state: RunState, **changes: Any) -> None:

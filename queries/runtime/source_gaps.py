@@ -1,6 +1,6 @@
 """Let one run go over a gap in its sources, whoever builds them.
 
-A person has accepted what is gone. For that run alone each source is read with
+An operator has accepted the loss. For that run alone each source is read with
 `failOnDataLoss=false`, in SQL definitions and in users' functions alike; the definition is not
 touched, and the next run fails on a gap again.
 """

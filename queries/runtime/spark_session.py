@@ -8,7 +8,6 @@ import contextlib
 import os
 import shutil
 import socket
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
@@ -33,15 +32,6 @@ _DEFAULTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A running Spark and the process it runs in."""
-
-    spark: Any
-    gateway: Any
-    jvm_pid: int
-
-
 def launch_jvm(spec: DriverSpec, directory: Path, lock: int) -> Any:
     """Start the JVM and return its gateway; the JVM inherits and so holds `lock`."""
     from pyspark import SparkConf
@@ -63,24 +53,25 @@ def launch_jvm(spec: DriverSpec, directory: Path, lock: int) -> Any:
     return launch_gateway(conf, popen_kwargs={"pass_fds": (lock,)})
 
 
-def start_spark(spec: DriverSpec, directory: Path, gateway: Any, references: References) -> Started:
-    """Start Spark in the JVM with the definition's configuration, ours on top."""
+def start_spark(spec: DriverSpec, directory: Path, gateway: Any, references: References) -> Any:
+    """Return a session of Spark, started in the JVM with the definition's configuration and ours.
+
+    Ours is on top.
+    """
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
+    ours = _reserved(spec, directory, references)
     conf = SparkConf(loadDefaults=False)
-    for name, value in {**_DEFAULTS, **references.resolve_all(spec.conf)}.items():
-        conf.set(name, value)
-    for name, value in _reserved(spec, directory, references).items():
-        conf.set(name, value)
+    conf.setAll({**_DEFAULTS, **references.resolve_all(spec.conf), **ours}.items())
     context = SparkContext(conf=conf, gateway=gateway)
     if not spec.master.startswith("local"):
         _ship_code(context, spec.code_roots, directory / TMP)
-    return Started(SparkSession(context), gateway, gateway.proc.pid)
+    return SparkSession(context)
 
 
 def _on_loopback(master: str) -> bool:
-    """Whether nothing outside of this machine has to reach the driver."""
+    """Whether nothing outside of the driver's host has to reach it."""
     hosts = master.removeprefix("spark://").split(",")
     return master.startswith("local") or all(
         host.rpartition(":")[0] in ("127.0.0.1", "localhost") for host in hosts

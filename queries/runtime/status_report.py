@@ -1,4 +1,4 @@
-"""status.json: what the driver says of itself, written whole by its main loop alone.
+"""status.json: the driver's report about itself, written whole by its main loop alone.
 
 Runs report from threads of their own; the board keeps the newest word of each and tells the
 main loop that there is something to write.
@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from queries.domain.protocol import STATUS, RunError, RunState, RunStatus, Status
+from queries.domain.protocol import STATUS, RunState, RunStatus, Status
 from queries.files import replace_file
 
 LIVE_FIELDS = frozenset({"last_batch", "last_progress"})  # change with every batch
@@ -27,7 +27,6 @@ class TellState(Protocol):
 
     def __call__(self, *, query: int, run: int, state: str) -> None:
         """Send it; returns at once."""
-        ...
 
 
 def now() -> str:
@@ -57,15 +56,11 @@ class Board:
         self.tell_state: TellState | None = None
 
     def driver(self, **changes: Any) -> None:
-        """Change what the driver says of itself, written with the next `write`."""
+        """Change the driver's own fields, written with the next `write`."""
         with self._lock:
             changed = replace(self._status, **changes)
             self._dirty = self._dirty or changed != self._status
             self._status = changed
-
-    def fail(self, error: RunError) -> None:
-        """Say why the driver itself cannot work."""
-        self.driver(error=error)
 
     def add(self, status: RunStatus) -> None:
         """Take a new run on the board."""
@@ -76,7 +71,7 @@ class Board:
         self._tell(status)
 
     def run(self, run: int, **changes: Any) -> None:
-        """Change a run's line; from any thread. A state that changes is told at once."""
+        """Change a run's line; from any thread. A changed state is reported at once."""
         with self._lock:
             before = self._runs[run]
             after = replace(before, **changes)
@@ -86,7 +81,7 @@ class Board:
                 return
             self._dirty = self._dirty or after != before
         if after.state is not before.state:
-            self.write()  # files are the truth: on disk before anybody is told
+            self.write()  # files are the truth: on disk before the event
             self._tell(after)
         self.call()
 

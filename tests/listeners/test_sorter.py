@@ -1,6 +1,7 @@
 """What the bus said becomes events: of a known run, once, with holes found and filled."""
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -70,7 +71,7 @@ def test_what_waits_too_long_or_to_the_end_is_let_go(sorter: Sorter, told: list[
     sorter.release_held(float("inf"))
     assert len(told) == 1
     sorter.take(progress(2))
-    sorter.release_all()
+    sorter.release_held(math.inf)
     assert len(told) == 2
 
 

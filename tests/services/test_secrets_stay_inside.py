@@ -359,7 +359,7 @@ def test_the_status_of_a_driver(folder: Path) -> None:
             last_progress={"batchId": 1, "sink": {"description": SAID}},
         )
     )
-    board.fail(ERROR)
+    board.driver(error=ERROR)
     board.driver(executors=(ExecutorSeen("0", "h:1", 1, False, "", None, SAID),))
     board.write()
     text = (folder / STATUS).read_text()

@@ -60,7 +60,7 @@ def _digest(files: list[File]) -> str:
 
 
 def _copy(files: list[File], count: int, code_dir: Path) -> str:
-    """Copy beside, then rename: a copy is whole or not there. Return its SHA-256.
+    """Copy to a draft, then rename: a copy is whole or not there. Return its SHA-256.
 
     It is named by what was copied, which an edit in between can make differ from `files`.
     """

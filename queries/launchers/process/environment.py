@@ -9,22 +9,9 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
-_PASS = frozenset(
-    {
-        "PATH",
-        "HOME",
-        "USER",
-        "LOGNAME",
-        "LANG",
-        "LANGUAGE",
-        "TZ",
-        "JAVA_HOME",
-        "JDK_JAVA_OPTIONS",
-        "HADOOP_CONF_DIR",
-        "KRB5_CONFIG",
-        "SSL_CERT_FILE",
-        "SSL_CERT_DIR",
-    }
+_PASS = (
+    "PATH HOME USER LOGNAME LANG LANGUAGE TZ JAVA_HOME JDK_JAVA_OPTIONS HADOOP_CONF_DIR"
+    " KRB5_CONFIG SSL_CERT_FILE SSL_CERT_DIR"
 )
 _PASS_PREFIXES = ("LC_", "SPARK_")
 #: Would turn the driver into something else, or point its files out of its directory.
@@ -42,7 +29,7 @@ CONTROL_PLANE = frozenset({"SECRET_KEY", "DATABASE_URL", "REDIS_URL", "DJANGO_SE
 
 def passed(environ: Mapping[str, str], allowlist: Iterable[str]) -> dict[str, str]:
     """Return the part of `environ` that a driver may see; `allowlist` names further ones."""
-    named = (_PASS | set(allowlist)) - CONTROL_PLANE
+    named = {*_PASS.split(), *allowlist} - CONTROL_PLANE
     return {
         name: value
         for name, value in environ.items()

@@ -22,7 +22,7 @@ def exit_name(code: int) -> str:
 
 
 def cgroup_oom_kills() -> int:
-    """Return how often the kernel killed in our control group for want of memory."""
+    """Return how often the kernel killed in our control group because memory ran out."""
     try:
         group = Path("/proc/self/cgroup").read_text().rpartition("::")[2].strip()
         events = (Path("/sys/fs/cgroup") / group.lstrip("/") / "memory.events").read_text()
@@ -33,7 +33,7 @@ def cgroup_oom_kills() -> int:
 
 
 def prepare_notice(spec: DriverSpec) -> None:
-    """Import the client now, while nobody waits: an exit is to be known within a second."""
+    """Import the client before it is needed: an exit is to be known within a second."""
     if spec.redis_url:
         importlib.import_module("redis")
 

@@ -62,12 +62,9 @@ def descendants(pid: int) -> list[int]:
         fields = _stat(other)
         if fields:
             children.setdefault(int(fields[1]), []).append(other)
-    found: list[int] = []
-    queue = list(children.get(pid, ()))
-    while queue:
-        child = queue.pop(0)
-        found.append(child)
-        queue.extend(children.get(child, ()))
+    found = list(children.get(pid, ()))
+    for child in found:  # grows while it is walked
+        found += children.get(child, ())
     return found
 
 
@@ -110,16 +107,7 @@ def wait_end(pid: int, started: int | None, timeout_s: float) -> bool:
 
 def kill_and_wait(pid: int, started: int | None, timeout_s: float) -> bool:
     """SIGKILL that very process and wait for its end; False where it outlives the time."""
-    with handle(pid, started) as descriptor:
-        if descriptor is None:
-            return True
-        try:
-            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        except ProcessLookupError:
-            return True
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        return bool(poll.poll(timeout_s * 1000))
+    return not send(pid, started, signal.SIGKILL) or wait_end(pid, started, timeout_s)
 
 
 def _stat(pid: int) -> list[str]:
@@ -127,5 +115,5 @@ def _stat(pid: int) -> list[str]:
         text = (_PROC / str(pid) / "stat").read_text()
     except OSError:
         return []
-    # The name stands in parentheses and may hold spaces and parentheses itself.
+    # The name is in parentheses and may contain spaces and parentheses itself.
     return text.rpartition(")")[2].split()

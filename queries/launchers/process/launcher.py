@@ -46,7 +46,7 @@ SHIM_TAKES_S = 20  # for the shim to lock its directory; it needs about 0.2 s
 ASSIGN_LOCK_S = 5  # another writer holds it for milliseconds
 KILL_WAIT_S = 5
 LOG_TAIL_BYTES = 256 * 1024
-PROBES = "probes"  # folder of an application's probes, beside its drivers' directories
+PROBES = "probes"  # folder of an application's probes, next to its drivers' directories
 
 _LIVING = frozenset({Liveness.SPAWNING, Liveness.ALIVE, Liveness.ORPHANED})
 
@@ -71,16 +71,15 @@ class LocalProcessLauncher:
         return (folder / PROBES if probe else folder) / str(epoch)
 
     def place(self, application: str, epoch: int, *, probe: bool = False) -> str:
-        """Return the directory of a driver or probe as people write it."""
+        """Return the directory of a driver or probe as text."""
         return str(self.directory(application, epoch, probe=probe))
 
     def highest_epoch(self, application: str) -> int:
         """Return the highest epoch of the application's folders and of its `current.json`."""
         folder = self.directory(application, 0).parent
-        text = read_file(folder / CURRENT)
-        current = Current.loads(text).epoch if text is not None else 0
-        folders = [*folder.glob("*"), *(folder / PROBES).glob("*")]
-        return max([current, *(int(p.name) for p in folders if p.name.isdigit())])
+        current = sighting.loaded(Current, folder / CURRENT)
+        known = [current.epoch if current is not None else 0]
+        return max([*known, *_epochs(folder), *_epochs(folder / PROBES)])
 
     def launch(self, spec: DriverSpec, assignment: Assignment, pools_xml: str) -> None:
         """Write the intent, spawn the shim, and return once it holds its directory.
@@ -101,9 +100,7 @@ class LocalProcessLauncher:
         """Replace the assignment unless a higher generation is there, and nudge the driver."""
         directory = self.directory(application, assignment.epoch)
         if directory.is_dir() and self._write_assignment(directory, assignment):
-            ident = self._ident(directory)
-            if ident is not None:
-                identities.send(ident.pid, ident.start_time, signal.SIGUSR1)
+            self._signal(directory, signal.SIGUSR1)
 
     def sight(
         self,
@@ -123,9 +120,7 @@ class LocalProcessLauncher:
 
     def terminate(self, application: str, epoch: int) -> None:
         """Ask the driver's Python, and only it, to leave (SIGTERM)."""
-        ident = self._ident(self.directory(application, epoch))
-        if ident is not None:
-            identities.send(ident.pid, ident.start_time, signal.SIGTERM)
+        self._signal(self.directory(application, epoch), signal.SIGTERM)
 
     def kill(self, application: str, epoch: int) -> None:
         """SIGKILL the driver's Python and JVM, an orphaned JVM included; wait for their ends."""
@@ -201,15 +196,10 @@ class LocalProcessLauncher:
     def prune(self, application: str, *, keep: int) -> None:
         """Remove directories of ended drivers and probes beyond the newest `keep` of each."""
         folder = self.directory(application, 0).parent
-        for each in (folder, folder / PROBES):
-            self._prune(each, keep)
-
-    def _prune(self, folder: Path, keep: int) -> None:
-        epochs = sorted((int(p.name) for p in folder.glob("*") if p.name.isdigit()), reverse=True)
-        for epoch in epochs[max(1, keep) :]:
-            directory = folder / str(epoch)
-            if not _is_held(directory):
-                shutil.rmtree(directory, ignore_errors=True)
+        for parent in (folder, folder / PROBES):
+            for epoch in sorted(_epochs(parent), reverse=True)[max(1, keep) :]:
+                if not _is_held(parent / str(epoch)):
+                    shutil.rmtree(parent / str(epoch), ignore_errors=True)
 
     # --- inside -----------------------------------------------------------------------
 
@@ -273,8 +263,8 @@ class LocalProcessLauncher:
     def _write_assignment(self, directory: Path, assignment: Assignment) -> bool:
         """Write it unless a higher generation is there; tell whether it was written."""
         with _exclusive(directory / ".assign.lock"):
-            text = read_file(directory / ASSIGNMENT)
-            if text is not None and Assignment.loads(text).generation > assignment.generation:
+            there = sighting.loaded(Assignment, directory / ASSIGNMENT)
+            if there is not None and there.generation > assignment.generation:
                 return False
             replace_file(directory / ASSIGNMENT, assignment.dumps())
             return True
@@ -282,14 +272,22 @@ class LocalProcessLauncher:
     def _make_current(self, directory: Path, epoch: int) -> None:
         path = directory.parent / CURRENT
         with _exclusive(directory.parent / ".current.lock"):
-            text = read_file(path)
-            if text is None or Current.loads(text).epoch <= epoch:
+            current = sighting.loaded(Current, path)
+            if current is None or current.epoch <= epoch:
                 replace_file(path, Current(epoch, str(directory)).dumps())
 
+    def _signal(self, directory: Path, number: signal.Signals) -> None:
+        if (ident := self._ident(directory)) is not None:
+            identities.send(ident.pid, ident.start_time, number)
+
     def _ident(self, directory: Path) -> Ident | None:
-        text = read_file(directory / IDENT)
-        ident = Ident.loads(text) if text is not None else None
+        ident = sighting.loaded(Ident, directory / IDENT)
         return ident if ident is not None and ident.boot_id == identities.boot_id() else None
+
+
+def _epochs(folder: Path) -> list[int]:
+    """Return the epochs that have a directory in a folder."""
+    return [int(path.name) for path in folder.glob("*") if path.name.isdigit()]
 
 
 def _is_held(directory: Path) -> bool:

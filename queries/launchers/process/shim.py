@@ -121,7 +121,7 @@ class Shim:
         signal.signal(signal.SIGTERM, lambda *_: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        # Inherited by the driver: a nudge that comes before its handler stands must not kill it.
+        # Inherited by the driver: a nudge before its handler is installed must not kill it.
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         return read
 
@@ -212,7 +212,7 @@ class Shim:
         return time.monotonic() + self.spec.stop_timeout_s + PYTHON_OUTLIVES_S
 
     def _read(self, told: int) -> bool:
-        """Take what the driver says of its JVM; False once it can say no more."""
+        """Read what the driver reports about its JVM; False once the pipe is closed."""
         while True:
             try:
                 data = os.read(told, 4096)
@@ -244,7 +244,7 @@ class Shim:
         if self.jvm_pid is None:  # Python died before it could name it
             mine = identities.descendants(os.getpid())
             self.jvm_pid = next((pid for pid in mine if identities.is_spark(pid)), None)
-        if self.jvm_pid is None or not self._is_mine(self.jvm_pid):
+        if self.jvm_pid is None or self.jvm_pid not in identities.descendants(os.getpid()):
             return
         self._wait_for(self.jvm_pid, JVM_OUTLIVES_S)
         if self.jvm_pid not in self.exits:
@@ -264,9 +264,6 @@ class Shim:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             self._wait_for(left[0], deadline - time.monotonic())
-
-    def _is_mine(self, pid: int) -> bool:
-        return pid in identities.descendants(os.getpid())
 
     def _wait_for(self, pid: int, timeout_s: float) -> None:
         """Wait for a child's end on its pidfd, then reap it."""

@@ -1,6 +1,7 @@
 """What can be proven of a driver from its directory and the kernel, without touching it."""
 
 from pathlib import Path
+from typing import TypeVar
 
 from queries.domain.checkpoints.lock_files import lock_file
 from queries.domain.protocol import (
@@ -12,6 +13,7 @@ from queries.domain.protocol import (
     STATUS,
     Assignment,
     ExitReport,
+    Form,
     Ident,
     Status,
 )
@@ -19,21 +21,27 @@ from queries.domain.supervision.observation import Liveness, Sighting
 from queries.files import is_locked, lock_holder, read_file
 from queries.launchers.process import identities
 
+FormT = TypeVar("FormT", bound=Form)
+
+
+def loaded(form: type[FormT], path: Path) -> FormT | None:
+    """Return the form that a file holds; None where there is no file."""
+    text = read_file(path)
+    return None if text is None else form.loads(text)
+
 
 def look(directory: Path, locations: tuple[str, ...]) -> Sighting:
     """Return everything that can be seen of a driver; reads files and /proc only."""
     status = _status(directory)
-    text = read_file(directory / IDENT)
-    ident = Ident.loads(text) if text is not None else None
+    ident = loaded(Ident, directory / IDENT)
     liveness = _prove(directory, ident, status, locations)
     # Read last: an exit that is there after the look is the truth about it.
-    text = read_file(directory / EXIT)
-    report = ExitReport.loads(text) if text is not None else None
+    report = loaded(ExitReport, directory / EXIT)
     if report is not None:
         liveness = Liveness.EXITED
         status = _status(directory)  # the driver's last word
-    text = read_file(directory / ASSIGNMENT)
-    generation = Assignment.loads(text).generation if text is not None else 0
+    assignment = loaded(Assignment, directory / ASSIGNMENT)
+    generation = assignment.generation if assignment is not None else 0
     return Sighting(liveness, _process(ident), status, report, generation)
 
 
@@ -48,9 +56,8 @@ def _process(ident: Ident | None) -> dict[str, str | int]:
 
 def _status(directory: Path) -> Status | None:
     """Return what the driver says; None where a power cut has left nothing that can be read."""
-    text = read_file(directory / STATUS)
     try:
-        return Status.loads(text) if text is not None else None
+        return loaded(Status, directory / STATUS)
     except (ValueError, TypeError, KeyError):
         return None
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from queries.domain.checkpoints.lock_files import lock_file, owner_file
 from queries.files import lock_holder, read_file, replace_file
+from queries.runtime.checkpoints.logs import read_remote, remote
 from queries.runtime.error_capture import refusal
 
 logger = logging.getLogger(__name__)
@@ -204,14 +205,7 @@ class Locks:
     def _read(self, path: str) -> str | None:
         if path.startswith("/"):
             return read_file(Path(path))
-        system, place = self._remote(path)
-        if not system.exists(place):
-            return None
-        stream = system.open(place)
-        try:
-            return bytes(stream.readAllBytes()).decode()
-        finally:
-            stream.close()
+        return read_remote(*self._remote(path))
 
     def _write(self, path: str, text: str) -> None:
         if path.startswith("/"):
@@ -227,9 +221,7 @@ class Locks:
     def _remote(self, path: str) -> tuple[Any, Any]:
         from pyspark import SparkContext
 
-        context = SparkContext._active_spark_context
-        place = self._jvm.org.apache.hadoop.fs.Path(path)
-        return place.getFileSystem(context._jsc.hadoopConfiguration()), place
+        return remote(SparkContext._active_spark_context, path)
 
 
 def _pin(key: Key) -> str:

@@ -4,17 +4,18 @@ The bus may drop events; `offsets/` and `commits/` cannot lie about what was exe
 continuous mode shows its life nowhere else.
 """
 
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from queries.checkpoints.logs import modified_at, newest_open, numbers_in
 from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.checkpoints.logs import Unreadable, read_offsets
+from queries.files import read_file
 
 
 class Checkpoint:
-    """The logs of one checkpoint, wherever it lies."""
+    """The logs of one checkpoint, local or remote."""
 
     def __init__(self, location: str, spark: Any) -> None:
         path = local_path(location)
@@ -33,16 +34,12 @@ class Checkpoint:
 
     def committed_after(self, batch: int | None) -> list[int]:
         """Return the committed batches beyond one (None: all that the log holds), oldest first."""
-        found = sorted(int(name) for name in self._names("commits") if name.isdigit())
-        return [each for each in found if batch is None or each > batch]
+        return [each for each in self._batches("commits") if batch is None or each > batch]
 
     def written_at(self, name: str) -> datetime | None:
         """Return when a file such as `commits/7` was written, by its own time; None: not there."""
         if self._path is not None:
-            try:
-                return datetime.fromtimestamp((self._path / name).stat().st_mtime, UTC)
-            except (FileNotFoundError, NotADirectoryError):
-                return None
+            return modified_at(self._path / name)
         system, place = self._remote(name)
         if not system.exists(place):
             return None
@@ -51,10 +48,7 @@ class Checkpoint:
 
     def in_flight(self) -> int | None:
         """Return the batch that was begun and has not committed, None where there is none."""
-        begun, committed = self._last("offsets"), self._last("commits")
-        if begun is None or (committed is not None and begun <= committed):
-            return None
-        return begun
+        return newest_open(self._last("offsets"), self._last("commits"))
 
     def offsets(self, batch: int) -> dict[str, Any]:
         """Return {source: {"start": …, "end": …}} of a batch, as its log and the one before say.
@@ -70,40 +64,42 @@ class Checkpoint:
     def _offsets(self, batch: int) -> dict[str, Any]:
         try:
             return read_offsets(batch, self._read(f"offsets/{batch}")).sources
-        except Unreadable:  # purged, or cut by a crash: there is nothing to say of it
+        except Unreadable:  # purged, or cut by a crash: nothing is known
             return {}
 
     def _last(self, folder: str) -> int | None:
-        batches = [int(name) for name in self._names(folder) if name.isdigit()]
-        return max(batches, default=None)
+        return max(self._batches(folder), default=None)
 
-    def _names(self, folder: str) -> list[str]:
+    def _batches(self, folder: str) -> list[int]:
         if self._path is not None:
-            try:
-                return os.listdir(self._path / folder)
-            except (FileNotFoundError, NotADirectoryError):
-                return []
+            return numbers_in(self._path / folder)
         system, place = self._remote(folder)
         if not system.exists(place):
             return []
-        return [str(status.getPath().getName()) for status in system.listStatus(place)]
+        names = [str(status.getPath().getName()) for status in system.listStatus(place)]
+        return sorted(int(name) for name in names if name.isdigit())
 
     def _read(self, name: str) -> str:
         if self._path is not None:
-            try:
-                return (self._path / name).read_text()
-            except FileNotFoundError:
-                return ""
-        system, place = self._remote(name)
-        if not system.exists(place):
-            return ""
-        stream = system.open(place)
-        try:
-            return bytes(stream.readAllBytes()).decode()
-        finally:
-            stream.close()
+            return read_file(self._path / name) or ""
+        return read_remote(*self._remote(name)) or ""
 
     def _remote(self, name: str) -> tuple[Any, Any]:
-        jvm = self._spark.sparkContext._jvm
-        place = jvm.org.apache.hadoop.fs.Path(f"{self._location}/{name}")
-        return place.getFileSystem(self._spark._jsc.hadoopConfiguration()), place
+        return remote(self._spark.sparkContext, f"{self._location}/{name}")
+
+
+def remote(context: Any, path: str) -> tuple[Any, Any]:
+    """Return Hadoop's file system of a path on no local one, and the path as it takes it."""
+    place = context._jvm.org.apache.hadoop.fs.Path(path)
+    return place.getFileSystem(context._jsc.hadoopConfiguration()), place
+
+
+def read_remote(system: Any, place: Any) -> str | None:
+    """Return the text of a remote file; None where it is not there."""
+    if not system.exists(place):
+        return None
+    stream = system.open(place)
+    try:
+        return bytes(stream.readAllBytes()).decode()
+    finally:
+        stream.close()

@@ -1,9 +1,8 @@
-"""A probe: `python -m queries.runtime.probes.main DIRECTORY`, a short-lived Spark for one question.
+"""The probe driver: `python -m queries.runtime.probes.main DIRECTORY`, Spark for one question.
 
-It is started, watched and reported by the same shim as a driver, reads `probe.json`, and says
-in `result.json` what it has found after every step. It holds no checkpoint of anybody's and
-reports to nobody else: no listener, no events. When its time is over it ends itself, whatever
-Spark is doing.
+The same shim starts, watches and reports it as a driver. It reads `probe.json`, and writes what
+it has found to `result.json` after every step. It holds no checkpoint and reports nowhere else:
+no listener, no events. When its time is over it ends itself, whatever Spark is doing.
 """
 
 import logging
@@ -24,7 +23,7 @@ from queries.runtime import build, spark_session
 from queries.runtime.error_capture import from_python
 from queries.runtime.probes import preflight
 from queries.runtime.probes import state as probe_state
-from queries.runtime.process import SECOND, Shim, begin
+from queries.runtime.process import SECOND, Shim, begin, end_jvm
 from queries.secret_references import References
 
 logger = logging.getLogger("headgate.probe")
@@ -107,14 +106,12 @@ class Probe:
         os.environ.update(self.references.resolve_all(self.spec.env))
         self.gateway = spark_session.launch_jvm(self.spec, self.directory, self.lock)
         self.shim.tell(f"jvm {self.gateway.proc.pid}")
-        started = spark_session.start_spark(
-            self.spec, self.directory, self.gateway, self.references
-        )
+        spark = spark_session.start_spark(self.spec, self.directory, self.gateway, self.references)
         spark_session.close_in_forked_children(self.gateway, self.lock, self.shim.descriptor)
         from pyspark.sql.streaming import DataStreamWriter
 
         build.refuse_starts_while_building(DataStreamWriter)
-        return started.spark
+        return spark
 
     def _give_up(self) -> None:
         """End everything: the time is over, and a call into Spark may hang."""
@@ -129,12 +126,7 @@ class Probe:
         if self.gateway is not None:
             process = self.gateway.proc
             process.stdin.close()  # the JVM leaves by itself when its standard input ends
-            try:
-                ended = process.wait(JVM_LEAVES_S)
-            except Exception:  # it holds nothing worth a clean stop
-                process.kill()
-                ended = process.wait(JVM_LEAVES_S)
-            self.shim.tell(f"jvm-exit {ended}")
+            end_jvm(process, JVM_LEAVES_S, self.shim)  # it holds nothing worth a clean stop
         logging.shutdown()
         os._exit(code)
 

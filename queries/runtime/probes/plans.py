@@ -1,6 +1,6 @@
 """Take an analyzed plan apart into texts that can be compared without Spark.
 
-Only what state hangs on is kept: keys, aggregates, filters, watermarks, joins, and how columns
+Only what state depends on is included: keys, aggregates, filters, watermarks, joins, how columns
 are made from others. `queries.domain.probes.plan_shapes` makes sense of it.
 """
 
@@ -35,7 +35,7 @@ def _node(plan: Any, definitions: dict[int, Any]) -> dict[str, Any]:
 
 
 def _reference(plan: Any, definitions: dict[int, Any]) -> dict[str, Any]:
-    """Return what WITH defines, beside how its columns are called where it is used."""
+    """Return what WITH defines, with the names of its columns where it is used."""
     child = definitions[int(plan.cteId())]
     here, there = _texts(plan.output()), _texts(child.output())
     return {

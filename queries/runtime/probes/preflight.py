@@ -2,7 +2,7 @@
 
 The source is the real one. The newest batch of the copy is executed again, then a little of
 what the source has beyond it, both into nothing (`noop`); where the sink writes files, the
-same batch goes once more into a folder that is thrown away. What Spark says of each is kept.
+same batch goes once more into a folder that is thrown away. What Spark reports of each is stored.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
+from queries.checkpoints.file_sink import LOG, write_empty_log
 from queries.domain.probes.questions import Attempt, AttemptEnd, PlanSeen, PreflightTask, Tried
 from queries.runtime import build
 from queries.runtime.error_capture import from_java, from_python
@@ -31,7 +32,6 @@ from queries.secret_references import References
 TICK_S = 0.05
 NOTHING_S = 2.0  # a source that has answered and waits for data this long has nothing new
 TRIGGER_S = 3.0  # Spark refuses a trigger at start() or in the first batch
-COMPACT_EVERY = 10  # spark.sql.streaming.fileSink.log.compactInterval
 #: Sinks that Spark tracks asynchronously (seen: what `start()` of 4.3 lets through).
 ASYNC_SINKS = frozenset({"noop", "console", "memory", "kafka", "foreach"})
 _INSUFFICIENT = "INSUFFICIENT_SLOT"  # of the probe's few cores, not of the application's
@@ -44,11 +44,9 @@ class Teller(Protocol):
 
     def say(self, **changes: Any) -> None:
         """Replace what is known."""
-        ...
 
     def step(self, phrase: str) -> Any:
         """Say what is being done, and how long it took."""
-        ...
 
 
 def run(
@@ -129,7 +127,7 @@ class Tries:
                 return self._trigger["kind"] in ("continuous", "real_time")
 
     def take(self, attempt: Attempt) -> Tried:
-        """Start the definition in one way and see what comes of it."""
+        """Start the definition in one way and see how it ends."""
         if self.failed:
             return Tried(attempt, AttemptEnd.SKIPPED)
         began = time.monotonic()
@@ -168,7 +166,7 @@ class Tries:
             case Attempt.SINK:
                 target = scratch / "output"
                 if task.sink_copy and task.batch is not None:
-                    seed_file_log(target / "_spark_metadata", task.batch)
+                    write_empty_log(target / LOG, task.batch - 1)  # Spark adds `batch` to it
                 writer = self._to_files(str(target))
                 place = task.sink_copy or str(scratch / "sink")
                 trigger = once if task.sink_copy else fresh
@@ -276,18 +274,6 @@ def _exchange_code(new: tuple[str, ...], old: tuple[str, ...]) -> None:
 # --- small things ---------------------------------------------------------------------
 
 
-def seed_file_log(log: Path, batch: int) -> None:
-    """Make a file sink's log that Spark will add `batch` to, as if all before were empty.
-
-    Every tenth entry compacts the ones before and wants them to be there.
-    """
-    log.mkdir(parents=True, exist_ok=True)
-    compact = batch // COMPACT_EVERY * COMPACT_EVERY - 1
-    for entry in range(max(0, compact), batch):
-        name = f"{entry}.compact" if entry == compact else str(entry)
-        (log / name).write_text("v1")
-
-
 def _session(spark: Any, spec: dict[str, Any], references: References) -> Any:
     session = spark.newSession()
     session.conf.set("spark.sql.debug.maxToStringFields", "1000")
@@ -331,7 +317,7 @@ def _partitions(jquery: Any) -> dict[str, int]:
 
 
 def _idle_since(status: Any, before: float | None) -> float | None:
-    """Return since when a source that has answered has had nothing new; None: it has not."""
+    """Return since when a source that has answered has had nothing new; None: not idle."""
     if status.isDataAvailable():
         return None
     # Between two waits it asks its source again, and says so: that ends no idleness.

@@ -129,7 +129,7 @@ def _frequent(whole: Any, kind: Any) -> list[dict[str, Any]]:
 
 
 def _value(text: str) -> str:
-    """Return the value within `{"v": …}`, a text as it stands."""
+    """Return the value within `{"v": …}`, a text unchanged."""
     value = json.loads(text).get("v")
     return _cut(value if isinstance(value, str) else json.dumps(value))
 
