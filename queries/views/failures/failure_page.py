@@ -11,7 +11,8 @@ from django.template.loader import render_to_string
 from django.urls import path
 from django.utils import timezone
 
-from queries.domain.failures.diagnosis import Category, Classified, classify, classify_exit
+from queries.domain.failures.categories import Category
+from queries.domain.failures.diagnosis import Classified, classify, classify_exit
 from queries.domain.failures.rules import ASYNC_PROGRESS_GAP
 from queries.domain.kafka.losses import named_in
 from queries.domain.masking import mask
