@@ -12,7 +12,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from steps import run, say
+from run import say
+from steps import run
 
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 

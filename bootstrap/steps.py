@@ -9,14 +9,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from run import say
+
 #: The parts that have ended: name, seconds, exit code.
 PARTS: list[tuple[str, float, int]] = []
-
-
-def say(line: str) -> None:
-    """Print a line at once."""
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
 
 
 def run(*command: str, go_on: bool = False, part: str = "") -> int:

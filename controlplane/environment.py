@@ -6,7 +6,6 @@ was read is kept in `DECLARED`, which a test compares with the table in `docs/se
 
 import os
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import environ
@@ -18,15 +17,8 @@ _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off", ""})
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """One environment variable that Headgate reads."""
-
-    name: str
-    default: str  # as a person would write it; "" where there is none
-
-
-DECLARED: dict[str, Variable] = {}
+#: The variables that Headgate reads -> the default as one would write it, "" where there is none.
+DECLARED: dict[str, str] = {}
 
 
 def wrong(name: str, value: str, way_out: str) -> ImproperlyConfigured:
@@ -36,7 +28,7 @@ def wrong(name: str, value: str, way_out: str) -> ImproperlyConfigured:
 
 def text(name: str, default: str, *, shown: str | None = None) -> str:
     """Return a text; an empty variable counts as unset. `shown` is the default as documented."""
-    DECLARED[name] = Variable(name, default if shown is None else shown)
+    DECLARED[name] = default if shown is None else shown
     return os.environ.get(name, "").strip() or default
 
 
@@ -54,15 +46,12 @@ def whole(name: str, default: int, *, low: int, high: int) -> int:
 
 def flag(name: str, default: bool) -> bool:
     """Return a switch: 1, true, yes, on; or 0, false, no, off."""
-    DECLARED[name] = Variable(name, "1" if default else "0")
-    raw = os.environ.get(name)
-    if raw is None:
-        return default
-    if raw.strip().lower() in _TRUE:
-        return True
-    if raw.strip().lower() in _FALSE:
-        return False
-    raise wrong(name, raw, "Give 1 or 0.")
+    DECLARED[name] = "1" if default else "0"
+    raw = os.environ.get(name, DECLARED[name])
+    word = raw.strip().lower()
+    if word not in _TRUE | _FALSE:
+        raise wrong(name, raw, "Give 1 or 0.")
+    return word in _TRUE
 
 
 def choice(name: str, default: str, allowed: tuple[str, ...]) -> str:

@@ -7,7 +7,6 @@ sweep (`queries.tasks.sweep`) is the certainty behind every nudge.
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from uuid import uuid4
 
 import redis
 from django.conf import settings
@@ -65,9 +64,9 @@ def lease(name: str, *, limit_s: float) -> Iterator[bool]:
 
     Yields whether it was to be had; without Redis it is not.
     """
-    key, mine = f"{settings.QUEUE}:lease:{name}", uuid4().hex
+    lock = connection().lock(f"{settings.QUEUE}:lease:{name}", timeout=limit_s)
     try:
-        held = bool(connection().set(key, mine, nx=True, px=int(limit_s * 1000)))
+        held = lock.acquire(blocking=False)
     except redis.RedisError as error:
         logger.warning("%s not leased: %s", name, error)
         held = False
@@ -76,9 +75,6 @@ def lease(name: str, *, limit_s: float) -> Iterator[bool]:
     finally:
         if held:
             try:
-                connection().eval(_LET_GO, 1, key, mine)
-            except redis.RedisError as error:  # it ends by itself
+                lock.release()
+            except redis.RedisError as error:  # it ends by itself, or has ended
                 logger.warning("lease of %s not given back: %s", name, error)
-
-
-_LET_GO = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end"

@@ -7,7 +7,7 @@ its looks has a limit: a Redis that hangs must not hang the page that says so.
 import shutil
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -16,10 +16,8 @@ import redis
 from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.models import Max
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
-from controlplane import signs_of_life
+from controlplane import redis_client, signs_of_life
 from controlplane.signs_of_life import Sign
 from queries.domain.masking import mask_text
 
@@ -128,10 +126,10 @@ class _Watch:
         for part in health.parts:
             if part.ok:
                 self._since.pop(part.name, None)
-                parts.append(part)
-                continue
-            since = self._since.setdefault(part.name, part.since or health.at)
-            parts.append(Part(part.name, part.state, part.sentence, since))
+            else:
+                since = self._since.setdefault(part.name, part.since or health.at)
+                part = replace(part, since=since)
+            parts.append(part)
         return SystemHealth(health.at, tuple(parts))
 
 
@@ -172,14 +170,8 @@ def _database() -> Part:
 
 
 def _redis_and_processes(now: datetime) -> tuple[Part, ...]:
-    client = redis.Redis.from_url(
-        settings.REDIS_URL,
-        socket_timeout=LOOK_LIMIT_S,
-        socket_connect_timeout=LOOK_LIMIT_S,
-        retry=Retry(NoBackoff(), 0),
-    )
     try:
-        with client:
+        with redis_client.client(settings.REDIS_URL, limit_s=LOOK_LIMIT_S) as client:
             info: Any = client.info()
             signs = signs_of_life.heard(client)
             consumers = _consumers(client)

@@ -82,22 +82,24 @@ def matcher(argument: str, named: Failure) -> Callable[[BaseException], bool]:
 def checked_in_flight(in_flight: Any, *, cap: int | None, blocking: bool) -> tuple[InFlight, int]:
     """Return the number of calls in flight as it was asked for, and its cap."""
     most = cap if cap is not None else (MOST_THREADS if blocking else 256)
-    _whole("cap", most)
+    whole("cap", most)
     if in_flight in ("auto", "sequential"):
         return in_flight, 1 if in_flight == "sequential" else most
     if isinstance(in_flight, bool) or not isinstance(in_flight, int):
         raise BadArgument(
             f"in_flight: {in_flight!r} is neither a whole number, 'auto' nor 'sequential'"
         )
-    _whole("in_flight", in_flight)
+    whole("in_flight", in_flight)
     if cap is not None and in_flight > cap:
         raise BadArgument(f"in_flight: {in_flight} is more than the cap of {cap}")
     return in_flight, in_flight
 
 
-def _whole(argument: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise BadArgument(f"{argument}: {value!r} must be a whole number of 1 or more")
+def whole(argument: str, value: Any, *, least: int = 1) -> int:
+    """Return a whole number of `least` or more, or say that it is none."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise BadArgument(f"{argument}: {value!r} must be a whole number of {least} or more")
+    return value
 
 
 def positive(argument: str, value: Any) -> float:

@@ -90,11 +90,10 @@ class Broker:
         self.jars = jars or folder / "jars"
         self._usual_port = usual_port  # None: any free one
         self._settings = dict(settings or {})
-
-    @property
-    def log(self) -> Path:
-        """The broker's output: warnings and worse."""
-        return self.folder / "broker.log"
+        self.log = folder / "broker.log"  # the broker's output: warnings and worse
+        self._identity = folder / "broker.process"
+        self._address = folder / "address.json"
+        self._configuration = folder / "server.properties"
 
     @property
     def servers(self) -> str:
@@ -192,18 +191,6 @@ class Broker:
         found = re.fullmatch(r"kafka_[\d.]+-(.+)\.jar", names[0]) if names else None
         return found[1] if found else "of an unknown version"
 
-    @property
-    def _identity(self) -> Path:
-        return self.folder / "broker.process"
-
-    @property
-    def _address(self) -> Path:
-        return self.folder / "address.json"
-
-    @property
-    def _configuration(self) -> Path:
-        return self.folder / "server.properties"
-
     def _check(self) -> None:
         if not self.has_jars():
             raise Trouble(
@@ -221,14 +208,7 @@ class Broker:
 
     def _properties(self) -> str:
         address = self.address()
-        text = _PROPERTIES.format(
-            plain=address.plain,
-            sasl=address.sasl,
-            controller=address.controller,
-            user=USER,
-            password=address.password,
-            data=self.folder / "data",
-        )
+        text = _PROPERTIES.format(**asdict(address), user=USER, data=self.folder / "data")
         return text + "".join(f"{name}={value}\n" for name, value in self._settings.items())
 
     def _format(self, java: str) -> None:
@@ -301,7 +281,7 @@ class Broker:
                     return
             except KafkaException:
                 pass
-            claims.wait_for_end(process, _LOOK_EVERY_S)
+            process.wait_for_end(_LOOK_EVERY_S)
         else:
             raise Trouble(
                 f"The Kafka broker does not respond at {self.servers} after {limit_s:.0f} s.",

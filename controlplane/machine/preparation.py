@@ -3,7 +3,7 @@
 import hashlib
 import os
 import secrets
-from datetime import UTC, datetime
+from datetime import datetime
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -70,8 +70,3 @@ def first_admin() -> str | None:
         return password
     finally:
         connections.close_all()
-
-
-def utc_now() -> datetime:
-    """Return the present moment, aware."""
-    return datetime.now(UTC)

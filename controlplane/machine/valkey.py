@@ -18,9 +18,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
+from controlplane import redis_client
 from controlplane.machine.home import Home, read_line, write_private
 from controlplane.machine.trouble import Trouble
 from queries.domain.masking import mask_text
@@ -80,12 +79,7 @@ def check(url: str) -> str:
     """Return name and version of the Redis at `url`; raise `Trouble` where it will not do."""
     way_out = "Start it, correct REDIS_URL, or unset REDIS_URL to have one started for you."
     try:
-        with redis.Redis.from_url(
-            url,
-            socket_timeout=_LIMIT_S,
-            socket_connect_timeout=_LIMIT_S,
-            retry=Retry(NoBackoff(), 0),
-        ) as client:
+        with redis_client.client(url, limit_s=_LIMIT_S) as client:
             info: Any = client.info()
     except redis.RedisError as error:
         raise Trouble(f"REDIS_URL={mask_text(url)} does not respond: {error}", way_out) from error

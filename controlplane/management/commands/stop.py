@@ -7,8 +7,9 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand
 from django.db import DatabaseError
+from django.utils import timezone
 
-from controlplane.machine import claims, drivers, kafka, preparation
+from controlplane.machine import claims, drivers, kafka
 from controlplane.machine.cluster import Cluster
 from queries.services.supervision.installation import request_shutdown
 
@@ -53,7 +54,7 @@ class Command(BaseCommand):
     def _end_drivers(self, count: int, *, supervised: bool) -> None:
         noun = "driver" if count == 1 else "drivers"
         self.stdout.write(f"Ending {count} {noun} after the batches in flight…")
-        now = preparation.utc_now()
+        now = timezone.now()
         try:
             if supervised:
                 request_shutdown(now=now)

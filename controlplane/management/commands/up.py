@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
+from django.utils import timezone
 
 from controlplane.machine import (
     claims,
@@ -119,7 +120,7 @@ class _Run:
             "PYTHONUNBUFFERED": "1",
         }
         self.say("Preparing the database…")
-        preparation.prepare_database(preparation.utc_now())
+        preparation.prepare_database(timezone.now())
         if preparation.collect_static_files():
             self.say("Collected the static files")
 
