@@ -2,9 +2,9 @@
 
     python bootstrap/kafka.py [--jars]
 
-With `--jars` nothing is started. Coordinates stand in `connectors/*/pom.xml`. Each folder of
-jars is put into place whole, with the stamp of the pom that it was made from: where that
-matches nothing is resolved, and no network is needed.
+With `--jars` nothing is started. Coordinates are in `connectors/*/pom.xml`. Each folder of
+jars is replaced as a whole, with the digest of its pom: where that matches, nothing is resolved
+and no network is needed.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python3 bootstrap/run.py [--dev | --as-it-is] ARGUMENTS OF PYTHON…
 
-Needs nothing but the standard library, and says what to do where a piece is missing. Where
-the stamp beside the packages matches, nothing is installed and no network is needed.
+Needs only the standard library, and says what to do where something is missing. Where the
+stamp in .venv matches the locked requirements, nothing is installed and no network is needed.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def say(line: str) -> None:
 
 
 def fail(problem: str, way_out: str) -> None:
-    """Print what is wrong and what mends it, and leave."""
+    """Print what is wrong and how to fix it, and exit."""
     sys.stderr.write(f"{problem}\n  {way_out}\n")
     sys.exit(1)
 
 
 def use_python_new_enough(arguments: list[str], mode: str) -> None:
-    """Go on under a newer Python of this machine where this one is too old."""
+    """Continue under a newer Python of this host where this one is too old."""
     if sys.version_info >= OLDEST:
         return
     for minor in range(NEWEST_TRIED, OLDEST[1] - 1, -1):
@@ -71,7 +71,7 @@ def use_python_new_enough(arguments: list[str], mode: str) -> None:
 
 
 def make_venv() -> None:
-    """Create .venv, or create it anew where its Python or its pip does not work."""
+    """Create .venv, or replace it where its Python or its pip does not work."""
     if PYTHON.exists() and _answers(str(PYTHON), "-S", "-c", "") and any(VENV.glob("bin/pip*")):
         return
     if _answers(sys.executable, "-c", "import ensurepip, venv"):
@@ -90,7 +90,7 @@ def make_venv() -> None:
 
 
 def install(*names: str) -> None:
-    """Install locked lists of packages, those whose stamp does not say that they are installed."""
+    """Install the locked lists of packages whose stamp does not match."""
     digests = {name: hashlib.sha256((REPOSITORY / name).read_bytes()).hexdigest() for name in names}
     wanted = [name for name, digest in digests.items() if _stamped(name) != digest]
     if not wanted:

@@ -1,7 +1,7 @@
-"""Read settings from the environment so that a wrong value stops the start and says which.
+"""Read settings from the environment; a wrong value stops the start with a clear error.
 
-Each reader names the variable, shows the value (unless it is secret) and the way out. What
-was read is kept in `DECLARED`, which a test compares with the table in `docs/settings.md`.
+The error names the variable, shows the value (unless it is secret) and says what to do. Each
+variable read is recorded in `DECLARED`, which a test compares with `docs/settings.md`.
 """
 
 import os
@@ -63,7 +63,7 @@ def choice(name: str, default: str, allowed: tuple[str, ...]) -> str:
 
 
 def names(name: str, default: tuple[str, ...], *, shown: str | None = None) -> list[str]:
-    """Return a list that is written with commas."""
+    """Return a list written with commas between its items."""
     raw = text(name, ",".join(default), shown=shown)
     return [part.strip() for part in raw.split(",") if part.strip()]
 

@@ -1,4 +1,4 @@
-"""Every setting, with its default, its unit in its name, and a loud failure when it is wrong.
+"""Every setting, with its default and its unit in its name; a wrong value stops the start.
 
 The environment variables are documented in `docs/settings.md`; a test compares that table
 with what is read here. Small files in HEADGATE_HOME, written by `make run`, stand in for
@@ -34,7 +34,7 @@ CONNECTORS_DIR = Path(
         "HEADGATE_CONNECTORS", str(HEADGATE_HOME / "connectors"), shown="HEADGATE_HOME/connectors"
     )
 )
-#: Roots under which users' code may lie; a python_path outside of them is refused.
+#: Roots of users' code; a python_path outside of them is refused.
 CODE_ROOTS = [
     Path(root).resolve()
     for root in env.names("HEADGATE_CODE_ROOTS", (str(BASE_DIR / "examples"),), shown="examples/")
@@ -47,7 +47,7 @@ SECRET_ENV_ALLOWLIST = env.names("HEADGATE_SECRET_ENV", ())
 
 # --- Django ---------------------------------------------------------------------------
 SECRET_KEY = env.text("SECRET_KEY", read_line(HOME.secret_key), shown="HEADGATE_HOME/secret_key")
-#: No key was given: good for builds and tests, refused by `asgi.py`, for it dies with the process.
+#: No key was given: fine for builds and tests, refused by `asgi.py`, as it ends with the process.
 SECRET_KEY_IS_EPHEMERAL = not SECRET_KEY
 SECRET_KEY = SECRET_KEY or secrets.token_urlsafe(50)
 DEBUG = env.flag("DEBUG", False)
@@ -123,7 +123,7 @@ STORAGES = {
 }
 WHITENOISE_ALLOW_ALL_ORIGINS = False
 
-# --- who may come in ------------------------------------------------------------------
+# --- authentication -------------------------------------------------------------------
 AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",
     "rules.permissions.ObjectPermissionBackend",
@@ -151,7 +151,7 @@ AXES_VERBOSE = False
 # Django's own defaults are not repeated: 14 days, HttpOnly, SameSite=Lax, nosniff, no frames,
 # same-origin referrers and openers. `tests/web/console/test_setup_headers.py` checks the headers.
 HTTPS = env.flag("HEADGATE_HTTPS", False)  # a proxy in front speaks TLS and says so
-#: Browsers share cookies between the ports of a host; two installations keep apart by name.
+#: Browsers share cookies between the ports of a host; two installations differ by name.
 SESSION_COOKIE_NAME = f"headgate_session_{HEADGATE_PORT}"
 SESSION_COOKIE_SECURE = HTTPS
 CSRF_COOKIE_SECURE = HTTPS
@@ -234,7 +234,7 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_REDIRECT_STDOUTS = False
 SWEEP_EVERY_S = 2.0
 LAG_EVERY_S = 5.0  # a broker that falls silent is seen within this and a check's 4 s
-#: A tick that no worker took before the next but one is worth nothing: it expires.
+#: A tick that no worker took before the next but one is of no use: it expires.
 CELERY_BEAT_SCHEDULE = {
     name: {"task": name, "schedule": every, "options": {"expires": 2 * every}}
     for name, every in {  # seconds
@@ -257,7 +257,7 @@ CELERY_BEAT_SCHEDULE_FILENAME = str(HOME.run / "beat")
 
 # --- REST -----------------------------------------------------------------------------
 KNOX_TOKEN_MODEL = "queries.AccessToken"
-#: knox would make a table of its own for the token model that ours replaces.
+#: knox would create its own table for the token model that ours replaces.
 MIGRATION_MODULES = {"knox": None}
 REST_KNOX = {"TOKEN_TTL": timedelta(days=90)}
 REST_FRAMEWORK = {

@@ -16,7 +16,7 @@ _THROUGH = {"Filter", "SubqueryAlias", "EventTimeWatermark", "View", "LocalLimit
 def keyed_by_kafka(df: Any, name: str) -> bool:
     """Return whether a column is the key of the one Kafka topic that a stream reads.
 
-    Casts, renamings, filters and watermarks between the two are followed; whatever else is between
+    Casts, renamings, filters and watermarks between the two are followed; anything else between
     them counts as no.
     """
     try:

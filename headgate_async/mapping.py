@@ -1,4 +1,4 @@
-"""`map_async`: what a user writes."""
+"""`map_async`, the function that users call."""
 
 import sys
 import uuid
@@ -72,10 +72,10 @@ def map_async(
     - `on_error`: "fail" lets the batch fail with the error; "dead_letter" lets the row go on with
       null columns and the error, identity and input (as JSON) in the column `dead_letter`.
     - `ordered`: give rows back in the order they came; else as they are done.
-    - `hold`: rows that a task holds at most, beside one Arrow batch that Spark hands over.
+    - `hold`: rows that a task holds at most, in addition to one Arrow batch from Spark.
 
     Exactly-once ends at the remote: a batch that is done again calls again, with the same
-    identities. Raises `BadArgument` where an argument cannot be meant.
+    identities. Raises `BadArgument` where an argument is invalid.
     """
     blocking = plans.is_blocking(enrich)
     number, most = plans.checked_in_flight(in_flight, cap=cap, blocking=blocking)

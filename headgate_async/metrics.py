@@ -1,7 +1,7 @@
 """Figures that travel with the rows: hidden columns, gathered by `df.observe`.
 
-Spark puts observed metrics into each progress event, so whoever hears a query's progress hears
-these too, at no further cost. Latency and waiting time stand in a column of their own, a value a
+Spark puts observed metrics into each progress event, so every listener of a query's progress gets
+these too, at no further cost. Latency and waiting time have their own columns, a value a
 row; everything else is sums, in an array that only the first row of an Arrow batch carries.
 """
 

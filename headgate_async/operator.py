@@ -1,4 +1,4 @@
-"""One operator as it was asked for: checked where it is written, then carried to the workers."""
+"""One operator's arguments: checked on the driver, then carried to the workers."""
 
 import inspect
 import math
@@ -27,7 +27,7 @@ class Plan:
     enrich: Callable[..., Any]
     setup: Callable[[], Any] | None
     blocking: bool
-    with_client: bool  # the function takes the client beside the row
+    with_client: bool  # the function takes the client after the row
     in_flight: InFlight
     cap: int
     rules: Rules
@@ -52,7 +52,7 @@ def is_blocking(function: Callable[..., Any]) -> bool:
 
 
 def takes_client(function: Callable[..., Any]) -> bool:
-    """Return whether a function wants the client beside the row."""
+    """Return whether a function takes the client after the row."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -80,7 +80,7 @@ def matcher(argument: str, named: Failure) -> Callable[[BaseException], bool]:
 
 
 def checked_in_flight(in_flight: Any, *, cap: int | None, blocking: bool) -> tuple[InFlight, int]:
-    """Return the number of calls in flight as it was asked for, and its cap."""
+    """Return the number of calls in flight as requested, and its cap."""
     most = cap if cap is not None else (MOST_THREADS if blocking else 256)
     whole("cap", most)
     if in_flight in ("auto", "sequential"):

@@ -1,7 +1,7 @@
-"""Who runs here: one `up` a data folder, and every process it started, by identity.
+"""The processes of a data folder: one `up`, and every process it started, by identity.
 
-Each program writes its identity before it becomes itself, so that after a crash the next
-start can end what is left: by (boot, pid, start time), never by a bare pid or a name.
+Each program writes its identity before it replaces itself by exec, so that after a crash the
+next start can end what is left: by (boot, pid, start time), never by a bare pid or a name.
 """
 
 import fcntl
@@ -20,7 +20,7 @@ from queries.launchers.process import identities
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process that was started here."""
+    """One process of this data folder."""
 
     name: str
     pid: int
@@ -36,7 +36,7 @@ class Process:
 
 
 def claim(home: Home, *, address: str) -> IO[str]:
-    """Take the data folder's lock for this process's life; keep the returned file open.
+    """Lock the data folder until this process ends; keep the returned file open.
 
     Raises `Trouble` naming the holder's pid where another `up` has it.
     """
@@ -88,7 +88,7 @@ def started_here(home: Home) -> list[Process]:
 
 
 def end(left: list[Process], *, limit_s: float) -> None:
-    """Ask each to leave (SIGTERM), wait for all within the limit, then kill the rest."""
+    """Send each SIGTERM, wait for all within the limit, then kill the rest."""
     for process in left:
         identities.send(process.pid, process.start_time, signal.SIGTERM)
     deadline = time.monotonic() + limit_s
@@ -104,7 +104,7 @@ def record(home: Home, name: str, pid: int) -> None:
 
 
 def read_identity(file: Path) -> Process | None:
-    """Return the process whose identity a file holds; None where it is of another boot."""
+    """Return the process whose identity a file holds; None where there is none of this boot."""
     try:
         raw = json.loads(file.read_text())
         if raw["boot_id"] != identities.boot_id():

@@ -1,7 +1,7 @@
 """A Spark standalone cluster on loopback: a master and two workers, for trying one out.
 
-Its three processes are kept by a supervisord of their own, a daemon that Ctrl-C of `make run`
-leaves to the drivers on it and `make stop` ends. A killed worker is started again.
+Its three processes run under their own supervisord, a daemon which Ctrl-C of `make run`
+leaves running for the drivers on it, and `make stop` ends. A killed worker is restarted.
 """
 
 import importlib.util
@@ -68,7 +68,7 @@ class Cluster:
             time.sleep(_LOOK_EVERY_S)
 
     def stop(self) -> bool:
-        """End it, drivers on it lose their executors; return whether anything ran."""
+        """End it (drivers on it lose their executors); return whether anything ran."""
         found = self.running()
         claims.end(found[:1], limit_s=LEAVE_S * 2)
         claims.end(self.running(), limit_s=LEAVE_S)

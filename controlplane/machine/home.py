@@ -1,7 +1,7 @@
-"""Where one machine's installation keeps what it chose: small files in HEADGATE_HOME.
+"""What an installation has chosen, in small files in HEADGATE_HOME.
 
-Settings read them too, so that `manage.py` typed by a person meets the same Redis and the
-same secret key as the processes that `make run` started. Imports no Django: settings use it.
+Settings read them too, so that a `manage.py` command uses the same Redis and the same secret
+key as the processes that `make run` started. Imports no Django, because settings use it.
 """
 
 import secrets
@@ -29,19 +29,19 @@ class Home:
         self.lock = self.run / "up.lock"
 
     def make(self) -> None:
-        """Make the folders, closed to other users."""
+        """Create the folders, closed to other users."""
         for folder in (self.root, self.valkey, self.logs, self.run):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def ensure_secret_key(self) -> str:
-        """Return the secret key, made at the first call."""
+        """Return the secret key, created at the first call."""
         if not self.secret_key.exists():
             write_private(self.secret_key, secrets.token_urlsafe(50))
         return self.secret_key.read_text().strip()
 
 
 def write_private(path: Path, content: str) -> None:
-    """Replace a file whole, readable by its owner only."""
+    """Replace a file atomically, readable by its owner only."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     replace_file(path, content + "\n")
 

@@ -1,7 +1,7 @@
 """The demo's applications and queries, in the JSON forms that a user writes.
 
 Four queries over the flights that `feeder.py` replays: two share an application and its
-pools, one is Python code in an application of its own, and one holds an honest bug.
+pools, one is Python code in an application of its own, and one has a real bug.
 """
 
 from dataclasses import dataclass, field

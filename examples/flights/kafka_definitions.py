@@ -1,6 +1,6 @@
 """The Kafka demo's applications and queries, in the JSON forms that a user writes.
 
-Four queries read the topic that `kafka_feeder.py` fills, each another way of streaming:
+Four queries read the topic that `kafka_feeder.py` fills, each in another way:
 micro-batches with async progress tracking, windows with state, real-time mode, and continuous
 processing. The last two hold a core for each partition, and so have drivers of their own.
 """
