@@ -88,9 +88,10 @@ REST_MOST = 32
 class Auto:
     """Finds the knee on a ladder of numbers, each the square root of two times the one before.
 
-    It keeps the throughput that each rung brought, stays on the knee, and looks two rungs up and
-    one rung down from it now and then. Windows in which the limit held nothing back say nothing
-    about a rung and are passed over, and so is the first window on a rung, whose calls began on another.
+    It keeps the throughput that each rung brought, stays on the knee, and now and then looks two
+    rungs up and one rung down from it. Windows in which the limit held nothing back say nothing
+    about a rung and are skipped, and so is the first window on a rung, whose calls began on
+    another.
     """
 
     def __init__(self, cap: int, *, start: int = START) -> None:
