@@ -5,7 +5,7 @@ SETUP := $(PYTHON) bootstrap/run.py
 .DEFAULT_GOAL := help
 .PHONY: help run stop kafka cluster check test lint fix bench lock
 
-# What follows "bench" on the command line names a benchmark: no goal of make's own.
+# What follows "bench" on the command line names a benchmark and is not a goal of make.
 ifeq (bench,$(firstword $(MAKECMDGOALS)))
 NAMED := $(wordlist 2,$(words $(MAKECMDGOALS)),$(MAKECMDGOALS))
 ifneq (,$(NAMED))
@@ -14,19 +14,19 @@ $(NAMED):;@:
 endif
 endif
 
-help: ## Show what there is to make
+help: ## Show the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
 
-run: ## Set up what is missing and run Headgate; Ctrl-C ends it, drivers keep streaming
+run: ## Set up what is missing and run Headgate; Ctrl-C stops it, drivers keep streaming
 	@$(SETUP) manage.py up --with-parent
 
-stop: ## End everything that runs here, drivers included
+stop: ## Stop everything that runs from this folder, drivers included
 	@$(SETUP) --as-it-is manage.py stop
 
-kafka: ## Get the Kafka connector and a broker to try it with, and start that; make stop ends it
+kafka: ## Download the Kafka connector and a trial broker, and start the broker; make stop ends it
 	@$(SETUP) bootstrap/kafka.py $(ARGS)
 
-cluster: ## Start a Spark standalone cluster on loopback, for trying out; make stop ends it
+cluster: ## Start a trial Spark standalone cluster on loopback; make stop ends it
 	@$(SETUP) manage.py cluster
 
 check: ## Lint, types, contracts, and every test without Spark, browser or broker: a minute
@@ -38,11 +38,11 @@ test: ## Run the tests; ARGS="tests/domain -k restart" narrows them
 lint: ## Check format, style, types, import contracts and templates
 	@$(SETUP) --dev bootstrap/lint.py
 
-fix: ## Format, and mend what can be mended by itself
+fix: ## Format, and fix what ruff can fix by itself
 	@$(SETUP) --dev -m ruff format .
 	@$(SETUP) --dev -m ruff check --fix .
 
-bench: ## List the benchmarks; make bench NAME runs one, and prints a JSON line with its ratio
+bench: ## List the benchmarks; make bench NAME runs one and prints its result as a JSON line
 	@$(SETUP) --dev bootstrap/bench.py $(NAMED) $(ARGS)
 
 lock: ## Resolve requirements*.in into the locked requirements*.txt

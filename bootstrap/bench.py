@@ -2,8 +2,8 @@
 
     python bootstrap/bench.py [NAME | all] [OPTIONS OF THE BENCHMARK…]
 
-A benchmark says how long it takes (`TAKES`) and whether it needs Kafka (`NEEDS_KAFKA`) in plain
-assignments, which are read here without importing it.
+A benchmark states how long it takes (`TAKES`) and whether it needs Kafka (`NEEDS_KAFKA`) in plain
+assignments, which are read without importing it.
 """
 
 import ast
@@ -12,7 +12,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from steps import run, say
+from run import say
+from steps import run
 
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 
@@ -48,7 +49,7 @@ def benchmarks() -> list[Benchmark]:
 
 
 def measure(one: Benchmark, options: list[str]) -> None:
-    """Say how long it will take, get what it needs, run it, say how long it took."""
+    """Print how long it will take, get what it needs, run it, print how long it took."""
     say(f"\n{one.name}: {one.about}\n  takes about {one.takes} on two quiet cores")
     if one.needs_kafka:
         run(sys.executable, str(FOLDER.parent / "bootstrap" / "kafka.py"), "--jars")

@@ -1,8 +1,8 @@
 """What to run before each commit: lint, and the tests without Spark, browser or broker.
 
-The checks of `make lint` run one after the other while the tests do; what they say comes at the
-end. Properties are tried on a share of their examples here, and on all of them by `make test`.
-Arguments are handed to pytest.
+The checks of `make lint` run one after the other while the tests do; their output comes at the
+end. Property tests try a share of their examples; `make test` tries all of them. Arguments are
+passed to pytest.
 """
 
 import os
@@ -13,12 +13,12 @@ from steps import PARTS, Beside, run, told
 
 #: Marks of the tests that start something large: `make test` runs them.
 LARGE = ("spark", "kafka", "browser", "faults")
-#: The share of each property's examples that is tried.
+#: The share of the examples that each property test tries.
 EXAMPLES = "0.2"
 
 
 def main(arguments: list[str]) -> int:
-    """Run everything; return 0 where all of it holds."""
+    """Run everything; return 0 where all of it passes."""
     # Hundreds of modules would be compiled again by each process that starts.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.setdefault("HEADGATE_TEST_EXAMPLES", EXAMPLES)

@@ -2,26 +2,22 @@
 
     python bootstrap/kafka.py [--jars]
 
-With `--jars` nothing is started. Coordinates stand in `connectors/*/pom.xml`. Each folder of
-jars is put into place whole, with the stamp of the pom that it was made from: where that
-matches nothing is resolved, and no network is needed.
+With `--jars` nothing is started. Coordinates are in `connectors/*/pom.xml`. Each folder of
+jars is replaced as a whole, with the digest of its pom: where that matches, nothing is resolved
+and no network is needed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from run import REPOSITORY, fail, say
+from run import REPOSITORY, fail, follow, say
 
-#: Both together are some 55 MB.
-RESOLVE_LIMIT_S = 1800
 STAMP = ".pom.sha256"
 
 
@@ -67,23 +63,14 @@ def resolve(name: str, target: Path, *, what: str) -> None:
 
 
 def _copy_dependencies(maven: str, pom: Path, target: Path) -> None:
-    process = subprocess.Popen(
+    code, said = follow(
         [
             *(maven, "-B", "-f", str(pom), "dependency:copy-dependencies"),
             *("-DincludeScope=runtime", f"-DoutputDirectory={target}"),
         ],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
+        r"Downloaded from \S+ \S+/([^/ ]+\.jar) \((.+?)(?: at .+)?\)",
+        lambda fetched, found: f"{fetched} fetched: {found[1]} ({found[2]})",
     )
-    try:
-        said = _show_progress(process)
-        code = process.wait(RESOLVE_LIMIT_S)
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
     if code:
         sys.stderr.write("".join(line for line in said if "ERROR" in line)[:4000])
         fail(
@@ -93,27 +80,6 @@ def _copy_dependencies(maven: str, pom: Path, target: Path) -> None:
         )
     if not any(target.glob("*.jar")):
         fail(f"Maven copied no jar of {pom.relative_to(REPOSITORY)}.", "Check that file.")
-
-
-def _show_progress(process: subprocess.Popen[str]) -> list[str]:
-    """Show each jar that is fetched; return the last lines of Maven's output."""
-    terminal = sys.stdout.isatty()
-    fetched = 0
-    said: list[str] = []
-    for line in process.stdout or ():
-        said = [*said[-200:], line]
-        found = re.search(r"Downloaded from \S+ \S+/([^/ ]+\.jar) \((.+?)(?: at .+)?\)", line)
-        if found:
-            fetched += 1
-            text = f"  {fetched} fetched: {found[1]} ({found[2]})"
-            if terminal:
-                sys.stdout.write(f"\r{text:<78.78}")
-                sys.stdout.flush()
-            elif fetched == 1 or fetched % 10 == 0:
-                say(text)
-    if terminal and fetched:
-        sys.stdout.write("\r" + " " * 78 + "\r")
-    return said
 
 
 if __name__ == "__main__":

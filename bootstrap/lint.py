@@ -1,4 +1,4 @@
-"""All checks that need no running; every one is run, so that one look shows everything."""
+"""Run every static check, also after one has failed, so that one run shows all problems."""
 
 import sys
 from pathlib import Path

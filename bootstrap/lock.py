@@ -1,4 +1,4 @@
-"""Resolve what we ask for (requirements*.in) into what is installed (requirements*.txt)."""
+"""Resolve the requirements (requirements*.in) into locked versions (requirements*.txt)."""
 
 import sys
 

@@ -2,8 +2,8 @@
 
     python3 bootstrap/run.py [--dev | --as-it-is] ARGUMENTS OF PYTHON…
 
-Needs nothing but the standard library, and says what to do where a piece is missing. Where
-the stamp beside the packages matches, nothing is installed and no network is needed.
+Needs only the standard library, and says what to do where something is missing. Where the
+stamp in .venv matches the locked requirements, nothing is installed and no network is needed.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 VENV = REPOSITORY / ".venv"
 PYTHON = VENV / "bin" / "python"
 OLDEST = (3, 11)
 NEWEST_TRIED = 14
-#: What pip may take for one set of packages; the largest is Spark itself, some 450 MB.
+#: How long pip or Maven may take; the largest package is Spark itself, some 450 MB.
 INSTALL_LIMIT_S = 3600
 
 
@@ -49,13 +50,13 @@ def say(line: str) -> None:
 
 
 def fail(problem: str, way_out: str) -> None:
-    """Print what is wrong and what mends it, and leave."""
+    """Print what is wrong and how to fix it, and exit."""
     sys.stderr.write(f"{problem}\n  {way_out}\n")
     sys.exit(1)
 
 
 def use_python_new_enough(arguments: list[str], mode: str) -> None:
-    """Go on under a newer Python of this machine where this one is too old."""
+    """Continue under a newer Python of this host where this one is too old."""
     if sys.version_info >= OLDEST:
         return
     for minor in range(NEWEST_TRIED, OLDEST[1] - 1, -1):
@@ -70,7 +71,7 @@ def use_python_new_enough(arguments: list[str], mode: str) -> None:
 
 
 def make_venv() -> None:
-    """Create .venv, or create it anew where its Python or its pip does not work."""
+    """Create .venv, or replace it where its Python or its pip does not work."""
     if PYTHON.exists() and _answers(str(PYTHON), "-S", "-c", "") and any(VENV.glob("bin/pip*")):
         return
     if _answers(sys.executable, "-c", "import ensurepip, venv"):
@@ -89,7 +90,7 @@ def make_venv() -> None:
 
 
 def install(*names: str) -> None:
-    """Install locked lists of packages, those whose stamp does not say that they are installed."""
+    """Install the locked lists of packages whose stamp does not match."""
     digests = {name: hashlib.sha256((REPOSITORY / name).read_bytes()).hexdigest() for name in names}
     wanted = [name for name, digest in digests.items() if _stamped(name) != digest]
     if not wanted:
@@ -98,31 +99,23 @@ def install(*names: str) -> None:
     total = len(set(re.findall(r"^[\w.-]+(?===)", text, re.MULTILINE)))
     lists = " and ".join(wanted)
     say(f"Installing the {total} packages of {lists} into .venv; the first time takes minutes…")
-    command = [str(PYTHON), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
-    for name in wanted:
-        command += ["-r", str(REPOSITORY / name)]
-    with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(
-            [*command, "--progress-bar", "off"],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
+    code, said = follow(
+        [
+            *(str(PYTHON), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"),
+            *("--progress-bar", "off"),
+            *(part for name in wanted for part in ("-r", str(REPOSITORY / name))),
+        ],
+        r"^\s*(?:Collecting|Requirement already satisfied:) ([\w.-]+)",
+        lambda seen, found: f"{min(seen, total)}/{total} {found[1]}",
+        steps={"Installing collected": "unpacking…", "Building wheels": "building…"},
+    )
+    if code:
+        sys.stderr.write("".join(said[-15:]))
+        fail(
+            f"pip could not install {lists} (code {code}).",
+            "Check the network and the free disk space. Then try again: what has been fetched "
+            "is kept.",
         )
-        try:
-            _show_progress(process, total)
-            code = process.wait(INSTALL_LIMIT_S)
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
-        if code:
-            errors.seek(0)
-            sys.stderr.write("".join(errors.readlines()[-15:]))
-            fail(
-                f"pip could not install {lists} (code {code}).",
-                "Check the network and the free disk space. Then try again: what has been fetched "
-                "is kept.",
-            )
     for name in wanted:
         _stamp(name).write_text(digests[name] + "\n")
 
@@ -135,25 +128,47 @@ def _stamped(name: str) -> str:
     return _stamp(name).read_text().strip() if _stamp(name).exists() else ""
 
 
-def _show_progress(process: subprocess.Popen[str], total: int) -> None:
-    """Show pip's output as a count: one line that changes on a terminal, a few elsewhere."""
-    terminal = sys.stdout.isatty()
+def follow(
+    command: list[str],
+    pattern: str,
+    text: Callable[[int, re.Match[str]], str],
+    *,
+    steps: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[int, list[str]]:
+    """Run a command; return its exit code and the last lines of its output.
+
+    Lines that match are counted and shown as `text`: in one line that changes on a terminal,
+    each tenth elsewhere. A line that starts with a key of `steps` is shown as that step.
+    """
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    clear = f"\r{'':78}\r" if sys.stdout.isatty() else ""
     seen = 0
-    for line in process.stdout or ():
-        match = re.match(r"\s*(?:Collecting|Requirement already satisfied:) ([\w.-]+)", line)
-        if match:
-            seen += 1
-            text = f"  {min(seen, total)}/{total} {match.group(1)}"
-            if terminal:
-                sys.stdout.write(f"\r{text:<60}")
-                sys.stdout.flush()
-            elif seen == 1 or seen % 10 == 0:
-                say(text)
-        elif line.startswith(("Installing collected", "Building wheels")):
-            if terminal:
-                sys.stdout.write("\r")
-            step = "  unpacking" if line.startswith("Installing") else "  building"
-            say(f"{step + '…':<60}" if terminal else f"{step}…")
+    said: list[str] = []
+    try:
+        for line in process.stdout or ():
+            said = [*said[-200:], line]
+            if found := re.search(pattern, line):
+                seen += 1
+                if clear:
+                    sys.stdout.write(f"\r  {text(seen, found):<76.76}")
+                    sys.stdout.flush()
+                elif seen == 1 or seen % 10 == 0:
+                    say(f"  {text(seen, found)}")
+            for start, step in steps.items():
+                if line.startswith(start):
+                    say(f"{clear}  {step}")
+        sys.stdout.write(clear)
+        return process.wait(INSTALL_LIMIT_S), said
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
 
 
 def _quietly(*command: str) -> subprocess.CompletedProcess[str]:

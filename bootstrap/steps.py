@@ -1,4 +1,4 @@
-"""Run commands, saying which, and tell at the end how long each part took."""
+"""Run commands, print each, and print at the end how long each part took."""
 
 import shlex
 import subprocess
@@ -9,20 +9,16 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from run import say
+
 #: The parts that have ended: name, seconds, exit code.
 PARTS: list[tuple[str, float, int]] = []
-
-
-def say(line: str) -> None:
-    """Print a line at once."""
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
 
 
 def run(*command: str, go_on: bool = False, part: str = "") -> int:
     """Run a command and return its code; leave with it where it is not 0, unless `go_on`.
 
-    The time that it took is told at the end under the name `part`, where one is given.
+    With `part`, the time that it took is printed at the end under that name.
     """
     say(f"\n$ {shlex.join(_shown(command))}")
     began = time.monotonic()
@@ -35,19 +31,19 @@ def run(*command: str, go_on: bool = False, part: str = "") -> int:
 
 
 class Beside:
-    """A command that runs beside others; what it says is shown at its end."""
+    """A command that runs in parallel with others; its output is shown at its end."""
 
     def __init__(self, *command: str, part: str) -> None:
         say(f"\n$ {shlex.join(_shown(command))} &")
         self._part, self._began, self._seconds = part, time.monotonic(), 0.0
         self._output = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by `end`)
         self._process = subprocess.Popen(command, stdout=self._output, stderr=subprocess.STDOUT)
-        # Its own end is to be timed, not the moment at which somebody asks.
+        # Its own end is timed, not the moment at which somebody waits for it.
         self._watch = threading.Thread(target=self._wait, name=part)
         self._watch.start()
 
     def end(self) -> int:
-        """Wait for its end and show what it said; return its code."""
+        """Wait for its end and show its output; return its code."""
         self._watch.join()
         code = self._process.returncode
         PARTS.append((self._part, self._seconds, code))
@@ -63,7 +59,7 @@ class Beside:
 
 @contextmanager
 def told() -> Iterator[None]:
-    """At the end, however it comes, tell how long each part took."""
+    """Print how long each part took, also after an error."""
     began = time.monotonic()
     try:
         yield

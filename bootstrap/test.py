@@ -1,7 +1,7 @@
-"""The tests: the pure parts, whose every branch they cover, then all others.
+"""Run the tests: the pure parts with full branch coverage, then all others.
 
-Each group runs on several processes, a file at a time; at the end each says how long it took.
-Arguments are handed to pytest and narrow the run; coverage and groups are then left out.
+Each group runs in several processes, a file at a time, and its time is printed at the end.
+Arguments are passed to pytest and narrow the run; coverage and groups are then left out.
 """
 
 import os
@@ -14,7 +14,7 @@ from steps import Beside, run, told
 COVERED = ("queries.domain", "listeners.wire")
 #: The tests that cover them: tables, properties, and the stories of supervision.
 PURE = ("tests/domain", "tests/scenarios", "tests/listeners/test_wire.py")
-#: What writes rows, run on PostgreSQL too: beside the next group, which waits half of its time.
+#: Tests that write rows run on PostgreSQL too: next to the next group, which waits half its time.
 ON_POSTGRESQL = (
     "tests/services",
     "tests/listeners",
@@ -24,8 +24,8 @@ ON_POSTGRESQL = (
     "tests/test_database.py",
 )
 #: The others by their marks, and how many more processes than cores each is given: those that
-#: start Spark wait half of their time. Browsers by themselves, for Playwright leaves an event loop
-#: running, and the console that they look at its settings.
+#: start Spark wait half of their time. Browser tests run alone, because Playwright leaves an
+#: event loop running, and the console under test changes the settings.
 GROUPS = (("not browser", 1), ("browser", 0))
 #: Memory, not cores, is the limit of those that start Spark.
 MOST_AT_ONCE = 4
@@ -38,12 +38,12 @@ JAVA_OPTIONS = (
 
 
 def at_once(more: int = 0) -> tuple[str, str]:
-    """Return pytest's option for as many processes as there are cores, and `more`."""
+    """Return pytest's option for one process per core, and `more`."""
     return "-n", str(min((os.cpu_count() or 1) + more, MOST_AT_ONCE))
 
 
 def main(narrowed: list[str]) -> int:
-    """Run what is asked for; return the code of the first group that fails, 0 without one."""
+    """Run what was requested; return the code of the first group that fails, 0 without one."""
     python = sys.executable
     os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
     # Hundreds of Pythons are started: each would compile every module again.

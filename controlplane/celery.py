@@ -1,7 +1,7 @@
 """The Celery application: short idempotent tasks, JSON only, a static beat schedule.
 
-Worker and beat also give signs of life here (`controlplane.signs_of_life`), which `/readyz` and the
-pages judge by their age.
+Worker and beat also send heartbeats here (`controlplane.signs_of_life`), whose age `/readyz` and
+the pages judge.
 """
 
 import logging
@@ -35,7 +35,7 @@ def _keep_our_logging(**_: Any) -> None:
 
 @signals.worker_ready.connect
 def _worker_is_ready(**_: Any) -> None:
-    # Drivers that outlived the last worker are looked at now, not at the next tick.
+    # Adopt drivers that outlived the last worker now, not at the next tick.
     app.send_task("queries.tasks.adopt")
     threading.Thread(
         target=_say_every, args=(signs_of_life.WORKER,), name="signs-of-life", daemon=True
@@ -73,5 +73,5 @@ def _say_every(name: str) -> None:
 def _say(name: str) -> None:
     try:
         signs_of_life.say(connection(), name, now=datetime.now(UTC))
-    except redis.RedisError as error:  # the missing sign is itself the message
+    except redis.RedisError as error:  # the missing heartbeat is itself the message
         logger.debug("sign of life of %s not sent: %s", name, error)

@@ -1,4 +1,4 @@
-"""What every page knows without its view saying so."""
+"""Template context that every page has."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from controlplane.system_health import SystemHealth, system_health
 
 
 def system(request: HttpRequest) -> dict[str, Any]:
-    """Return `system`, the system's own health, looked at only where a template asks."""
+    """Return `system`, the system's own health, computed only where a template uses it."""
 
     def look() -> SystemHealth:
         return system_health(timezone.now())

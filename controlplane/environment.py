@@ -1,12 +1,11 @@
-"""Read settings from the environment so that a wrong value stops the start and says which.
+"""Read settings from the environment; a wrong value stops the start with a clear error.
 
-Each reader names the variable, shows the value (unless it is secret) and the way out. What
-was read is kept in `DECLARED`, which a test compares with the table in `docs/settings.md`.
+The error names the variable, shows the value (unless it is secret) and says what to do. Each
+variable read is recorded in `DECLARED`, which a test compares with `docs/settings.md`.
 """
 
 import os
 import re
-from dataclasses import dataclass
 from typing import Any
 
 import environ
@@ -18,15 +17,8 @@ _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off", ""})
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """One environment variable that Headgate reads."""
-
-    name: str
-    default: str  # as a person would write it; "" where there is none
-
-
-DECLARED: dict[str, Variable] = {}
+#: The variables that Headgate reads -> the default as one would write it, "" where there is none.
+DECLARED: dict[str, str] = {}
 
 
 def wrong(name: str, value: str, way_out: str) -> ImproperlyConfigured:
@@ -36,7 +28,7 @@ def wrong(name: str, value: str, way_out: str) -> ImproperlyConfigured:
 
 def text(name: str, default: str, *, shown: str | None = None) -> str:
     """Return a text; an empty variable counts as unset. `shown` is the default as documented."""
-    DECLARED[name] = Variable(name, default if shown is None else shown)
+    DECLARED[name] = default if shown is None else shown
     return os.environ.get(name, "").strip() or default
 
 
@@ -54,15 +46,12 @@ def whole(name: str, default: int, *, low: int, high: int) -> int:
 
 def flag(name: str, default: bool) -> bool:
     """Return a switch: 1, true, yes, on; or 0, false, no, off."""
-    DECLARED[name] = Variable(name, "1" if default else "0")
-    raw = os.environ.get(name)
-    if raw is None:
-        return default
-    if raw.strip().lower() in _TRUE:
-        return True
-    if raw.strip().lower() in _FALSE:
-        return False
-    raise wrong(name, raw, "Give 1 or 0.")
+    DECLARED[name] = "1" if default else "0"
+    raw = os.environ.get(name, DECLARED[name])
+    word = raw.strip().lower()
+    if word not in _TRUE | _FALSE:
+        raise wrong(name, raw, "Give 1 or 0.")
+    return word in _TRUE
 
 
 def choice(name: str, default: str, allowed: tuple[str, ...]) -> str:
@@ -74,7 +63,7 @@ def choice(name: str, default: str, allowed: tuple[str, ...]) -> str:
 
 
 def names(name: str, default: tuple[str, ...], *, shown: str | None = None) -> list[str]:
-    """Return a list that is written with commas."""
+    """Return a list written with commas between its items."""
     raw = text(name, ",".join(default), shown=shown)
     return [part.strip() for part in raw.split(",") if part.strip()]
 

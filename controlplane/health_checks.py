@@ -1,4 +1,4 @@
-"""Answers for load balancers and service managers: alive, and ready part by part."""
+"""Health checks for load balancers and service managers: alive, and ready part by part."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from controlplane.system_health import READY_PARTS, system_health
 @never_cache
 @require_safe
 def healthz(request: HttpRequest) -> JsonResponse:
-    """Answer 200 as long as this process serves requests; asks nothing of other parts."""
+    """Answer 200 as long as this process serves requests; other parts are not checked."""
     return JsonResponse({"status": "alive"})
 
 

@@ -1,7 +1,7 @@
-"""The launcher that this installation's settings name, whatever its kind.
+"""The launcher that this installation's settings name.
 
-`queries.launchers.configured` gives it its type; `listeners`, which may not know `queries`,
-asks it for what drivers have spooled.
+`queries.launchers.configured` adds its type; `listeners`, which may not import `queries`, reads
+through it what drivers have spooled.
 """
 
 from functools import cache

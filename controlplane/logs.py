@@ -1,4 +1,4 @@
-"""Keep secrets out of every log line, whoever wrote it."""
+"""Keep secrets out of every log line."""
 
 import logging
 
@@ -17,6 +17,6 @@ class Masked(logging.Formatter):
 
 
 def not_a_probe(record: logging.LogRecord) -> bool:
-    """Let a record through unless it is a probe's "not ready", whose body says all there is."""
+    """Let a record through unless it is about a health check, whose body says everything."""
     request = getattr(record, "request", None)
     return getattr(request, "path", "") not in ("/readyz", "/healthz")

@@ -1,13 +1,12 @@
-"""Wake the supervision and the pages by name, after commit; losing a nudge costs seconds only.
+"""Wake supervision and pages after a commit; losing a nudge costs only seconds.
 
-Services and the ingester say *what changed*; who acts on it is no business of theirs. The
-sweep (`queries.tasks.sweep`) is the certainty behind every nudge.
+Services and the ingester say *what changed*, not who acts on it. The sweep
+(`queries.tasks.sweep`) finds what a lost nudge would have announced.
 """
 
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from uuid import uuid4
 
 import redis
 from django.conf import settings
@@ -36,8 +35,8 @@ def advance_soon(operation_id: int) -> None:
 
 def _send(task: str, row_id: int) -> None:
     try:
-        # Celery's own client tries for six seconds where nobody listens, in the midst of a
-        # request; ours says at once that there is no use.
+        # Celery's own client retries for six seconds where nobody listens, in the middle of a
+        # request; ours fails at once.
         connection().ping()
         app.send_task(task, args=[row_id], retry=False)
     except Exception as error:  # the broker is down: the sweep will find the row
@@ -45,7 +44,7 @@ def _send(task: str, row_id: int) -> None:
 
 
 def changed(*topics: str) -> None:
-    """Tell open pages, after commit, that topics such as "query:42" have changed."""
+    """Notify open pages, after commit, that topics such as "query:42" have changed."""
     transaction.on_commit(lambda: _publish(topics))
 
 
@@ -55,7 +54,7 @@ def _publish(topics: tuple[str, ...]) -> None:
             for topic in topics:
                 pipeline.publish(settings.CHANGED_CHANNEL, topic)
             pipeline.execute()
-    except redis.RedisError as error:  # pages re-read by themselves after a while
+    except redis.RedisError as error:  # pages reload by themselves after a while
         logger.warning("change of %s not published: %s", ", ".join(topics), error)
 
 
@@ -63,11 +62,11 @@ def _publish(topics: tuple[str, ...]) -> None:
 def lease(name: str, *, limit_s: float) -> Iterator[bool]:
     """Hold a name among all workers for as long as the block runs, `limit_s` at most.
 
-    Yields whether it was to be had; without Redis it is not.
+    Yield whether it was free; without Redis it never is.
     """
-    key, mine = f"{settings.QUEUE}:lease:{name}", uuid4().hex
+    lock = connection().lock(f"{settings.QUEUE}:lease:{name}", timeout=limit_s)
     try:
-        held = bool(connection().set(key, mine, nx=True, px=int(limit_s * 1000)))
+        held = lock.acquire(blocking=False)
     except redis.RedisError as error:
         logger.warning("%s not leased: %s", name, error)
         held = False
@@ -76,9 +75,6 @@ def lease(name: str, *, limit_s: float) -> Iterator[bool]:
     finally:
         if held:
             try:
-                connection().eval(_LET_GO, 1, key, mine)
-            except redis.RedisError as error:  # it ends by itself
+                lock.release()
+            except redis.RedisError as error:  # it ends by itself, or has ended
                 logger.warning("lease of %s not given back: %s", name, error)
-
-
-_LET_GO = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end"

@@ -1,23 +1,28 @@
-"""The connection to Redis of a process of the control plane, with a limit on every wait."""
+"""Connections to Redis from processes of the control plane, with a limit on every wait."""
+
+from functools import cache
 
 import redis
 from django.conf import settings
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-_client: redis.Redis | None = None
 
-
+@cache
 def connection() -> redis.Redis:
-    """Return this process's Redis client, with a limit on every wait."""
-    global _client
-    if _client is None:
-        _client = redis.Redis.from_url(
-            settings.REDIS_URL,
-            socket_timeout=settings.REDIS_SOCKET_TIMEOUT_S,
-            socket_connect_timeout=settings.REDIS_SOCKET_TIMEOUT_S,
-            health_check_interval=30,
-            # redis-py's own default waits up to seven seconds more, in the midst of a request.
-            retry=Retry(NoBackoff(), 1),
-        )
-    return _client
+    """Return this process's Redis client."""
+    return client(settings.REDIS_URL, limit_s=settings.REDIS_SOCKET_TIMEOUT_S, retries=1)
+
+
+def client(url: str, *, limit_s: float, retries: int = 0) -> redis.Redis:
+    """Return a client that waits at most `limit_s` for a connection and for each answer.
+
+    redis-py's own default retries for up to seven seconds more, in the middle of a request.
+    """
+    return redis.Redis.from_url(
+        url,
+        socket_timeout=limit_s,
+        socket_connect_timeout=limit_s,
+        health_check_interval=30,
+        retry=Retry(NoBackoff(), retries),
+    )

@@ -1,7 +1,7 @@
-"""Signs of life of the system's own processes, kept in Redis with their time.
+"""Heartbeats of the system's own processes, stored in Redis with their time.
 
-A process that works says so every few seconds; whoever asks judges by the age. One hash for
-all of them, so that one round trip tells everything.
+A process that works sends one every few seconds; readers judge by its age. All are in one hash,
+so one round trip reads everything.
 """
 
 import json
@@ -13,17 +13,17 @@ import redis
 from django.conf import settings
 
 WORKER = "worker"  # a worker process has its threads
-SWEEP = "sweep"  # a worker has finished a sweep: the whole way from beat to database works
+SWEEP = "sweep"  # a worker has finished a sweep: everything from beat to the database works
 BEAT = "beat"  # beat has put a sweep into the queue
 INGESTER = "ingester"
 
-#: A hash that nobody has written to for a day belongs to nobody any more. Seconds.
+#: A hash that nobody has written to for a day is removed. Seconds.
 _FORGOTTEN_AFTER_S = 86400
 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """The newest sign of life under one name."""
+    """The newest heartbeat under one name."""
 
     at: datetime
     host: str
@@ -34,7 +34,7 @@ def _key() -> str:
 
 
 def say(client: redis.Redis, name: str, *, now: datetime) -> None:
-    """Record a sign of life. Raises `redis.RedisError`; callers carry on without."""
+    """Record a heartbeat. Raises `redis.RedisError`; callers carry on without."""
     sign = json.dumps({"at": now.isoformat(), "host": settings.HEADGATE_HOST})
     pipeline = client.pipeline(transaction=False)
     pipeline.hset(_key(), name, sign)
@@ -43,7 +43,7 @@ def say(client: redis.Redis, name: str, *, now: datetime) -> None:
 
 
 def heard(client: redis.Redis) -> dict[str, Sign]:
-    """Return the newest sign of life by name; entries that cannot be read are left out."""
+    """Return the newest heartbeat by name; entries that cannot be read are left out."""
     raw: Any = client.hgetall(_key())
     signs = {}
     for name, value in raw.items():

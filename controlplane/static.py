@@ -7,15 +7,15 @@ from whitenoise.middleware import WhiteNoiseMiddleware
 
 
 class StaticFiles(WhiteNoiseMiddleware):  # type: ignore[misc]
-    """WhiteNoise whose answers are whole.
+    """WhiteNoise with responses that are not streamed.
 
-    Its own answers iterate over the file in a way that Django cannot stream under ASGI: it
-    would warn at each file and read it whole all the same.
+    Its own responses iterate over the file in a way that Django cannot stream under ASGI: it
+    would warn at each file and read it completely all the same.
     """
 
     @staticmethod
     def serve(static_file: Any, request: HttpRequest) -> HttpResponse:
-        """Return the file (or "not modified", or the part asked for) as one piece."""
+        """Return the file (or "not modified", or the part asked for) as one response."""
         answer = static_file.get_response(request.method, request.META)
         content = b""
         if answer.file is not None:

@@ -1,13 +1,13 @@
-"""The system's own health, said honestly: each part by name, with a sentence and since when.
+"""The system's own health: each part by name, with a sentence and since when.
 
-Probes and every page ask for it, so it is computed at most every `FRESH_FOR_S` and each of
-its looks has a limit: a Redis that hangs must not hang the page that says so.
+Health checks and every page read it, so it is computed at most every `FRESH_FOR_S`, and each
+check has a limit: a Redis that hangs must not hang the page that says so.
 """
 
 import shutil
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -16,31 +16,29 @@ import redis
 from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.models import Max
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
-from controlplane import signs_of_life
+from controlplane import redis_client, signs_of_life
 from controlplane.signs_of_life import Sign
 from queries.domain.masking import mask_text
 
 FRESH_FOR_S = 1.5
 LOOK_LIMIT_S = 1.0  # for each answer of Redis
-#: A sign of life older than this means that the process does not work. Beat sends a sweep
-#: every 2 s, a worker says so every 2 s; seven of them may be late or lost.
+#: A heartbeat older than this means that the process does not work. Beat sends a sweep every
+#: 2 s, a worker a heartbeat every 2 s; seven of them may be late or lost.
 SILENT_AFTER_S = 15
-#: Drivers send a heartbeat every few seconds; older data is worth a word on the page.
+#: Drivers send a heartbeat every few seconds; older data is mentioned on the page.
 DATA_LATE_AFTER_S = 30
 
-#: What `/readyz` waits for.
+#: The parts that `/readyz` requires.
 READY_PARTS = ("database", "redis", "worker", "beat", "ingester")
 
 
 class State(StrEnum):
-    """What can be said of a part."""
+    """The state of a part."""
 
     OK = "ok"
     PROBLEM = "problem"
-    UNKNOWN = "unknown"  # it cannot be asked, because another part is down
+    UNKNOWN = "unknown"  # it cannot be checked, because another part is down
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,7 @@ class Part:
     name: str
     state: State
     sentence: str
-    since: datetime | None  # since when there is a problem, as far as it is known
+    since: datetime | None  # since when there is a problem, as far as known
 
     @property
     def ok(self) -> bool:
@@ -72,7 +70,7 @@ class SystemHealth:
 
     @property
     def ready(self) -> bool:
-        """Tell whether the parts work without which nothing can be started or seen."""
+        """Tell whether the parts that starting and watching queries need work."""
         return all(part.ok for part in self.parts if part.name in READY_PARTS)
 
     @property
@@ -84,13 +82,13 @@ class SystemHealth:
 def system_health(now: datetime) -> SystemHealth:
     """Return the health of every part, at most `FRESH_FOR_S` old.
 
-    While one thread looks, others get the last answer instead of a queue.
+    While one thread checks, others get the last answer instead of waiting.
     """
     return _watch.read(now)
 
 
 def forget() -> None:
-    """Drop what was remembered; the next call looks anew."""
+    """Drop what was remembered; the next call checks again."""
     _watch.forget()
 
 
@@ -128,10 +126,10 @@ class _Watch:
         for part in health.parts:
             if part.ok:
                 self._since.pop(part.name, None)
-                parts.append(part)
-                continue
-            since = self._since.setdefault(part.name, part.since or health.at)
-            parts.append(Part(part.name, part.state, part.sentence, since))
+            else:
+                since = self._since.setdefault(part.name, part.since or health.at)
+                part = replace(part, since=since)
+            parts.append(part)
         return SystemHealth(health.at, tuple(parts))
 
 
@@ -172,14 +170,8 @@ def _database() -> Part:
 
 
 def _redis_and_processes(now: datetime) -> tuple[Part, ...]:
-    client = redis.Redis.from_url(
-        settings.REDIS_URL,
-        socket_timeout=LOOK_LIMIT_S,
-        socket_connect_timeout=LOOK_LIMIT_S,
-        retry=Retry(NoBackoff(), 0),
-    )
     try:
-        with client:
+        with redis_client.client(settings.REDIS_URL, limit_s=LOOK_LIMIT_S) as client:
             info: Any = client.info()
             signs = signs_of_life.heard(client)
             consumers = _consumers(client)
@@ -198,7 +190,7 @@ def _redis_and_processes(now: datetime) -> tuple[Part, ...]:
 
 
 def redis_part(info: dict[str, Any]) -> Part:
-    """Judge a Redis by its own INFO: it must evict nothing and keep what it is given."""
+    """Judge a Redis by its own INFO: it must evict nothing and be able to write."""
     version = info.get("valkey_version") or info.get("redis_version", "?")
     policy = str(info.get("maxmemory_policy", "noeviction"))
     if policy.startswith("allkeys"):
@@ -213,7 +205,7 @@ def redis_part(info: dict[str, Any]) -> Part:
 
 
 def worker_part(signs: dict[str, Sign], now: datetime) -> Part:
-    """Judge the workers: one must be there, and sweeps must get done."""
+    """Judge the workers: one must run, and sweeps must finish."""
     worker, sweep = signs.get(signs_of_life.WORKER), signs.get(signs_of_life.SWEEP)
     if worker is None:
         return _problem("worker", "No worker has sent a heartbeat.")
@@ -240,7 +232,7 @@ def beat_part(signs: dict[str, Sign], now: datetime) -> Part:
 
 
 def ingester_part(signs: dict[str, Sign], consumers: list[datetime], now: datetime) -> Part:
-    """Judge the ingester by its last read of the event stream, or by its own sign of life."""
+    """Judge the ingester by its last read of the event stream, or by its own heartbeat."""
     seen = [sign.at for name, sign in signs.items() if name == signs_of_life.INGESTER] + consumers
     if not seen:
         return _problem("ingester", "No ingester reads the events.")
@@ -259,7 +251,7 @@ def _consumers(client: redis.Redis) -> list[datetime]:
         for group in groups:
             consumers: Any = client.xinfo_consumers(settings.EVENT_STREAM, group["name"])
             reads += [at - timedelta(milliseconds=int(entry["idle"])) for entry in consumers]
-    except redis.ResponseError:  # no such stream: nobody has ever read it
+    except redis.ResponseError:  # no such stream: nobody has read it yet
         return []
     return reads
 
@@ -283,7 +275,7 @@ def _data(now: datetime) -> Part:
 
     late = now - timedelta(seconds=DATA_LATE_AFTER_S)
     try:
-        live = Driver.objects.filter(  # probes report to nobody
+        live = Driver.objects.filter(  # probe drivers report to nobody
             kind=DriverKind.SERVICE, state=DriverState.LIVE, state_since__lt=late
         )
         ids = list(live.values_list("pk", flat=True))

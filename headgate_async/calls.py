@@ -17,7 +17,7 @@ class Entry(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a row. Exactly one is given for each row that was admitted."""
+    """What became of a row. Each admitted row gets exactly one."""
 
     row: Any
     result: Any  # what the function returned; None where it failed

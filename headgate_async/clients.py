@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
-#: What a client gets to say goodbye.
+#: How long a client may take to close, in seconds.
 CLOSE_S = 5.0
 
 
@@ -45,7 +45,7 @@ class AsyncClients:
             self._opening = None
 
     def broke(self, client: Any) -> None:
-        """Let go of a client that broke; the next call opens another. Others' are left alone."""
+        """Drop a client that broke; the next call opens another. Other clients are left alone."""
         if client is None or client is not self.current:
             return
         context, self._context, self.current = self._context, None, None
@@ -64,7 +64,7 @@ class AsyncClients:
 
 
 async def _leave(context: AbstractAsyncContextManager[Any] | None) -> None:
-    """Leave a client's context; a client that is broken may fail to close, and that is all."""
+    """Leave a client's context; a broken client may fail to close, which is ignored."""
     if context is None:
         return
     with contextlib.suppress(Exception, asyncio.CancelledError):

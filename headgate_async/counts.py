@@ -16,7 +16,7 @@ class Counts:
     wall_ms: float = 0  # time that passed
     cpu_ms: float = 0  # CPU time of this Python worker, all its threads
     allowed: float = 0  # what the limit was, summed over calls
-    held_by_limit: float = 0  # calls that ended while another row stood ready
+    held_by_limit: float = 0  # calls that ended while another row was ready
     held_by_keys: float = 0  # … while every row held waited for a call of its own key
     held_by_source: float = 0  # … while no further row was there
     held_by_pace: float = 0  # calls that had to wait for the limit on calls a second

@@ -1,4 +1,4 @@
-"""What can go wrong in an operator, each with a way out in its text."""
+"""The errors of an operator; each text says what to do."""
 
 
 class AsyncMapError(Exception):
@@ -6,7 +6,7 @@ class AsyncMapError(Exception):
 
 
 class BadArgument(AsyncMapError, ValueError):
-    """An argument of `map_async` that cannot be meant."""
+    """An argument of `map_async` that is invalid."""
 
 
 class CallTimedOut(AsyncMapError, TimeoutError):
@@ -14,7 +14,7 @@ class CallTimedOut(AsyncMapError, TimeoutError):
 
 
 class CallStuck(AsyncMapError, TimeoutError):
-    """A call went on after its cancellation, so the order of its key can be kept no more."""
+    """A call went on after its cancellation, so the order of its key can no longer be kept."""
 
 
 class BadResult(AsyncMapError, TypeError):

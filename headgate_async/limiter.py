@@ -25,7 +25,7 @@ class Window:
     calls: int  # that ended in it, well or not
     latency_s: float  # the sum of their latencies
     failed: int  # of them, by a transient error or a time-out
-    bound: int  # of them, ended while another row stood ready: the limit was what held it
+    bound: int  # of them, ended while another row was ready: the limit held it back
 
 
 class Limiter(Protocol):
@@ -60,11 +60,11 @@ class Fixed:
 
 #: Begin here: enough to learn from, too few to hurt.
 START = 16
-#: Never fewer than this, however ill the remote is: something must find out that it is well.
+#: Never fewer than this, however bad the remote is: something must notice that it has recovered.
 FLOOR = 2
 #: The knee is the smallest number that brings this share of the best throughput measured.
 ENOUGH = 0.9
-#: A rung beside the knee that brings more than this share of the best is measured `SURE` times
+#: A rung next to the knee that brings more than this share of the best is measured `SURE` times
 #: before it is believed.
 NEARLY = 0.8
 SURE = 3
@@ -80,7 +80,7 @@ MEND = 4
 LATENCIES = 2
 FIRST_S = 0.05
 SETTLED_S = 0.15
-#: Windows at the knee before a neighbour is measured anew; doubles up to `REST_MOST`.
+#: Windows at the knee before a neighbour is measured again; doubles up to `REST_MOST`.
 REST = 8
 REST_MOST = 32
 
@@ -88,9 +88,10 @@ REST_MOST = 32
 class Auto:
     """Finds the knee on a ladder of numbers, each the square root of two times the one before.
 
-    It keeps the throughput that each rung brought, stands on the knee, and looks two rungs up and
-    one rung down from it now and then. Windows in which the limit held nothing back say nothing of
-    a rung and are passed over, and so is the first window on a rung, whose calls began on another.
+    It keeps the throughput that each rung brought, stays on the knee, and now and then looks two
+    rungs up and one rung down from it. Windows in which the limit held nothing back say nothing
+    about a rung and are skipped, and so is the first window on a rung, whose calls began on
+    another.
     """
 
     def __init__(self, cap: int, *, start: int = START) -> None:

@@ -16,7 +16,7 @@ _THROUGH = {"Filter", "SubqueryAlias", "EventTimeWatermark", "View", "LocalLimit
 def keyed_by_kafka(df: Any, name: str) -> bool:
     """Return whether a column is the key of the one Kafka topic that a stream reads.
 
-    Casts, renamings, filters and watermarks between the two are followed; whatever else is between
+    Casts, renamings, filters and watermarks between the two are followed; anything else between
     them counts as no.
     """
     try:
@@ -41,20 +41,20 @@ def _follow(plan: Any, wanted: int | None) -> bool:
     return False
 
 
+def _all(listed: Any) -> list[Any]:
+    """Return the elements of a Scala sequence."""
+    return [listed.apply(at) for at in range(listed.size())]
+
+
 def _expression_id(plan: Any, name: str) -> int | None:
-    output = plan.output()
-    found = [output.apply(at) for at in range(output.size())]
-    named = [one for one in found if one.name() == name]
+    named = [one for one in _all(plan.output()) if one.name() == name]
     return named[0].exprId().id() if len(named) == 1 else None
 
 
 def _through_project(plan: Any, wanted: int) -> int | None:
-    listed = plan.projectList()
-    for at in range(listed.size()):
-        one = listed.apply(at)
-        if one.exprId().id() == wanted:
-            return _source_of(one)
-    return None
+    return next(
+        (_source_of(one) for one in _all(plan.projectList()) if one.exprId().id() == wanted), None
+    )
 
 
 def _source_of(expression: Any) -> int | None:
@@ -68,8 +68,7 @@ def _source_of(expression: Any) -> int | None:
 
 
 def _is_kafka_key(plan: Any, wanted: int) -> bool:
-    output = plan.output()
-    names = {output.apply(at).exprId().id(): output.apply(at).name() for at in range(output.size())}
+    names = {one.exprId().id(): one.name() for one in _all(plan.output())}
     if names.get(wanted) != "key" or str(plan.sourceName()).lower() != "kafka":
         return False
     options = {key.lower(): value for key, value in dict(plan.extraOptions()).items()}

@@ -1,4 +1,4 @@
-"""`map_async`: what a user writes."""
+"""`map_async`, the function that users call."""
 
 import sys
 import uuid
@@ -72,16 +72,19 @@ def map_async(
     - `on_error`: "fail" lets the batch fail with the error; "dead_letter" lets the row go on with
       null columns and the error, identity and input (as JSON) in the column `dead_letter`.
     - `ordered`: give rows back in the order they came; else as they are done.
-    - `hold`: rows that a task holds at most, beside one Arrow batch that Spark hands over.
+    - `hold`: rows that a task holds at most, in addition to one Arrow batch from Spark.
 
     Exactly-once ends at the remote: a batch that is done again calls again, with the same
-    identities. Raises `BadArgument` where an argument cannot be meant.
+    identities. Raises `BadArgument` where an argument is invalid.
     """
     blocking = plans.is_blocking(enrich)
     number, most = plans.checked_in_flight(in_flight, cap=cap, blocking=blocking)
     keys = _columns_named(df, "key", key)
     shuffled = _shuffles(df, keys, shuffle)
-    arrow, given = _schema(df, schema, dead_letters=_one_of("on_error", on_error) == "dead_letter")
+    if on_error not in ("fail", "dead_letter"):
+        raise BadArgument(f"on_error: {on_error!r} is neither 'fail' nor 'dead_letter'")
+    dead_letters = on_error == "dead_letter"
+    arrow, given = _schema(df, schema, dead_letters=dead_letters)
     plan = plans.Plan(
         operator=uuid.uuid4().hex,
         enrich=enrich,
@@ -92,14 +95,18 @@ def map_async(
         cap=most,
         rules=Rules(
             timeout_s=plans.positive("timeout_s", timeout_s),
-            retries=_retries(retries),
+            retries=plans.whole("retries", retries, least=0),
             transient=plans.matcher("transient", transient),
             broken=plans.matcher("broken", broken),
             backoff=_backoff(backoff_s),
-            dead_letters=on_error == "dead_letter",
+            dead_letters=dead_letters,
             ordered=ordered or number == "sequential",
         ),
-        calls_per_second=_pace(calls_per_second),
+        calls_per_second=(
+            None
+            if calls_per_second is None
+            else plans.positive("calls_per_second", calls_per_second)
+        ),
         key=keys,
         order_by=_order(df, order_by) if shuffled else (),
         identity=None if identity is None else _columns_named(df, "identity", identity),
@@ -177,27 +184,11 @@ def _schema(df: Any, schema: Any, *, dead_letters: bool) -> tuple[pa.Schema, Any
     return to_arrow_schema(parsed, timezone=zone), StructType([*fields, *more])
 
 
-def _one_of(argument: str, value: Any) -> str:
-    if value not in ("fail", "dead_letter"):
-        raise BadArgument(f"{argument}: {value!r} is neither 'fail' nor 'dead_letter'")
-    return str(value)
-
-
-def _retries(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise BadArgument(f"retries: {value!r} must be a whole number of 0 or more")
-    return value
-
-
 def _backoff(value: Any) -> Backoff:
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         raise BadArgument(f"backoff_s: {value!r} must be two numbers of seconds: first, most")
     first, most = (plans.positive("backoff_s", one) for one in value)
     return Backoff(first_s=first, most_s=most)
-
-
-def _pace(value: Any) -> float | None:
-    return None if value is None else plans.positive("calls_per_second", value)
 
 
 def _name(function: Any) -> str:

@@ -1,7 +1,7 @@
 """Figures that travel with the rows: hidden columns, gathered by `df.observe`.
 
-Spark puts observed metrics into each progress event, so whoever hears a query's progress hears
-these too, at no further cost. Latency and waiting time stand in a column of their own, a value a
+Spark puts observed metrics into each progress event, so every listener of a query's progress gets
+these too, at no further cost. Latency and waiting time have their own columns, a value a
 row; everything else is sums, in an array that only the first row of an Arrow batch carries.
 """
 
@@ -16,19 +16,11 @@ from headgate_async.counts import NAMES, Counts
 #: An observation is named so, with the operator's name behind it.
 PREFIX = "headgate_async:"
 
-COUNTS, LATENCY, WAITED, KEPT = (
-    "_async_counts",
-    "_async_latency_ms",
-    "_async_waited_ms",
-    "_async_kept",
-)
+COUNTS, LATENCY, WAITED = "_async_counts", "_async_latency_ms", "_async_waited_ms"
+KEPT = "_async_kept"
 HIDDEN = (COUNTS, LATENCY, WAITED, KEPT)
-FIELDS = (
-    StructField(COUNTS, ArrayType(DoubleType())),
-    StructField(LATENCY, DoubleType()),
-    StructField(WAITED, DoubleType()),
-    StructField(KEPT, BooleanType()),
-)
+_TYPES = (ArrayType(DoubleType()), DoubleType(), DoubleType(), BooleanType())
+FIELDS = tuple(map(StructField, HIDDEN, _TYPES))
 _COUNTS_TYPE = pa.list_(pa.float64())
 PERCENTILES = (0.5, 0.95, 0.99)
 #: Spark's default of 10,000 costs memory for figures that nobody reads to four digits.

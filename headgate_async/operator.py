@@ -1,4 +1,4 @@
-"""One operator as it was asked for: checked where it is written, then carried to the workers."""
+"""One operator's arguments: checked on the driver, then carried to the workers."""
 
 import inspect
 import math
@@ -27,7 +27,7 @@ class Plan:
     enrich: Callable[..., Any]
     setup: Callable[[], Any] | None
     blocking: bool
-    with_client: bool  # the function takes the client beside the row
+    with_client: bool  # the function takes the client after the row
     in_flight: InFlight
     cap: int
     rules: Rules
@@ -52,7 +52,7 @@ def is_blocking(function: Callable[..., Any]) -> bool:
 
 
 def takes_client(function: Callable[..., Any]) -> bool:
-    """Return whether a function wants the client beside the row."""
+    """Return whether a function takes the client after the row."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -80,24 +80,26 @@ def matcher(argument: str, named: Failure) -> Callable[[BaseException], bool]:
 
 
 def checked_in_flight(in_flight: Any, *, cap: int | None, blocking: bool) -> tuple[InFlight, int]:
-    """Return the number of calls in flight as it was asked for, and its cap."""
+    """Return the number of calls in flight as requested, and its cap."""
     most = cap if cap is not None else (MOST_THREADS if blocking else 256)
-    _whole("cap", most)
+    whole("cap", most)
     if in_flight in ("auto", "sequential"):
         return in_flight, 1 if in_flight == "sequential" else most
     if isinstance(in_flight, bool) or not isinstance(in_flight, int):
         raise BadArgument(
             f"in_flight: {in_flight!r} is neither a whole number, 'auto' nor 'sequential'"
         )
-    _whole("in_flight", in_flight)
+    whole("in_flight", in_flight)
     if cap is not None and in_flight > cap:
         raise BadArgument(f"in_flight: {in_flight} is more than the cap of {cap}")
     return in_flight, in_flight
 
 
-def _whole(argument: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise BadArgument(f"{argument}: {value!r} must be a whole number of 1 or more")
+def whole(argument: str, value: Any, *, least: int = 1) -> int:
+    """Return a whole number of `least` or more, or say that it is none."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise BadArgument(f"{argument}: {value!r} must be a whole number of {least} or more")
+    return value
 
 
 def positive(argument: str, value: Any) -> float:

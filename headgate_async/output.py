@@ -1,4 +1,4 @@
-"""What is given back to Spark: outcomes as Arrow batches, with the hidden columns beside them."""
+"""What is given back to Spark: outcomes as Arrow batches, with the hidden columns."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -53,7 +53,7 @@ class Emission:
             else:
                 found = shape.tuples(result)
                 rows += found or [empty]
-                further = [None] * (len(found) - 1)  # the latency stands in a result's first row
+                further = [None] * (len(found) - 1)  # the latency is in a result's first row
                 latency += [latency_ms, *further]
                 waited += [waited_ms, *further]
                 kept += [True] * len(found) or [False]

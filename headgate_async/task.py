@@ -55,7 +55,7 @@ class _Task:
         self._row: type[Row] | None = None
         self._held = 0  # rows between an Arrow batch taken and one given back
         self._first, self._opened = True, getattr(kept.clients, "opened", 0)
-        #: A slice in, and a list out: small beside what is held, large beside what a hop costs.
+        #: A slice in, and a list out: few of the rows held, but enough to outweigh a hop's cost.
         self._slice = max(1, min(512, plan.hold // 8))
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

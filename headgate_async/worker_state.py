@@ -1,6 +1,6 @@
 """What a Python worker keeps between batches: the loop, its thread, clients, and the limiter.
 
-Spark reuses a Python worker for task after task, and unpickles the function anew each time: a
+Spark reuses a Python worker for task after task, and unpickles the function again each time: a
 module that travelled by value is then a new module each time, with new globals. So what is kept
 hangs on a module object that only this file knows by name, in `sys.modules`, by the operator's id.
 
@@ -22,8 +22,8 @@ from headgate_async.limiter import Limiter
 
 _NAME = "_headgate_async_kept"
 
-#: Spark kills a Python worker that was idle for a minute, by SIGKILL: clients that nobody used for
-#: this long are closed before.
+#: Spark kills a Python worker that was idle for a minute, by SIGKILL: clients that were unused for
+#: this long are closed earlier.
 IDLE_S = 30.0
 #: What closing may take at the worker's end.
 CLOSE_S = 5.0
@@ -68,7 +68,7 @@ class Kept:
         )
 
     def wake(self) -> None:
-        """Take back the end that `rest` announced."""
+        """Cancel the end that `rest` scheduled."""
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None

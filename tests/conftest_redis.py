@@ -77,11 +77,10 @@ def valkey(tmp_path: Path, settings: Any) -> Iterator[ValkeyServer]:
     server = ValkeyServer(tmp_path)
     server.start()
     settings.REDIS_URL = server.url
-    redis_client._client = None
+    redis_client.connection.cache_clear()
     yield server
-    if redis_client._client is not None:
-        redis_client._client.close()
-        redis_client._client = None
+    redis_client.connection().close()
+    redis_client.connection.cache_clear()
     server.kill()
 
 

@@ -1,13 +1,12 @@
-"""Who runs here: one `up` a data folder, and every process it started, by identity.
+"""The processes of a data folder: one `up`, and every process it started, by identity.
 
-Each program writes its identity before it becomes itself, so that after a crash the next
-start can end what is left: by (boot, pid, start time), never by a bare pid or a name.
+Each program writes its identity before it replaces itself by exec, so that after a crash the
+next start can end what is left: by (boot, pid, start time), never by a bare pid or a name.
 """
 
 import fcntl
 import json
 import os
-import select
 import signal
 import time
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from queries.launchers.process import identities
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process that was started here."""
+    """One process of this data folder."""
 
     name: str
     pid: int
@@ -31,9 +30,13 @@ class Process:
         """Tell whether that very process still runs."""
         return identities.is_alive(self.pid, self.start_time)
 
+    def wait_for_end(self, limit_s: float) -> bool:
+        """Wait for the process's end; False where it outlives the limit."""
+        return identities.wait_end(self.pid, self.start_time, limit_s)
+
 
 def claim(home: Home, *, address: str) -> IO[str]:
-    """Take the data folder's lock for this process's life; keep the returned file open.
+    """Lock the data folder until this process ends; keep the returned file open.
 
     Raises `Trouble` naming the holder's pid where another `up` has it.
     """
@@ -75,39 +78,33 @@ def wait_until_free(home: Home, *, limit_s: float) -> bool:
     started = identities.start_time(pid) if pid else None
     if pid is None or started is None:
         return True
-    return wait_for_end(Process("up", pid, started), limit_s)
+    return identities.wait_end(pid, started, limit_s)
 
 
 def started_here(home: Home) -> list[Process]:
     """Return the processes of an earlier or present `up` that still run."""
-    found = []
-    for file in sorted(home.run.glob("*.process")):
-        process = read_identity(file)
-        if process is not None and process.alive():
-            found.append(process)
-    return found
+    found = map(read_identity, sorted(home.run.glob("*.process")))
+    return [process for process in found if process is not None and process.alive()]
 
 
 def end(left: list[Process], *, limit_s: float) -> None:
-    """Ask each to leave (SIGTERM), wait for all within the limit, then kill the rest."""
+    """Send each SIGTERM, wait for all within the limit, then kill the rest."""
     for process in left:
         identities.send(process.pid, process.start_time, signal.SIGTERM)
     deadline = time.monotonic() + limit_s
     for process in left:
-        if not wait_for_end(process, max(0.0, deadline - time.monotonic())):
+        if not process.wait_for_end(max(0.0, deadline - time.monotonic())):
             identities.kill_and_wait(process.pid, process.start_time, 5)
 
 
 def record(home: Home, name: str, pid: int) -> None:
     """Write the identity of a process that `up` itself started."""
-    text = json.dumps(
-        {"boot_id": identities.boot_id(), "pid": pid, "start_time": identities.start_time(pid)}
-    )
-    (home.run / f"{name}.process").write_text(text)
+    who = {"boot_id": identities.boot_id(), "pid": pid, "start_time": identities.start_time(pid)}
+    (home.run / f"{name}.process").write_text(json.dumps(who))
 
 
 def read_identity(file: Path) -> Process | None:
-    """Return the process whose identity a file holds; None where it is of another boot."""
+    """Return the process whose identity a file holds; None where there is none of this boot."""
     try:
         raw = json.loads(file.read_text())
         if raw["boot_id"] != identities.boot_id():
@@ -115,13 +112,3 @@ def read_identity(file: Path) -> Process | None:
         return Process(file.stem, int(raw["pid"]), int(raw["start_time"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def wait_for_end(process: Process, limit_s: float) -> bool:
-    """Wait for a process's end; False where it outlives the limit."""
-    with identities.handle(process.pid, process.start_time) as descriptor:
-        if descriptor is None:
-            return True
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        return bool(poll.poll(limit_s * 1000))

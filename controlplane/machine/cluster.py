@@ -1,7 +1,7 @@
 """A Spark standalone cluster on loopback: a master and two workers, for trying one out.
 
-Its three processes are kept by a supervisord of their own, a daemon that Ctrl-C of `make run`
-leaves to the drivers on it and `make stop` ends. A killed worker is started again.
+Its three processes run under their own supervisord, a daemon which Ctrl-C of `make run`
+leaves running for the drivers on it, and `make stop` ends. A killed worker is restarted.
 """
 
 import importlib.util
@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from dataclasses import dataclass
 from pathlib import Path
 
 from controlplane.machine import claims, java, program, programs
@@ -30,34 +29,20 @@ LEAVE_S = 20
 _LOOK_EVERY_S = 0.3  # over HTTP: there is no event to wait for
 
 
-@dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where the cluster's files lie and where it listens."""
+    """Where the cluster's files are and where it listens."""
 
-    root: Path
-    port: int = MASTER_PORT
-    ui_port: int = UI_PORT
+    def __init__(self, root: Path, port: int = MASTER_PORT, ui_port: int = UI_PORT) -> None:
+        self.root, self.port, self.ui_port = root, port, ui_port
+        self.master = f"spark://{HOST}:{port}"  # the master's URL, as an application names it
+        self.ui = f"http://{HOST}:{ui_port}/"  # the master's own page
+        self.home = Home(root)  # logs and identities are where an installation has them
 
     @classmethod
     def of(cls, home: Home) -> "Cluster":
         """Return the cluster of an installation; HEADGATE_CLUSTER_PORT moves its master."""
         port = int(os.environ.get("HEADGATE_CLUSTER_PORT", MASTER_PORT))
         return cls(home.root / "cluster", port, UI_PORT + port - MASTER_PORT)
-
-    @property
-    def master(self) -> str:
-        """The master's URL, as an application names it."""
-        return f"spark://{HOST}:{self.port}"
-
-    @property
-    def ui(self) -> str:
-        """The master's own page."""
-        return f"http://{HOST}:{self.ui_port}/"
-
-    @property
-    def home(self) -> Home:
-        """Its folder, with logs and identities where an installation has them."""
-        return Home(self.root)
 
     def running(self) -> list[claims.Process]:
         """Return those of its processes that run, the supervisor first."""
@@ -83,7 +68,7 @@ class Cluster:
             time.sleep(_LOOK_EVERY_S)
 
     def stop(self) -> bool:
-        """End it, drivers on it lose their executors; return whether anything ran."""
+        """End it (drivers on it lose their executors); return whether anything ran."""
         found = self.running()
         claims.end(found[:1], limit_s=LEAVE_S * 2)
         claims.end(self.running(), limit_s=LEAVE_S)

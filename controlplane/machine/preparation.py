@@ -1,9 +1,9 @@
-"""What must be there before the programs start: database, static files, first admin."""
+"""Prepare what the programs need: database, static files, first admin."""
 
 import hashlib
 import os
 import secrets
-from datetime import UTC, datetime
+from datetime import datetime
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -39,7 +39,7 @@ def prepare_database(now: datetime) -> None:
 
 
 def collect_static_files() -> bool:
-    """Collect static files where any has changed; return whether that was so."""
+    """Collect static files where any has changed; return whether any had."""
     stamp = settings.STATIC_ROOT / ".collected"
     digest = _static_digest()
     if read_line(stamp) == digest:
@@ -60,7 +60,7 @@ def _static_digest() -> str:
 
 
 def first_admin() -> str | None:
-    """Create `admin` with a random password where there is no user at all; return it once."""
+    """Create `admin` with a random password where there is no user yet; return the password."""
     users = get_user_model()
     try:
         if users.objects.exists():
@@ -70,8 +70,3 @@ def first_admin() -> str | None:
         return password
     finally:
         connections.close_all()
-
-
-def utc_now() -> datetime:
-    """Return the present moment, aware."""
-    return datetime.now(UTC)

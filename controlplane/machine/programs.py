@@ -1,7 +1,7 @@
-"""The programs of the system on one machine, and the supervisord that keeps them running.
+"""The programs of the system on one host, and the supervisord that keeps them running.
 
-Each is restarted when it ends, with a growing pause while it fails to start. Signals go to
-the program alone, never to a group: drivers live in sessions of their own and outlive all.
+Each is restarted when it ends, with a growing delay while it fails to start. Signals go to the
+program alone, never to a group: drivers run in their own sessions and outlive all of them.
 """
 
 import os
@@ -25,12 +25,12 @@ _LOG_BYTES = 10_000_000  # a program's log is rotated there; three are kept
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One program: what starts it, when, and how long it may take to leave."""
+    """One program: its command, its order, and how long it may take to exit."""
 
     name: str
     command: tuple[str, ...]
     priority: int  # started from low to high, stopped from high to low
-    leave_s: int  # after it SIGKILL
+    leave_s: int  # then SIGKILL
 
 
 def feeders(kafka_servers: str) -> list[Program]:
@@ -130,5 +130,5 @@ def log_tail(home: Home, name: str, *, lines: int = 15) -> str:
 
 
 def _escaped(text: object) -> str:
-    """Return the text as supervisord's configuration wants it: its own % and comments apart."""
+    """Return the text with `%` escaped for supervisord's configuration."""
     return str(text).replace("%", "%%")

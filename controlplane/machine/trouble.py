@@ -1,8 +1,8 @@
-"""What stops `make run`, as a sentence with the way out."""
+"""An error that stops `make run`, with what to do about it."""
 
 
 class Trouble(Exception):
-    """A piece is missing or in the way; the message says what, `way_out` what mends it."""
+    """Something is missing or in the way; the message says what, `way_out` how to fix it."""
 
     def __init__(self, message: str, way_out: str) -> None:
         self.way_out = way_out

@@ -1,8 +1,8 @@
-"""Choose the Redis: the one REDIS_URL names, else a server of our own beside the data.
+"""Choose the Redis: the one REDIS_URL names, else an embedded server.
 
 A Redis that may evict keys loses the events that wait in it, so `allkeys-*` is refused.
-Living drivers report to the address they were started with: an embedded server keeps its
-port and its password over restarts.
+Running drivers report to the address they were started with, so an embedded server keeps its
+port and its password across restarts.
 """
 
 import os
@@ -18,15 +18,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
+from controlplane import redis_client
 from controlplane.machine.home import Home, read_line, write_private
 from controlplane.machine.trouble import Trouble
 from queries.domain.masking import mask_text
 
-OLDEST = (7, 0)  # older ones answer XAUTOCLAIM in another shape
-#: Below the ports that systems hand out to outgoing connections, so that ours stays free.
+OLDEST = (7, 0)  # older ones answer XAUTOCLAIM in another format
+#: Below the ports that systems hand out to outgoing connections, so that it stays free.
 _PORTS = range(20_000, 32_000)
 _LIMIT_S = 5
 
@@ -50,7 +49,7 @@ class Redis:
     """The Redis of an installation."""
 
     url: str
-    sentence: str  # what a person is told about it, without the password
+    sentence: str  # how it is shown to a user, without the password
     command: tuple[str, ...] = ()  # what starts it; empty where it is not ours
 
 
@@ -77,15 +76,10 @@ def choose(home: Home, *, drivers_alive: int) -> Redis:
 
 
 def check(url: str) -> str:
-    """Return name and version of the Redis at `url`; raise `Trouble` where it will not do."""
+    """Return name and version of the Redis at `url`; raise `Trouble` where it cannot be used."""
     way_out = "Start it, correct REDIS_URL, or unset REDIS_URL to have one started for you."
     try:
-        with redis.Redis.from_url(
-            url,
-            socket_timeout=_LIMIT_S,
-            socket_connect_timeout=_LIMIT_S,
-            retry=Retry(NoBackoff(), 0),
-        ) as client:
+        with redis_client.client(url, limit_s=_LIMIT_S) as client:
             info: Any = client.info()
     except redis.RedisError as error:
         raise Trouble(f"REDIS_URL={mask_text(url)} does not respond: {error}", way_out) from error
@@ -144,7 +138,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _address(home: Home, drivers_alive: int) -> tuple[int, str]:
-    """Return the remembered port and password, or fresh ones."""
+    """Return the remembered port and password, or new ones."""
     known = urlsplit(read_line(home.redis_url))
     if known.port and known.password:
         if port_is_free(known.port):
@@ -162,7 +156,7 @@ def _address(home: Home, drivers_alive: int) -> tuple[int, str]:
 
 
 def free_ports() -> Iterator[int]:
-    """Yield ports that nobody listens at, from a random one on."""
+    """Yield free ports, starting at a random one."""
     start = secrets.randbelow(len(_PORTS))
     yield from filter(port_is_free, (*_PORTS[start:], *_PORTS[:start]))
 

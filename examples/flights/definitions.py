@@ -1,7 +1,7 @@
 """The demo's applications and queries, in the JSON forms that a user writes.
 
 Four queries over the flights that `feeder.py` replays: two share an application and its
-pools, one is Python code in an application of its own, and one holds an honest bug.
+pools, one is Python code in an application of its own, and one has a real bug.
 """
 
 from dataclasses import dataclass, field
@@ -79,65 +79,51 @@ class DemoApplication:
 
 def applications() -> list[DemoApplication]:
     """Return the applications to make before the queries."""
-    return [
-        DemoApplication(
-            name="flights",
-            spec={
-                **APPLICATION,
-                "description": "Two queries in one driver, each in a scheduler pool of its own.",
-            },
-            pools=[
-                {"name": "delays", "weight": 2},
-                # The light one keeps a core to itself when both are busy.
-                {"name": "alerts", "weight": 1, "min_share": 1},
-            ],
-        )
+    description = "Two queries in one driver, each in a scheduler pool of its own."
+    pools: list[Form] = [
+        {"name": "delays", "weight": 2},
+        # The light one keeps a core to itself when both are busy.
+        {"name": "alerts", "weight": 1, "min_share": 1},
     ]
+    return [DemoApplication("flights", {**APPLICATION, "description": description}, pools)]
 
 
 def queries(demo: Path) -> list[DemoQuery]:
-    """Return the demo's queries; input, output and tables lie below the folder `demo`."""
+    """Return the demo's queries; input, output and tables are below the folder `demo`."""
     flights = demo / "flights"
     out = demo / "out"
+    source = _source(flights)
+    airlines = {
+        "name": "airlines",
+        "format": "csv",
+        "schema": "carrier STRING, name STRING",
+        "options": {"path": str(flights / feeder.AIRLINES), "header": "true"},
+    }
     return [
         DemoQuery(
             name="flight-delays",
             application="flights",
-            spec={
-                "kind": "sql",
-                "description": "Flights and delays by hour, origin and carrier, each group "
-                "written once its hour is final.",
-                "sources": [_source(flights, watermark="2 hours")],
-                "sql": FLIGHT_DELAYS,
-                "sink": _sink("parquet", out / "flight-delays"),
-                "trigger": EVERY_5_SECONDS,
-                "pool": "delays",
-            },
+            spec=sql_query(
+                "Flights and delays by hour, origin and carrier, each group written once its hour "
+                "is final.",
+                source={**source, "watermark": {"column": "scheduled", "delay": "2 hours"}},
+                sql=FLIGHT_DELAYS,
+                sink=_sink("parquet", out / "flight-delays"),
+                pool="delays",
+            ),
         ),
         DemoQuery(
             name="long-delays",
             application="flights",
-            spec={
-                "kind": "sql",
-                "description": "Flights that arrived an hour late or more, with the airline's "
-                "name from a static table.",
-                "sources": [_source(flights)],
-                "tables": [
-                    {
-                        "name": "airlines",
-                        "format": "csv",
-                        "schema": "carrier STRING, name STRING",
-                        "options": {
-                            "path": str(flights / feeder.AIRLINES),
-                            "header": "true",
-                        },
-                    }
-                ],
-                "sql": LONG_DELAYS,
-                "sink": _sink("json", out / "long-delays"),
-                "trigger": EVERY_5_SECONDS,
-                "pool": "alerts",
-            },
+            spec=sql_query(
+                "Flights that arrived an hour late or more, with the airline's name from a static "
+                "table.",
+                source=source,
+                tables=[airlines],
+                sql=LONG_DELAYS,
+                sink=_sink("json", out / "long-delays"),
+                pool="alerts",
+            ),
         ),
         DemoQuery(
             name="flights-by-hour",
@@ -162,22 +148,33 @@ def queries(demo: Path) -> list[DemoQuery]:
             name="delay-recovery",
             application_spec=APPLICATION,
             start=False,
-            spec={
-                "kind": "sql",
-                "description": "How much of its delay a flight made up in the air. It has a real "
-                "bug: some flights leave on time. Start it, watch it fail, and read the "
-                "failure history: it says why, and how to fix it.",
-                "sources": [_source(flights)],
-                "sql": DELAY_RECOVERY,
-                "sink": _sink("json", out / "delay-recovery"),
-                "trigger": EVERY_5_SECONDS,
-            },
+            spec=sql_query(
+                "How much of its delay a flight made up in the air. It has a real bug: some "
+                "flights leave on time. Start it, watch it fail, and read the failure history: it "
+                "says why, and how to fix it.",
+                source=source,
+                sql=DELAY_RECOVERY,
+                sink=_sink("json", out / "delay-recovery"),
+            ),
         ),
     ]
 
 
-def _source(flights: Path, *, watermark: str = "") -> Form:
-    source: Form = {
+def sql_query(
+    description: str, *, source: Form, trigger: Form = EVERY_5_SECONDS, **more: Any
+) -> Form:
+    """Return a SQL query over one source; `more` gives `sql`, `sink` and what else it has."""
+    return {
+        "kind": "sql",
+        "description": description,
+        "sources": [source],
+        "trigger": trigger,
+        **more,
+    }
+
+
+def _source(flights: Path) -> Form:
+    return {
         "name": "flights",
         "format": "json",
         "schema": SCHEMA,
@@ -185,13 +182,10 @@ def _source(flights: Path, *, watermark: str = "") -> Form:
             "path": str(flights / feeder.INPUT),
             "maxFilesPerTrigger": "20",
             # The feeder keeps the newest files only; a query that was stopped for long
-            # goes on with those that are left.
+            # continues with those that are left.
             "ignoreMissingFiles": "true",
         },
     }
-    if watermark:
-        source["watermark"] = {"column": "scheduled", "delay": watermark}
-    return source
 
 
 def _sink(kind: str, path: Path) -> Form:

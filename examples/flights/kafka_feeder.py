@@ -6,8 +6,8 @@ The same flights as `feeder.py` brings as files, in the same order, far faster: 
 flight, its tail number as the key, JSON as the value. After the last flight the year begins
 again, one year later. Records are stamped with the time at which they are sent.
 
-What comes next is kept in `kafka-feeder.json` once the broker has taken everything before
-it: a feeder that is started again goes on there, and may send a second's flights twice. While
+The next hour is stored in `kafka-feeder.json` once the broker has taken everything before
+it: a feeder that is started again continues there, and may send a second's flights twice. While
 the broker is away it waits, with a bounded number of flights in hand.
 """
 
@@ -30,7 +30,7 @@ RATE = 500.0  # flights a second: a year in eleven minutes
 STATE = "kafka-feeder.json"
 IN_HAND = 5000  # flights that the broker has not taken yet, at most
 KEEP_EVERY_S = 1.0
-#: A feeder that could not send for longer than this does not hurry to catch up.
+#: A feeder that could not send for longer than this does not catch up.
 _LATE_S = 1.0
 _LEAVE_S = 4.0
 _REPORT_EVERY_S = 30.0
@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _topics_are_there(servers: str, stopped: threading.Event) -> bool:
-    """Create the demo's topics as soon as the broker answers; False where stopped first."""
+    """Create the demo's topics as soon as the broker answers; return False where stopped first."""
     report = _Reporter()
     while not stopped.is_set():
         try:
@@ -77,19 +77,19 @@ class KafkaFeeder:
             {
                 "bootstrap.servers": servers,
                 "enable.idempotence": True,  # in order and once, whatever is sent again
-                "message.timeout.ms": 0,  # for ever: the broker comes back
+                "message.timeout.ms": 0,  # no limit: the broker comes back
                 "queue.buffering.max.messages": IN_HAND,
                 "linger.ms": 20,
                 "compression.type": "lz4",
                 "partitioner": "murmur2_random",  # as Java's clients choose by key
                 "reconnect.backoff.max.ms": 2000,
-                "log_level": 0,  # it would tell of each refused connection
+                "log_level": 0,  # it would report each refused connection
                 "error_cb": _Reporter(),
             }
         )
 
     def run(self, stopped: threading.Event) -> None:
-        """Send until `stopped` is set; waits are ended by it at once."""
+        """Send until `stopped` is set, which ends a wait at once."""
         clock = _Clock(self.rate)
         keep_at = time.monotonic() + KEEP_EVERY_S
         for hour, flight in self._flights():
@@ -149,7 +149,7 @@ class _Clock:
 
 
 class _Reporter:
-    """Says what is wrong with the broker, at most every half minute."""
+    """Reports what is wrong with the broker, at most every half minute."""
 
     def __init__(self) -> None:
         self.quiet_until = 0.0

@@ -2,10 +2,10 @@
 
     python -m examples.flights.planes DIRECTORY [--delay-ms 2]
 
-A Valkey server of the demo's own holds a hash `plane:TAILNUMBER` for each plane, on a socket in
-DIRECTORY. In front of it stands a small proxy over TCP that hands each request on only after the
+The demo's own Valkey server holds a hash `plane:TAILNUMBER` for each plane, on a socket in
+DIRECTORY. In front of it is a small TCP proxy that passes each request on only after the
 delay, as a network would. Its port is free at each start and written to `planes.json`, which is
-what a client looks for. Nothing is kept: a server that starts again is filled again.
+what a client looks for. Nothing is stored: a server that starts again is filled again.
 """
 
 import argparse
@@ -30,13 +30,13 @@ from examples.flights.feeder import data_folder
 
 ADDRESS = "planes.json"
 DELAY_MS = 2.0
-#: What the demo's keys may take; the oldest seen-keys make room for new ones, planes are few.
+#: Memory for the demo's keys; the oldest seen-keys make room for new ones, planes are few.
 _MEMORY = "64mb"
 _STARTS_WITHIN_S = 10.0
 
 
 class Wire(asyncio.Protocol):
-    """One direction's end: hands what it receives to its peer, in order, after a delay."""
+    """One direction's end: passes what it receives to its peer, in order, after a delay."""
 
     def __init__(self, delay_s: float) -> None:
         self._delay = delay_s
@@ -130,7 +130,7 @@ def fill(client: "redis.Redis") -> int:
 
 
 async def stand(socket: Path, address: Path, *, delay_ms: float) -> None:
-    """Take connections until SIGTERM or Ctrl-C; say in the file `address` where."""
+    """Accept connections until SIGTERM or Ctrl-C; write host and port to the file `address`."""
     loop = asyncio.get_running_loop()
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -149,7 +149,7 @@ async def stand(socket: Path, address: Path, *, delay_ms: float) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Serve until told to leave; return the exit code."""
+    """Serve until SIGTERM or Ctrl-C; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--delay-ms", type=float, default=DELAY_MS)

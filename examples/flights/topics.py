@@ -1,4 +1,4 @@
-"""The Kafka demo's topics: what they are called, and how much of them is kept."""
+"""The Kafka demo's topics: their names and their retention."""
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient

@@ -1,4 +1,4 @@
-"""Tell a container engine whether a process of ours works, by its signs of life."""
+"""Tell a container engine whether one of our processes works, by its heartbeat."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ PARTS = ("worker", "beat", "ingester")
 
 
 class Command(BaseCommand):
-    """Leave with 0 where the named part works, else with 1 and the sentence that says why."""
+    """Exit with 0 where the named part works, else with 1 and the reason."""
 
     help = "Check one part of the system: worker, beat or ingester."
     requires_system_checks = ()
@@ -22,7 +22,7 @@ class Command(BaseCommand):
         parser.add_argument("part", choices=PARTS)
 
     def handle(self, *args: Any, part: str, **options: Any) -> None:
-        """Look at it."""
+        """Check it."""
         for one in system_health(timezone.now()).parts:
             if one.name == part and not one.ok:
                 raise CommandError(one.sentence)

@@ -1,4 +1,4 @@
-"""Make an API token on the command line, for scripts that set up CI."""
+"""Create an API token on the command line, for scripts that set up CI."""
 
 from typing import Any
 
@@ -15,13 +15,13 @@ class Command(BaseCommand):
     help = "Print a new API token of USER, and nothing else. It cannot be shown again."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Declare the user, and what the token is for and how long it lives."""
+        """Declare the user, the token's name and its lifetime."""
         parser.add_argument("user", metavar="USER")
         parser.add_argument("--name", default="command line", help="what the token is for")
         parser.add_argument("--days", type=int, default=DEFAULT_DAYS, help="days until it expires")
 
     def handle(self, *args: Any, user: str, name: str, days: int, **options: Any) -> None:
-        """Create token; fail with a sentence where the user or a value will not do."""
+        """Create the token; raise `CommandError` where the user or a value is invalid."""
         users = get_user_model()
         owner = users.objects.filter(**{users.USERNAME_FIELD: user, "is_active": True}).first()
         if owner is None:

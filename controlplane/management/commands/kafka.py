@@ -11,7 +11,7 @@ from controlplane.machine.trouble import Trouble
 
 
 class Command(BaseCommand):
-    """See to it that the broker runs, and say where; or end it alone."""
+    """Start the broker unless it runs, and print its address; or stop only the broker."""
 
     help = "Start the trial Kafka broker; --stop ends it and leaves everything else alone."
     requires_system_checks = ()

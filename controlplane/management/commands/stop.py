@@ -1,4 +1,4 @@
-"""Stop the whole system of one machine, drivers included: what `make stop` calls."""
+"""Stop the whole system of one host, drivers included: what `make stop` calls."""
 
 import os
 import signal
@@ -7,26 +7,27 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand
 from django.db import DatabaseError
+from django.utils import timezone
 
-from controlplane.machine import claims, drivers, kafka, preparation
+from controlplane.machine import claims, drivers, kafka
 from controlplane.machine.cluster import Cluster
 from queries.services.supervision.installation import request_shutdown
 
 #: Beyond a graceful stop of the queries: for Spark itself and the driver's exit. Seconds.
 LEAVE_S = 40
-#: For drivers that are asked directly, because nobody supervises them or they do not leave.
+#: For drivers that are ended directly, because nobody supervises them or they do not exit.
 ASKED_DIRECTLY_S = 45
 UP_LIMIT_S = 90
 
 
 class Command(BaseCommand):
-    """End the drivers, then the programs; what was wanted of each query stays wanted."""
+    """End the drivers, then the programs; each query keeps its desired state."""
 
     help = "Stop everything that runs from this data folder, drivers included."
     requires_system_checks = ()
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Have supervision end the drivers where it works, end the rest, say what was done."""
+        """Have supervision end the drivers where it runs, end the rest, print what was done."""
         self.home = settings.HOME
         pid = claims.holder(self.home)
         living = len(drivers.living())
@@ -44,7 +45,7 @@ class Command(BaseCommand):
             if not claims.wait_until_free(self.home, limit_s=UP_LIMIT_S):
                 os.kill(pid, signal.SIGKILL)
         claims.end(claims.started_here(self.home), limit_s=30)
-        if cluster.stop():  # after the drivers, which stand on it
+        if cluster.stop():  # after the drivers that run on it
             self.stdout.write("Ended the trial cluster.")
         if broker.stop():
             self.stdout.write("Ended the Kafka broker; its records stay.")
@@ -53,7 +54,7 @@ class Command(BaseCommand):
     def _end_drivers(self, count: int, *, supervised: bool) -> None:
         noun = "driver" if count == 1 else "drivers"
         self.stdout.write(f"Ending {count} {noun} after the batches in flight…")
-        now = preparation.utc_now()
+        now = timezone.now()
         try:
             if supervised:
                 request_shutdown(now=now)

@@ -1,4 +1,4 @@
-"""Run the whole system on one machine: what `make run` calls."""
+"""Run the whole system on one host: what `make run` calls."""
 
 import json
 import os
@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
+from django.utils import timezone
 
 from controlplane.machine import (
     claims,
@@ -31,12 +32,12 @@ from queries.launchers.process import identities
 
 READY_LIMIT_S = 120
 LOOK_EVERY_S = 0.3
-BROKER_LOOK_MS = 30_000  # a stopped broker's absence is no event that one could wait for
-STOP_LIMIT_S = 60  # the sum of what the programs may take, nearly never needed
+BROKER_LOOK_MS = 30_000  # a stopped broker's absence is not an event to wait for
+STOP_LIMIT_S = 60  # the sum of what the programs may take, rarely needed
 
 
 class Command(BaseCommand):
-    """Start web, worker, beat, ingester, Redis and feeder; end them on Ctrl-C, drivers apart."""
+    """Start web, worker, beat, ingester, Redis and feeder; on Ctrl-C end all but the drivers."""
 
     help = "Run the whole system on this host until Ctrl-C. Drivers keep running."
     requires_system_checks = ()
@@ -50,7 +51,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, with_parent: bool, **options: Any) -> None:
-        """Start everything, say where it is, wait, and end everything."""
+        """Start everything, print the address, wait, and end everything."""
         if with_parent:
             program.die_with_parent()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -79,7 +80,7 @@ def _interrupt(number: int, frame: Any) -> None:
 
 
 class _Run:
-    """One run of the system, from claim to farewell."""
+    """One run of the system, from the lock to the end."""
 
     def __init__(self, command: Command) -> None:
         self.say = command.stdout.write
@@ -93,7 +94,7 @@ class _Run:
         self.supervisor: subprocess.Popen[bytes] | None = None
 
     def prepare(self) -> None:
-        """Choose what is used, say so, and bring it into order."""
+        """Choose Java, Redis and database, print them, and prepare them."""
         self.home.make()
         self.claim = claims.claim(self.home, address=self.address)
         left = claims.started_here(self.home)
@@ -119,7 +120,7 @@ class _Run:
             "PYTHONUNBUFFERED": "1",
         }
         self.say("Preparing the database…")
-        preparation.prepare_database(preparation.utc_now())
+        preparation.prepare_database(timezone.now())
         if preparation.collect_static_files():
             self.say("Collected the static files")
 
@@ -134,7 +135,7 @@ class _Run:
         self._wait_until_ready()
 
     def announce(self) -> None:
-        """Install the demo and the first admin where they are missing; say where to go."""
+        """Install the demo and the first admin where they are missing; print the address."""
         if settings.DEMO:
             self._install_demo()
         password = preparation.first_admin()
@@ -145,7 +146,7 @@ class _Run:
         self.say("Ctrl-C stops it; drivers keep streaming.")
 
     def wait(self) -> None:
-        """Wait for Ctrl-C, SIGTERM or the supervisor's own end; a broker that ends comes back."""
+        """Wait for Ctrl-C, SIGTERM or the supervisor's own end; restart a broker that ends."""
         assert self.supervisor is not None
         descriptor = os.pidfd_open(self.supervisor.pid)
         try:
@@ -161,9 +162,9 @@ class _Run:
         )
 
     def stop(self) -> None:
-        """End every program, whatever state they are in, and say what goes on."""
+        """End every program, in whatever state, and print what keeps running."""
         if self.claim is None:
-            return  # somebody else runs here
+            return  # another `up` holds the data folder
         if self.supervisor is not None and self.supervisor.poll() is None:
             self.supervisor.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -179,7 +180,7 @@ class _Run:
         poll = select.poll()
         poll.register(supervisor, select.POLLIN)
         process = self.broker.process() if self.broker is not None else None
-        if process is None:  # there is none, or it is stopped and may come back
+        if process is None:  # there is none, or it is stopped and may be started again
             limit_ms = BROKER_LOOK_MS if self.broker is not None else None
             return bool(poll.poll(limit_ms))
         with identities.handle(process.pid, process.start_time) as broker:
@@ -189,7 +190,7 @@ class _Run:
             return any(ready == supervisor for ready, _ in poll.poll())
 
     def _start_broker(self) -> None:
-        """Have the trial broker run where it has been set up; without it the rest goes on."""
+        """Start the trial broker where it has been set up; the rest continues without it."""
         assert self.java is not None
         broker = kafka.Broker(self.home.kafka)
         if not broker.is_set_up():
@@ -260,7 +261,7 @@ class _Run:
 
 
 def _readiness(address: str) -> tuple[bool, dict[str, str]]:
-    """Ask /readyz; return whether all is well, and what is not."""
+    """Ask /readyz; return whether all parts work, and the problems."""
     try:
         with urllib.request.urlopen(f"{address}readyz", timeout=5) as answer:
             return answer.status == 200, {}

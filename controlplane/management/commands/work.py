@@ -1,7 +1,7 @@
-"""Run a worker whose host ends with it, as a container does: its drivers are ended in time.
+"""Run a worker in a container, and end its drivers before the container stops.
 
-On a machine a worker comes and goes and drivers stay. A container's processes all die with
-its first one, so here the drivers get their time to finish the batches in flight.
+On a host, drivers outlive the worker. A container's processes all end with its first one, so
+the drivers get time to finish the batches in flight.
 """
 
 import signal

@@ -19,13 +19,13 @@ from headgate_async import map_async
 
 PLANE = "key STRING, value STRING"
 SEEN_S = 3600  # how long the store remembers a window's keys
-#: redis-py's own errors, not Python's: they must be named to be tried again.
+#: redis-py's errors are not Python's: a retry needs them named.
 PASSING = (ConnectionError, TimeoutError, redis.ConnectionError, redis.TimeoutError)
 
 
 @asynccontextmanager
 async def store(address: str) -> AsyncIterator[Any]:
-    """Open the store whose address stands in a file; that file is read anew at each opening."""
+    """Open the store whose address is in a file; the file is read again at each opening."""
     try:
         where = json.loads(Path(address).read_text())
     except FileNotFoundError:
@@ -38,7 +38,7 @@ async def store(address: str) -> AsyncIterator[Any]:
 
 
 def flights(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
-    """Return the flights' records: tail number (the record's own key), JSON, and where they lie."""
+    """Return the flights' records: tail number (the record's own key), JSON, and their offsets."""
     options = {
         "kafka.bootstrap.servers": params["servers"],
         "subscribe": params["topic"],
@@ -60,7 +60,7 @@ def flights(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
 
 
 def each(spark: SparkSession, params: dict[str, Any], call: Any) -> DataFrame:
-    """Return what the store answers to a call for each flight, as records of Kafka."""
+    """Return the store's answer for each flight, as Kafka records."""
     return map_async(
         flights(spark, params),
         call,
@@ -75,12 +75,12 @@ def each(spark: SparkSession, params: dict[str, Any], call: Any) -> DataFrame:
 
 
 def with_planes(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
-    """Return each flight with its plane, as records of Kafka."""
+    """Return each flight with its plane, as Kafka records."""
     return each(spark, params, look_up)
 
 
 async def look_up(row: Any, client: Any) -> dict[str, Any]:
-    """Ask for the flight's plane, and put it into the flight."""
+    """Look up the flight's plane, and add it to the flight."""
     plane = await client.hgetall(f"plane:{row.tail_number}") if row.tail_number else {}
     known = {name: plane[name] for name in ("manufacturer", "model", "year") if name in plane}
     return {"key": row.tail_number, "value": json.dumps({**json.loads(row.flight), **known})}
@@ -92,10 +92,10 @@ def first_in_window(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
 
 
 async def first_only(row: Any, client: Any) -> dict[str, Any] | None:
-    """Let a flight through that is its plane's first of the window.
+    """Pass a flight on where it is its plane's first in the window.
 
-    The store keeps who was first, by identity. A batch that is done again finds its own identity
-    there and answers as it did before: the deduplication bears a replay.
+    The store keeps who was first, by identity. A repeated batch finds its own identity
+    there and answers as before, so the deduplication survives a replay.
     """
     if row.tail_number is None:
         return None

@@ -1,4 +1,4 @@
-"""Make the demo's applications and queries, once, through the services that a user's go through."""
+"""Create the demo's applications and queries once, through the services that users' go through."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -29,7 +29,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, kafka: str, **options: Any) -> None:
-        """Make, then start what no one has ever touched."""
+        """Create the definitions, and start the queries that have never been started."""
         demo = settings.HEADGATE_HOME / "demo"
         feeder.prepare(demo / "flights")
         (demo / "out").mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ def _make_application(demo: definitions.DemoApplication, now: datetime) -> None:
 
 
 def _make_query(demo: definitions.DemoQuery, now: datetime) -> bool:
-    """Make and start a query; return whether it was made now."""
+    """Create and start a query; return whether it was created now."""
     query = Query.objects.filter(name=demo.name).first()
     made = query is None
     if query is None:
@@ -84,7 +84,7 @@ def _make_query(demo: definitions.DemoQuery, now: datetime) -> bool:
             application=demo.application,
             application_spec=demo.application_spec,
         )
-    # Generation 0: no verb has ever been said, so the first run was cut short before its start.
+    # Generation 0: nobody has started it yet, so the first installation was interrupted.
     if demo.start and query.generation == 0 and query.archived_at is None:
         operations.request_start(query=query, actor=ACTOR, now=now)
     return made

@@ -39,7 +39,7 @@ def test_the_table_of_settings_names_every_variable_with_its_default() -> None:
         r"^\| `(\w+)` \| (.*?) \| ", (REPOSITORY / "docs/settings.md").read_text(), re.MULTILINE
     )
     documented = {name: default.replace("`", "").strip("–") for name, default in rows}
-    declared = {variable.name: variable.default for variable in environment.DECLARED.values()}
+    declared = dict(environment.DECLARED)
     assert documented == declared
 
 
