@@ -44,7 +44,7 @@ def query_advice(line: QueryLine) -> QueryAdvice | None:
     spec = parsed_or_none(line.newest.spec) if line.newest else None
     if line.newest is None or spec is None:
         return None
-    ground = ground_for(line.query, spec, line.newest.spec, host_cores=os.cpu_count())
+    ground = ground_for(line.query, spec, line.newest.spec)
     run = line.last_run
     batches = measured_batches(line.query.pk, run) if run else []
     return QueryAdvice(
@@ -57,7 +57,7 @@ def preflight_doubts(query: Query, raw: Mapping[str, Any]) -> list[str]:
     spec = parsed_or_none(raw)
     if spec is None:
         return []
-    return doubts(spec, ground_for(query, spec, raw, host_cores=os.cpu_count()))
+    return doubts(spec, ground_for(query, spec, raw))
 
 
 def measured_batches(query_id: int, run: Run) -> list[BatchSeen]:

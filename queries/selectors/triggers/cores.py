@@ -1,5 +1,7 @@
 """How many partitions sources have, and which queries hold cores for them: from rows alone."""
 
+import os
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -32,11 +34,10 @@ def known_partitions(query_id: int, spec: Mapping[str, Any]) -> dict[str, int]:
 
 def partitions_by_topic(query_ids: Iterable[int]) -> dict[int, dict[str, int]]:
     """Return {query: {topic: partitions}} as they were when last looked at."""
-    found: dict[int, dict[str, int]] = {}
+    found: dict[int, dict[str, int]] = defaultdict(Counter)
     rows = SourceLag.objects.filter(query__in=list(query_ids), latest__isnull=False)
     for query, topic in rows.values_list("query_id", "source"):
-        topics = found.setdefault(query, {})
-        topics[topic] = topics.get(topic, 0) + 1
+        found[query][topic] += 1
     return found
 
 
@@ -45,11 +46,8 @@ def cores_beside(application: Application, *, but: int | None) -> dict[str, int]
 
     `but` is left out: the query that is asked about.
     """
-    queries = {
-        query.pk: query.name
-        for query in Query.objects.filter(application=application, archived_at=None)
-    }
-    queries.pop(but or 0, None)
+    living = Query.objects.filter(application=application, archived_at=None).exclude(pk=but or 0)
+    queries = dict(living.values_list("pk", "name"))
     spec = newest_application_spec(application)
     found = {}
     for pk, revision in newest_revisions(list(queries)).items():
@@ -63,14 +61,12 @@ def cores_beside(application: Application, *, but: int | None) -> dict[str, int]
     return {name: cores for name, cores in found.items() if cores}
 
 
-def ground_for(
-    query: Query, spec: Spec, raw: Mapping[str, Any], *, host_cores: int | None
-) -> Ground:
+def ground_for(query: Query, spec: Spec, raw: Mapping[str, Any]) -> Ground:
     """Return what a living query's trigger meets, as far as rows tell."""
     return ground_of(
         spec,
         newest_application_spec(query.application),
-        host_cores=host_cores,
+        host_cores=os.cpu_count(),
         partitions=known_partitions(query.pk, raw),
         beside=cores_beside(query.application, but=query.pk),
     )

@@ -20,7 +20,7 @@ from queries.services.definitions.revisions import (
     add_application,
     add_application_revision,
     add_query_revision,
-    record,
+    record_definition,
 )
 from queries.services.kafka import partitions
 from queries.services.supervision.offset_gaps import gap_problems
@@ -87,7 +87,7 @@ def save_pool(
         after = _pool_text(row)
         if before is None or _pool_text(before) != after:
             about = Because(Detail.POOL, {"pool": row.name})
-            record(application, None, _pool_text(before), after, actor, now, about)
+            record_definition(application, None, _pool_text(before), after, actor, now, about)
             changed(f"application:{application.pk}")
     return row
 
@@ -107,7 +107,7 @@ def delete_pool(*, pool: SchedulerPool, actor: str, now: datetime) -> None:
                 way_out="Move them to another pool first.",
             )
         about = Because(Detail.POOL, {"pool": pool.name})
-        record(pool.application, None, _pool_text(pool), "", actor, now, about)
+        record_definition(pool.application, None, _pool_text(pool), "", actor, now, about)
         changed(f"application:{pool.application_id}")
         pool.delete()
 

@@ -16,7 +16,7 @@ from queries.domain.errors import Invalid, Problem
 from queries.domain.validation import application_rules, query_rules
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
-from queries.selectors.triggers.cores import cores_beside, known_partitions
+from queries.selectors.triggers.cores import cores_beside, known_partitions, newest_application_spec
 from queries.services.definitions import surroundings
 
 
@@ -83,8 +83,7 @@ class QueryDraft:
                         f"Change application {self.host.name} itself, or do not name one.",
                     )
                 )
-            newest = self.host.revisions.order_by("-number")[0]
-            return ApplicationSpec.model_validate(newest.spec)
+            return newest_application_spec(self.host)
         form, problems = application_form(raw or {})
         self.problems += [
             Problem(f"application_spec.{each.field}", each.value, each.message, each.way_out)
@@ -148,7 +147,7 @@ def orphaned_queries(application: Application, form: ApplicationSpec) -> list[Pr
     """Return why living queries of an application could not go on under its new form."""
     problems = []
     pools = list(application.pools.values_list("name", flat=True))
-    before = ApplicationSpec.model_validate(application.revisions.order_by("-number")[0].spec)
+    before = newest_application_spec(application)
     for query in application.queries.filter(archived_at=None):
         raw = query.revisions.order_by("-number")[0].spec
         counts = known_partitions(query.pk, raw)

@@ -8,7 +8,7 @@ from queries.domain.errors import Missing
 from queries.domain.reasons import NOTHING, Because
 from queries.models.applications import Application, ApplicationRevision
 from queries.models.definitions import Query, QueryRevision
-from queries.models.history import Transition
+from queries.services.changes import record
 
 
 def add_application(
@@ -35,7 +35,7 @@ def add_application_revision(
         Application.objects.filter(pk=application.pk).update(target_revision=revision)
         application.target_revision = revision
     before = f"revision {number - 1}" if number > 1 else ""
-    record(application, None, before, f"revision {number}", actor, now)
+    record_definition(application, None, before, f"revision {number}", actor, now)
     return revision
 
 
@@ -58,11 +58,11 @@ def add_query_revision(
         created_at=now,
     )
     before = f"revision {number - 1}" if number > 1 else ""
-    record(query.application, query, before, f"revision {number}", actor, now)
+    record_definition(query.application, query, before, f"revision {number}", actor, now)
     return revision
 
 
-def record(
+def record_definition(
     application: Application,
     query: Query | None,
     before: str,
@@ -72,14 +72,5 @@ def record(
     detail: Because = NOTHING,
 ) -> None:
     """Write down that a definition changed, from what to what, and who did it."""
-    Transition.objects.create(
-        at=now,
-        application=application,
-        query=query,
-        subject="definition",
-        before=before,
-        after=after,
-        reason="",
-        detail=detail,
-        actor=actor,
-    )
+    about = {"application": application, "query": query, "detail": detail, "actor": actor}
+    record("definition", before, after, "", now=now, **about)

@@ -8,7 +8,7 @@ from controlplane.nudge import changed
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import GroupStatus, Reason
 from queries.models.failures import FailureGroup
-from queries.models.history import Transition
+from queries.services.changes import record
 
 
 def resolve_group(*, group: FailureGroup, actor: str, now: datetime) -> None:
@@ -33,15 +33,7 @@ def _mark(
         if not updated:
             return
         before = GroupStatus.OPEN if status is GroupStatus.RESOLVED else GroupStatus.RESOLVED
-        Transition.objects.create(
-            at=now,
-            application_id=group.application_id,
-            query_id=group.query_id,
-            subject="group",
-            before=before,
-            after=status,
-            reason=Reason.NONE,
-            detail=Because(Detail.GROUP, {"group": group.title}),
-            actor=actor,
-        )
+        detail = Because(Detail.GROUP, {"group": group.title})
+        ids = {"application_id": group.application_id, "query_id": group.query_id}
+        record("group", before, status, Reason.NONE, now=now, detail=detail, actor=actor, **ids)
         changed(f"group:{group.pk}")

@@ -16,7 +16,7 @@ from queries.domain.failures.error_text import first_sentence
 from queries.domain.probes.questions import STATE_NUMBERS, XrayTask
 from queries.domain.states import DriverKind, DriverState, Verb
 from queries.launchers.base import Launcher
-from queries.models.definitions import Checkpoint, Query
+from queries.models.definitions import Query
 from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.selectors.checkpoints import snapshot_of
@@ -91,7 +91,12 @@ def forget_old_results(*, launcher: Launcher, now: datetime) -> None:
 
 
 def _copy(turn: StepContext) -> StepResult:
-    checkpoint = _checkpoint(turn)
+    checkpoint = probe_steps.checkpoint_of(turn)
+    if local_path(checkpoint.location) is None:
+        raise NotAllowed(
+            f"{checkpoint.location} is not on this host's file system.",
+            way_out="Read it with Spark's statestore reader.",
+        )
     turn.result["checkpoint"] = checkpoint.pk
     source = checkpoint.location
     if (kept := turn.arguments.get("snapshot")) is not None:
@@ -113,7 +118,7 @@ def _copy(turn: StepContext) -> StepResult:
 
 
 def _launch(turn: StepContext) -> StepResult:
-    place = probe_steps.folder(turn, _checkpoint(turn)) / "copy"
+    place = probe_steps.folder(turn, probe_steps.checkpoint_of(turn)) / "copy"
     asked = turn.arguments
     task = XrayTask(
         checkpoint=place.as_uri(),
@@ -141,33 +146,6 @@ def _read(turn: StepContext) -> StepResult:
     return DONE
 
 
-def _tidy(turn: StepContext) -> StepResult:
-    told = probe_steps.put_away(turn)
-    if told.done and turn.result.get("checkpoint") is not None:
-        remove(probe_steps.folder(turn, _checkpoint(turn)))
-    return told
-
-
-def _undo(turn: StepContext) -> StepResult:
-    told = _tidy(turn)
-    if told.done and (driver := probe_steps.probe_of(turn.operation)) is not None:
-        turn.launcher.forget_result(driver.application.name, driver.epoch)
-    return told
-
-
-def _checkpoint(turn: StepContext) -> Checkpoint:
-    known = turn.result.get("checkpoint")
-    if known is not None:
-        return Checkpoint.objects.get(pk=known)
-    found = turn.query.checkpoints.get(retired_at=None)
-    if local_path(found.location) is None:
-        raise NotAllowed(
-            f"{found.location} is not on this host's file system.",
-            way_out="Read it with Spark's statestore reader.",
-        )
-    return found
-
-
 PROCEDURE = Procedure(
     Verb.XRAY,
     (
@@ -175,8 +153,8 @@ PROCEDURE = Procedure(
         Step("Wait for a slot on the host", probe_steps.take_place),
         Step("Launch a probe driver", _launch),
         Step("Read the state", _read),
-        Step("Delete the copy", _tidy),
+        Step("Delete the copy", probe_steps.tidy),
     ),
     limit=LIMIT,
-    undo=_undo,
+    undo=probe_steps.forget,
 )

@@ -13,7 +13,6 @@ from queries.domain.protocol import Assignment, AssignmentEntry, DriverSpec, Wan
 from queries.domain.supervision.decision import Decision, QueryDecision
 from queries.domain.validation.formats import connector_way_out
 from queries.launchers.base import LaunchRefused
-from queries.models.applications import Application
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Driver, Run
 from queries.models.installation import Installation
@@ -43,12 +42,11 @@ def driver_spec(driver: Driver, code_roots: tuple[str, ...]) -> DriverSpec:
 
     Raises `LaunchRefused` where a connector that its application names does not stand ready.
     """
-    application: Application = driver.application
     spec = ApplicationSpec.model_validate(driver.application_revision.spec)
     return DriverSpec(
         driver=driver.pk,
         epoch=driver.epoch,
-        application=application.name,
+        application=driver.application.name,
         installation=str(Installation.get().uuid),
         host=driver.host,
         master=spec.master,
@@ -72,8 +70,8 @@ def driver_spec(driver: Driver, code_roots: tuple[str, ...]) -> DriverSpec:
 def connector_jars(names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the jars of the installation's connectors of these names, each once.
 
-    Raises `LaunchRefused` where one does not stand ready: without it Spark would only say,
-    once it is up, that it cannot find a data source.
+    Raises `LaunchRefused` where one is not installed: without it Spark would only say, once it
+    is up, that it cannot find a data source.
     """
     found: dict[str, str] = {}  # two connectors may bring the same library: one will do
     for name in names:

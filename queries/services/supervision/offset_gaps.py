@@ -4,8 +4,8 @@ from queries.domain.definitions import parsing
 from queries.domain.definitions.spec import PythonQuery, SqlQuery
 from queries.domain.errors import NotAllowed, Problem
 from queries.domain.triggers.async_progress import ENABLED, tracking
-from queries.models.definitions import Checkpoint, Query, QueryRevision
-from queries.selectors.triggers.replay_exposure import gap_of
+from queries.models.definitions import Query, QueryRevision
+from queries.selectors.triggers.replay_exposure import Gap, gap_of
 
 #: The field of the problem below; pages offer the safe way off beside it.
 FIELD = f"sink.options.{ENABLED}"
@@ -23,8 +23,7 @@ def gap_problems(
         return []
     if tracking(parsing.as_json(form)) is not None:
         return []
-    checkpoint = Checkpoint.objects.filter(query=query, retired_at=None).first()
-    gap = gap_of(checkpoint.location) if checkpoint else None
+    gap = _gap(query)
     if gap is None:
         return []
     before = "" if gap.before is None else f" and, before it, batch {gap.before}"
@@ -41,6 +40,11 @@ def gap_problems(
     ]
 
 
+def _gap(query: Query) -> Gap | None:
+    checkpoint = query.checkpoints.filter(retired_at=None).first()
+    return gap_of(checkpoint.location) if checkpoint else None
+
+
 def refuse_start_on_gap(query: Query) -> None:
     """Raise `NotAllowed` where a start on the newest revision would die of the gap.
 
@@ -53,8 +57,7 @@ def refuse_start_on_gap(query: Query) -> None:
         return
     if tracking(newest.spec) is not None or newest.spec.get("sink") is None:
         return
-    checkpoint = Checkpoint.objects.filter(query=query, retired_at=None).first()
-    gap = gap_of(checkpoint.location) if checkpoint else None
+    gap = _gap(query)
     if gap is not None:
         raise NotAllowed(
             f"{query.name} ran with async progress tracking, which is off in revision "

@@ -9,7 +9,8 @@ from controlplane.nudge import changed, reconcile_soon
 from queries.domain.states import Reason, Verb
 from queries.models.applications import Application
 from queries.models.definitions import Query
-from queries.models.history import Operation, Transition
+from queries.models.history import Operation
+from queries.services.changes import record
 
 _REASONS = {
     Verb.START: Reason.ASKED_START,
@@ -38,17 +39,8 @@ def follow(
     3. The application's wake-up, and the news for open pages.
     """
     operation = new_operation(verb, application, query, generation, actor, now, parent)
-    Transition.objects.create(
-        at=now,
-        application=application,
-        query=query,
-        subject="desired",
-        before=before,
-        after=after,
-        reason=_REASONS[verb],
-        actor=actor,
-        operation=operation,
-    )
+    about = {"application": application, "query": query, "actor": actor, "operation": operation}
+    record("desired", before, after, _REASONS[verb], now=now, **about)
     wake(application.pk, now)
     if query is not None:
         changed(f"query:{query.pk}")

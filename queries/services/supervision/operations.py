@@ -26,7 +26,8 @@ from queries.domain.supervision import transitions
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
-from queries.models.history import Operation, Transition
+from queries.models.history import Operation
+from queries.services.changes import record
 from queries.services.supervision.offset_gaps import refuse_start_on_gap
 from queries.services.supervision.operation_rows import follow, new_operation, wake
 from queries.services.supervision.required_preflight import refuse_unproven
@@ -94,17 +95,9 @@ def archive_query(*, query: Query, actor: str, now: datetime) -> None:
             ended_at=now,
             detail=Because(Detail.DELETED_BY, {"actor": actor}),
         )
-        Transition.objects.create(
-            at=now,
-            application=query.application,
-            query=query,
-            subject="definition",
-            before="",
-            after="DELETED",
-            reason=Reason.ARCHIVED,
-            actor=actor,
-        )
         application = query.application
+        about = {"application": application, "query": query, "actor": actor}
+        record("definition", "", "DELETED", Reason.ARCHIVED, now=now, **about)
         if application.own and not application.queries.filter(archived_at=None).exists():
             Application.objects.filter(pk=application.pk).update(archived_at=now)
         wake(application.pk, now)

@@ -183,8 +183,7 @@ class _Step:
             self.driver = records.create_driver(
                 self.application,
                 self.rows.revision,
-                seen_epoch=self.launcher.highest_epoch(self.application.name),
-                place=lambda epoch: self.launcher.place(self.application.name, epoch),
+                launcher=self.launcher,
                 code_sha256=self.code_sha256,
                 now=self.now,
             )
@@ -200,10 +199,9 @@ class _Step:
             if choice.fault is not None:
                 record_failure(
                     choice.fault,
+                    self.decision,
                     driver=self.driver,
                     run=None,
-                    attempt=self.decision.failures,
-                    next_attempt_at=self.decision.next_attempt_at,
                     log_tail=log_tail,
                     now=self.now,
                 )
@@ -219,10 +217,9 @@ class _Step:
             if choice.ended is not None and choice.ended.fault is not None and run is not None:
                 record_failure(
                     choice.ended.fault,
+                    choice,
                     driver=run.driver,
                     run=run,
-                    attempt=choice.failures,
-                    next_attempt_at=choice.next_attempt_at,
                     log_tail=log_tail,
                     now=self.now,
                 )

@@ -3,7 +3,6 @@
 Every function here runs inside the transaction of a step that has won its application.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,6 +18,7 @@ from queries.domain.states import (
     HELD_PHASES,
     PLAIN_VERBS,
     Desired,
+    DriverKind,
     DriverState,
     Hold,
     OperationOutcome,
@@ -29,13 +29,15 @@ from queries.domain.states import (
 from queries.domain.supervision.decision import Decision, DriverDecision, QueryDecision
 from queries.domain.supervision.observation import Sighting
 from queries.domain.triggers.async_progress import tracking
+from queries.launchers.base import Launcher
 from queries.models.applications import Application, ApplicationRevision
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
-from queries.models.history import Operation, Transition
+from queries.models.history import Operation
 from queries.models.installation import Installation
 from queries.selectors.supervision.drift import pool_form
 from queries.selectors.triggers.replays import replayed_by
+from queries.services.changes import record, update_changed
 
 #: Telemetry of a run's first batch that is this late is not waited for any more.
 MEASURED_WITHIN = timedelta(minutes=10)
@@ -45,32 +47,35 @@ def create_driver(
     application: Application,
     revision: ApplicationRevision,
     *,
-    place: Callable[[int], str],
-    seen_epoch: int,
-    code_sha256: str,
+    launcher: Launcher,
     now: datetime,
+    code_sha256: str = "",
+    probe_for: Operation | None = None,
 ) -> Driver:
-    """Insert the next driver of an application, with the next epoch.
+    """Insert the next driver of an application, or the probe of an operation, with its epoch.
 
-    `seen_epoch` is the highest that its host knows of: a restored database draws above it.
+    The epoch is above every one that the host knows of: a restored database draws above them.
     """
-    Installation.raise_epoch(seen_epoch)
-    epoch = Installation.draw_epoch()
+    Installation.raise_epoch(launcher.highest_epoch(application.name))
+    epoch, probe = Installation.draw_epoch(), probe_for is not None
     driver = Driver.objects.create(
+        kind=DriverKind.PROBE if probe else DriverKind.SERVICE,
         application=application,
         application_revision=revision,
-        pools=[pool_form(pool) for pool in application.pools.all()],
+        operation=probe_for,
+        pools=[] if probe else [pool_form(pool) for pool in application.pools.all()],
         code_sha256=code_sha256,
         epoch=epoch,
-        generation=application.generation,
+        generation=0 if probe else application.generation,
         host=settings.HEADGATE_HOST,
-        directory=place(epoch),
+        directory=launcher.place(application.name, epoch, probe=probe),
         created_at=now,
         state=DriverState.STARTING,
-        state_reason=Reason.LAUNCHED,
+        state_reason=Reason.PROBED if probe else Reason.LAUNCHED,
         state_since=now,
     )
-    _driver_transition(driver, "", DriverState.STARTING, Reason.LAUNCHED, now)
+    if not probe:
+        _driver_transition(driver, "", DriverState.STARTING, Reason.LAUNCHED, now)
     return driver
 
 
@@ -107,9 +112,7 @@ def update_driver(
         fields |= {"state": choice.state, "state_reason": reason, "state_since": now}
         _driver_transition(driver, driver.state, choice.state, reason, now, _fault(choice))
         changed(f"application:{driver.application_id}", f"driver:{driver.pk}")
-    fresh = {name: value for name, value in fields.items() if getattr(driver, name) != value}
-    if fresh:
-        Driver.objects.filter(pk=driver.pk).update(**fresh)
+    update_changed(driver, fields)
 
 
 def _fault(choice: DriverDecision) -> Because:
@@ -125,17 +128,12 @@ def _note_executors(driver: Driver, seen: tuple[ExecutorSeen, ...], now: datetim
         known = before.get(one.id)
         if known == one.active or (known is None and not one.active and not driver.executors):
             continue
+        after, reason = ("LOST", Reason.EXECUTOR_LOST)
+        if one.active:
+            after, reason = ("ACTIVE", Reason.EXECUTOR_CAME)
         came = "" if known is None else "ACTIVE"
-        Transition.objects.create(
-            at=now,
-            application_id=driver.application_id,
-            driver=driver,
-            subject="executor",
-            before=came,
-            after="ACTIVE" if one.active else "LOST",
-            reason=Reason.EXECUTOR_CAME if one.active else Reason.EXECUTOR_LOST,
-            detail=_about(one),
-        )
+        about = {"application_id": driver.application_id, "driver": driver, "detail": _about(one)}
+        record("executor", came, after, reason, now=now, **about)
         changed(f"application:{driver.application_id}", f"driver:{driver.pk}")
 
 
@@ -201,9 +199,7 @@ def update_run(run: Run, status: RunStatus | None, choice: QueryDecision, *, now
         fields |= {"outcome": choice.ended.outcome, "ended_at": now}
     elif choice.want is not Want.RUN and run.stop_asked_at is None:
         fields["stop_asked_at"] = now
-    fresh = {name: value for name, value in fields.items() if getattr(run, name) != value}
-    if fresh:
-        Run.objects.filter(pk=run.pk).update(**fresh)
+    if update_changed(run, fields):
         changed(f"query:{run.query_id}")
 
 
@@ -244,9 +240,7 @@ def update_query(query: Query, run: Run | None, choice: QueryDecision, *, now: d
         _query_transition(
             query, run, "phase", query.phase, choice.phase, choice.reason, choice.detail, now
         )
-    fresh = {name: value for name, value in fields.items() if getattr(query, name) != value}
-    if fresh:
-        Query.objects.filter(pk=query.pk).update(**fresh)
+    if update_changed(query, fields):
         changed(f"query:{query.pk}")
 
 
@@ -333,16 +327,8 @@ def _close(operation: Operation, outcome: OperationOutcome, detail: Because, now
 def _driver_transition(
     driver: Driver, before: str, after: str, reason: str, now: datetime, detail: Because = NOTHING
 ) -> None:
-    Transition.objects.create(
-        at=now,
-        application=driver.application,
-        driver=driver,
-        subject="driver",
-        before=before,
-        after=after,
-        reason=reason,
-        detail=detail,
-    )
+    about = {"application": driver.application, "driver": driver, "detail": detail}
+    record("driver", before, after, reason, now=now, **about)
 
 
 def _query_transition(
@@ -355,16 +341,16 @@ def _query_transition(
     detail: Because,
     now: datetime,
 ) -> None:
-    Transition.objects.create(
-        at=now,
+    record(
+        subject,
+        before,
+        after,
+        reason,
+        now=now,
         application_id=query.application_id,
         query=query,
         run=run,
         driver=run.driver if run else None,
-        subject=subject,
-        before=before,
-        after=after,
-        reason=reason,
         detail=detail,
     )
 
