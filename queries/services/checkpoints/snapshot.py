@@ -13,13 +13,13 @@ from django.db import transaction
 from controlplane.nudge import changed
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.checkpoints.snapshot import remove, snapshot
-from queries.domain.checkpoints.lock_files import FOLDER, local_path
+from queries.domain.checkpoints.lock_files import FOLDER
 from queries.domain.errors import NotAllowed
 from queries.domain.states import Verb
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Query
 from queries.models.history import Operation
-from queries.services.checkpoints.switching import current
+from queries.services.checkpoints.switching import current, place_of
 from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
 
 
@@ -95,14 +95,6 @@ def local_logs(location: str) -> CheckpointLogs:
         raise NotAllowed(
             str(error), way_out="Copy the folder with the tools of that storage."
         ) from error
-
-
-def place_of(location: str) -> Path:
-    """Return the folder of a local location."""
-    path = local_path(location)
-    if path is None:
-        raise NotAllowed(f"{location} is not on this host.")
-    return Path(path)
 
 
 # --- the steps ----------------------------------------------------------------------------

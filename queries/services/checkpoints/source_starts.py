@@ -1,6 +1,7 @@
 """Where each source of a query is to begin after a reset, and what that repeats or skips."""
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -132,11 +133,9 @@ def _ends(source: KafkaSource, wish: WantedStart) -> dict[At, tuple[Ends, int]]:
     references = local_references()
     at_ms = int(wish.at.timestamp() * 1000) if wish.to == "time" and wish.at else None
     try:
-        reader = BrokerReader(client_options(references.resolve_all(dict(source.brokers))))
-        try:
+        options = client_options(references.resolve_all(dict(source.brokers)))
+        with closing(BrokerReader(options)) as reader:
             found = reader.at_time([source.wanted], at_ms)
-        finally:
-            reader.close()
     except (Unreachable, Unusable, ReferenceMissing) as error:
         raise Unavailable(
             f"The broker of source {source.name} does not respond: {references.mask(str(error))}",

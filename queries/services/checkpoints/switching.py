@@ -7,17 +7,20 @@ same place.
 
 import re
 from datetime import datetime
+from pathlib import Path
 
 from django.db import transaction
 
 from controlplane.nudge import changed
+from queries.checkpoints.snapshot import CannotCopy
+from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.definitions.locations import checkpoint_problem
-from queries.domain.errors import Conflict, Invalid
+from queries.domain.errors import Conflict, Invalid, NotAllowed
 from queries.domain.reasons import Because
 from queries.domain.states import Desired, Reason, RunOutcome
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
-from queries.models.history import Transition
+from queries.services.changes import record
 from queries.services.procedures.engine import DONE, StepContext, StepResult, waiting
 from queries.services.supervision.operation_rows import wake
 from queries.services.supervision.operations import locked
@@ -29,6 +32,14 @@ _SUFFIX = re.compile(r"\.(r\d+|reset)-\d{8}T\d{6}")
 def current(query: Query) -> Checkpoint:
     """Return the checkpoint that the query holds now."""
     return Checkpoint.objects.get(query=query, retired_at=None)
+
+
+def place_of(location: str) -> Path:
+    """Return the folder of a local location."""
+    path = local_path(location)
+    if path is None:
+        raise NotAllowed(f"{location} is not on this host.")
+    return Path(path)
 
 
 def beside(location: str, kind: str, now: datetime) -> str:
@@ -45,8 +56,12 @@ def beside(location: str, kind: str, now: datetime) -> str:
     return place
 
 
-def switch(turn: StepContext, location: str, reason: Reason, detail: Because) -> StepResult:
-    """Retire the query's checkpoint and give it the one at `location`, built from it."""
+def switch(turn: StepContext, reason: Reason, detail: Because) -> StepResult:
+    """Retire the query's checkpoint and give it the one that the operation has built from it."""
+    location = turn.arguments["location"]
+    if not place_of(location).exists():
+        way_out = f"Request the {turn.operation.verb} again."
+        raise CannotCopy("The new checkpoint is gone.", way_out=way_out)
     with transaction.atomic():
         row = locked(turn.query)
         turn.insist()
@@ -61,18 +76,10 @@ def switch(turn: StepContext, location: str, reason: Reason, detail: Because) ->
         wake(row.application_id, turn.now)
         Checkpoint.objects.filter(pk=old.pk).update(retired_at=turn.now)
         Checkpoint.objects.create(query=row, location=location, created_at=turn.now, built_from=old)
-        Transition.objects.create(
-            at=turn.now,
-            application=row.application,
-            query=row,
-            subject="checkpoint",
-            before=_name(old.location),
-            after=_name(location),
-            reason=reason,
-            detail=detail,
-            actor=turn.operation.actor,
-            operation=turn.operation,
-        )
+        about = {"application": row.application, "query": row, "detail": detail}
+        who = {"actor": turn.operation.actor, "operation": turn.operation}
+        before, after = _name(old.location), _name(location)
+        record("checkpoint", before, after, reason, now=turn.now, **about, **who)
         changed(f"query:{row.pk}", "checkpoints")
     return DONE
 
