@@ -15,9 +15,9 @@ from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.domain.checkpoints.logs import Unreadable
 from queries.domain.kafka.lag import further, kafka_offsets, merged
 from queries.domain.states import Phase, RunOutcome
-from queries.models.definitions import Checkpoint, Query
+from queries.models.definitions import Query
 from queries.models.drivers import Run
-from queries.selectors.newest import newest_revisions, newest_runs
+from queries.selectors.newest import checkpoint_locations, newest_revisions, newest_runs
 
 Offsets = dict[str, dict[int, int]]  # topic -> partition -> next offset to read
 
@@ -61,11 +61,7 @@ def readings(query_ids: Iterable[int] | None = None) -> list[Reading]:
     sources = {pk: kafka_sources(spec) for pk, spec in specs.items()}
     reading = [pk for pk, found in sources.items() if found]
     latest = heard.latest(reading)
-    places = dict(
-        Checkpoint.objects.filter(query__in=reading, retired_at=None).values_list(
-            "query_id", "location"
-        )
-    )
+    places = checkpoint_locations(reading)
     return [
         Reading(
             query=queries[pk],

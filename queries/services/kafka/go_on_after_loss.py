@@ -12,7 +12,7 @@ from django.db import transaction
 
 from queries.domain.errors import Conflict, NotAllowed, Unavailable
 from queries.domain.kafka.losses import Gap, gaps_of
-from queries.domain.reasons import waited, why
+from queries.domain.reasons import why
 from queries.domain.states import (
     GOOD_OPERATIONS,
     HELD_PHASES,
@@ -40,6 +40,7 @@ from queries.services.procedures.engine import (
     begin,
     waiting,
 )
+from queries.services.procedures.stop_and_start import remember, waiting_for
 from queries.services.supervision import operations
 
 #: For all steps together; most of it is for a driver that starts and a backlog that is read.
@@ -87,8 +88,7 @@ def _accept(turn: StepContext) -> StepResult:
                 accepted_by=operation.actor,
                 operation=operation,
             )
-            turn.result |= {"asked": True, "accepting": True}
-            Operation.objects.filter(pk=operation.pk).update(result=turn.result)
+            remember(turn, asked=True, accepting=True)
             _run_anew(turn)
     return StepResult(
         True, f"{turn.arguments['offsets']:,} offsets are recorded in the loss ledger."
@@ -114,8 +114,7 @@ def _fail_on_loss_again(turn: StepContext) -> StepResult:
     if turn.result.get("accepting"):
         with transaction.atomic():
             turn.insist()
-            turn.result["accepting"] = False
-            Operation.objects.filter(pk=turn.operation.pk).update(result=turn.result)
+            remember(turn, accepting=False)
             if run is not None and run.accepts_loss and turn.query.phase not in STOPPED_PHASES:
                 _run_anew(turn)
         return waiting("It restarts and fails on data loss again.")
@@ -124,8 +123,7 @@ def _fail_on_loss_again(turn: StepContext) -> StepResult:
     if turn.query.phase in (Phase.RUNNING, *STOPPED_PHASES):
         return DONE
     _refuse_dead(turn)
-    query = turn.query
-    return waiting(waited(query.phase, query.phase_reason, query.phase_detail).text)
+    return waiting_for(turn.query)
 
 
 GO_ON = Procedure(

@@ -17,11 +17,11 @@ from queries.brokers.options import Wanted
 from queries.brokers.reader import At, BrokerLook, Ends, RecordSeen
 from queries.domain.kafka.lag import PartitionLook, after, unread
 from queries.domain.kafka.losses import gaps_of
-from queries.domain.kafka.retention import Retention, clock, risk
+from queries.domain.kafka.retention import Retention, risk
 from queries.domain.states import LossKind
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
-from queries.selectors.kafka.lag import look_of, retention_of
+from queries.selectors.kafka.lag import clock_of, look_of, measured, retention_of
 from queries.selectors.kafka.sources import Reading, ReportedOffsets
 from queries.services.kafka.loss_ledger import write_gaps
 
@@ -111,14 +111,7 @@ def write_told(told: ReportedOffsets, now: datetime) -> None:
             )
             look = after(look, look_of(before) if before is not None else None, running=True)
             rows[topic, partition] = SourceLag(
-                query=told.query,
-                source=topic,
-                partition=partition,
-                committed=look.committed,
-                latest=look.latest,
-                arrival_rate=look.arrival_rate,
-                processing_rate=look.processing_rate,
-                seen_at=now,
+                query=told.query, source=topic, partition=partition, seen_at=now, **measured(look)
             )
     with transaction.atomic():
         gone = [row.pk for at, row in known.items() if at not in rows]
@@ -150,12 +143,7 @@ def _rows(
             query=reading.query,
             source=topic,
             partition=partition,
-            committed=seen.committed,
-            earliest=seen.earliest,
-            latest=seen.latest,
-            record_at=seen.record_at,
-            arrival_rate=seen.arrival_rate,
-            processing_rate=seen.processing_rate,
+            **measured(seen),
             record_bytes=_mean_bytes(row, record),
             retention_ms=kept.ms if kept.deletes else None,
             retention_bytes=kept.bytes if kept.deletes else None,
@@ -164,7 +152,8 @@ def _rows(
             seen_at=now,
             error="",
         )
-        rows[at].deleted_at = _deleted_at(rows[at], now)
+        if deleted := clock_of(rows[at], now=now):
+            rows[at].deleted_at = deleted.at
     return rows
 
 
@@ -207,11 +196,6 @@ def _shows_a_hole(record: RecordSeen | None, seen: PartitionLook) -> bool:
     if record is None or seen.committed is None or seen.earliest is None:
         return False
     return record.offset > max(seen.committed, seen.earliest)
-
-
-def _deleted_at(row: SourceLag, now: datetime) -> datetime | None:
-    found = clock(look_of(row), retention_of(row), record_bytes=row.record_bytes, now=now)
-    return found.at if found is not None else None
 
 
 def _store(
@@ -258,12 +242,7 @@ def _judge(
     silent = any(answer.silent for answer in answers.values())
     asked = all(answer.look is not None for answer in answers.values())
     found = risk(
-        [
-            (look, clock(look, retention_of(row), record_bytes=row.record_bytes, now=now))
-            for row in rows
-            if row.partition >= 0
-            for look in (look_of(row),)
-        ],
+        [(look_of(row), clock_of(row, now=now)) for row in rows if row.partition >= 0],
         running=reading.running,
         within=timedelta(hours=settings.RISK_WITHIN_H),
         now=now,

@@ -6,6 +6,7 @@ costs a few seconds, and holds up nobody else. What was seen earlier stands in f
 
 import logging
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 from queries.brokers.options import Unusable, client_options
@@ -44,19 +45,14 @@ def look(spec: Mapping[str, Any], query: Query | None = None) -> dict[str, int]:
 
 def _ask(brokers: tuple[tuple[str, str], ...], sources: list[KafkaSource]) -> dict[str, int]:
     references = local_references()
+    wanted = [source.wanted for source in sources]
     try:
-        reader = BrokerReader(client_options(references.resolve_all(dict(brokers))))
-    except (Unusable, ReferenceMissing) as error:
-        logger.info("the partitions of a source are not looked up: %s", references.mask(str(error)))
-        return {}
-    try:
-        wanted = [source.wanted for source in sources]
-        found = reader.partitions(wanted, limit_s=LOOK_S)
-    except Unreachable as error:
+        options = client_options(references.resolve_all(dict(brokers)))
+        with closing(BrokerReader(options)) as reader:
+            found = reader.partitions(wanted, limit_s=LOOK_S)
+    except (Unreachable, Unusable, ReferenceMissing) as error:
         logger.info("the partitions of a source are not known: %s", references.mask(str(error)))
         return {}
-    finally:
-        reader.close()
     counts = {
         source.name: sum(source.wanted.matches(topic) for topic, _ in found) for source in sources
     }

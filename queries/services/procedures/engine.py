@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from controlplane.nudge import advance_soon, changed
@@ -158,9 +158,7 @@ def cancel(operation: Operation, *, actor: str, now: datetime) -> Operation:
 
 def due_operations(*, now: datetime) -> list[int]:
     """Return the operations with steps, or with something to undo, that nobody is at."""
-    open_or_left = Q(outcome=OperationOutcome.OPEN) | Q(to_undo=True)
-    free = Q(leased_until=None) | Q(leased_until__lt=now)
-    found = Operation.objects.filter(open_or_left & free).exclude(verb__in=PLAIN_VERBS)
+    found = _free(now).exclude(verb__in=PLAIN_VERBS)
     return list(found.order_by("pk").values_list("pk", flat=True)[:200])
 
 
@@ -304,10 +302,13 @@ def _refuse_beside_another(row: Query, verb: Verb) -> None:
 def _lease(operation_id: int, now: datetime) -> datetime | None:
     """Claim the operation; None where it is claimed, or there is nothing to do."""
     until = now + LEASE
-    free = Q(leased_until=None) | Q(leased_until__lt=now)
+    return until if _free(now).filter(pk=operation_id).update(leased_until=until) else None
+
+
+def _free(now: datetime) -> QuerySet[Operation]:
+    """Return the operations with something to do or to undo that no worker has claimed."""
     open_or_left = Q(outcome=OperationOutcome.OPEN) | Q(to_undo=True)
-    won = Operation.objects.filter(free & open_or_left, pk=operation_id).update(leased_until=until)
-    return until if won else None
+    return Operation.objects.filter(open_or_left, Q(leased_until=None) | Q(leased_until__lt=now))
 
 
 @contextmanager

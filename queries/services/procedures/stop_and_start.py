@@ -34,6 +34,11 @@ def stop(turn: StepContext) -> StepResult:
         query.refresh_from_db()
     if query.phase in STOPPED_PHASES and not _has_run(query):
         return DONE
+    return waiting_for(query)
+
+
+def waiting_for(query: Query) -> StepResult:
+    """Say that the step waits for what the query's phase waits for."""
     return waiting(waited(query.phase, query.phase_reason, query.phase_detail).text)
 
 

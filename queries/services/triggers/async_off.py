@@ -17,7 +17,7 @@ from django.db import transaction
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.domain.checkpoints.logged_offsets import missing_batch
 from queries.domain.errors import Conflict, NotAllowed
-from queries.domain.reasons import waited, why
+from queries.domain.reasons import why
 from queries.domain.states import (
     DOWN_PHASES,
     HELD_PHASES,
@@ -42,6 +42,7 @@ from queries.services.procedures.engine import (
     begin,
     waiting,
 )
+from queries.services.procedures.stop_and_start import waiting_for
 from queries.services.supervision import operations
 from queries.services.triggers.async_off_undo import (
     base_of,
@@ -275,8 +276,7 @@ def _followed(turn: StepContext, child: Operation, what: str) -> StepResult:
         if turn.query.phase == Phase.RUNNING:
             return DONE
     if slow or child.outcome == OperationOutcome.OPEN:
-        query = turn.query
-        return waiting(waited(query.phase, query.phase_reason, query.phase_detail).text)
+        return waiting_for(turn.query)
     raise Conflict(f"{what.capitalize()} failed: {child.detail or child.outcome}.")
 
 
