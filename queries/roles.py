@@ -37,11 +37,14 @@ _PERMISSIONS = {
 
 def role_of(user: Any) -> Role | None:
     """Return the highest role of a user, or None for a stranger."""
-    if not user.is_authenticated or not user.is_active:
-        return None
+    return highest_role(user) if user.is_authenticated and user.is_active else None
+
+
+def highest_role(user: Any) -> Role | None:
+    """Return the highest role that an account holds, active or not; None where it holds none."""
     if user.is_superuser:
         return Role.ADMIN
-    names = set(user.groups.values_list("name", flat=True))
+    names = {group.name for group in user.groups.all()}
     held = [role for role in ORDER if role in names]
     return held[-1] if held else None
 
@@ -57,9 +60,7 @@ def _at_least(role: Role) -> Any:
 def connect() -> None:
     """Register the permissions, and make the groups whenever the database is migrated."""
     for permission, role in _PERMISSIONS.items():
-        rules.set_perm(permission, _at_least(role)) if rules.perm_exists(
-            permission
-        ) else rules.add_perm(permission, _at_least(role))
+        rules.set_perm(permission, _at_least(role))
     post_migrate.connect(_make_groups, dispatch_uid="queries.roles")
 
 

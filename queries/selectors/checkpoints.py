@@ -14,11 +14,11 @@ from queries.checkpoints.batches import Batch
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.operators import Operator
 from queries.domain.checkpoints.state_growth import Growth, growth
-from queries.domain.errors import Missing
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
 from queries.models.history import Operation
+from queries.selectors.found import found
 from queries.selectors.supervision.observation import memory_mb
 
 #: How far back state is looked at, and at how many of its batches at most.
@@ -57,22 +57,22 @@ class Pinned:
     differs: bool  # both say something, and not the same: the checkpoint wins
 
 
-def rows_of(query: Query, found: Iterable[Batch]) -> dict[int, int]:
+def rows_of(query: Query, shown: Iterable[Batch]) -> dict[int, int]:
     """Return the rows that each batch read, as the progress events told; newest run wins."""
-    numbers = [batch.number for batch in found]
+    numbers = [batch.number for batch in shown]
     told = Progress.objects.filter(query=query.pk, batch__in=numbers).order_by("epoch", "seq")
     return dict(told.values_list("batch", "num_input_rows"))
 
 
 def operator_lines(query: Query, logs: CheckpointLogs) -> list[OperatorLine]:
     """Return the state operators of a checkpoint, with the newest batch's figures of each."""
-    found = operators.operators(logs)
+    listed = operators.operators(logs)
     newest = Progress.objects.filter(query=query.pk).order_by("-epoch", "-seq").first()
     told: list[dict[str, Any]] = (newest.body.get("stateOperators") or []) if newest else []
     # Spark tells operators in the order of the plan, from the source upwards, as their ids are.
     lines = []
-    for place, operator in enumerate(found):
-        one = told[place] if place < len(told) and len(told) == len(found) else {}
+    for place, operator in enumerate(listed):
+        one = told[place] if place < len(told) and len(told) == len(listed) else {}
         lines.append(
             OperatorLine(
                 operator=operator,
@@ -106,12 +106,12 @@ def pinned_configuration(query: Query, logs: CheckpointLogs) -> list[Pinned]:
     application = query.application.revisions.order_by("-number")[0].spec.get("conf") or {}
     own = query.revisions.order_by("-number")[0].spec.get("conf") or {}
     asked = {**application, **own}
-    found = []
+    pins = []
     for key, value in sorted(batches.pinned(logs).items()):
         defined = asked.get(key)
         differs = defined is not None and str(defined) != str(value)
-        found.append(Pinned(key, str(value), defined, differs))
-    return sorted(found, key=lambda each: (not each.differs, each.defined is None, each.key))
+        pins.append(Pinned(key, str(value), defined, differs))
+    return sorted(pins, key=lambda each: (not each.differs, each.defined is None, each.key))
 
 
 def snapshots_of(query: Query) -> QuerySet[Snapshot]:
@@ -125,10 +125,8 @@ def snapshots_of(query: Query) -> QuerySet[Snapshot]:
 
 def snapshot_of(query: Query, pk: int) -> Snapshot:
     """Return one of these; raise `Missing` where there is none."""
-    row = snapshots_of(query).filter(pk=pk).first() if pk < 2**62 else None
-    if row is None:
-        raise Missing(f"{query.name} has no snapshot {pk}.")
-    return row
+    rows = snapshots_of(query).filter(pk=min(pk, 2**62))  # beyond what a database can hold
+    return found(rows, f"{query.name} has no snapshot {pk}.")
 
 
 def earlier_checkpoints(query: Query) -> QuerySet[Checkpoint]:

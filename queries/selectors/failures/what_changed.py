@@ -5,13 +5,17 @@ from typing import Any
 
 from django.db.models import Q
 
-from queries.domain.errors import Missing
 from queries.domain.masking import mask
 from queries.domain.states import FAILED_OUTCOMES
+from queries.models.applications import ApplicationRevision
+from queries.models.definitions import QueryRevision
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
 from queries.models.history import Transition
 from queries.selectors.failures.failures import failures
+from queries.selectors.found import found
+
+Revision = QueryRevision | ApplicationRevision
 
 #: Acts shown at most; the activity page has them all.
 _MOST_ACTS = 50
@@ -43,11 +47,8 @@ class FailureDetail:
 
 def failure_with_changes(failure_id: int) -> FailureDetail:
     """Return a failure with what changed since the last good run; raise `Missing` without it."""
-    failure = (
-        failures().select_related("driver__application_revision").filter(pk=failure_id).first()
-    )
-    if failure is None:
-        raise Missing(f"Failure {failure_id} does not exist.")
+    rows = failures().select_related("driver__application_revision").filter(pk=failure_id)
+    failure = found(rows, f"Failure {failure_id} does not exist.")
     run = failure.run
     good = _last_good_run(run) if run else None
     itself = False
@@ -83,50 +84,29 @@ def _last_good_run(run: Run) -> Run | None:
 
 def _last_good_driver(driver: Driver) -> Driver | None:
     """Return the newest earlier driver of the application in which a run committed."""
-    return (
-        Driver.objects.select_related("application_revision")
-        .filter(
-            application=driver.application_id,
-            epoch__lt=driver.epoch,
-            runs__first_commit_at__isnull=False,
-        )
-        .order_by("-epoch")
-        .first()
-    )
+    earlier = Driver.objects.filter(application=driver.application_id, epoch__lt=driver.epoch)
+    good = earlier.filter(runs__first_commit_at__isnull=False)
+    return good.select_related("application_revision").order_by("-epoch").first()
 
 
 def _run_changes(good: Run, failed: Run) -> list[Change]:
-    found = []
-    if good.revision_id != failed.revision_id:
-        found.append(
-            Change(
-                "revision",
-                f"r{good.revision.number}",
-                f"r{failed.revision.number}",
-                mask(good.revision.spec),
-                mask(failed.revision.spec),
-            )
-        )
+    changes = _revision_changes("revision", good.revision, failed.revision)
     if good.checkpoint_id != failed.checkpoint_id:
-        found.append(Change("checkpoint", good.checkpoint.location, failed.checkpoint.location))
-    return found
+        changes.append(Change("checkpoint", good.checkpoint.location, failed.checkpoint.location))
+    return changes
+
+
+def _revision_changes(what: str, good: Revision, failed: Revision) -> list[Change]:
+    if good.pk == failed.pk:
+        return []
+    numbers = (f"r{good.number}", f"r{failed.number}")
+    return [Change(what, *numbers, mask(good.spec), mask(failed.spec))]
 
 
 def _driver_changes(good: Driver, failed: Driver) -> list[Change]:
     if good.pk == failed.pk:
         return []
-    found = []
     before, after = good.application_revision, failed.application_revision
-    if before.pk != after.pk:
-        found.append(
-            Change(
-                "application revision",
-                f"r{before.number}",
-                f"r{after.number}",
-                mask(before.spec),
-                mask(after.spec),
-            )
-        )
     columns = (
         ("code", good.code_sha256[:12], failed.code_sha256[:12]),
         ("Spark version", good.spark_version, failed.spark_version),
@@ -135,12 +115,11 @@ def _driver_changes(good: Driver, failed: Driver) -> list[Change]:
         ("pools", _pools(good), _pools(failed)),
     )
     # A driver that died before its session was up never said its versions: no change is known.
-    found += [
+    return _revision_changes("application revision", before, after) + [
         Change(what, was, now)
         for what, was, now in columns
         if was != now and (now or what == "code")
     ]
-    return found
 
 
 def _pools(driver: Driver) -> str:

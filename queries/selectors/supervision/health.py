@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from listeners import selectors as heard
 from listeners.latest import moment
 from listeners.selectors import BatchBar, DriverTelemetry, LatestLine
+from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.states import Phase
 from queries.domain.supervision.health import (
     STALL_FLOOR_S,
@@ -114,11 +114,11 @@ def health_of(
 
 def newest_commit(location: str) -> datetime | None:
     """Return when a checkpoint on this host got its newest commit; None where none is seen."""
-    address = urlsplit(location)
-    if address.scheme != "file":
+    path = local_path(location)
+    if path is None:
         return None
     try:
-        changed = (Path(unquote(address.path)) / "commits").stat().st_mtime
+        changed = Path(path / "commits").stat().st_mtime
     except OSError:
         return None
     return datetime.fromtimestamp(changed, UTC)

@@ -4,6 +4,7 @@ Read from the checkpoint's own files (what a start would go on from) beside the 
 the driver has reported (what has been done since).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -125,13 +126,18 @@ def _rows(logs: CheckpointLogs, kept: int | None, rows: list[Progress]) -> tuple
         offsets = logs.offsets(kept) if kept is not None else None
     except Unreadable:
         offsets = None
-    if offsets is not None:
-        counts = [
-            records_between(start, end)
-            for start, end in zip(offsets.sources.values(), ends(rows[-1]), strict=False)
-        ]
-        if counts and None not in counts:
-            return sum(count or 0 for count in counts), "offsets"
+    return rows_behind(offsets.sources.values() if offsets is not None else (), rows)
+
+
+def rows_behind(begin: Iterable[Any], rows: list[Progress]) -> tuple[int, str]:
+    """Return the rows between the offsets `begin` and the end of the last batch of `rows`.
+
+    "offsets" says that they were counted from those; "progress" that they are the rows that the
+    batches reported, where offsets cannot be counted.
+    """
+    counts = [records_between(*pair) for pair in zip(begin, ends(rows[-1]), strict=False)]
+    if counts and None not in counts:
+        return sum(count or 0 for count in counts), "offsets"
     return sum(row.num_input_rows for row in rows), "progress"
 
 

@@ -3,10 +3,10 @@
 from typing import Any
 
 from listeners.models import Progress
-from queries.domain.checkpoints.logged_offsets import beyond, records_between
+from queries.domain.checkpoints.logged_offsets import beyond
 from queries.models.drivers import Run
 from queries.models.failures import Failure
-from queries.selectors.triggers.replay_exposure import ROWS_READ, ended, ends, starts
+from queries.selectors.triggers.replay_exposure import ROWS_READ, ended, ends, rows_behind, starts
 
 
 def replayed_by(run: Run) -> dict[str, Any] | None:
@@ -36,7 +36,7 @@ def replayed_by(run: Run) -> dict[str, Any] | None:
         return {"batches": 0, "rows": 0, "seconds": 0.0}
     return {
         "batches": len(again),
-        "rows": _replayed_rows(begin, again),
+        "rows": rows_behind(begin, again)[0],
         "seconds": (ended(again[-1]) - (ended(kept) if kept else again[0].at)).total_seconds(),
         "first": again[0].batch,
         "last": again[-1].batch,
@@ -60,15 +60,6 @@ def _ended_behind(row: Progress, begin: list[Any], first_batch: int) -> bool:
     if not pairs or any(start is None for _, start in pairs):
         return row.batch >= first_batch
     return any(beyond(end, start) for end, start in pairs)
-
-
-def _replayed_rows(begin: list[Any], again: list[Progress]) -> int:
-    counts = [
-        records_between(start, end) for start, end in zip(begin, ends(again[-1]), strict=False)
-    ]
-    if counts and None not in counts:
-        return sum(count or 0 for count in counts)
-    return sum(row.num_input_rows for row in again)
 
 
 def replays_of(failure: Failure) -> list[Run]:
