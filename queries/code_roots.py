@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 
 LIMIT_BYTES = 50 * 1024 * 1024  # all roots of an application together
@@ -17,7 +18,6 @@ LIMIT_BYTES = 50 * 1024 * 1024  # all roots of an application together
 FILES_AT_MOST = 5_000
 LOOK_EVERY_S = 2.0
 _REMEMBERED_ROOTS = 1_000
-_REMEMBERED = 50_000  # contents of files known by their times, at most
 
 _SKIP = frozenset(
     {
@@ -63,7 +63,6 @@ def digest_of(files: list[File], read: Callable[[Path], str] = read_digest) -> s
     return whole.hexdigest()
 
 
-_known: dict[tuple[str, int, int, int, int], str] = {}
 _looks: dict[tuple[str, ...], tuple[float, str | None]] = {}  # roots -> when, what
 _lock = threading.Lock()
 
@@ -101,13 +100,10 @@ def _look(roots: tuple[str, ...]) -> str | None:
 
 def _remembered(path: Path) -> str:
     at = path.stat()
-    key = (str(path), at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns)
-    with _lock:
-        found = _known.get(key)
-    if found is None:
-        found = read_digest(path)
-        with _lock:
-            if len(_known) >= _REMEMBERED:
-                _known.clear()
-            _known[key] = found
-    return found
+    return _digest_of_state(path, at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns)
+
+
+@lru_cache(maxsize=50_000)
+def _digest_of_state(path: Path, *_: int) -> str:
+    """Return the digest of a file's content, read once for each size, inode and times of it."""
+    return read_digest(path)

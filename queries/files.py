@@ -66,11 +66,10 @@ def take_lock(path: Path) -> int | None:
     request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     try:
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
-    except BlockingIOError:
+    except BaseException as error:
         os.close(descriptor)
-        return None
-    except BaseException:
-        os.close(descriptor)
+        if isinstance(error, BlockingIOError):
+            return None
         raise
     return descriptor
 
