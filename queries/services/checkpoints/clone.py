@@ -1,7 +1,7 @@
-"""Clone: a new query that goes on from another's checkpoint, in a directory of its own.
+"""Clone: a new query that continues from another's checkpoint, in its own directory.
 
-It gets an id of its own (Spark would stop the original otherwise), and a sink of its own, or
-the word of whoever asks that both are to write to the same. It is left stopped.
+It gets its own id (Spark would stop the original otherwise), and its own sink, unless the user
+confirms that both write to the same one. It is left stopped.
 """
 
 import copy
@@ -37,12 +37,12 @@ def request_clone(
     snapshot_id: int | None = None,
     application: str = "",
 ) -> Operation:
-    """Ask for a query `name` that goes on from `query`'s checkpoint after `batch` (newest).
+    """Request a query `name` that continues from `query`'s checkpoint after `batch` (newest).
 
-    `snapshot_id` names one of its snapshots to take instead of the living checkpoint. The
+    `snapshot_id` names one of its snapshots to use instead of the current checkpoint. The
     clone is defined as `query` is now, with `sink` in place of its own; without one
-    `same_sink` must say that both are to write to the same place, which a file sink never
-    bears. It gets an application of its own, like the original's, unless one is named.
+    `same_sink` must confirm that both write to the same place, which a file sink never allows.
+    It gets its own application, like the original's, unless one is named.
     Raises `Invalid` with every problem of the new definition.
     """
     taken = current(query) if snapshot_id is None else snapshot_of(query, snapshot_id)
@@ -93,7 +93,7 @@ def _spec(
         )
         raise Invalid([problem])
     if own:
-        spec["pool"] = ""  # an application of its own has none
+        spec["pool"] = ""  # its own application has none
     return spec
 
 
@@ -114,7 +114,7 @@ def _copy(turn: StepContext) -> StepResult:
 
 
 def _seed_sink(turn: StepContext) -> StepResult:
-    """Let a new file sink's log begin where the clone begins."""
+    """Start the log of a new file sink where the clone starts."""
     sink = turn.arguments["spec"].get("sink") or {}
     if sink.get("format") in FILES:
         found = FileSink.at(_path(sink))

@@ -1,4 +1,4 @@
-"""What a rewind or a reset will do, before it is asked for: nothing here changes anything."""
+"""Preview what a rewind or a reset will do; nothing in this module changes anything."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,19 +15,19 @@ from queries.services.checkpoints.snapshot import local_logs
 from queries.services.checkpoints.source_starts import Moved, WantedStart, starts
 from queries.services.checkpoints.switching import current
 
-#: Formats whose rows are kept nowhere.
+#: Formats whose rows are stored nowhere.
 _UNKEPT = frozenset({"noop", "console", "memory"})
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What is replayed or skipped, and who will notice."""
+    """What is replayed or skipped, and what readers of the sink will notice."""
 
     verb: str
     refusal: str  # why it cannot be done; "" where it can
-    batch: int | None = None  # rewind: the batch after which it goes on
+    batch: int | None = None  # rewind: the batch after which it continues
     newest: int | None = None  # the newest committed batch
-    batches: int | None = None  # that are done again
+    batches: int | None = None  # that are replayed
     records: int | None = None  # read again; None where it cannot be counted
     files: int | None = None  # read again
     moved: tuple[Moved, ...] = ()  # a partition or a file source each
@@ -36,7 +36,7 @@ class Preview:
 
 
 def preview_rewind(query: Query, batch: int) -> Preview:
-    """Say what going on from after `batch` means; raise `NotAllowed` for a checkpoint elsewhere."""
+    """Preview continuing after `batch`; raise `NotAllowed` for a checkpoint that is not local."""
     logs = local_logs(current(query).location)
     newest = logs.last_commit()
     try:
@@ -84,7 +84,7 @@ def preview_rewind(query: Query, batch: int) -> Preview:
 
 
 def preview_reset(query: Query, wish: WantedStart) -> Preview:
-    """Say what beginning elsewhere means; brokers are asked, nothing is changed."""
+    """Preview starting elsewhere; asks brokers, changes nothing."""
     logs = local_logs(current(query).location)
     newest = logs.last_commit()
     try:

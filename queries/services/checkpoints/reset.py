@@ -1,7 +1,7 @@
-"""Reset: let a query's sources begin elsewhere, with a new checkpoint and without its state.
+"""Reset: start a query's sources elsewhere, with a new checkpoint and without its state.
 
-The old directory stays as it is. A stateless query goes on with the number of its next batch,
-and a file sink keeps what it has. A stateful one begins at batch 0, where a file sink would
+The old directory stays as it is. A stateless query continues with the number of its next batch,
+and a file sink keeps its files. A stateful one starts at batch 0, where a file sink would
 skip every number that its log holds; so the sink's log and files are moved aside whole.
 """
 
@@ -22,9 +22,9 @@ from queries.services.procedures.engine import DONE, Procedure, Step, StepContex
 
 
 def request_reset(*, query: Query, wish: WantedStart, actor: str, now: datetime) -> Operation:
-    """Ask that the query's sources begin elsewhere.
+    """Request that the query's sources start elsewhere.
 
-    Raises as `starts` does. Where exactly is settled once the query stands: "latest" is the
+    Raises as `starts` does. Where exactly is decided once the query is stopped: "latest" is the
     end at that moment, so that nothing is read twice.
     """
     checkpoint = current(query)

@@ -1,6 +1,6 @@
 """Rewind: go back to the checkpoint as it was after an earlier batch, in a new directory.
 
-The old directory is never edited. The new one is built beside it while the query may still
+The old directory is never edited. The new one is built next to it while the query may still
 run, so that a batch out of reach costs no stop. A file sink's log is put back after the
 switch only, and step by step: until then everything is as it was.
 """
@@ -21,7 +21,7 @@ from queries.services.procedures.engine import DONE, Procedure, Step, StepContex
 
 
 def request_rewind(*, query: Query, batch: int, actor: str, now: datetime) -> Operation:
-    """Ask that the query goes on from after `batch`, which is committed in its checkpoint.
+    """Request that the query continues after `batch`, which is committed in its checkpoint.
 
     Raises `NotAllowed` where that batch is not there, or the sink's log does not reach it.
     """

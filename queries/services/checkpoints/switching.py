@@ -1,8 +1,7 @@
-"""Point a stopped query at another checkpoint directory: one transaction, the old row kept.
+"""Point a stopped query at another checkpoint directory: one transaction; the old row stays.
 
-The new directory is built beside the old one, which stays byte for byte as it is. Where the
-new one lies is settled when the operation is asked for, so that a step taken twice means the
-same place.
+The new directory is built next to the old one, which stays byte for byte as it is. Its location
+is decided when the operation is requested, so that a step taken twice uses the same one.
 """
 
 import re
@@ -25,7 +24,7 @@ from queries.services.procedures.engine import DONE, StepContext, StepResult, wa
 from queries.services.supervision.operation_rows import wake
 from queries.services.supervision.operations import locked
 
-#: What `beside` puts after a name; taken off before the next is put there.
+#: What `beside` appends to a name; removed before the next is appended.
 _SUFFIX = re.compile(r"\.(r\d+|reset)-\d{8}T\d{6}")
 
 
@@ -43,7 +42,7 @@ def place_of(location: str) -> Path:
 
 
 def beside(location: str, kind: str, now: datetime) -> str:
-    """Return a location beside another, named for what it is: `delays.r40-20260302T120000`.
+    """Return a location next to another, named by its purpose: `delays.r40-20260302T120000`.
 
     Raises `Invalid` where some query holds it, or it is nested in one that does.
     """
@@ -67,12 +66,12 @@ def switch(turn: StepContext, reason: Reason, detail: Because) -> StepResult:
         turn.insist()
         old = current(row)
         if old.location == location:
-            return DONE  # the worker that did it died before it could say so
+            return DONE  # the worker that did it died before it recorded that
         if Run.objects.filter(query=row, outcome=RunOutcome.OPEN).exists():
             return waiting("a run is still open")
         if row.desired != Desired.STOPPED:
             raise Conflict(f"{row.name} was started in the meantime.", way_out="Request it again.")
-        # Whoever decides on what was read before this moment loses the compare-and-set.
+        # A decision on rows that were read before this moment loses the compare-and-set.
         wake(row.application_id, turn.now)
         Checkpoint.objects.filter(pk=old.pk).update(retired_at=turn.now)
         Checkpoint.objects.create(query=row, location=location, created_at=turn.now, built_from=old)

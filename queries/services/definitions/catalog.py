@@ -1,4 +1,4 @@
-"""Definitions: validated, stored as immutable revisions, never half-done."""
+"""Validate definitions and store them as immutable revisions, completely or not at all."""
 
 from datetime import datetime
 from typing import Any
@@ -122,11 +122,11 @@ def create_query(
     application_spec: dict[str, Any] | None = None,
     checkpoint: str = "",
 ) -> Query:
-    """Create a query with revision 1, its checkpoint row and, unless one is named, an
-    application of its own (with `application_spec` or the defaults), in one transaction.
+    """Create a query with revision 1, its checkpoint row and, unless one is named, its
+    own application (with `application_spec` or the defaults), in one transaction.
 
     An empty `checkpoint` is `file://CHECKPOINTS_DIR/NAME`, with a number after it where an
-    archived query has left files there. Raises `Invalid` with every problem found (name
+    archived query has left files. Raises `Invalid` with every problem found (name
     taken, checkpoint held or nested, naming the holder, …).
     """
     seen = partitions.look(spec)

@@ -1,6 +1,6 @@
-"""Definitions as somebody wants them, beside all that is wrong with them.
+"""Check definitions as a user enters them, and collect all their problems.
 
-Here the pure rules meet what only the database and this host know: names that are taken,
+The pure rules are applied to what only the database and this host know: names that are taken,
 checkpoints that are held, pools, connectors and modules.
 """
 
@@ -21,9 +21,9 @@ from queries.services.definitions import surroundings
 
 
 class QueryDraft:
-    """A query as somebody wants it, beside all that is wrong with it.
+    """A query as a user enters it, with all its problems.
 
-    `form`, `application_form` and `location` can be relied on where `problems` is empty.
+    `form`, `application_form` and `location` are valid where `problems` is empty.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ def _faults(
 
 
 def orphaned_queries(application: Application, form: ApplicationSpec) -> list[Problem]:
-    """Return why living queries of an application could not go on under its new form."""
+    """Return why living queries of an application could not run with its new form."""
     problems = []
     pools = list(application.pools.values_list("name", flat=True))
     before = newest_application_spec(application)
@@ -167,5 +167,5 @@ def orphaned_queries(application: Application, form: ApplicationSpec) -> list[Pr
     return problems
 
 
-#: A query's field that an application breaks -> the application's own field that did it.
+#: A query's field that an application breaks -> the application's own field that causes it.
 _BLAMED = {"pool": "scheduler_mode", "trigger.kind": "master"}

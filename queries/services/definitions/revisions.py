@@ -1,4 +1,4 @@
-"""Write definitions down: rows of revisions that never change, and who made them."""
+"""Store definitions as revisions that never change, with their authors."""
 
 from datetime import datetime
 
@@ -14,7 +14,7 @@ from queries.services.changes import record
 def add_application(
     *, name: str, spec: ApplicationSpec | None, actor: str, now: datetime, own: bool
 ) -> Application:
-    """Make an application with revision 1; the caller has validated and owns the transaction."""
+    """Create an application with revision 1; the caller has validated and owns the transaction."""
     application = Application.objects.create(name=name, own=own, created_at=now)
     add_application_revision(application, 1, spec or ApplicationSpec(), actor, now)
     return application
@@ -31,7 +31,7 @@ def add_application_revision(
         author=actor,
         created_at=now,
     )
-    if number == 1:  # later ones are pinned by a start or a restart, never by a relaunch
+    if number == 1:  # later ones are pinned by a start or a restart, not by a relaunch
         Application.objects.filter(pk=application.pk).update(target_revision=revision)
         application.target_revision = revision
     before = f"revision {number - 1}" if number > 1 else ""
@@ -71,6 +71,6 @@ def record_definition(
     now: datetime,
     detail: Because = NOTHING,
 ) -> None:
-    """Write down that a definition changed, from what to what, and who did it."""
+    """Record a change of a definition: from what to what, and who made it."""
     about = {"application": application, "query": query, "detail": detail, "actor": actor}
     record("definition", before, after, "", now=now, **about)

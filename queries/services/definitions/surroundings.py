@@ -1,4 +1,4 @@
-"""Look up what validation may not: folders, modules and connectors on this host, settings."""
+"""Look up what pure validation cannot: settings, and folders, modules, connectors on this host."""
 
 import ast
 import os
@@ -14,7 +14,7 @@ from queries.selectors.definitions.connectors import ready_connectors
 
 
 def look(application: ApplicationSpec) -> Surroundings:
-    """Return what an application's definition meets on this host."""
+    """Return the facts of this host that an application's definition depends on."""
     return Surroundings(
         code_roots=tuple(str(root) for root in settings.CODE_ROOTS),
         roots=tuple(_root(path) for path in application.python_path),
@@ -42,12 +42,12 @@ def default_checkpoint(name: str, *, avoid: set[str]) -> str:
 
 
 def function_problems(spec: PythonQuery, application: ApplicationSpec) -> list[Problem]:
-    """Return a problem where the module or the function is certainly not there."""
+    """Return a problem where the module or the function certainly does not exist."""
     return _member_problems("function", spec.function, application, "function")
 
 
 def listener_problems(application: ApplicationSpec) -> list[Problem]:
-    """Return a problem for each listener whose module or class is certainly not there."""
+    """Return a problem for each listener whose module or class certainly does not exist."""
     return [
         problem
         for index, name in enumerate(application.listeners)
@@ -78,7 +78,7 @@ def _member_problems(
     module, _, member = text.partition(":")
     roots = [Path(root) for root in application.python_path if _root(root).allowed]
     if not member or not roots:
-        return []  # said already by the rules of form
+        return []  # reported already by the rules of form
     relative = Path(*module.split("."))
     candidates = [
         path

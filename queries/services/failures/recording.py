@@ -1,4 +1,4 @@
-"""Record failures: each with all that a person needs the morning after, in its group."""
+"""Record failures in their groups, with everything that an operator needs afterwards."""
 
 from datetime import datetime
 
@@ -28,7 +28,7 @@ def record_failure(
     """Insert a failure into its group; a resolved group reopens.
 
     `choice` says which attempt it was, and when the next is. The texts came in through
-    `driver_logs`, which has taken the secrets out.
+    `driver_logs`, which has masked the secrets.
     """
     query = run.query if run is not None else None
     error, classified = fault.error, fault.classified

@@ -1,4 +1,4 @@
-"""Failure groups are resolved and reopened by people; supervision reopens what comes back."""
+"""Resolve and reopen failure groups for users; supervision reopens what fails again."""
 
 from datetime import datetime
 
@@ -17,7 +17,7 @@ def resolve_group(*, group: FailureGroup, actor: str, now: datetime) -> None:
 
 
 def reopen_group(*, group: FailureGroup, actor: str, now: datetime) -> None:
-    """Mark a failure group as not dealt with after all."""
+    """Mark a resolved failure group as open again."""
     _mark(group, GroupStatus.OPEN, actor, now, resolved_at=None, resolved_by="")
 
 

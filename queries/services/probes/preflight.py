@@ -1,9 +1,9 @@
-"""Preflight: a definition tried against a copy of its query's checkpoint before it runs.
+"""Preflight: try a definition on a copy of its query's checkpoint before it runs.
 
-The copy's newest batch is executed again by the new definition, with the real source and into
-nothing, in a Spark of its own; then a little of what is new. The two plans are compared, for
-Spark takes much in silence that makes results wrong. Nothing real is written: the copy and all
-output are thrown away, whatever comes of it.
+The copy's newest batch is executed again by the new definition, with the real source and
+without a sink, in a probe driver; then a little of what is new. The two plans are compared,
+because Spark silently accepts changes that make results wrong. Nothing real is written: the copy
+and all output are deleted, whatever the outcome.
 """
 
 import os
@@ -30,7 +30,7 @@ from queries.services.procedures.engine import DONE, Procedure, Step, StepContex
 
 PROBE_LIMIT_S = 150.0
 ATTEMPT_LIMIT_S = 45.0
-LIMIT = timedelta(minutes=10)  # the wait for a place on the host included
+LIMIT = timedelta(minutes=10)  # including the wait for a slot on the host
 
 
 class DidNotPass(NotAllowed):
@@ -45,8 +45,8 @@ def begin_preflight(
     """Try a definition (None: the newest revision) against the query's checkpoint.
 
     Raises `Invalid` where it could not even be saved. The operation is DONE where the
-    definition passes (`result.preflight.verdict` is passed, or differs where Spark takes in
-    silence what changes results) and FAILED where it does not.
+    definition passes (`result.preflight.verdict` is passed, or differs where Spark silently
+    accepts what changes results) and FAILED where it does not.
     """
     newest = query.revisions.order_by("-number")[0]
     if spec is None:
@@ -66,7 +66,7 @@ def begin_preflight(
 
 
 def _copy(turn: StepContext) -> StepResult:
-    """Copy the checkpoint twice: for the rows that go nowhere, and for a throw-away sink."""
+    """Copy the checkpoint twice: for the run without a sink, and for one with a temporary sink."""
     checkpoint = probe_steps.checkpoint_of(turn)
     turn.result |= {"checkpoint": checkpoint.pk, "batch": None, "copy_missing": ""}
     place = probe_steps.folder(turn, checkpoint)
@@ -136,7 +136,7 @@ def _old(
 
 
 def _judge(turn: StepContext) -> StepResult:
-    """Say what the findings mean; raises `DidNotPass` where Spark refused."""
+    """Judge the findings; raise `DidNotPass` where Spark refused."""
     answer = probe_steps.await_answer(turn)
     if isinstance(answer, StepResult):
         return answer

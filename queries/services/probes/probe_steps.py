@@ -1,8 +1,8 @@
-"""Steps that every procedure with a probe shares: its place on the host, its life, its end.
+"""Steps that every procedure with a probe driver shares: its slot on the host, launch, and end.
 
-A probe is a Driver row of kind PROBE from before its launch until its end is proven, so it
-takes a start slot and memory like any driver; it holds no query, and reconcile does not see it.
-Its row is found again by its operation, whichever worker takes the next step.
+A probe driver is a Driver row of kind PROBE from before its launch until its end is proven, so it
+takes a start slot and memory like any driver; it runs no query, and reconcile ignores it. Its
+row is found by its operation, whichever worker takes the next step.
 """
 
 import logging
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 #: A probe's cores, whatever the application's master: two, as for a laptop.
 MASTER = "local[2]"
-#: What an application asks of a cluster or of its executors means nothing to a probe.
+#: Settings for a cluster or its executors, which mean nothing to a probe driver.
 _DROPPED = ("spark.executor.", "spark.dynamicAllocation.", "spark.cores.", "spark.kubernetes.")
 STOP_TIMEOUT_S = 10.0
 LEAVES_S = 5.0  # for a probe that has answered to end by itself
@@ -54,10 +54,10 @@ class NoAnswer(NotAllowed):
 
 
 def folder(turn: StepContext, checkpoint: Checkpoint) -> Path:
-    """Return the operation's own folder for what is thrown away.
+    """Return the operation's own folder for temporary files.
 
-    Beside a local checkpoint, for links do not reach across file systems; else under the
-    drivers' folder.
+    Next to a local checkpoint, because hard links do not work across file systems; else under
+    the drivers' folder.
     """
     path = local_path(checkpoint.location)
     if path is None:
@@ -75,7 +75,7 @@ def checkpoint_of(turn: StepContext) -> Checkpoint:
 
 
 def take_place(turn: StepContext) -> StepResult:
-    """Insert the probe's row once the host has a place for it; again: find it."""
+    """Insert the probe's row once the host has a slot for it; when repeated, find it."""
     if probe_of(turn.operation) is not None:
         return DONE
     application = turn.query.application
@@ -94,7 +94,7 @@ def take_place(turn: StepContext) -> StepResult:
 
 
 def launch(turn: StepContext, task_for: Callable[[str], PreflightTask | XrayTask]) -> StepResult:
-    """Launch the probe of the operation's row; again: complete what is missing.
+    """Launch the probe of the operation's row; when repeated, complete what is missing.
 
     `task_for` is given the SHA-256 of the code that the probe runs, "" for none.
     """
@@ -114,7 +114,7 @@ def launch(turn: StepContext, task_for: Callable[[str], PreflightTask | XrayTask
 
 
 def _driver_spec(driver: Driver, roots: tuple[str, ...]) -> DriverSpec:
-    """Return what a probe is started with: the application's, on few cores, telling nobody."""
+    """Return the spec of a probe driver: the application's, with few cores and without events."""
     spec = driver_spec(driver, roots)
     conf = {key: value for key, value in spec.conf.items() if not key.startswith(_DROPPED)}
     return replace(
@@ -133,7 +133,7 @@ def _driver_spec(driver: Driver, roots: tuple[str, ...]) -> DriverSpec:
 
 
 def await_answer(turn: StepContext) -> ProbeResult | StepResult:
-    """Return what the probe has found once it is done, else what it is at.
+    """Return what the probe has found once it is done, else what it is doing.
 
     Raises `NoAnswer` where it died (killed, out of memory, or its host restarted), and where
     what it wrote cannot be read.
@@ -156,7 +156,7 @@ def await_answer(turn: StepContext) -> ProbeResult | StepResult:
 
 
 def put_away(turn: StepContext) -> StepResult:
-    """End the probe and its row, whatever it is at; again: nothing."""
+    """End the probe driver and its row, whatever it is doing; when repeated, do nothing."""
     driver = probe_of(turn.operation)
     if driver is None or driver.state not in OPEN_DRIVER_STATES:
         return DONE
@@ -207,7 +207,7 @@ def found_by(driver: Driver, *, launcher: Launcher) -> ProbeResult | None:
     tried = _tried(driver.operation) if driver.operation else []
     try:
         return probe_answer(driver, *tried, launcher=launcher)
-    except ValueError as error:  # `Unreadable`, or bytes that are no text
+    except ValueError as error:  # `Unreadable`, or bytes that are not text
         raise NoAnswer(f"The probe's answer cannot be read: {error}.") from error
 
 
@@ -236,7 +236,7 @@ def _must(turn: StepContext) -> Driver:
 
 
 def _note(driver: Driver, process: Mapping[str, Any], *, up: bool, now: Any) -> None:
-    """Write who the processes are, and give the start slot back once Spark is up."""
+    """Write the identity of the processes, and free the start slot once Spark is up."""
     fields: dict[str, Any] = {**process}
     if up and driver.state == DriverState.STARTING:
         fields |= {"state": DriverState.LIVE, "state_since": now}

@@ -1,8 +1,8 @@
-"""State X-ray: the rows of a state operator, read from a copy in a Spark of its own.
+"""State X-ray: the rows of a state operator, read from a copy by a probe driver.
 
-State holds people's data, so the rows never reach the database: they stay in a file that the
-drivers' account alone can read, are shown to authors for an hour, and are then removed. What
-is kept with the operation are numbers.
+State contains personal data, so the rows never reach the database: they stay in a file that only
+the drivers' account can read, are shown to authors for an hour, and are then removed. Only
+numbers are stored with the operation.
 """
 
 from datetime import datetime, timedelta
@@ -25,7 +25,7 @@ from queries.services.procedures.engine import DONE, Procedure, Step, StepContex
 
 PROBE_LIMIT_S = 120.0
 LIMIT = timedelta(minutes=10)
-SHOWN_FOR = timedelta(hours=1)  # rows of people's data are kept no longer
+SHOWN_FOR = timedelta(hours=1)  # rows may be personal data
 ROWS, MOST_ROWS = 50, 500
 _SIDES = ("", "left", "right")
 
@@ -43,7 +43,7 @@ def begin_xray(
     rows: int = ROWS,
     snapshot: int | None = None,
 ) -> Operation:
-    """Read the state of one operator: of the checkpoint as it is now, or of a kept snapshot.
+    """Read the state of one operator: of the checkpoint as it is now, or of a snapshot.
 
     `contains` is a text that the key, written as JSON, must hold. Raises `Invalid`, and
     `Missing` where there is no such snapshot.
@@ -64,13 +64,13 @@ def begin_xray(
     if store != "default":
         arguments["store"] = store
     if contains:
-        # Named so that it is masked wherever arguments are shown: it may be somebody's number.
+        # Named so that it is masked wherever arguments are shown: it may be personal data.
         arguments["private_key"] = contains[:200]
     return begin(PROCEDURE, query=query, arguments=arguments, actor=actor, now=now)
 
 
 def rows_of(operation: Operation, *, launcher: Launcher, now: datetime) -> dict[str, Any] | None:
-    """Return what an X-ray has seen, rows included; None once it is gone."""
+    """Return what an X-ray has found, with its rows; None once that is removed."""
     if operation.ended_at is None or now - operation.ended_at > SHOWN_FOR:
         return None
     driver = probe_steps.probe_of(operation)

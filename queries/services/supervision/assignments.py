@@ -1,4 +1,4 @@
-"""What a driver is told: its spec at launch, and its assignment, built from rows and decision."""
+"""Build what a driver receives: its spec at launch, and its assignment."""
 
 import hashlib
 import json
@@ -32,7 +32,7 @@ def entries(
 
 
 def digest(rows: tuple[AssignmentEntry, ...], *, end: bool) -> str:
-    """Return a name for what an assignment says, whatever its generation."""
+    """Return a digest of an assignment's contents, without its generation."""
     text = Assignment(generation=0, epoch=0, queries=rows, end=end).dumps()
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -40,7 +40,7 @@ def digest(rows: tuple[AssignmentEntry, ...], *, end: bool) -> str:
 def driver_spec(driver: Driver, code_roots: tuple[str, ...]) -> DriverSpec:
     """Return what the driver is started with.
 
-    Raises `LaunchRefused` where a connector that its application names does not stand ready.
+    Raises `LaunchRefused` where a connector that its application names is not installed.
     """
     spec = ApplicationSpec.model_validate(driver.application_revision.spec)
     return DriverSpec(
@@ -73,7 +73,7 @@ def connector_jars(names: tuple[str, ...]) -> tuple[str, ...]:
     Raises `LaunchRefused` where one is not installed: without it Spark would only say, once it
     is up, that it cannot find a data source.
     """
-    found: dict[str, str] = {}  # two connectors may bring the same library: one will do
+    found: dict[str, str] = {}  # two connectors may contain the same library: one is enough
     for name in names:
         jars = jars_of(name)
         if not jars:
@@ -87,7 +87,7 @@ def connector_jars(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def pools_xml(driver: Driver) -> str:
-    """Return the fairscheduler.xml of the pools that the driver was made with."""
+    """Return the fairscheduler.xml of the pools that the driver was created with."""
     return fairscheduler_xml(tuple(PoolSpec.model_validate(pool) for pool in driver.pools))
 
 

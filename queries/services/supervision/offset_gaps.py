@@ -1,4 +1,4 @@
-"""What async progress tracking has left in a checkpoint, when a definition would switch it off."""
+"""Refuse to switch async progress tracking off while the offset log has a gap."""
 
 from queries.domain.definitions import parsing
 from queries.domain.definitions.spec import PythonQuery, SqlQuery
@@ -7,17 +7,17 @@ from queries.domain.triggers.async_progress import ENABLED, tracking
 from queries.models.definitions import Query, QueryRevision
 from queries.selectors.triggers.replay_exposure import Gap, gap_of
 
-#: The field of the problem below; pages offer the safe way off beside it.
+#: The field of the problem below; pages offer the safe way off next to it.
 FIELD = f"sink.options.{ENABLED}"
 
 
 def gap_problems(
     query: Query, newest: QueryRevision, form: SqlQuery | PythonQuery | None
 ) -> list[Problem]:
-    """Return why a new form of a query cannot go on from its offset log, naming the gap.
+    """Return why a new form of a query cannot continue from its offset log, naming the gap.
 
-    Only a form that switches async progress tracking off is asked about; one of a query that
-    has it off already makes nothing worse.
+    Only a form that switches async progress tracking off is checked; where it is off already,
+    a new form makes nothing worse.
     """
     if form is None or form.sink is None or tracking(newest.spec) is None:
         return []
@@ -46,10 +46,10 @@ def _gap(query: Query) -> Gap | None:
 
 
 def refuse_start_on_gap(query: Query) -> None:
-    """Raise `NotAllowed` where a start on the newest revision would die of the gap.
+    """Raise `NotAllowed` where a start on the newest revision would fail on the gap.
 
-    That happens where async progress tracking was switched off while the log was whole and the
-    query went on running with it: the gap came after the edit had been let through.
+    That happens where async progress tracking was switched off while the log had no gap and the
+    query kept running with it: the gap appeared after the edit was accepted.
     """
     newest = query.revisions.order_by("-number").first()
     last = query.runs.select_related("revision").order_by("-epoch").first()

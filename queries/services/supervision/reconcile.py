@@ -1,7 +1,7 @@
 """observe → decide → apply, for one application; every call is idempotent and short.
 
-A nudge makes it sooner, the sweep makes it certain, and whoever loses the compare-and-set on
-the application's version returns: the winner saw at least as much.
+A nudge makes it soon, the sweep makes it certain. A call that loses the compare-and-set on the
+application's version returns: the winner saw at least as much.
 """
 
 import logging
@@ -30,15 +30,15 @@ from queries.services.supervision import assignments, epochs, records
 
 logger = logging.getLogger(__name__)
 
-#: Rounds in one call: an end is settled, then what follows from it is decided at once.
+#: Rounds in one call: an end is recorded, then what follows from it is decided at once.
 ROUNDS = 4
 
 
 def reconcile(application_id: int, *, launcher: Launcher, now: datetime) -> bool:
-    """Bring one application a step nearer to what is wanted of it.
+    """Bring one application a step nearer to its desired state.
 
-    Returns whether this call won; False means that somebody else changed the application
-    meanwhile, or that it is gone, and that nothing was done.
+    Returns whether this call won; False means that the application was changed meanwhile, or
+    that it is gone, and that nothing was done.
     """
     for _ in range(ROUNDS):
         rows = read_rows(application_id)
@@ -57,7 +57,7 @@ def _sight(rows: Rows, launcher: Launcher) -> Sighting | None:
     if rows.driver is None:
         return None
     if rows.driver.host != settings.HEADGATE_HOST:
-        # Only its own host can tell a driver that is gone from one that is not reached.
+        # Only its own host can distinguish a driver that is gone from one that is unreachable.
         return Sighting(Liveness.ELSEWHERE)
     seen = launcher.sight(rows.application.name, rows.driver.epoch, locations=rows.locations)
     return without_secrets(seen, rows.driver)
@@ -87,8 +87,8 @@ class _Step:
         self.driver = rows.driver
         self.code_roots: tuple[str, ...] = ()
         self.code_sha256 = ""
-        self.assignment: Assignment | None = None  # what its driver is to do now
-        self.assignment_is_news = False  # the file on disk does not say it yet
+        self.assignment: Assignment | None = None  # what its driver has to do now
+        self.assignment_is_news = False  # the file on disk is older
 
     def take(self) -> bool:
         """Carry the decision out; return whether the compare-and-set was won."""
@@ -126,7 +126,7 @@ class _Step:
         return True
 
     def _take_frozen(self, driver: Driver) -> bool:
-        """Find the code that was frozen for a driver whose launch is to be completed."""
+        """Find the code that was frozen for a driver whose launch has to be completed."""
         roots = ApplicationSpec.model_validate(driver.application_revision.spec).python_path
         copies = self.launcher.frozen_code(len(roots), driver.code_sha256)
         try:
@@ -171,7 +171,7 @@ class _Step:
         return bool(won)
 
     def _take_slot(self) -> None:
-        """Look at the host's slots once more, alone: others may have launched since."""
+        """Check the host's slots again, under a lock: others may have launched since."""
         Installation.objects.select_for_update().filter(pk=1).first()
         if slots(ApplicationSpec.model_validate(self.rows.revision.spec)).free:
             raise _NoSlot
@@ -241,7 +241,7 @@ class _Step:
             epochs.outrun_owner(run.checkpoint.location)
 
     def _write_assignment(self) -> None:
-        """Number the assignment anew where what it says has changed."""
+        """Give the assignment a new number where its contents have changed."""
         driver = self.driver
         if driver is None or self.decision.driver.exit is not None:
             return
@@ -263,7 +263,7 @@ class _Step:
         self.assignment_is_news = on_disk < generation
 
     def _act(self) -> None:
-        """Do to the process what the rows now say; whatever is lost here, the next look redoes."""
+        """Act on the process as the rows now say; the next call repeats whatever is lost here."""
         name, driver, action = self.application.name, self.driver, self.decision.driver.action
         if driver is None:
             return
@@ -299,7 +299,7 @@ def due_applications(*, now: datetime, limit: int = 200) -> list[int]:
 
 
 def wake_all(*, now: datetime) -> None:
-    """Have every application of this host looked at: a worker has come up, or the sweep adopts."""
+    """Have every application of this host reconciled, after a worker has started."""
     here = Q(drivers__host=settings.HEADGATE_HOST, drivers__ended_at=None)
     wanted = Q(queries__desired=Desired.RUNNING, queries__archived_at=None)
     found = Application.objects.filter(here | wanted, archived_at=None).values("pk")

@@ -1,6 +1,6 @@
-"""What reconcile writes: drivers, runs, failures, phases, ends of operations.
+"""Write what reconcile decides: drivers, runs, phases, ends of operations.
 
-Every function here runs inside the transaction of a step that has won its application.
+Every function runs inside the transaction of a step that has won its application.
 """
 
 from dataclasses import asdict
@@ -39,7 +39,7 @@ from queries.selectors.supervision.drift import pool_form
 from queries.selectors.triggers.replays import replayed_by
 from queries.services.changes import record, update_changed
 
-#: Telemetry of a run's first batch that is this late is not waited for any more.
+#: How long the telemetry of a run's first batch is waited for.
 MEASURED_WITHIN = timedelta(minutes=10)
 
 
@@ -54,7 +54,7 @@ def create_driver(
 ) -> Driver:
     """Insert the next driver of an application, or the probe of an operation, with its epoch.
 
-    The epoch is above every one that the host knows of: a restored database draws above them.
+    The epoch is above every one that the host knows: a restored database draws above them.
     """
     Installation.raise_epoch(launcher.highest_epoch(application.name))
     epoch, probe = Installation.draw_epoch(), probe_for is not None
@@ -122,7 +122,7 @@ def _fault(choice: DriverDecision) -> Because:
 
 
 def _note_executors(driver: Driver, seen: tuple[ExecutorSeen, ...], now: datetime) -> None:
-    """Write down which executors came and which were lost since the last look."""
+    """Record which executors were added and which were lost since the last look."""
     before = {one["id"]: one["active"] for one in driver.executors}
     for one in seen:
         known = before.get(one.id)
@@ -172,13 +172,13 @@ def create_run(
 
 
 def _accepts_loss(query: Query) -> bool:
-    """Tell whether an open go-on is at the step that goes over the gap (`procedures/go_on.py`)."""
+    """Return whether an open go-on is at the step that skips the gap (`go_on_after_loss.py`)."""
     found = Operation.objects.filter(query=query, verb=Verb.GO_ON, outcome=OperationOutcome.OPEN)
     return any(one.result.get("accepting") for one in found)
 
 
 def update_run(run: Run, status: RunStatus | None, choice: QueryDecision, *, now: datetime) -> None:
-    """Write what its driver says of an open run, and its end."""
+    """Write what the driver reports about an open run, and its end."""
     fields: dict[str, Any] = {}
     if status is not None:
         committed, idle = _time(status.first_commit_at), _time(status.first_idle_at)
@@ -204,7 +204,7 @@ def update_run(run: Run, status: RunStatus | None, choice: QueryDecision, *, now
 
 
 def _replayed(run: Run, *, ended: bool, now: datetime) -> dict[str, Any] | None:
-    """Return what the run did again; None while its first batch has not been heard of."""
+    """Return what the run replayed; None while its first batch is not reported."""
     if run.first_commit_at is None:
         return None
     found = replayed_by(run)
@@ -214,7 +214,7 @@ def _replayed(run: Run, *, ended: bool, now: datetime) -> dict[str, Any] | None:
 
 
 def update_query(query: Query, run: Run | None, choice: QueryDecision, *, now: datetime) -> None:
-    """Write a query's phase and ladder; a completion wants it stopped from now on.
+    """Write a query's phase and restart counters; a completed query is to stay stopped.
 
     `run` is the one that the change is about: the open one, else the one that has ended.
     """
@@ -245,7 +245,7 @@ def update_query(query: Query, run: Run | None, choice: QueryDecision, *, now: d
 
 
 def close_operations(application: Application, decision: Decision, *, now: datetime) -> None:
-    """End the operations whose generation is reached, that cannot be, or whose time is over."""
+    """End operations whose generation is reached or unreachable, or whose deadline has passed."""
     pending = Operation.objects.filter(
         application=application, outcome=OperationOutcome.OPEN, verb__in=PLAIN_VERBS
     )
@@ -294,9 +294,9 @@ def refuse_launch(application: Application, driver: Driver, refusal: str, *, now
 
 
 def hold_application(application: Application, refusal: str, *, now: datetime) -> bool:
-    """Hold an application that cannot be launched, with what the launcher said.
+    """Hold an application that cannot be launched, with the launcher's refusal.
 
-    Returns False where somebody else has changed the application meanwhile.
+    Returns False where the application was changed meanwhile.
     """
     with transaction.atomic():
         won = Application.objects.filter(pk=application.pk, version=application.version).update(
