@@ -57,7 +57,7 @@ class QueryLine:
     driver: Driver | None
     revision: int | None  # newest number
     running_revision: int | None
-    in_sync: bool  # runs what its newest revision says
+    in_sync: bool  # runs its newest revision
     trigger: dict[str, Any]  # the running (else newest) revision's trigger
     interval_ms: int | None  # of a processing-time trigger
     pool: str
@@ -66,7 +66,7 @@ class QueryLine:
     last_event_at: datetime | None
     bars: list[BatchBar]
     dropped: Dropped  # of the open run's driver, else of the last run's
-    converging: bool  # desired and actual differ, and not for want of a person
+    converging: bool  # desired and actual differ, and no user has to act
     needs_application_restart: tuple[str, ...]  # why: "pools", "revision", "code"
     newest: QueryRevision | None = None  # the newest revision itself, with its spec
     executors: Executors = field(default_factory=Executors)  # of a driver on a cluster
@@ -92,7 +92,7 @@ def query_lines(
     """Return the lines of living queries by name, in a constant number of database queries.
 
     An empty filter lets everything through. `after` leaves out names up to and including it;
-    `limit` is how many lines are wanted at most, None for all.
+    `limit` is the maximum number of lines, None for all.
     """
     rows = Query.objects.filter(archived_at__isnull=True).order_by("name")
     rows = rows.select_related("application", "target_revision")
@@ -228,7 +228,7 @@ def _converging(query: Query) -> bool:
     if query.desired == Desired.STOPPED:
         return phase not in STOPPED_PHASES
     if query.hold != Hold.NONE and query.generation == query.seen_generation:
-        return False  # it waits for an operator, or for its next probe
+        return False  # it waits for an operator, or for its next retry probe
     return phase is not Phase.RUNNING
 
 

@@ -15,7 +15,7 @@ from queries.selectors.found import found
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """An account with its highest role and how many tokens speak for it."""
+    """An account with its highest role and its number of tokens."""
 
     user: User
     role: Role | None
@@ -43,13 +43,13 @@ def tokens_seen_by(user: User | AnonymousUser) -> QuerySet[AccessToken]:
 
 
 def token_seen_by(user: User | AnonymousUser, uuid: object) -> AccessToken:
-    """Return one of these; raise `Missing` where it is not there, or is somebody else's."""
+    """Return one of these; raise `Missing` where it does not exist or is another user's."""
     rows = tokens_seen_by(user).filter(uuid=uuid)
     return found(rows, "The token does not exist, or it is not yours.")
 
 
 def owner_named(username: str) -> User:
-    """Return the active account that a new token is to speak for; raise `Invalid` without one."""
+    """Return the active account of this name, for a new token; raise `Invalid` without one."""
     user = User.objects.filter(username=username.replace("\x00", ""), is_active=True).first()
     if user is None:
         raise Invalid(

@@ -1,4 +1,4 @@
-"""What changed between a failure and the last run that was good: the first thing one asks."""
+"""Find what changed between a failure and the last good run: usually the first question."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +40,7 @@ class FailureDetail:
     good: Run | None  # None: no run of this query has ever been good
     good_is_itself: bool  # the failed run had committed batches, and no earlier one was good
     changes: list[Change]
-    acts: list[Transition]  # of persons, between the good run's start and the failure, oldest first
+    acts: list[Transition]  # of users, between the good run's start and the failure, oldest first
     previous: Failure | None  # of the same group
     next: Failure | None
 
@@ -73,7 +73,7 @@ def failure_with_changes(failure_id: int) -> FailureDetail:
 
 
 def _last_good_run(run: Run) -> Run | None:
-    """Return the newest earlier run that committed; better one that did not fail afterwards."""
+    """Return the newest earlier run that committed; preferably one that did not fail afterwards."""
     earlier = (
         Run.objects.select_related("driver__application_revision", "revision", "checkpoint")
         .filter(query=run.query_id, epoch__lt=run.epoch, first_commit_at__isnull=False)
@@ -114,7 +114,7 @@ def _driver_changes(good: Driver, failed: Driver) -> list[Change]:
         ("host", good.host, failed.host),
         ("pools", _pools(good), _pools(failed)),
     )
-    # A driver that died before its session was up never said its versions: no change is known.
+    # A driver that died before its session was up never reported its versions: nothing to compare.
     return _revision_changes("application revision", before, after) + [
         Change(what, was, now)
         for what, was, now in columns
@@ -130,7 +130,7 @@ def _pools(driver: Driver) -> str:
 
 
 def _acts(failure: Failure, good: Run | None, good_driver: Driver | None) -> list[Transition]:
-    """Return what persons did to the query or its application since the good run began."""
+    """Return what users did to the query or its application since the good run began."""
     run = failure.run
     since = good.created_at if good else good_driver.created_at if good_driver else None
     rows = (

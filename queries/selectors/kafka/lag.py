@@ -45,7 +45,7 @@ class QueryLag:
     topics: list[TopicLag]
     total: Behind
     gaps: list[Gap]  # deleted before they were read
-    seen_at: datetime | None  # the oldest look that any number here is from
+    seen_at: datetime | None  # when the oldest of these numbers was read
     errors: tuple[str, ...]  # why numbers are old or missing
 
     @property
@@ -62,7 +62,7 @@ class LagLine:
     seconds: float | None
     gone: int
     arrival_rate: float | None  # records a second, smoothed
-    seen_at: datetime  # the oldest look that it is from
+    seen_at: datetime  # when the oldest of its numbers was read
 
 
 def lag_of(query: Query, *, now: datetime) -> QueryLag:

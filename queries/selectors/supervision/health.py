@@ -1,9 +1,9 @@
 """Gather what is known of a running query, and have its health judged.
 
-Everything but one thing comes from rows: batches and idle events, the driver's newest heartbeat,
+All but one of the inputs come from rows: batches and idle events, the driver's newest heartbeat,
 the newest look at the brokers. Where a query has been silent for a while, its checkpoint's
-`commits/` is looked at as well: that alone tells a query without telemetry from one that stands
-still.
+`commits/` is read as well: only that separates a query without telemetry from one that has
+stalled.
 """
 
 from collections.abc import Mapping, Sequence

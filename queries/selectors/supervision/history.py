@@ -34,5 +34,5 @@ def transitions(
 
 
 def audit() -> QuerySet[Transition]:
-    """Return what persons and CI changed, newest first."""
+    """Return what users and CI changed, newest first."""
     return transitions().exclude(actor="")

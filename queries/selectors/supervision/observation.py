@@ -1,4 +1,4 @@
-"""Build the Observation that `decide` looks at: from the rows here, from a sighting beside them."""
+"""Build the Observation that `decide` reads, from the rows and the launcher's sighting."""
 
 import re
 from dataclasses import dataclass

@@ -19,9 +19,9 @@ Spec = SqlQuery | PythonQuery
 
 
 def known_partitions(query_id: int, spec: Mapping[str, Any]) -> dict[str, int]:
-    """Return the partitions of a query's Kafka sources as they were when last looked at.
+    """Return the partitions of a query's Kafka sources as of the last look at the broker.
 
-    By the source's name; a source that nobody has looked at yet is left out.
+    By the source's name; a source that was never looked at is left out.
     """
     topics = partitions_by_topic([query_id]).get(query_id, {})
     found = {}
@@ -33,7 +33,7 @@ def known_partitions(query_id: int, spec: Mapping[str, Any]) -> dict[str, int]:
 
 
 def partitions_by_topic(query_ids: Iterable[int]) -> dict[int, dict[str, int]]:
-    """Return {query: {topic: partitions}} as they were when last looked at."""
+    """Return {query: {topic: partitions}} as of the last look at the broker."""
     found: dict[int, dict[str, int]] = defaultdict(Counter)
     rows = SourceLag.objects.filter(query__in=list(query_ids), latest__isnull=False)
     for query, topic in rows.values_list("query_id", "source"):
@@ -42,9 +42,9 @@ def partitions_by_topic(query_ids: Iterable[int]) -> dict[int, dict[str, int]]:
 
 
 def cores_beside(application: Application, *, but: int | None) -> dict[str, int]:
-    """Return the cores that an application's living queries hold for good, by their names.
+    """Return the cores that an application's living queries hold permanently, by query name.
 
-    `but` is left out: the query that is asked about.
+    `but` is the query to leave out.
     """
     living = Query.objects.filter(application=application, archived_at=None).exclude(pk=but or 0)
     queries = dict(living.values_list("pk", "name"))
@@ -62,7 +62,7 @@ def cores_beside(application: Application, *, but: int | None) -> dict[str, int]
 
 
 def ground_for(query: Query, spec: Spec, raw: Mapping[str, Any]) -> Ground:
-    """Return what a living query's trigger meets, as far as rows tell."""
+    """Return what a living query's trigger depends on, as far as the database knows."""
     return ground_of(
         spec,
         newest_application_spec(query.application),
@@ -73,7 +73,7 @@ def ground_for(query: Query, spec: Spec, raw: Mapping[str, Any]) -> Ground:
 
 
 def newest_application_spec(application: Application) -> ApplicationSpec:
-    """Return what an application's newest revision says."""
+    """Return the spec of an application's newest revision."""
     return ApplicationSpec.model_validate(application.revisions.order_by("-number")[0].spec)
 
 

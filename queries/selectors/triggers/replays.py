@@ -1,4 +1,4 @@
-"""What a run did again of the run before it, measured from the offsets that both reported."""
+"""Measure what a run replayed of the run before it, from the offsets that both reported."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ from queries.selectors.triggers.replay_exposure import ROWS_READ, ended, ends, r
 
 
 def replayed_by(run: Run) -> dict[str, Any] | None:
-    """Return what a run did again of what the run before it had done, measured from offsets.
+    """Return what a run replayed of the run before it, measured from offsets.
 
-    {batches, rows, seconds, first, last, after, from_run}: so many batches of the earlier run,
-    from `first` to `last`, ended behind the offsets that this one began at. The first three are
-    0 where nothing was done again. {} where no earlier run is known; None while the telemetry of
-    this run's first batch is not there.
+    {batches, rows, seconds, first, last, after, from_run}: `batches` batches of the
+    earlier run, from `first` to `last`, ended after the offsets at which this one began. The first
+    three are 0 where nothing was replayed. {} where no earlier run is known; None while the
+    telemetry of this run's first batch is missing.
     """
     first = Progress.objects.filter(run=run.pk).order_by("batch").first()
     if first is None:
@@ -63,7 +63,7 @@ def _ended_behind(row: Progress, begin: list[Any], first_batch: int) -> bool:
 
 
 def replays_of(failure: Failure) -> list[Run]:
-    """Return the runs that measured what they did again after a failure, one a query.
+    """Return the runs that measured what they replayed after a failure, one for each query.
 
     A failure of a run is followed by the query's next runs; the death of a driver by those of
     all queries that it ran.
