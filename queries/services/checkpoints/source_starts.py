@@ -143,10 +143,8 @@ def _ends(source: KafkaSource, wish: WantedStart) -> dict[At, tuple[Ends, int]]:
         ) from error
     if not found:
         raise NotAllowed(f"Source {source.name} has no partitions now.")
-    if wish.to == "earliest":
-        return {at: (ends, ends.earliest) for at, (ends, _) in found.items()}
-    if wish.to == "latest":
-        return {at: (ends, ends.latest) for at, (ends, _) in found.items()}
+    if wish.to in ("earliest", "latest"):
+        return {at: (ends, getattr(ends, wish.to)) for at, (ends, _) in found.items()}
     return found
 
 

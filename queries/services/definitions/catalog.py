@@ -22,6 +22,7 @@ from queries.services.definitions.revisions import (
     add_query_revision,
     record_definition,
 )
+from queries.services.definitions.surroundings import numbered
 from queries.services.kafka import partitions
 from queries.services.supervision.offset_gaps import gap_problems
 
@@ -239,11 +240,7 @@ def _free_application_name(name: str) -> str:
     """Return the query's name, with a number after it where a living application has it."""
     living = Application.objects.filter(name__startswith=name, archived_at=None)
     taken = set(living.values_list("name", flat=True))
-    number = 2
-    free = name
-    while free in taken:
-        free, number = f"{name}-{number}", number + 1
-    return free
+    return next(free for free in numbered(name) if free not in taken)
 
 
 def _pools_named_by(query: Query) -> set[str]:

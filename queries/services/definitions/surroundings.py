@@ -2,6 +2,8 @@
 
 import ast
 import os
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 from django.conf import settings
@@ -33,12 +35,14 @@ def canonical_checkpoint(text: str) -> str:
 
 def default_checkpoint(name: str, *, avoid: set[str]) -> str:
     """Return `file://CHECKPOINTS_DIR/NAME`, numbered where an archived query left its files."""
-    number = 2
-    location = canonical_checkpoint(str(settings.CHECKPOINTS_DIR / name))
-    while location in avoid:
-        location = canonical_checkpoint(str(settings.CHECKPOINTS_DIR / f"{name}-{number}"))
-        number += 1
-    return location
+    places = (str(settings.CHECKPOINTS_DIR / each) for each in numbered(name))
+    return next(at for place in places if (at := canonical_checkpoint(place)) not in avoid)
+
+
+def numbered(name: str) -> Iterator[str]:
+    """Yield a name, then the name with the numbers from 2 after it, without end."""
+    yield name
+    yield from (f"{name}-{number}" for number in count(2))
 
 
 def function_problems(spec: PythonQuery, application: ApplicationSpec) -> list[Problem]:

@@ -144,9 +144,10 @@ def _judge(turn: StepContext) -> StepResult:
     held = turn.result.pop("pinned", None) or {}
     application = newest_application_spec(turn.query.application)
     conf = {name: str(value) for name, value in spec.get("conf", {}).items()}
+    old = turn.query.revisions.filter(number=turn.result.get("compared_with", 0)).first()
     asked = Asked(
         spec=spec,
-        old_spec=_compared(turn) if answer.old_plan is not None else None,
+        old_spec=old.spec if old is not None and answer.old_plan is not None else None,
         old_missing=turn.result.pop("old_missing", ""),
         copy_missing=turn.result.pop("copy_missing", ""),
         pinned=pinned({**application.conf, **conf}, held),
@@ -158,12 +159,6 @@ def _judge(turn: StepContext) -> StepResult:
     if judged["verdict"] == Verdict.FAILED:
         raise DidNotPass(sentence(judged))
     return DONE
-
-
-def _compared(turn: StepContext) -> dict[str, Any] | None:
-    number = turn.result.get("compared_with")
-    row = turn.query.revisions.filter(number=number).first() if number is not None else None
-    return row.spec if row is not None else None
 
 
 PROCEDURE = Procedure(

@@ -5,7 +5,9 @@ application's version returns: the winner saw at least as much.
 """
 
 import logging
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from django.conf import settings
 from django.db import transaction
@@ -22,8 +24,9 @@ from queries.domain.supervision.observation import Liveness, Sighting
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import Application
 from queries.models.drivers import Driver, Run
+from queries.models.failures import Failure
 from queries.models.installation import Installation
-from queries.selectors.supervision.observation import Rows, observation, read_rows, slots
+from queries.selectors.supervision.observation import Rows, observation, read_rows, slots, statuses
 from queries.services.failures.driver_logs import read_log, without_secrets
 from queries.services.failures.recording import record_failure
 from queries.services.supervision import assignments, epochs, records
@@ -99,8 +102,9 @@ class _Step:
             with transaction.atomic():
                 if not self._claim():
                     return False
-                self._write_driver(log_tail)
-                self._write_queries(log_tail)
+                record = partial(record_failure, log_tail=log_tail, now=self.now)
+                self._write_driver(record)
+                self._write_queries(record)
                 self._write_assignment()
         except _NoSlot:
             Application.objects.filter(pk=self.application.pk).update(
@@ -176,7 +180,7 @@ class _Step:
         if slots(ApplicationSpec.model_validate(self.rows.revision.spec)).free:
             raise _NoSlot
 
-    def _write_driver(self, log_tail: str) -> None:
+    def _write_driver(self, record: Callable[..., Failure]) -> None:
         choice = self.decision.driver
         if choice.action is DriverAction.LAUNCH:
             self._take_slot()
@@ -197,32 +201,17 @@ class _Step:
                 )
             records.update_driver(self.driver, self.sighting, choice, now=self.now)
             if choice.fault is not None:
-                record_failure(
-                    choice.fault,
-                    self.decision,
-                    driver=self.driver,
-                    run=None,
-                    log_tail=log_tail,
-                    now=self.now,
-                )
+                record(choice.fault, self.decision, driver=self.driver, run=None)
 
-    def _write_queries(self, log_tail: str) -> None:
-        statuses = self.sighting.status.runs if self.sighting and self.sighting.status else ()
-        by_run = {status.run: status for status in statuses}
+    def _write_queries(self, record: Callable[..., Failure]) -> None:
+        by_run = statuses(self.sighting)
         rows = {query.pk: query for query in self.rows.queries}
         for choice in self.decision.queries:
             query, run = rows[choice.query], self.rows.runs.get(choice.query)
             if run is not None:
                 records.update_run(run, by_run.get(run.pk), choice, now=self.now)
             if choice.ended is not None and choice.ended.fault is not None and run is not None:
-                record_failure(
-                    choice.ended.fault,
-                    choice,
-                    driver=run.driver,
-                    run=run,
-                    log_tail=log_tail,
-                    now=self.now,
-                )
+                record(choice.ended.fault, choice, driver=run.driver, run=run)
             if choice.ended is not None:
                 self._outrun(choice.ended, run)
                 self.rows.runs.pop(choice.query, None)

@@ -36,6 +36,7 @@ from queries.models.drivers import Driver, Run
 from queries.models.history import Operation
 from queries.models.installation import Installation
 from queries.selectors.supervision.drift import pool_form
+from queries.selectors.supervision.observation import time_of
 from queries.selectors.triggers.replays import replayed_by
 from queries.services.changes import record, update_changed
 
@@ -110,15 +111,11 @@ def update_driver(
     if choice.state is not None and choice.state != driver.state:
         reason = choice.end_wanted or (Reason.DRIVER_DIED if choice.fault else Reason.NONE)
         fields |= {"state": choice.state, "state_reason": reason, "state_since": now}
-        _driver_transition(driver, driver.state, choice.state, reason, now, _fault(choice))
+        title = choice.fault and {"title": choice.fault.classified.title}
+        about = Because(Detail.DRIVER_FAILURE, title) if title else NOTHING
+        _driver_transition(driver, driver.state, choice.state, reason, now, about)
         changed(f"application:{driver.application_id}", f"driver:{driver.pk}")
     update_changed(driver, fields)
-
-
-def _fault(choice: DriverDecision) -> Because:
-    if choice.fault is None:
-        return NOTHING
-    return Because(Detail.DRIVER_FAILURE, {"title": choice.fault.classified.title})
 
 
 def _note_executors(driver: Driver, seen: tuple[ExecutorSeen, ...], now: datetime) -> None:
@@ -181,10 +178,10 @@ def update_run(run: Run, status: RunStatus | None, choice: QueryDecision, *, now
     """Write what the driver reports about an open run, and its end."""
     fields: dict[str, Any] = {}
     if status is not None:
-        committed, idle = _time(status.first_commit_at), _time(status.first_idle_at)
+        committed, idle = time_of(status.first_commit_at), time_of(status.first_idle_at)
         fields = {
             "spark_run_id": status.spark_run_id or run.spark_run_id,
-            "started_at": _time(status.started_at) or run.started_at,
+            "started_at": time_of(status.started_at) or run.started_at,
             "first_commit_at": committed or run.first_commit_at,
             "proven_at": run.proven_at or committed or idle,
             "last_batch": run.last_batch if status.last_batch is None else status.last_batch,
@@ -353,7 +350,3 @@ def _query_transition(
         driver=run.driver if run else None,
         detail=detail,
     )
-
-
-def _time(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
