@@ -1,8 +1,8 @@
-"""The code roots of an application on disk: their files, and a name for all they hold.
+"""The code roots of an application on disk: their files, and a digest of their contents.
 
-The launcher freezes roots under this name; the pages compare it with the name a driver was
-launched under, to say that the code on disk has changed since. For them a look costs one
-`stat` a file: contents are read again only where size or times differ.
+The launcher stores copies of roots under this digest; the pages compare it with the digest of a
+driver's code, to show that the code on disk has changed since. For them a look costs one `stat`
+per file: contents are read again only where size or times differ.
 """
 
 import hashlib
@@ -10,14 +10,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 
 LIMIT_BYTES = 50 * 1024 * 1024  # all roots of an application together
-#: Files that a page looks at, at most; with more it says nothing about the code.
+#: Files that a page looks at, at most; with more it shows nothing about the code.
 FILES_AT_MOST = 5_000
 LOOK_EVERY_S = 2.0
 _REMEMBERED_ROOTS = 1_000
-_REMEMBERED = 50_000  # contents of files known by their times, at most
 
 _SKIP = frozenset(
     {
@@ -56,20 +56,19 @@ def read_digest(path: Path) -> str:
 
 
 def digest_of(files: list[File], read: Callable[[Path], str] = read_digest) -> str:
-    """Return the name of all that the files hold; raise `OSError` where one cannot be read."""
+    """Return the digest of files' names and contents; raise `OSError` for an unreadable one."""
     whole = hashlib.sha256()
     for index, root, name in files:
         whole.update(f"{index}\0{name}\0{read(Path(root) / name)}\n".encode())
     return whole.hexdigest()
 
 
-_known: dict[tuple[str, int, int, int, int], str] = {}
 _looks: dict[tuple[str, ...], tuple[float, str | None]] = {}  # roots -> when, what
 _lock = threading.Lock()
 
 
 def digest_on_disk(roots: tuple[str, ...]) -> str | None:
-    """Return the name of what the roots hold now; None where that cannot be told cheaply.
+    """Return the digest of the roots' current contents; None where it is too costly.
 
     "Now" is at most `LOOK_EVERY_S` ago: a page asks once for each query of an application.
     """
@@ -96,18 +95,15 @@ def _look(roots: tuple[str, ...]) -> str | None:
                 return None
         return digest_of(files, _remembered)
     except OSError:
-        return None  # a root that is gone, or a checkout at work
+        return None  # a root that is gone, or a checkout in progress
 
 
 def _remembered(path: Path) -> str:
     at = path.stat()
-    key = (str(path), at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns)
-    with _lock:
-        found = _known.get(key)
-    if found is None:
-        found = read_digest(path)
-        with _lock:
-            if len(_known) >= _REMEMBERED:
-                _known.clear()
-            _known[key] = found
-    return found
+    return _digest_of_state(path, at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns)
+
+
+@lru_cache(maxsize=50_000)
+def _digest_of_state(path: Path, *_: int) -> str:
+    """Return the digest of a file's content, read once for each size, inode and times of it."""
+    return read_digest(path)

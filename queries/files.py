@@ -1,10 +1,10 @@
-"""Files as a protocol: replaced whole, and locked so that a look never takes the lock.
+"""Files as a protocol: replaced whole, and locked so that a check never takes the lock.
 
-The launchers (server side) and the runtime (inside the driver) both stand on this and import
-nothing of each other. Lock files come in two kinds. `take_lock` takes an *open file
+The launchers (server side) and the runtime (inside the driver) both use this and import nothing
+from each other. Lock files come in two kinds. `take_lock` takes an *open file
 description* lock: it survives a fork and is held until the last process that inherited the
 descriptor is gone. The checkpoint's lock is a POSIX record lock of the JVM's; `lock_holder`
-names its owner. Both looks (`is_locked`, `lock_holder`) are queries to the kernel.
+names its owner. Both checks (`is_locked`, `lock_holder`) are queries to the kernel.
 """
 
 import fcntl
@@ -56,7 +56,7 @@ def read_tail(path: Path, limit: int) -> str:
         return ""
     if size > limit:  # begin at a whole line where there is one
         data = data.partition(b"\n")[2] or data
-    # NUL, which a driver's output may hold, is no text to a database.
+    # A driver's output may contain NUL, which databases refuse in text.
     return data.decode("utf-8", errors="replace").replace("\0", "\ufffd")
 
 
@@ -66,17 +66,16 @@ def take_lock(path: Path) -> int | None:
     request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     try:
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
-    except BlockingIOError:
+    except BaseException as error:
         os.close(descriptor)
-        return None
-    except BaseException:
-        os.close(descriptor)
+        if isinstance(error, BlockingIOError):
+            return None
         raise
     return descriptor
 
 
 def is_locked(path: Path) -> bool:
-    """Tell whether somebody holds the lock that `take_lock` takes."""
+    """Return whether a process holds the lock that `take_lock` takes."""
     return _conflict(path, fcntl.F_OFD_GETLK) is not None
 
 

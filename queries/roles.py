@@ -1,7 +1,7 @@
-"""Who may do what: viewer reads, operator acts, author defines, admin gives roles and tokens.
+"""Who may do what: viewer reads, operator acts, author defines, admin manages roles and tokens.
 
 The roles are Django groups of these names; each includes the ones before it. A superuser is
-an admin. Pages, streams, logs and API ask the same four permissions.
+an admin. Pages, streams, logs and API check the same four permissions.
 """
 
 from enum import StrEnum
@@ -36,12 +36,15 @@ _PERMISSIONS = {
 
 
 def role_of(user: Any) -> Role | None:
-    """Return the highest role of a user, or None for a stranger."""
-    if not user.is_authenticated or not user.is_active:
-        return None
+    """Return the highest role of a user; None for one who is not signed in or not active."""
+    return highest_role(user) if user.is_authenticated and user.is_active else None
+
+
+def highest_role(user: Any) -> Role | None:
+    """Return the highest role that an account holds, active or not; None where it holds none."""
     if user.is_superuser:
         return Role.ADMIN
-    names = set(user.groups.values_list("name", flat=True))
+    names = {group.name for group in user.groups.all()}
     held = [role for role in ORDER if role in names]
     return held[-1] if held else None
 
@@ -55,11 +58,9 @@ def _at_least(role: Role) -> Any:
 
 
 def connect() -> None:
-    """Register the permissions, and make the groups whenever the database is migrated."""
+    """Register the permissions, and create the groups whenever the database is migrated."""
     for permission, role in _PERMISSIONS.items():
-        rules.set_perm(permission, _at_least(role)) if rules.perm_exists(
-            permission
-        ) else rules.add_perm(permission, _at_least(role))
+        rules.set_perm(permission, _at_least(role))
     post_migrate.connect(_make_groups, dispatch_uid="queries.roles")
 
 

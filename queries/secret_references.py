@@ -1,8 +1,8 @@
-"""Secrets by reference: resolved on the driver's host, and never told again.
+"""Resolve secrets by reference on the driver's host, and mask them in texts.
 
-A definition says "env:NAME" or "file:NAME"; only the process that needs the value ever holds
-it (a driver, and the worker that asks a broker how far its source is behind), and everything
-that process says of an error passes `mask` first.
+A definition contains "env:NAME" or "file:NAME"; only the process that needs the value ever has
+it (a driver, and the worker that asks a broker how far its source is behind), and every text of
+an error of that process passes `mask` first.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from queries.domain.masking import Mask, is_reference, references, secrets_in
 
 
 class ReferenceMissing(Exception):
-    """A secret that a definition names cannot be had; the message says which and why."""
+    """A secret that a definition names cannot be read; the message says which and why."""
 
 
 class References:
@@ -28,11 +28,11 @@ class References:
         self._values: set[str] = set()
         self._mask = Mask()
         self._noting = threading.Lock()
-        # Every process that runs users' code has these in its environment, named or not.
+        # Every process that runs users' code has these in its environment, referenced or not.
         self._note(os.environ[name] for name in self._allowlist if name in os.environ)
 
     def resolve(self, value: str) -> str:
-        """Return what a reference stands for, any other text as it is."""
+        """Return the value of a reference, any other text unchanged."""
         if not is_reference(value):
             return value
         kind, _, name = value.partition(":")
@@ -63,7 +63,7 @@ class References:
         return [name for name, value in values.items() if is_reference(value)]
 
     def learn(self, *values: Any) -> None:
-        """Note every secret that JSON values name or hold; one that cannot be had is left out."""
+        """Note every secret that JSON values name or contain; an unreadable one is left out."""
         for value in values:
             self._note(secrets_in(value))
             for name in references(value):
@@ -75,11 +75,11 @@ class References:
         return self._mask(text)
 
     def mask_within(self, value: Any) -> Any:
-        """Return the JSON of what a driver says, with the texts in it masked."""
+        """Return JSON of a driver with the texts in it masked."""
         return self._mask.within(value)
 
     def _note(self, values: Iterable[str]) -> None:
-        """Keep secrets; runs resolve theirs in threads of their own while others mask."""
+        """Remember secrets; runs resolve theirs in their own threads while others mask."""
         with self._noting:
             if fresh := set(values) - self._values:
                 self._values |= fresh

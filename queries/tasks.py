@@ -1,4 +1,4 @@
-"""Celery shells: each fetches, calls one service, ends. Ids only; a stale one does nothing."""
+"""Celery tasks: each calls one service. Arguments are ids; a stale one does nothing."""
 
 import logging
 
@@ -22,13 +22,13 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name="queries.tasks.reconcile_application")
 def reconcile_application(application_id: int) -> None:
-    """Look at one application now (a nudge)."""
+    """Reconcile one application now (a nudge)."""
     service.reconcile(application_id, launcher=launcher(), now=timezone.now())
 
 
 @shared_task(name="queries.tasks.reconcile_driver")
 def reconcile_driver(driver_id: int) -> None:
-    """Look at the application of a driver that has said something (a nudge)."""
+    """Reconcile the application of a driver that has reported something (a nudge)."""
     found = Driver.objects.filter(pk=driver_id).values_list("application_id", flat=True).first()
     if found is not None:
         service.reconcile(found, launcher=launcher(), now=timezone.now())
@@ -36,11 +36,11 @@ def reconcile_driver(driver_id: int) -> None:
 
 @shared_task(name="queries.tasks.sweep")
 def sweep() -> None:
-    """Look at every application that is due: the certainty behind lost nudges."""
+    """Reconcile every application that is due, whether or not a nudge was lost."""
     for application_id in service.due_applications(now=timezone.now()):
         try:
             service.reconcile(application_id, launcher=launcher(), now=timezone.now())
-        except Exception:  # one application's trouble must not keep the others waiting
+        except Exception:  # one application's failure must not delay the others
             logger.exception("application %s could not be reconciled", application_id)
 
 
@@ -52,14 +52,14 @@ def advance_operation(operation_id: int) -> None:
 
 @shared_task(name="queries.tasks.advance_operations")
 def advance_operations() -> None:
-    """Nudge every operation with steps that nobody is at: the certainty behind lost nudges."""
+    """Nudge every operation with steps that no worker has claimed, in case a nudge was lost."""
     for operation_id in due_operations(now=timezone.now()):
         advance_soon(operation_id)
 
 
 @shared_task(name="queries.tasks.look_at_sources")
 def look_at_sources() -> None:
-    """Ask the brokers how far every query is behind; one look at a time, whoever takes it."""
+    """Ask the brokers how far every query is behind; one look at a time, in any worker."""
     with lease("look-at-sources", limit_s=60) as held:
         if held:
             lag.look_at_sources(now=timezone.now())
@@ -67,36 +67,36 @@ def look_at_sources() -> None:
 
 @shared_task(name="queries.tasks.keep_ledger")
 def keep_ledger() -> None:
-    """Write down what the newest batches have lost."""
+    """Record what the newest batches have lost."""
     loss_ledger.keep_ledger(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.repair_from_checkpoints")
 def repair_from_checkpoints() -> None:
-    """Ask checkpoints for the batches that nothing else remembers."""
+    """Repair batches that only checkpoints still know."""
     batch_repair.repair_from_checkpoints(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.adopt")
 def adopt() -> None:
-    """Look at every application that has a driver on this host: a worker has come up."""
+    """Reconcile every application that has a driver on this host, after a worker has started."""
     service.wake_all(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.forget_expired_tokens")
 def forget_expired_tokens() -> None:
-    """Remove the tokens whose time is over."""
+    """Delete expired tokens."""
     tokens.forget_expired_tokens(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.prune")
 def prune() -> None:
-    """Remove the folders of old drivers, and rows of state that were shown long enough."""
+    """Remove the folders of old drivers, and rows of state that have been shown for an hour."""
     service.prune_folders(launcher=launcher())
     forget_old_results(launcher=launcher(), now=timezone.now())
 
 
 @shared_task(name="queries.tasks.prune_snapshots")
 def prune_snapshots() -> None:
-    """Remove snapshots of checkpoints beyond those that are kept."""
+    """Remove old snapshots of checkpoints beyond the configured number."""
     prune_kept_snapshots(now=timezone.now())

@@ -1,4 +1,4 @@
-"""Reads for the checkpoint of a query: its batches beside what its progress told, its state."""
+"""Read what is known of a query's checkpoint: batches, their progress, and state."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from queries.checkpoints.batches import Batch
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.operators import Operator
 from queries.domain.checkpoints.state_growth import Growth, growth
-from queries.domain.errors import Missing
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
 from queries.models.history import Operation
+from queries.selectors.found import found
 from queries.selectors.supervision.observation import memory_mb
 
 #: How far back state is looked at, and at how many of its batches at most.
@@ -28,19 +28,19 @@ STATE_POINTS = 240
 
 @dataclass(frozen=True, slots=True)
 class OperatorLine:
-    """A state operator: what its files say, and what the newest batch told."""
+    """A state operator: what its files contain, and what the newest batch reported."""
 
     operator: Operator
     rows: int | None
     memory_bytes: int | None
     updated: int | None  # rows in the newest batch
     dropped_late: int | None  # rows behind the watermark in the newest batch
-    store: str  # the provider's own figure to look at, "" for none
+    store: str  # the provider's own figure to show, "" for none
 
 
 @dataclass(frozen=True, slots=True)
 class StateHistory:
-    """What all operators together held, batch by batch, and what that says."""
+    """The state of all operators together, batch by batch, and how it grows."""
 
     points: tuple[tuple[datetime, int, int], ...]  # (at, rows, bytes), oldest first
     limit_bytes: int | None  # the driver's memory
@@ -53,26 +53,26 @@ class Pinned:
 
     key: str
     pinned: str
-    defined: str | None  # what the definition asks for; None where it says nothing
-    differs: bool  # both say something, and not the same: the checkpoint wins
+    defined: str | None  # what the definition sets; None where it sets nothing
+    differs: bool  # both set it, to different values: the checkpoint wins
 
 
-def rows_of(query: Query, found: Iterable[Batch]) -> dict[int, int]:
-    """Return the rows that each batch read, as the progress events told; newest run wins."""
-    numbers = [batch.number for batch in found]
+def rows_of(query: Query, shown: Iterable[Batch]) -> dict[int, int]:
+    """Return the rows that each batch read, as the progress events report; the newest run wins."""
+    numbers = [batch.number for batch in shown]
     told = Progress.objects.filter(query=query.pk, batch__in=numbers).order_by("epoch", "seq")
     return dict(told.values_list("batch", "num_input_rows"))
 
 
 def operator_lines(query: Query, logs: CheckpointLogs) -> list[OperatorLine]:
     """Return the state operators of a checkpoint, with the newest batch's figures of each."""
-    found = operators.operators(logs)
+    listed = operators.operators(logs)
     newest = Progress.objects.filter(query=query.pk).order_by("-epoch", "-seq").first()
     told: list[dict[str, Any]] = (newest.body.get("stateOperators") or []) if newest else []
-    # Spark tells operators in the order of the plan, from the source upwards, as their ids are.
+    # Spark reports operators in the order of the plan, from the source upwards, as their ids are.
     lines = []
-    for place, operator in enumerate(found):
-        one = told[place] if place < len(told) and len(told) == len(found) else {}
+    for place, operator in enumerate(listed):
+        one = told[place] if place < len(told) and len(told) == len(listed) else {}
         lines.append(
             OperatorLine(
                 operator=operator,
@@ -87,7 +87,7 @@ def operator_lines(query: Query, logs: CheckpointLogs) -> list[OperatorLine]:
 
 
 def state_history(query: Query, *, now: datetime) -> StateHistory:
-    """Return what state held over the last hours, thinned out, with its growth judged."""
+    """Return the size of the state over the last hours, thinned out, and how it grows."""
     rows = Progress.objects.filter(
         query=query.pk, at__gte=now - STATE_SPAN, state_rows__isnull=False
     ).order_by("at")
@@ -102,16 +102,16 @@ def state_history(query: Query, *, now: datetime) -> StateHistory:
 
 
 def pinned_configuration(query: Query, logs: CheckpointLogs) -> list[Pinned]:
-    """Return what the checkpoint pins beside what the definitions ask for, differences first."""
+    """Return what the checkpoint pins and what the definitions set, differences first."""
     application = query.application.revisions.order_by("-number")[0].spec.get("conf") or {}
     own = query.revisions.order_by("-number")[0].spec.get("conf") or {}
     asked = {**application, **own}
-    found = []
+    pins = []
     for key, value in sorted(batches.pinned(logs).items()):
         defined = asked.get(key)
         differs = defined is not None and str(defined) != str(value)
-        found.append(Pinned(key, str(value), defined, differs))
-    return sorted(found, key=lambda each: (not each.differs, each.defined is None, each.key))
+        pins.append(Pinned(key, str(value), defined, differs))
+    return sorted(pins, key=lambda each: (not each.differs, each.defined is None, each.key))
 
 
 def snapshots_of(query: Query) -> QuerySet[Snapshot]:
@@ -125,10 +125,8 @@ def snapshots_of(query: Query) -> QuerySet[Snapshot]:
 
 def snapshot_of(query: Query, pk: int) -> Snapshot:
     """Return one of these; raise `Missing` where there is none."""
-    row = snapshots_of(query).filter(pk=pk).first() if pk < 2**62 else None
-    if row is None:
-        raise Missing(f"{query.name} has no snapshot {pk}.")
-    return row
+    rows = snapshots_of(query).filter(pk=min(pk, 2**62))  # a larger one is no primary key
+    return found(rows, f"{query.name} has no snapshot {pk}.")
 
 
 def earlier_checkpoints(query: Query) -> QuerySet[Checkpoint]:
@@ -137,7 +135,7 @@ def earlier_checkpoints(query: Query) -> QuerySet[Checkpoint]:
 
 
 def open_procedure(query: Query) -> Operation | None:
-    """Return the operation with steps that is at the query now; None for none."""
+    """Return the open operation with steps of a query; None for none."""
     return query.operations.filter(outcome="").exclude(steps=[]).order_by("pk").first()
 
 

@@ -1,11 +1,11 @@
-"""The newest revision and run of many queries at once, each in one database query."""
+"""The newest revision, run and checkpoint of many queries at once, each in one database query."""
 
 from typing import Any
 
 from django.db.models import OuterRef, Subquery
 
 from queries.domain.triggers.kinds import interval_ms
-from queries.models.definitions import QueryRevision
+from queries.models.definitions import Checkpoint, QueryRevision
 from queries.models.drivers import Run
 
 
@@ -25,6 +25,12 @@ def newest_runs(query_ids: list[int]) -> dict[int, Run]:
     rows = Run.objects.filter(query__in=query_ids, pk=Subquery(newest.values("pk")[:1]))
     rows = rows.select_related("driver__application_revision", "revision")
     return {row.query_id: row for row in rows}
+
+
+def checkpoint_locations(query_ids: list[int]) -> dict[int, str]:
+    """Return where each query's current checkpoint is, in one database query."""
+    rows = Checkpoint.objects.filter(query__in=query_ids, retired_at=None)
+    return dict(rows.values_list("query_id", "location"))
 
 
 def interval_of(trigger: dict[str, Any]) -> int | None:

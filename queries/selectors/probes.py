@@ -24,7 +24,7 @@ def last_good_run(checkpoint: Checkpoint) -> Run | None:
 
 
 def passed_preflight(query: Query, spec: dict[str, Any], checkpoint: Checkpoint) -> bool:
-    """Tell whether this definition has passed on this checkpoint."""
+    """Return whether this definition has passed on this checkpoint."""
     return Operation.objects.filter(
         query=query,
         verb=Verb.PREFLIGHT,
@@ -35,9 +35,9 @@ def passed_preflight(query: Query, spec: dict[str, Any], checkpoint: Checkpoint)
 
 
 def is_unproven(query: Query) -> bool:
-    """Tell whether the newest revision must pass a preflight before it may start.
+    """Return whether the newest revision must pass a preflight before it may start.
 
-    It must where the application asks for it, unless it is what last ran on this checkpoint.
+    It must where the application requires it, unless it is what last ran on this checkpoint.
     """
     newest = query.application.revisions.order_by("-number").first()
     if newest is None or not ApplicationSpec.model_validate(newest.spec).require_preflight:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from math import isfinite
 from typing import Any
 
 from django.db.models import Q, QuerySet
@@ -11,27 +12,24 @@ from listeners import selectors as heard
 from listeners.selectors import BatchBar, DriverTelemetry, Dropped, LatestLine
 from queries.domain.errors import Missing
 from queries.domain.failures.crash_loops import CrashLoop
-from queries.domain.states import STOPPED_PHASES, Desired, Hold, Phase, RunOutcome, Verdict
+from queries.domain.states import STOPPED_PHASES, Desired, Hold, Phase, RunOutcome
 from queries.domain.supervision.executors import Executors, executors
+from queries.domain.supervision.health import Health
 from queries.models.applications import ApplicationRevision, SchedulerPool
-from queries.models.definitions import Checkpoint, Query, QueryRevision
+from queries.models.definitions import Query, QueryRevision
 from queries.models.drivers import Driver, Run
 from queries.selectors.failures.occurrences import crash_loops
 from queries.selectors.kafka.lag import LagLine, lag_lines
-from queries.selectors.newest import interval_of, newest_revisions, newest_runs
+from queries.selectors.newest import (
+    checkpoint_locations,
+    interval_of,
+    newest_revisions,
+    newest_runs,
+)
 from queries.selectors.supervision.drift import drift, newest_application_revisions, pools_of
 from queries.selectors.supervision.health import BATCHES, health_of, trigger_of
 
 _NOTHING_LOST = Dropped(bus=0, outbox=0, missing_batches=0, repaired=0, since=None, until=None)
-
-
-@dataclass(frozen=True, slots=True)
-class HealthLine:
-    """The verdict of a running query with its evidence."""
-
-    verdict: Verdict
-    reason: str  # one sentence with numbers
-    since: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +52,12 @@ class QueryLine:
 
     query: Query  # application, target_revision, latest checkpoint selected with it
     phase: Phase
-    health: HealthLine | None  # None unless RUNNING
+    health: Health | None  # None unless RUNNING
     run: Run | None  # the open one, with its driver
     driver: Driver | None
     revision: int | None  # newest number
     running_revision: int | None
-    in_sync: bool  # runs what its newest revision says
+    in_sync: bool  # runs its newest revision
     trigger: dict[str, Any]  # the running (else newest) revision's trigger
     interval_ms: int | None  # of a processing-time trigger
     pool: str
@@ -68,7 +66,7 @@ class QueryLine:
     last_event_at: datetime | None
     bars: list[BatchBar]
     dropped: Dropped  # of the open run's driver, else of the last run's
-    converging: bool  # desired and actual differ, and not for want of a person
+    converging: bool  # desired and actual differ, and no user has to act
     needs_application_restart: tuple[str, ...]  # why: "pools", "revision", "code"
     newest: QueryRevision | None = None  # the newest revision itself, with its spec
     executors: Executors = field(default_factory=Executors)  # of a driver on a cluster
@@ -94,7 +92,7 @@ def query_lines(
     """Return the lines of living queries by name, in a constant number of database queries.
 
     An empty filter lets everything through. `after` leaves out names up to and including it;
-    `limit` is how many lines are wanted at most, None for all.
+    `limit` is the maximum number of lines, None for all.
     """
     rows = Query.objects.filter(archived_at__isnull=True).order_by("name")
     rows = rows.select_related("application", "target_revision")
@@ -157,11 +155,7 @@ def _assemble(rows: QuerySet[Query], *, now: datetime, bars: int) -> list[QueryL
     facts = _Facts(
         newest=newest_revisions(ids),
         runs=runs,
-        checkpoints=dict(
-            Checkpoint.objects.filter(query__in=ids, retired_at__isnull=True).values_list(
-                "query_id", "location"
-            )
-        ),
+        checkpoints=checkpoint_locations(ids),
         latest=heard.latest(ids),
         bars=heard.heartbeat_bars(ids, count=BATCHES),
         dropped=heard.dropped(ids, drivers={pk: run.driver_id for pk, run in runs.items()}),
@@ -215,8 +209,8 @@ def _line(query: Query, facts: _Facts, *, bars: int, now: datetime) -> QueryLine
 
 def _health(
     query: Query, facts: _Facts, *, run: Run | None, trigger: dict[str, Any], now: datetime
-) -> HealthLine | None:
-    health = health_of(
+) -> Health | None:
+    return health_of(
         query,
         run,
         trigger=trigger,
@@ -227,7 +221,6 @@ def _health(
         lag=facts.lags.get(query.pk),
         now=now,
     )
-    return HealthLine(health.verdict, health.reason, health.since) if health else None
 
 
 def _converging(query: Query) -> bool:
@@ -235,7 +228,7 @@ def _converging(query: Query) -> bool:
     if query.desired == Desired.STOPPED:
         return phase not in STOPPED_PHASES
     if query.hold != Hold.NONE and query.generation == query.seen_generation:
-        return False  # it waits for an operator, or for its next probe
+        return False  # it waits for an operator, or for its next retry probe
     return phase is not Phase.RUNNING
 
 
@@ -259,6 +252,4 @@ def progress_line(progress: dict[str, Any]) -> ProgressLine:
 
 def _rate(value: Any) -> float | None:
     """Return a finite rate; Spark writes NaN and infinities as text or leaves them out."""
-    if not isinstance(value, int | float):
-        return None
-    return float(value) if abs(value) != float("inf") and value == value else None
+    return float(value) if isinstance(value, int | float) and isfinite(value) else None

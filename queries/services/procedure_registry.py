@@ -1,4 +1,4 @@
-"""The procedures there are, by the verb that asks for them."""
+"""All procedures, by the verb that requests them."""
 
 from queries.domain.states import Verb
 from queries.services.checkpoints import clone, reset, rewind, snapshot

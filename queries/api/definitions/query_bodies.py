@@ -10,13 +10,14 @@ from queries.api.reasons import DetailCodeField, PhraseField
 from queries.api.schema import QuerySpecField
 from queries.domain.failures.crash_loops import CrashLoop
 from queries.domain.states import Desired
+from queries.domain.supervision.health import Health
 from queries.models.definitions import Checkpoint, QueryRevision
 from queries.models.drivers import Run
 from queries.selectors.kafka.lag import LagLine
-from queries.selectors.query_lines import HealthLine, ProgressLine, QueryLine
+from queries.selectors.query_lines import ProgressLine, QueryLine
 
 
-@shows(HealthLine, "verdict reason since")
+@shows(Health, "verdict reason since")
 class HealthBody(Body):
     """The verdict of a running query with its evidence."""
 

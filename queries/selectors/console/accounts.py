@@ -1,19 +1,21 @@
 """Accounts with their roles and tokens, for the pages on which they are given."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 import rules
 from django.contrib.auth.models import AnonymousUser, User
 from django.db.models import QuerySet
 
-from queries.domain.errors import Invalid, Missing, Problem
+from queries.domain.errors import Invalid, Problem
 from queries.models.tokens import AccessToken
-from queries.roles import ADMINISTER, ORDER, Role
+from queries.roles import ADMINISTER, Role, highest_role
+from queries.selectors.found import found
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """An account with its highest role and how many tokens speak for it."""
+    """An account with its highest role and its number of tokens."""
 
     user: User
     role: Role | None
@@ -22,29 +24,16 @@ class Person:
 
 def people() -> list[Person]:
     """Return all accounts by name, in three database queries."""
-    counts: dict[int, int] = {}
-    for owner in AccessToken.objects.values_list("user_id", flat=True):
-        counts[owner] = counts.get(owner, 0) + 1
+    counts = Counter(AccessToken.objects.values_list("user_id", flat=True))
     return [
-        Person(user, _role(user), counts.get(user.pk, 0))
+        Person(user, highest_role(user), counts[user.pk])
         for user in User.objects.prefetch_related("groups").order_by("username")
     ]
 
 
-def _role(user: User) -> Role | None:
-    if user.is_superuser:
-        return Role.ADMIN
-    names = {group.name for group in user.groups.all()}
-    held = [role for role in ORDER if role in names]
-    return held[-1] if held else None
-
-
 def person(user_id: int) -> User:
     """Return an account; raise `Missing` where there is none."""
-    user = User.objects.filter(pk=user_id).first()
-    if user is None:
-        raise Missing(f"User {user_id} does not exist.")
-    return user
+    return found(User.objects.filter(pk=user_id), f"User {user_id} does not exist.")
 
 
 def tokens_seen_by(user: User | AnonymousUser) -> QuerySet[AccessToken]:
@@ -54,15 +43,13 @@ def tokens_seen_by(user: User | AnonymousUser) -> QuerySet[AccessToken]:
 
 
 def token_seen_by(user: User | AnonymousUser, uuid: object) -> AccessToken:
-    """Return one of these; raise `Missing` where it is not there, or is somebody else's."""
-    token: AccessToken | None = tokens_seen_by(user).filter(uuid=uuid).first()
-    if token is None:
-        raise Missing("The token does not exist, or it is not yours.")
-    return token
+    """Return one of these; raise `Missing` where it does not exist or is another user's."""
+    rows = tokens_seen_by(user).filter(uuid=uuid)
+    return found(rows, "The token does not exist, or it is not yours.")
 
 
 def owner_named(username: str) -> User:
-    """Return the active account that a new token is to speak for; raise `Invalid` without one."""
+    """Return the active account of this name, for a new token; raise `Invalid` without one."""
     user = User.objects.filter(username=username.replace("\x00", ""), is_active=True).first()
     if user is None:
         raise Invalid(

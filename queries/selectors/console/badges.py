@@ -13,7 +13,7 @@ from queries.models.failures import FailureGroup
 
 
 def outcomes(run_ids: Iterable[int]) -> dict[int, str]:
-    """Return how each of these runs ended, "" while it has not."""
+    """Return how each of these runs ended, "" for one that is open."""
     return dict(Run.objects.filter(pk__in=set(run_ids)).values_list("pk", "outcome"))
 
 
@@ -39,5 +39,5 @@ def names_in_drivers(driver_ids: Iterable[int]) -> list[str]:
 
 
 def open_failure_groups() -> int:
-    """Return how many groups of failures nobody has resolved."""
+    """Return the number of failure groups that are open."""
     return FailureGroup.objects.filter(status=GroupStatus.OPEN).count()

@@ -1,4 +1,4 @@
-"""Which connectors stand ready: folders of jars of the installation, and who names them.
+"""List the connectors that are installed, as folders of jars, and the applications that name them.
 
 Definitions name connectors and never jars. A connector is put into place whole (`make kafka`
 does so), so a folder that holds jars is ready.
@@ -29,7 +29,7 @@ class Jar:
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """A connector that stands ready, or that an application names although it does not."""
+    """A connector that is installed, or that an application names although it is not."""
 
     name: str
     folder: str
@@ -38,7 +38,7 @@ class Connector:
 
     @property
     def ready(self) -> bool:
-        """Tell whether drivers can be given it."""
+        """Return whether it is installed, so that drivers can use it."""
         return bool(self.jars)
 
     @property
@@ -48,12 +48,12 @@ class Connector:
 
     @property
     def way_out(self) -> str:
-        """Return the sentence that says how it is put into place."""
+        """Return the sentence that explains how to install it."""
         return connector_way_out(self.name)
 
 
 def connectors() -> list[Connector]:
-    """Return the connectors that stand ready or are named by an application, by name."""
+    """Return the connectors that are installed or that an application names, by name."""
     named = _named()
     return [
         Connector(
@@ -67,7 +67,7 @@ def connectors() -> list[Connector]:
 
 
 def ready_connectors() -> frozenset[str]:
-    """Return the names of the connectors that stand ready on this host."""
+    """Return the names of the connectors that are installed on this host."""
     folder = Path(settings.CONNECTORS_DIR)
     if not folder.is_dir():
         return frozenset()
@@ -79,7 +79,7 @@ def ready_connectors() -> frozenset[str]:
 
 
 def jars_of(name: str) -> list[Path]:
-    """Return a connector's jars by name; none where it does not stand ready."""
+    """Return a connector's jars by name; none where it is not installed."""
     if name not in ready_connectors():
         return []
     return sorted((Path(settings.CONNECTORS_DIR) / name).glob("*.jar"))

@@ -8,6 +8,7 @@ from django.db.models import QuerySet
 from queries.domain.errors import Missing
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool
 from queries.models.definitions import Query, QueryRevision
+from queries.selectors.found import found
 from queries.selectors.supervision import applications
 
 R = TypeVar("R", QueryRevision, ApplicationRevision)
@@ -51,12 +52,12 @@ class ApplicationDefinition(_Definition[ApplicationRevision]):
 
 def query_definition(name: str) -> QueryDefinition:
     """Return a living query's definition; raise `Missing` where there is none of that name."""
-    found = query(name)
-    checkpoint = found.checkpoints.filter(retired_at__isnull=True).first()
+    row = query(name)
+    checkpoint = row.checkpoints.filter(retired_at__isnull=True).first()
     return QueryDefinition(
         owner=f"query {name}",
-        query=found,
-        revisions=tuple(found.revisions.order_by("-number")),
+        query=row,
+        revisions=tuple(row.revisions.order_by("-number")),
         checkpoint=checkpoint.location if checkpoint else "",
     )
 
@@ -86,16 +87,12 @@ def pool_names() -> list[tuple[str, str]]:
 
 def query(name: str) -> Query:
     """Return a living query; raise `Missing` where there is none of that name."""
-    found = (
-        Query.objects.select_related("application", "target_revision")
-        .filter(name=name, archived_at__isnull=True)
-        .first()
+    rows = Query.objects.select_related("application", "target_revision")
+    return found(
+        rows.filter(name=name, archived_at__isnull=True),
+        f'Query "{name}" does not exist.',
+        way_out="Check its name in the list of queries.",
     )
-    if found is None:
-        raise Missing(
-            f'Query "{name}" does not exist.', way_out="Check its name in the list of queries."
-        )
-    return found
 
 
 def revisions_of(row: Query) -> QuerySet[QueryRevision]:

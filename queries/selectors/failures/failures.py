@@ -2,10 +2,10 @@
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from queries.domain.errors import Missing
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.failures import Failure, FailureGroup
+from queries.selectors.found import found
 
 
 def failures() -> QuerySet[Failure]:
@@ -43,7 +43,5 @@ def failure_groups(
 
 def failure_group(group_id: int) -> FailureGroup:
     """Return a group; raise `Missing` where there is none."""
-    group = failure_groups().filter(pk=group_id).first()
-    if group is None:
-        raise Missing(f"Failure group {group_id} does not exist.")
-    return group
+    rows = failure_groups().filter(pk=group_id)
+    return found(rows, f"Failure group {group_id} does not exist.")

@@ -1,4 +1,4 @@
-"""How often failures came: the bars beside a group in the list, and crash loops of queries."""
+"""How often failures came: the bars of a group in the list, and crash loops of queries."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -41,7 +41,7 @@ def newest_failure_of(group: FailureGroup) -> Failure | None:
     return group.failures.first()
 
 
-#: Failures that a crash loop is told of: of the last day, so many at most.
+#: Failures that a crash loop is judged from: those of the last day, and at most so many.
 _LOOKED_BACK = timedelta(days=1)
 _LOOKED_AT = 5_000
 
@@ -49,7 +49,7 @@ _LOOKED_AT = 5_000
 def crash_loops(*, now: datetime, query_ids: Iterable[int] | None = None) -> dict[int, CrashLoop]:
     """Return the open crash loops by query, of all living queries or of these.
 
-    The death of a driver counts for every query of its application. A query that nobody wants
+    The death of a driver counts for every query of its application. A query that is not meant
     to run has none. Where nothing has failed lately this is one database query.
     """
     lately = Failure.objects.filter(at__gt=now - WINDOW, at__lte=now)

@@ -1,17 +1,21 @@
-"""What changed between a failure and the last run that was good: the first thing one asks."""
+"""Find what changed between a failure and the last good run: usually the first question."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Q
 
-from queries.domain.errors import Missing
 from queries.domain.masking import mask
 from queries.domain.states import FAILED_OUTCOMES
+from queries.models.applications import ApplicationRevision
+from queries.models.definitions import QueryRevision
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
 from queries.models.history import Transition
 from queries.selectors.failures.failures import failures
+from queries.selectors.found import found
+
+Revision = QueryRevision | ApplicationRevision
 
 #: Acts shown at most; the activity page has them all.
 _MOST_ACTS = 50
@@ -36,18 +40,15 @@ class FailureDetail:
     good: Run | None  # None: no run of this query has ever been good
     good_is_itself: bool  # the failed run had committed batches, and no earlier one was good
     changes: list[Change]
-    acts: list[Transition]  # of persons, between the good run's start and the failure, oldest first
+    acts: list[Transition]  # of users, between the good run's start and the failure, oldest first
     previous: Failure | None  # of the same group
     next: Failure | None
 
 
 def failure_with_changes(failure_id: int) -> FailureDetail:
     """Return a failure with what changed since the last good run; raise `Missing` without it."""
-    failure = (
-        failures().select_related("driver__application_revision").filter(pk=failure_id).first()
-    )
-    if failure is None:
-        raise Missing(f"Failure {failure_id} does not exist.")
+    rows = failures().select_related("driver__application_revision").filter(pk=failure_id)
+    failure = found(rows, f"Failure {failure_id} does not exist.")
     run = failure.run
     good = _last_good_run(run) if run else None
     itself = False
@@ -72,7 +73,7 @@ def failure_with_changes(failure_id: int) -> FailureDetail:
 
 
 def _last_good_run(run: Run) -> Run | None:
-    """Return the newest earlier run that committed; better one that did not fail afterwards."""
+    """Return the newest earlier run that committed; preferably one that did not fail afterwards."""
     earlier = (
         Run.objects.select_related("driver__application_revision", "revision", "checkpoint")
         .filter(query=run.query_id, epoch__lt=run.epoch, first_commit_at__isnull=False)
@@ -83,50 +84,29 @@ def _last_good_run(run: Run) -> Run | None:
 
 def _last_good_driver(driver: Driver) -> Driver | None:
     """Return the newest earlier driver of the application in which a run committed."""
-    return (
-        Driver.objects.select_related("application_revision")
-        .filter(
-            application=driver.application_id,
-            epoch__lt=driver.epoch,
-            runs__first_commit_at__isnull=False,
-        )
-        .order_by("-epoch")
-        .first()
-    )
+    earlier = Driver.objects.filter(application=driver.application_id, epoch__lt=driver.epoch)
+    good = earlier.filter(runs__first_commit_at__isnull=False)
+    return good.select_related("application_revision").order_by("-epoch").first()
 
 
 def _run_changes(good: Run, failed: Run) -> list[Change]:
-    found = []
-    if good.revision_id != failed.revision_id:
-        found.append(
-            Change(
-                "revision",
-                f"r{good.revision.number}",
-                f"r{failed.revision.number}",
-                mask(good.revision.spec),
-                mask(failed.revision.spec),
-            )
-        )
+    changes = _revision_changes("revision", good.revision, failed.revision)
     if good.checkpoint_id != failed.checkpoint_id:
-        found.append(Change("checkpoint", good.checkpoint.location, failed.checkpoint.location))
-    return found
+        changes.append(Change("checkpoint", good.checkpoint.location, failed.checkpoint.location))
+    return changes
+
+
+def _revision_changes(what: str, good: Revision, failed: Revision) -> list[Change]:
+    if good.pk == failed.pk:
+        return []
+    numbers = (f"r{good.number}", f"r{failed.number}")
+    return [Change(what, *numbers, mask(good.spec), mask(failed.spec))]
 
 
 def _driver_changes(good: Driver, failed: Driver) -> list[Change]:
     if good.pk == failed.pk:
         return []
-    found = []
     before, after = good.application_revision, failed.application_revision
-    if before.pk != after.pk:
-        found.append(
-            Change(
-                "application revision",
-                f"r{before.number}",
-                f"r{after.number}",
-                mask(before.spec),
-                mask(after.spec),
-            )
-        )
     columns = (
         ("code", good.code_sha256[:12], failed.code_sha256[:12]),
         ("Spark version", good.spark_version, failed.spark_version),
@@ -134,13 +114,12 @@ def _driver_changes(good: Driver, failed: Driver) -> list[Change]:
         ("host", good.host, failed.host),
         ("pools", _pools(good), _pools(failed)),
     )
-    # A driver that died before its session was up never said its versions: no change is known.
-    found += [
+    # A driver that died before its session was up never reported its versions: nothing to compare.
+    return _revision_changes("application revision", before, after) + [
         Change(what, was, now)
         for what, was, now in columns
         if was != now and (now or what == "code")
     ]
-    return found
 
 
 def _pools(driver: Driver) -> str:
@@ -151,7 +130,7 @@ def _pools(driver: Driver) -> str:
 
 
 def _acts(failure: Failure, good: Run | None, good_driver: Driver | None) -> list[Transition]:
-    """Return what persons did to the query or its application since the good run began."""
+    """Return what users did to the query or its application since the good run began."""
     run = failure.run
     since = good.created_at if good else good_driver.created_at if good_driver else None
     rows = (

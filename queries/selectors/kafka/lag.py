@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from queries.domain.kafka.lag import Behind, PartitionLook, behind, skewed, total
 from queries.domain.kafka.losses import Gap, gaps_of
@@ -44,7 +45,7 @@ class QueryLag:
     topics: list[TopicLag]
     total: Behind
     gaps: list[Gap]  # deleted before they were read
-    seen_at: datetime | None  # the oldest look that any number here is from
+    seen_at: datetime | None  # when the oldest of these numbers was read
     errors: tuple[str, ...]  # why numbers are old or missing
 
     @property
@@ -61,7 +62,7 @@ class LagLine:
     seconds: float | None
     gone: int
     arrival_rate: float | None  # records a second, smoothed
-    seen_at: datetime  # the oldest look that it is from
+    seen_at: datetime  # when the oldest of its numbers was read
 
 
 def lag_of(query: Query, *, now: datetime) -> QueryLag:
@@ -70,9 +71,8 @@ def lag_of(query: Query, *, now: datetime) -> QueryLag:
     real = [row for row in rows if row.partition >= 0]
     by_topic: dict[str, list[PartitionLag]] = defaultdict(list)
     for row in real:
-        look = look_of(row)
-        at = clock(look, retention_of(row), record_bytes=row.record_bytes, now=now)
-        by_topic[row.source].append(PartitionLag(row, behind(look, now=now), at))
+        part = PartitionLag(row, behind(look_of(row), now=now), clock_of(row, now=now))
+        by_topic[row.source].append(part)
     return QueryLag(
         topics=[_topic(name, parts) for name, parts in by_topic.items()],
         total=total([part.behind for parts in by_topic.values() for part in parts]),
@@ -106,19 +106,23 @@ def records_in(lag: QueryLag, gap: Gap) -> int | None:
     return None
 
 
+#: What a row and the value that is judged call by the same name.
+_MEASURED = ("committed", "earliest", "latest", "record_at", "arrival_rate", "processing_rate")
+
+
 def look_of(row: SourceLag) -> PartitionLook:
     """Return a row as the value that is judged."""
-    return PartitionLook(
-        topic=row.source,
-        partition=row.partition,
-        at=row.seen_at,
-        committed=row.committed,
-        earliest=row.earliest,
-        latest=row.latest,
-        record_at=row.record_at,
-        arrival_rate=row.arrival_rate,
-        processing_rate=row.processing_rate,
-    )
+    return PartitionLook(row.source, row.partition, row.seen_at, **measured(row))
+
+
+def measured(look: SourceLag | PartitionLook) -> dict[str, Any]:
+    """Return the numbers of a row, or of the value that is judged, by name."""
+    return {name: getattr(look, name) for name in _MEASURED}
+
+
+def clock_of(row: SourceLag, *, now: datetime) -> Clock | None:
+    """Return when the first unread record of a row's partition may be deleted; None for never."""
+    return clock(look_of(row), retention_of(row), record_bytes=row.record_bytes, now=now)
 
 
 def retention_of(row: SourceLag) -> Retention:

@@ -1,8 +1,8 @@
 """Which living queries read Kafka, with which options, and how far each has committed.
 
-The checkpoint's logs say it for every query, run or not; a running one's own progress may be
-fresher. What a Python function reads stands in its code alone, and so does the broker it lies
-on: of that, a running query's progress tells what there is to be told.
+The checkpoint's logs show it for every query, running or not; the progress of a running one may
+be newer. What a Python function reads, and from which broker, is known to its code only: for
+such a query, the progress of its run is the only source.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,9 +15,9 @@ from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.domain.checkpoints.logs import Unreadable
 from queries.domain.kafka.lag import further, kafka_offsets, merged
 from queries.domain.states import Phase, RunOutcome
-from queries.models.definitions import Checkpoint, Query
+from queries.models.definitions import Query
 from queries.models.drivers import Run
-from queries.selectors.newest import newest_revisions, newest_runs
+from queries.selectors.newest import checkpoint_locations, newest_revisions, newest_runs
 
 Offsets = dict[str, dict[int, int]]  # topic -> partition -> next offset to read
 
@@ -44,7 +44,7 @@ class Reading:
 
     @property
     def running(self) -> bool:
-        """Tell whether it works anything off now."""
+        """Return whether it is processing now."""
         return self.run is not None and self.query.phase == Phase.RUNNING
 
 
@@ -61,11 +61,7 @@ def readings(query_ids: Iterable[int] | None = None) -> list[Reading]:
     sources = {pk: kafka_sources(spec) for pk, spec in specs.items()}
     reading = [pk for pk, found in sources.items() if found]
     latest = heard.latest(reading)
-    places = dict(
-        Checkpoint.objects.filter(query__in=reading, retired_at=None).values_list(
-            "query_id", "location"
-        )
-    )
+    places = checkpoint_locations(reading)
     return [
         Reading(
             query=queries[pk],
@@ -81,7 +77,7 @@ def readings(query_ids: Iterable[int] | None = None) -> list[Reading]:
 
 @dataclass(frozen=True, slots=True)
 class ReportedOffsets:
-    """What a running query's own progress says of its Kafka partitions, and nothing else does."""
+    """What only a running query's own progress reports about its Kafka partitions."""
 
     query: Query
     committed: Offsets
@@ -89,9 +85,9 @@ class ReportedOffsets:
 
 
 def told_by_progress(but: Iterable[int]) -> list[ReportedOffsets]:
-    """Return the running queries that read Kafka from their code, as their progress tells.
+    """Return the running queries that read Kafka from their code, by what their progress reports.
 
-    `but` are the queries whose sources stand in their definitions.
+    `but` are the queries whose sources are in their definitions.
     """
     rows = Query.objects.filter(archived_at__isnull=True, phase=Phase.RUNNING)
     queries = {query.pk: query for query in rows.exclude(pk__in=list(but))}
@@ -148,7 +144,7 @@ def committed_at(location: str) -> Offsets:
 
 
 def _told(latest: LatestLine | None, run: Run | None) -> Offsets:
-    """Return the offsets that the open run's newest progress tells: it comes after the commit."""
+    """Return the offsets that the open run's newest progress reports: it comes after the commit."""
     if latest is None or run is None or latest.run != run.pk or latest.progress is None:
         return {}
     if latest.progress.get("runId") != run.spark_run_id:

@@ -11,6 +11,7 @@ from queries.domain.states import OPEN_DRIVER_STATES, DriverKind
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool
 from queries.models.definitions import Query
 from queries.models.drivers import Driver
+from queries.selectors.found import found
 from queries.selectors.newest import newest_revisions
 from queries.selectors.supervision.drift import drift, newest_application_revisions, pools_of
 
@@ -44,13 +45,11 @@ def applications() -> QuerySet[Application]:
 
 def application(name: str) -> Application:
     """Return a living application; raise `Missing` where there is none of that name."""
-    found = applications().filter(name=name).first()
-    if found is None:
-        raise Missing(
-            f'Application "{name}" does not exist.',
-            way_out="Check its name in the list of applications.",
-        )
-    return found
+    return found(
+        applications().filter(name=name),
+        f'Application "{name}" does not exist.',
+        way_out="Check its name in the list of applications.",
+    )
 
 
 def application_detail(name: str) -> ApplicationDetail:

@@ -1,4 +1,4 @@
-"""What a living driver was launched with against what its application says now.
+"""Compare what a living driver was launched with to what its application defines now.
 
 A driver keeps its configuration, pools and code until it is replaced; where they differ the
 pages and the API say that the application needs a restart, and why.
@@ -44,7 +44,7 @@ def drift(
     newest: ApplicationRevision | None,
     pools: Sequence[SchedulerPool],
 ) -> tuple[str, ...]:
-    """Return what of a driver is older than its application's definition, or its code on disk."""
+    """Return what a driver has that differs from its application's definition or code on disk."""
     if driver is None or newest is None:
         return ()
     found = []
@@ -58,9 +58,9 @@ def drift(
 
 
 def _code_differs(driver: Driver) -> bool:
-    """Tell whether the driver's code roots hold something else now; False where nobody can."""
+    """Return whether the driver's code roots have changed; False where that cannot be known."""
     if driver.host != settings.HEADGATE_HOST:
-        return False  # its code lies on its own host
+        return False  # its code is on its own host
     roots = tuple(driver.application_revision.spec.get("python_path") or ())
     now = digest_on_disk(roots) if roots else None
     return now is not None and now != driver.code_sha256

@@ -1,20 +1,20 @@
 """Gather what is known of a running query, and have its health judged.
 
-Everything but one thing comes from rows: batches and idle events, the driver's newest heartbeat,
+All but one of the inputs come from rows: batches and idle events, the driver's newest heartbeat,
 the newest look at the brokers. Where a query has been silent for a while, its checkpoint's
-`commits/` is looked at as well: that alone tells a query without telemetry from one that stands
-still.
+`commits/` is read as well: only that separates a query without telemetry from one that has
+stalled.
 """
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from listeners import selectors as heard
 from listeners.latest import moment
 from listeners.selectors import BatchBar, DriverTelemetry, LatestLine
+from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.states import Phase
 from queries.domain.supervision.health import (
     STALL_FLOOR_S,
@@ -114,11 +114,11 @@ def health_of(
 
 def newest_commit(location: str) -> datetime | None:
     """Return when a checkpoint on this host got its newest commit; None where none is seen."""
-    address = urlsplit(location)
-    if address.scheme != "file":
+    path = local_path(location)
+    if path is None:
         return None
     try:
-        changed = (Path(unquote(address.path)) / "commits").stat().st_mtime
+        changed = Path(path / "commits").stat().st_mtime
     except OSError:
         return None
     return datetime.fromtimestamp(changed, UTC)

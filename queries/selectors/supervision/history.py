@@ -4,10 +4,10 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from queries.domain.errors import Missing
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.history import Operation, Transition
+from queries.selectors.found import found
 
 
 def operations() -> QuerySet[Operation]:
@@ -18,10 +18,7 @@ def operations() -> QuerySet[Operation]:
 
 def operation(uuid: Any) -> Operation:
     """Return an operation; raise `Missing` where there is none."""
-    found = operations().filter(uuid=uuid).first()
-    if found is None:
-        raise Missing(f"Operation {uuid} does not exist.")
-    return found
+    return found(operations().filter(uuid=uuid), f"Operation {uuid} does not exist.")
 
 
 def transitions(
@@ -37,5 +34,5 @@ def transitions(
 
 
 def audit() -> QuerySet[Transition]:
-    """Return what persons and CI changed, newest first."""
+    """Return what users and CI changed, newest first."""
     return transitions().exclude(actor="")

@@ -1,4 +1,4 @@
-"""Build the Observation that `decide` looks at: from the rows here, from a sighting beside them."""
+"""Build the Observation that `decide` reads, from the rows and the launcher's sighting."""
 
 import re
 from dataclasses import dataclass
@@ -97,7 +97,7 @@ def observation(rows: Rows, sighting: Sighting | None, *, now: datetime) -> Obse
     """Return what is known of the application; `sighting` is of its open driver, if any."""
     application = rows.application
     spec = ApplicationSpec.model_validate(rows.revision.spec)
-    statuses = _statuses(sighting)
+    by_run = statuses(sighting)
     stalled = _stalled(rows, now) if spec.policy.restart_on_stall else frozenset()
     return Observation(
         application=application.pk,
@@ -107,7 +107,7 @@ def observation(rows: Rows, sighting: Sighting | None, *, now: datetime) -> Obse
         reached_generation=application.reached_generation,
         policy=spec.policy,
         failure_scope=spec.failure_scope,
-        queries=tuple(_query(rows, query, statuses, stalled) for query in rows.queries),
+        queries=tuple(_query(rows, query, by_run, stalled) for query in rows.queries),
         driver=_driver(rows.driver, sighting),
         slots=slots(spec, but=rows.driver),
         limits=Limits(
@@ -153,7 +153,8 @@ def _host_budget_mb() -> int:
     return int(psutil.virtual_memory().total * 0.8 / 1024 / 1024)
 
 
-def _statuses(sighting: Sighting | None) -> dict[int, RunStatus]:
+def statuses(sighting: Sighting | None) -> dict[int, RunStatus]:
+    """Return what the driver reports of its runs, by run."""
     if sighting is None or sighting.status is None:
         return {}
     return {status.run: status for status in sighting.status.runs}
@@ -166,7 +167,7 @@ def _stalled(rows: Rows, now: datetime) -> frozenset[int]:
 
 
 def _query(
-    rows: Rows, query: Query, statuses: dict[int, RunStatus], stalled: frozenset[int]
+    rows: Rows, query: Query, by_run: dict[int, RunStatus], stalled: frozenset[int]
 ) -> QuerySeen:
     run = rows.runs.get(query.pk)
     return QuerySeen(
@@ -184,7 +185,7 @@ def _query(
         failures=query.failures,
         next_attempt_at=query.next_attempt_at,
         hold=Hold(query.hold),
-        run=_run(run, statuses.get(run.pk)) if run else None,
+        run=_run(run, by_run.get(run.pk)) if run else None,
         source_unreachable_since=query.source_unreachable_since,
         stalled=query.pk in stalled,
         recent_failures=_recent(query),
@@ -192,8 +193,8 @@ def _query(
 
 
 def _run(run: Run, status: RunStatus | None) -> RunSeen:
-    committed = run.first_commit_at or (status and _time(status.first_commit_at))
-    idle = status and _time(status.first_idle_at)
+    committed = run.first_commit_at or (status and time_of(status.first_commit_at))
+    idle = status and time_of(status.first_idle_at)
     trigger = str(run.revision.spec.get("trigger", {}).get("kind", ""))
     return RunSeen(
         id=run.pk,
@@ -232,5 +233,6 @@ def _driver(driver: Driver | None, sighting: Sighting | None) -> DriverSeen | No
     )
 
 
-def _time(text: str | None) -> datetime | None:
+def time_of(text: str | None) -> datetime | None:
+    """Return a reported time; None where nothing is reported."""
     return datetime.fromisoformat(text) if text else None

@@ -6,12 +6,12 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from listeners import selectors as heard
-from queries.domain.errors import Missing
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.failures import Failure
 from queries.models.history import Transition
 from queries.selectors.failures.failures import failures
+from queries.selectors.found import found
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ def runs_of(query: Query) -> QuerySet[Run]:
 def run_with_neighbours(*, run_id: int | None = None, epoch: int | None = None) -> RunDetail:
     """Return a run by its id or its epoch; raise `Missing` where there is none."""
     wanted = Q(pk=run_id) if epoch is None else Q(epoch=epoch)
-    run = runs().select_related("driver__application_revision").filter(wanted).first()
-    if run is None:
-        raise Missing(f"Run {run_id if epoch is None else f'with epoch {epoch}'} does not exist.")
+    which = run_id if epoch is None else f"with epoch {epoch}"
+    rows = runs().select_related("driver__application_revision").filter(wanted)
+    run = found(rows, f"Run {which} does not exist.")
     others = Run.objects.filter(query=run.query_id)
     return RunDetail(
         run=run,

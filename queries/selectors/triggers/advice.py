@@ -1,4 +1,4 @@
-"""What a query's own batches say of its trigger, and whether its sources outgrew its cores."""
+"""Advise on a query's trigger from its own batches, and note sources that outgrew its cores."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -24,15 +24,15 @@ from queries.selectors.triggers.cores import (
     partitions_by_topic,
 )
 
-#: Progress rows that are looked at: more than the fit takes, so that idle ones cost nothing.
+#: Progress rows that are read: more than the fit takes, so that idle ones cost nothing.
 ROWS = 300
-#: Progress events that are looked at for async operators: the limiter has moved within them.
+#: Progress events that are read for async operators: the limiter has moved within them.
 ASYNC_ROWS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class QueryAdvice:
-    """The advice for a query, and which revisions it speaks of."""
+    """The advice for a query, and the revisions that it is about."""
 
     advice: Advice
     revision: int  # the newest, which suggestions change
@@ -44,7 +44,7 @@ def query_advice(line: QueryLine) -> QueryAdvice | None:
     spec = parsed_or_none(line.newest.spec) if line.newest else None
     if line.newest is None or spec is None:
         return None
-    ground = ground_for(line.query, spec, line.newest.spec, host_cores=os.cpu_count())
+    ground = ground_for(line.query, spec, line.newest.spec)
     run = line.last_run
     batches = measured_batches(line.query.pk, run) if run else []
     return QueryAdvice(
@@ -53,11 +53,11 @@ def query_advice(line: QueryLine) -> QueryAdvice | None:
 
 
 def preflight_doubts(query: Query, raw: Mapping[str, Any]) -> list[str]:
-    """Return what only a preflight can tell of a definition that a query may get, in sentences."""
+    """Return, as sentences, what only a preflight can find out about a query's new definition."""
     spec = parsed_or_none(raw)
     if spec is None:
         return []
-    return doubts(spec, ground_for(query, spec, raw, host_cores=os.cpu_count()))
+    return doubts(spec, ground_for(query, spec, raw))
 
 
 def measured_batches(query_id: int, run: Run) -> list[BatchSeen]:
@@ -106,7 +106,7 @@ def _application(line: QueryLine) -> ApplicationSpec:
 
 
 def _told(line: QueryLine) -> dict[str, int]:
-    """Return the partitions by topic that the newest progress tells of."""
+    """Return the partitions by topic that the newest progress reports."""
     newest = heard.latest([line.query.pk]).get(line.query.pk)
     if newest is None or newest.progress is None:
         return {}

@@ -1,5 +1,7 @@
 """How many partitions sources have, and which queries hold cores for them: from rows alone."""
 
+import os
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,9 +19,9 @@ Spec = SqlQuery | PythonQuery
 
 
 def known_partitions(query_id: int, spec: Mapping[str, Any]) -> dict[str, int]:
-    """Return the partitions of a query's Kafka sources as they were when last looked at.
+    """Return the partitions of a query's Kafka sources as of the last look at the broker.
 
-    By the source's name; a source that nobody has looked at yet is left out.
+    By the source's name; a source that was never looked at is left out.
     """
     topics = partitions_by_topic([query_id]).get(query_id, {})
     found = {}
@@ -31,25 +33,21 @@ def known_partitions(query_id: int, spec: Mapping[str, Any]) -> dict[str, int]:
 
 
 def partitions_by_topic(query_ids: Iterable[int]) -> dict[int, dict[str, int]]:
-    """Return {query: {topic: partitions}} as they were when last looked at."""
-    found: dict[int, dict[str, int]] = {}
+    """Return {query: {topic: partitions}} as of the last look at the broker."""
+    found: dict[int, dict[str, int]] = defaultdict(Counter)
     rows = SourceLag.objects.filter(query__in=list(query_ids), latest__isnull=False)
     for query, topic in rows.values_list("query_id", "source"):
-        topics = found.setdefault(query, {})
-        topics[topic] = topics.get(topic, 0) + 1
+        found[query][topic] += 1
     return found
 
 
 def cores_beside(application: Application, *, but: int | None) -> dict[str, int]:
-    """Return the cores that an application's living queries hold for good, by their names.
+    """Return the cores that an application's living queries hold permanently, by query name.
 
-    `but` is left out: the query that is asked about.
+    `but` is the query to leave out.
     """
-    queries = {
-        query.pk: query.name
-        for query in Query.objects.filter(application=application, archived_at=None)
-    }
-    queries.pop(but or 0, None)
+    living = Query.objects.filter(application=application, archived_at=None).exclude(pk=but or 0)
+    queries = dict(living.values_list("pk", "name"))
     spec = newest_application_spec(application)
     found = {}
     for pk, revision in newest_revisions(list(queries)).items():
@@ -63,21 +61,19 @@ def cores_beside(application: Application, *, but: int | None) -> dict[str, int]
     return {name: cores for name, cores in found.items() if cores}
 
 
-def ground_for(
-    query: Query, spec: Spec, raw: Mapping[str, Any], *, host_cores: int | None
-) -> Ground:
-    """Return what a living query's trigger meets, as far as rows tell."""
+def ground_for(query: Query, spec: Spec, raw: Mapping[str, Any]) -> Ground:
+    """Return what a living query's trigger depends on, as far as the database knows."""
     return ground_of(
         spec,
         newest_application_spec(query.application),
-        host_cores=host_cores,
+        host_cores=os.cpu_count(),
         partitions=known_partitions(query.pk, raw),
         beside=cores_beside(query.application, but=query.pk),
     )
 
 
 def newest_application_spec(application: Application) -> ApplicationSpec:
-    """Return what an application's newest revision says."""
+    """Return the spec of an application's newest revision."""
     return ApplicationSpec.model_validate(application.revisions.order_by("-number")[0].spec)
 
 

@@ -1,9 +1,10 @@
-"""What a crash now would make a query with async progress tracking do again.
+"""Find what a query with async progress tracking would replay after a crash now.
 
-Read from the checkpoint's own files (what a start would go on from) beside the batches that
+Read from the checkpoint's own files (where a start would continue) and from the batches that
 the driver has reported (what has been done since).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,7 +18,7 @@ from queries.domain.triggers.async_progress import tracking
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
 
-#: Rows of progress that are read to add up what lies behind the last kept batch.
+#: Rows of progress that are read to add up what follows the last logged batch.
 ROWS_READ = 5000
 
 
@@ -26,21 +27,21 @@ class Exposure:
     """What a crash now would replay, of a query with async progress tracking."""
 
     interval_ms: int
-    kept: int | None  # batch that a start would go on after; None: from the beginning
+    kept: int | None  # batch after which a start would continue; None: from the beginning
     kept_at: datetime | None  # when its commit was written
     missing: int | None  # batch whose offsets Spark would miss with tracking off; None: none
     newest: int | None  # newest executed batch
-    running: int | None  # batch at work now, as far as that can be told
-    batches: int  # executed, and to be done again
+    running: int | None  # batch in progress now, as far as is known
+    batches: int  # executed, and to be replayed
     rows: int | None  # of those; None: not known
     rows_from: str  # "offsets" | "progress" | ""
-    seconds: float | None  # of work since the last kept batch; None: not known
+    seconds: float | None  # of work since the last logged batch; None: not known
     unreadable: str = ""  # why the checkpoint's files could not be read
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Offsets that Spark would ask for in vain once async progress tracking is off."""
+    """Offsets that Spark would not find once async progress tracking is off."""
 
     missing: int
     newest: int  # newest batch that the log holds
@@ -51,7 +52,7 @@ def exposure(query: Query, *, now: datetime) -> Exposure | None:
     """Return what a crash now would replay; None where async progress tracking is off.
 
     The running revision counts, else the newest; and the one that ran last, where the newest
-    has it off and the log has a gap: the way off is still to go.
+    has it off and the log has a gap: it is not switched off safely yet.
     """
     run = Run.objects.filter(query=query).select_related("revision").order_by("-epoch").first()
     live = run if run is not None and run.outcome == RunOutcome.OPEN else None
@@ -91,7 +92,7 @@ def exposure(query: Query, *, now: datetime) -> Exposure | None:
 def gap_of(location: str) -> Gap | None:
     """Return the gap at the end of a checkpoint's offset log; None where there is none.
 
-    None, too, for a checkpoint that cannot be read from here: only its driver can tell.
+    None, too, for a checkpoint that cannot be read on this host: only its driver can know.
     """
     try:
         begun = CheckpointLogs.at(location).begun()
@@ -108,7 +109,7 @@ def _blind(interval_ms: int, why: str) -> Exposure:
 
 
 def _behind(query: Query, run: Run | None, kept: int | None) -> list[Progress]:
-    """Return the reported batches of the newest run that lie behind the last kept one."""
+    """Return the reported batches of the newest run that follow the last logged one."""
     if run is None:
         return []
     rows = Progress.objects.filter(run=run.pk)
@@ -125,13 +126,18 @@ def _rows(logs: CheckpointLogs, kept: int | None, rows: list[Progress]) -> tuple
         offsets = logs.offsets(kept) if kept is not None else None
     except Unreadable:
         offsets = None
-    if offsets is not None:
-        counts = [
-            records_between(start, end)
-            for start, end in zip(offsets.sources.values(), ends(rows[-1]), strict=False)
-        ]
-        if counts and None not in counts:
-            return sum(count or 0 for count in counts), "offsets"
+    return rows_behind(offsets.sources.values() if offsets is not None else (), rows)
+
+
+def rows_behind(begin: Iterable[Any], rows: list[Progress]) -> tuple[int, str]:
+    """Return the rows between the offsets `begin` and the end of the last batch of `rows`.
+
+    "offsets" says that they were counted from those; "progress" that they are the rows that the
+    batches reported, where offsets cannot be counted.
+    """
+    counts = [records_between(*pair) for pair in zip(begin, ends(rows[-1]), strict=False)]
+    if counts and None not in counts:
+        return sum(count or 0 for count in counts), "offsets"
     return sum(row.num_input_rows for row in rows), "progress"
 
 
@@ -142,7 +148,7 @@ def _kept_at(logs: CheckpointLogs, kept: int | None) -> datetime | None:
 
 
 def _running(live: Run | None, begun: list[int], newest: int | None) -> int | None:
-    """Return the batch at work: what the log names beyond the newest executed, else the next."""
+    """Return the batch in progress: the one logged after the newest executed, else the next."""
     if live is None or live.started_at is None:
         return None
     if begun and (newest is None or begun[-1] > newest):

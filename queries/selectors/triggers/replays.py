@@ -1,21 +1,21 @@
-"""What a run did again of the run before it, measured from the offsets that both reported."""
+"""Measure what a run replayed of the run before it, from the offsets that both reported."""
 
 from typing import Any
 
 from listeners.models import Progress
-from queries.domain.checkpoints.logged_offsets import beyond, records_between
+from queries.domain.checkpoints.logged_offsets import beyond
 from queries.models.drivers import Run
 from queries.models.failures import Failure
-from queries.selectors.triggers.replay_exposure import ROWS_READ, ended, ends, starts
+from queries.selectors.triggers.replay_exposure import ROWS_READ, ended, ends, rows_behind, starts
 
 
 def replayed_by(run: Run) -> dict[str, Any] | None:
-    """Return what a run did again of what the run before it had done, measured from offsets.
+    """Return what a run replayed of the run before it, measured from offsets.
 
-    {batches, rows, seconds, first, last, after, from_run}: so many batches of the earlier run,
-    from `first` to `last`, ended behind the offsets that this one began at. The first three are
-    0 where nothing was done again. {} where no earlier run is known; None while the telemetry of
-    this run's first batch is not there.
+    {batches, rows, seconds, first, last, after, from_run}: `batches` batches of the
+    earlier run, from `first` to `last`, ended after the offsets at which this one began. The first
+    three are 0 where nothing was replayed. {} where no earlier run is known; None while the
+    telemetry of this run's first batch is missing.
     """
     first = Progress.objects.filter(run=run.pk).order_by("batch").first()
     if first is None:
@@ -36,7 +36,7 @@ def replayed_by(run: Run) -> dict[str, Any] | None:
         return {"batches": 0, "rows": 0, "seconds": 0.0}
     return {
         "batches": len(again),
-        "rows": _replayed_rows(begin, again),
+        "rows": rows_behind(begin, again)[0],
         "seconds": (ended(again[-1]) - (ended(kept) if kept else again[0].at)).total_seconds(),
         "first": again[0].batch,
         "last": again[-1].batch,
@@ -62,17 +62,8 @@ def _ended_behind(row: Progress, begin: list[Any], first_batch: int) -> bool:
     return any(beyond(end, start) for end, start in pairs)
 
 
-def _replayed_rows(begin: list[Any], again: list[Progress]) -> int:
-    counts = [
-        records_between(start, end) for start, end in zip(begin, ends(again[-1]), strict=False)
-    ]
-    if counts and None not in counts:
-        return sum(count or 0 for count in counts)
-    return sum(row.num_input_rows for row in again)
-
-
 def replays_of(failure: Failure) -> list[Run]:
-    """Return the runs that measured what they did again after a failure, one a query.
+    """Return the runs that measured what they replayed after a failure, one for each query.
 
     A failure of a run is followed by the query's next runs; the death of a driver by those of
     all queries that it ran.

@@ -15,9 +15,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def repair_from_checkpoints(*, now: datetime) -> int:
-    """Ask the checkpoints on this host for batches that are lost otherwise; return how many came.
+    """Ask the checkpoints on this host for batches lost otherwise; return how many were found.
 
-    Their logs tell that a batch ran, when and how far it read; its metrics stay unknown.
+    Their logs show that a batch ran, when, and how far it read; its metrics stay unknown.
     """
     lost = recovered.lost_batches(now=now)
     runs = Run.objects.select_related("driver", "checkpoint").in_bulk([one.run for one in lost])
@@ -38,7 +38,7 @@ def repair_from_checkpoints(*, now: datetime) -> int:
 
 
 def read_batch(logs: CheckpointLogs, batch: int) -> Recalled | None:
-    """Return what the logs tell of a batch that has committed; None where they do not."""
+    """Return what the logs record of a committed batch; None where they do not."""
     committed_at, offsets = logs.written_at("commits", batch), _offsets(logs, batch)
     if committed_at is None or offsets is None or offsets.timestamp_ms is None:
         return None
@@ -56,7 +56,7 @@ def _offsets(logs: CheckpointLogs, batch: int) -> Offsets | None:
     try:
         return logs.offsets(batch)
     except (Unreadable, OSError):
-        return None  # purged under our hands, or cut
+        return None  # purged in the meantime, or truncated
 
 
 def _sources(offsets: Offsets, before: Offsets | None) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""Clone: a new query that goes on from another's checkpoint, in a directory of its own.
+"""Clone: a new query that continues from another's checkpoint, in its own directory.
 
-It gets an id of its own (Spark would stop the original otherwise), and a sink of its own, or
-the word of whoever asks that both are to write to the same. It is left stopped.
+It gets its own id (Spark would stop the original otherwise), and its own sink, unless the user
+confirms that both write to the same one. It is left stopped.
 """
 
 import copy
@@ -19,8 +19,8 @@ from queries.domain.validation.formats import FILES
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
 from queries.selectors.checkpoints import snapshot_of
-from queries.services.checkpoints.snapshot import local_logs, place_of
-from queries.services.checkpoints.switching import current
+from queries.services.checkpoints.snapshot import local_logs
+from queries.services.checkpoints.switching import current, place_of
 from queries.services.definitions import catalog, surroundings
 from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
 
@@ -37,15 +37,16 @@ def request_clone(
     snapshot_id: int | None = None,
     application: str = "",
 ) -> Operation:
-    """Ask for a query `name` that goes on from `query`'s checkpoint after `batch` (newest).
+    """Request a query `name` that continues from `query`'s checkpoint after `batch` (newest).
 
-    `snapshot_id` names one of its snapshots to take instead of the living checkpoint. The
+    `snapshot_id` names one of its snapshots to use instead of the current checkpoint. The
     clone is defined as `query` is now, with `sink` in place of its own; without one
-    `same_sink` must say that both are to write to the same place, which a file sink never
-    bears. It gets an application of its own, like the original's, unless one is named.
+    `same_sink` must confirm that both write to the same place, which a file sink never allows.
+    It gets its own application, like the original's, unless one is named.
     Raises `Invalid` with every problem of the new definition.
     """
-    origin = _origin(query, snapshot_id)
+    taken = current(query) if snapshot_id is None else snapshot_of(query, snapshot_id)
+    origin = taken.location
     if local_logs(origin).last_commit() is None:
         raise NotAllowed(
             f"{query.name} has committed no batch yet.", way_out="Create a new query instead."
@@ -54,30 +55,17 @@ def request_clone(
     host = None
     if not application:
         host = query.application.revisions.order_by("-number")[0].spec
-    location = _free_location(name)
-    catalog.check_query(
-        name=name,
-        spec=spec,
-        application=application,
-        application_spec=host,
-        checkpoint=location,
-    )
-    arguments = {
+    used = Checkpoint.objects.values_list("location", flat=True)
+    location = surroundings.default_checkpoint(name, avoid=set(used))  # as for a new query
+    definition: dict[str, Any] = {
         "name": name,
         "spec": spec,
         "application": application,
         "application_spec": host,
-        "origin": origin,
-        "batch": batch,
-        "location": location,
     }
+    catalog.check_query(**definition, checkpoint=location)
+    arguments = {**definition, "origin": origin, "batch": batch, "location": location}
     return begin(PROCEDURE, query=query, arguments=arguments, actor=actor, now=now)
-
-
-def _origin(query: Query, snapshot_id: int | None) -> str:
-    if snapshot_id is None:
-        return current(query).location
-    return snapshot_of(query, snapshot_id).location
 
 
 def _spec(
@@ -86,49 +74,32 @@ def _spec(
     spec: dict[str, Any] = copy.deepcopy(query.revisions.order_by("-number")[0].spec)
     before = spec.get("sink")
     if sink is None and not same_sink:
-        raise Invalid(
-            [
-                Problem(
-                    "sink",
-                    _said(before),
-                    "is the sink of the original: both would write there.",
-                    "Give the clone its own sink, or confirm that it writes to the same one.",
-                )
-            ]
+        problem = Problem(
+            "sink",
+            f"{before['format']} {_path(before)}".strip() if before else "",
+            "is the sink of the original: both would write there.",
+            "Give the clone its own sink, or confirm that it writes to the same one.",
         )
+        raise Invalid([problem])
     if sink is not None:
         spec["sink"] = unmask({"sink": sink}, before={"sink": before})["sink"]
     after = spec.get("sink") or {}
     if after.get("format") in FILES and _path(after) == _path(before or {}):
-        raise Invalid(
-            [
-                Problem(
-                    "sink.options.path",
-                    _path(after),
-                    f"is where {query.name} writes; two queries would destroy each other's log "
-                    "there.",
-                    "Choose a separate folder.",
-                )
-            ]
+        problem = Problem(
+            "sink.options.path",
+            _path(after),
+            f"is where {query.name} writes; two queries would destroy each other's log there.",
+            "Choose a separate folder.",
         )
+        raise Invalid([problem])
     if own:
-        spec["pool"] = ""  # an application of its own has none
+        spec["pool"] = ""  # its own application has none
     return spec
-
-
-def _said(sink: dict[str, Any] | None) -> str:
-    return f"{sink['format']} {_path(sink)}".strip() if sink else ""
 
 
 def _path(sink: dict[str, Any]) -> str:
     options = {key.lower(): value for key, value in (sink.get("options") or {}).items()}
     return str(options.get("path") or options.get("topic") or "")
-
-
-def _free_location(name: str) -> str:
-    """Return where the clone's checkpoint goes: where a new query's would."""
-    used = Checkpoint.objects.values_list("location", flat=True)
-    return surroundings.default_checkpoint(name, avoid=set(used))
 
 
 # --- the steps ----------------------------------------------------------------------------
@@ -143,7 +114,7 @@ def _copy(turn: StepContext) -> StepResult:
 
 
 def _seed_sink(turn: StepContext) -> StepResult:
-    """Let a new file sink's log begin where the clone begins."""
+    """Start the log of a new file sink where the clone starts."""
     sink = turn.arguments["spec"].get("sink") or {}
     if sink.get("format") in FILES:
         found = FileSink.at(_path(sink))

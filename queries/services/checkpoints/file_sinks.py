@@ -1,4 +1,4 @@
-"""Where a query's rows go, as far as a checkpoint's exchange has to know it."""
+"""Find the sink of a query, as far as switching its checkpoint has to know it."""
 
 import re
 
@@ -14,7 +14,7 @@ _DESCRIBED = re.compile(r"FileSink\[(.+)\]")
 def sink_of(query: Query) -> tuple[str, str]:
     """Return (format, path or topic) of the sink that the query last wrote to; "" for unknown.
 
-    What the newest run wrote to counts, not what a revision says that has not run yet.
+    What the newest run wrote to counts, not a revision that never ran.
     """
     run = query.runs.select_related("revision").order_by("-epoch").first()
     revision = run.revision if run else query.revisions.order_by("-number").first()

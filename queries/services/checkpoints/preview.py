@@ -1,7 +1,7 @@
-"""What a rewind or a reset will do, before it is asked for: nothing here changes anything."""
+"""Preview what a rewind or a reset will do; nothing in this module changes anything."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from queries.checkpoints import batches
 from queries.checkpoints.logs import CheckpointLogs
@@ -15,28 +15,28 @@ from queries.services.checkpoints.snapshot import local_logs
 from queries.services.checkpoints.source_starts import Moved, WantedStart, starts
 from queries.services.checkpoints.switching import current
 
-#: Formats whose rows are kept nowhere.
+#: Formats whose rows are stored nowhere.
 _UNKEPT = frozenset({"noop", "console", "memory"})
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What is replayed or skipped, and who will notice."""
+    """What is replayed or skipped, and what readers of the sink will notice."""
 
     verb: str
     refusal: str  # why it cannot be done; "" where it can
-    batch: int | None = None  # rewind: the batch after which it goes on
+    batch: int | None = None  # rewind: the batch after which it continues
     newest: int | None = None  # the newest committed batch
-    batches: int | None = None  # that are done again
+    batches: int | None = None  # that are replayed
     records: int | None = None  # read again; None where it cannot be counted
     files: int | None = None  # read again
     moved: tuple[Moved, ...] = ()  # a partition or a file source each
     sink: tuple[str, ...] = ()  # what it will see, in sentences
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
 
 
 def preview_rewind(query: Query, batch: int) -> Preview:
-    """Say what going on from after `batch` means; raise `NotAllowed` for a checkpoint elsewhere."""
+    """Preview continuing after `batch`; raise `NotAllowed` for a checkpoint that is not local."""
     logs = local_logs(current(query).location)
     newest = logs.last_commit()
     try:
@@ -84,17 +84,16 @@ def preview_rewind(query: Query, batch: int) -> Preview:
 
 
 def preview_reset(query: Query, wish: WantedStart) -> Preview:
-    """Say what beginning elsewhere means; brokers are asked, nothing is changed."""
+    """Preview starting elsewhere; asks brokers, changes nothing."""
     logs = local_logs(current(query).location)
     newest = logs.last_commit()
     try:
         found = starts(query, logs, wish)
     except HeadgateError as error:
         return Preview("reset", str(error), newest=newest)
-    again = [each.repeated for each in found.moved if each.before is not None]
-    counted = [count for count in again if count is not None]
-    files = [each.repeated for each in found.moved if each.before is None]
-    sums = [count for count in files if count is not None]
+    known = [each for each in found.moved if each.repeated is not None]
+    counted = [each.repeated or 0 for each in known if each.before is not None]
+    files = [each.repeated or 0 for each in known if each.before is None]
     warnings = _in_flight(logs)
     if found.stateful:
         warnings.insert(
@@ -105,7 +104,7 @@ def preview_reset(query: Query, wish: WantedStart) -> Preview:
         "",
         newest=newest,
         records=sum(counted) if counted else None,
-        files=sum(sums) if sums else None,
+        files=sum(files) if files else None,
         moved=found.moved,
         sink=tuple(_reset_sink(query, found.stateful, newest)),
         warnings=tuple(warnings),
@@ -116,7 +115,6 @@ def preview_reset(query: Query, wish: WantedStart) -> Preview:
 
 
 def _rewound_sink(query: Query, batch: int, again: Sequence[int]) -> list[str]:
-    kind, where = sink_of(query)
     sink = file_sink(query)
     if not again:
         return ["It sees nothing twice: no batch is replayed."]
@@ -128,7 +126,7 @@ def _rewound_sink(query: Query, batch: int, again: Sequence[int]) -> list[str]:
             f"{sink.root}/_headgate, and removed from the sink's log; its readers see each row "
             "once. Anyone who already copied these files will get the rows twice."
         ]
-    return [_twice(kind, where, span)]
+    return [_twice(*sink_of(query), span)]
 
 
 def _reset_sink(query: Query, stateful: bool, newest: int | None) -> list[str]:

@@ -1,32 +1,30 @@
-"""Reset: let a query's sources begin elsewhere, with a new checkpoint and without its state.
+"""Reset: start a query's sources elsewhere, with a new checkpoint and without its state.
 
-The old directory stays as it is. A stateless query goes on with the number of its next batch,
-and a file sink keeps what it has. A stateful one begins at batch 0, where a file sink would
+The old directory stays as it is. A stateless query continues with the number of its next batch,
+and a file sink keeps its files. A stateful one starts at batch 0, where a file sink would
 skip every number that its log holds; so the sink's log and files are moved aside whole.
 """
 
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from queries.checkpoints.new_checkpoint import fresh
-from queries.checkpoints.snapshot import CannotCopy
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import Reason, Verb
 from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.services.checkpoints.file_sinks import file_sink
 from queries.services.checkpoints.rewind import undo
-from queries.services.checkpoints.snapshot import local_logs, place_of
+from queries.services.checkpoints.snapshot import local_logs
 from queries.services.checkpoints.source_starts import WantedStart, starts
-from queries.services.checkpoints.switching import beside, current, switch
+from queries.services.checkpoints.switching import beside, current, place_of, switch
 from queries.services.procedures import stop_and_start
 from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
 
 
 def request_reset(*, query: Query, wish: WantedStart, actor: str, now: datetime) -> Operation:
-    """Ask that the query's sources begin elsewhere.
+    """Request that the query's sources start elsewhere.
 
-    Raises as `starts` does. Where exactly is settled once the query stands: "latest" is the
+    Raises as `starts` does. Where exactly is decided once the query is stopped: "latest" is the
     end at that moment, so that nothing is read twice.
     """
     checkpoint = current(query)
@@ -50,39 +48,26 @@ def _build(turn: StepContext) -> StepResult:
     new = place_of(turn.arguments["location"])
     if not new.exists():
         logs = local_logs(old.location)
-        found = starts(turn.query, logs, _wish(turn))
+        at = turn.arguments["at"] and datetime.fromisoformat(turn.arguments["at"])
+        wish = WantedStart(turn.arguments["to"], at, turn.arguments["offsets"])
         now_ms = int(turn.now.timestamp() * 1000)
-        built = fresh(logs, new, found.starts, now_ms=now_ms)
+        built = fresh(logs, new, starts(turn.query, logs, wish).starts, now_ms=now_ms)
         turn.result["batch"] = built.batch
     return DONE
 
 
-def _wish(turn: StepContext) -> WantedStart:
-    at = turn.arguments["at"]
-    return WantedStart(
-        turn.arguments["to"],
-        datetime.fromisoformat(at) if at else None,
-        turn.arguments["offsets"],
-    )
-
-
 def _switch(turn: StepContext) -> StepResult:
-    if not place_of(turn.arguments["location"]).exists():
-        raise CannotCopy("The new checkpoint is gone.", way_out="Request the reset again.")
     detail = Because(Detail.TO_START, {"start": turn.arguments["at"] or turn.arguments["to"]})
-    return switch(turn, turn.arguments["location"], Reason.RESET, detail)
+    return switch(turn, Reason.RESET, detail)
 
 
 def _move_sink_aside(turn: StepContext) -> StepResult:
     sink = file_sink(turn.query)
     if sink is not None and turn.arguments["stateful"]:
-        sink.move_aside(str(turn.operation.uuid))
-        turn.result["sink"] = {"aside": str(_aside(sink.root, turn))}
+        uuid = str(turn.operation.uuid)
+        sink.move_aside(uuid)
+        turn.result["sink"] = {"aside": str(sink.root / "_headgate" / uuid)}
     return DONE
-
-
-def _aside(root: Path, turn: StepContext) -> Path:
-    return root / "_headgate" / str(turn.operation.uuid)
 
 
 PROCEDURE = Procedure(

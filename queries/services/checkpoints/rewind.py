@@ -1,27 +1,27 @@
 """Rewind: go back to the checkpoint as it was after an earlier batch, in a new directory.
 
-The old directory is never edited. The new one is built beside it while the query may still
+The old directory is never edited. The new one is built next to it while the query may still
 run, so that a batch out of reach costs no stop. A file sink's log is put back after the
 switch only, and step by step: until then everything is as it was.
 """
 
 from datetime import datetime, timedelta
 
-from queries.checkpoints.snapshot import CannotCopy, remove, snapshot
+from queries.checkpoints.snapshot import remove, snapshot
 from queries.domain.errors import NotAllowed
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import Reason, Verb
 from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.services.checkpoints.file_sinks import file_sink
-from queries.services.checkpoints.snapshot import local_logs, place_of
-from queries.services.checkpoints.switching import beside, current, switch
+from queries.services.checkpoints.snapshot import local_logs
+from queries.services.checkpoints.switching import beside, current, place_of, switch
 from queries.services.procedures import stop_and_start
 from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
 
 
 def request_rewind(*, query: Query, batch: int, actor: str, now: datetime) -> Operation:
-    """Ask that the query goes on from after `batch`, which is committed in its checkpoint.
+    """Request that the query continues after `batch`, which is committed in its checkpoint.
 
     Raises `NotAllowed` where that batch is not there, or the sink's log does not reach it.
     """
@@ -62,11 +62,8 @@ def _build(turn: StepContext) -> StepResult:
 
 
 def _switch(turn: StepContext) -> StepResult:
-    batch = turn.arguments["batch"]
-    if not place_of(turn.arguments["location"]).exists():
-        raise CannotCopy("The new checkpoint is gone.", way_out="Request the rewind again.")
-    detail = Because(Detail.TO_BATCH, {"batch": batch})
-    return switch(turn, turn.arguments["location"], Reason.REWOUND, detail)
+    detail = Because(Detail.TO_BATCH, {"batch": turn.arguments["batch"]})
+    return switch(turn, Reason.REWOUND, detail)
 
 
 def _put_sink_back(turn: StepContext) -> StepResult:

@@ -1,7 +1,7 @@
-"""Snapshot: keep the checkpoint as it is after a batch, of a running query or a stopped one.
+"""Snapshot: save the checkpoint as it is after a batch, of a running or a stopped query.
 
-Snapshots stand in a folder of their own beside the checkpoint, on its file system, so that
-links reach and no query's checkpoint lies around another's.
+Snapshots are in their own folder next to the checkpoint, on its file system, so that hard links
+work and no checkpoint is nested in another query's.
 """
 
 from datetime import datetime, timedelta
@@ -13,13 +13,13 @@ from django.db import transaction
 from controlplane.nudge import changed
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.checkpoints.snapshot import remove, snapshot
-from queries.domain.checkpoints.lock_files import FOLDER, local_path
+from queries.domain.checkpoints.lock_files import FOLDER
 from queries.domain.errors import NotAllowed
 from queries.domain.states import Verb
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Query
 from queries.models.history import Operation
-from queries.services.checkpoints.switching import current
+from queries.services.checkpoints.switching import current, place_of
 from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
 
 
@@ -32,9 +32,9 @@ def request_snapshot(
     reason: str = "",
     pinned: bool = False,
 ) -> Operation:
-    """Ask for a snapshot of the checkpoint after `batch`; None is the newest committed one.
+    """Request a snapshot of the checkpoint after `batch`; None is the newest committed one.
 
-    Raises `NotAllowed` where the checkpoint is not on this machine, or nothing is committed.
+    Raises `NotAllowed` where the checkpoint is not on this host, or nothing is committed.
     """
     checkpoint = current(query)
     if local_logs(checkpoint.location).last_commit() is None:
@@ -51,7 +51,7 @@ def request_snapshot(
 
 
 def pin(row: Snapshot, *, pinned: bool) -> None:
-    """Keep a snapshot from being pruned, or let it go with the others."""
+    """Exempt a snapshot from pruning, or let it be pruned like the others."""
     Snapshot.objects.filter(pk=row.pk).update(pinned=pinned)
     changed(f"query:{row.checkpoint.query_id}")
 
@@ -70,7 +70,7 @@ def remove_snapshot(row: Snapshot, *, now: datetime) -> None:
 def prune(*, now: datetime) -> int:
     """Remove snapshots beyond the newest `SNAPSHOTS_KEPT` of each query; return how many.
 
-    Pinned ones neither go nor count. Of those removed within a day, files that a dying
+    Pinned ones are neither removed nor counted. Of those removed within a day, files that a dying
     worker left are removed too.
     """
     gone = 0
@@ -97,14 +97,6 @@ def local_logs(location: str) -> CheckpointLogs:
         ) from error
 
 
-def place_of(location: str) -> Path:
-    """Return the folder of a local location."""
-    path = local_path(location)
-    if path is None:
-        raise NotAllowed(f"{location} is not on this host.")
-    return Path(path)
-
-
 # --- the steps ----------------------------------------------------------------------------
 
 
@@ -119,7 +111,7 @@ def _copy(turn: StepContext) -> StepResult:
     checkpoint = turn.query.checkpoints.get(pk=turn.arguments["checkpoint"])
     destination = _destination(turn)
     if "batch" not in turn.result:
-        if destination.exists():  # a worker died between the copy and its word: take it anew
+        if destination.exists():  # a worker died before it recorded the copy: copy again
             remove(destination)
         copied = snapshot(checkpoint.location, destination, turn.arguments["batch"])
         turn.result.update(batch=copied.batch, bytes=copied.bytes, files=copied.files)

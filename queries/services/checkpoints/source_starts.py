@@ -1,6 +1,7 @@
-"""Where each source of a query is to begin after a reset, and what that repeats or skips."""
+"""Decide where each source of a query starts after a reset, and what that repeats or skips."""
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -54,7 +55,7 @@ class Starts:
 
 
 def offsets_of(given: Any) -> dict[str, dict[str, int]]:
-    """Return offsets as they are meant; raise `Invalid` for any other form."""
+    """Return offsets as text and integers; raise `Invalid` for any other form."""
     try:
         found = {
             str(topic): {str(int(number)): int(at) for number, at in parts.items()}
@@ -74,9 +75,9 @@ def _not_offsets(given: Any, message: str, way_out: str = "") -> Invalid:
 
 
 def starts(query: Query, logs: CheckpointLogs, wish: WantedStart) -> Starts:
-    """Return where every source begins; asks brokers, so it may raise `Unavailable`.
+    """Return where every source starts; asks brokers, so it may raise `Unavailable`.
 
-    Raises `NotAllowed` where a source cannot begin there, `Invalid` for offsets out of range.
+    Raises `NotAllowed` where a source cannot start there, `Invalid` for offsets out of range.
     """
     if wish.to == "time" and wish.at is None:
         raise Invalid([Problem("at", "", "is missing.", "Set the time to start from.")])
@@ -128,15 +129,13 @@ def _kafka(
 
 
 def _ends(source: KafkaSource, wish: WantedStart) -> dict[At, tuple[Ends, int]]:
-    """Return each partition's ends, and where it is to begin (for other wishes than offsets)."""
+    """Return each partition's ends, and where it starts (for any `to` but offsets)."""
     references = local_references()
     at_ms = int(wish.at.timestamp() * 1000) if wish.to == "time" and wish.at else None
     try:
-        reader = BrokerReader(client_options(references.resolve_all(dict(source.brokers))))
-        try:
+        options = client_options(references.resolve_all(dict(source.brokers)))
+        with closing(BrokerReader(options)) as reader:
             found = reader.at_time([source.wanted], at_ms)
-        finally:
-            reader.close()
     except (Unreachable, Unusable, ReferenceMissing) as error:
         raise Unavailable(
             f"The broker of source {source.name} does not respond: {references.mask(str(error))}",
@@ -144,17 +143,15 @@ def _ends(source: KafkaSource, wish: WantedStart) -> dict[At, tuple[Ends, int]]:
         ) from error
     if not found:
         raise NotAllowed(f"Source {source.name} has no partitions now.")
-    if wish.to == "earliest":
-        return {at: (ends, ends.earliest) for at, (ends, _) in found.items()}
-    if wish.to == "latest":
-        return {at: (ends, ends.latest) for at, (ends, _) in found.items()}
+    if wish.to in ("earliest", "latest"):
+        return {at: (ends, getattr(ends, wish.to)) for at, (ends, _) in found.items()}
     return found
 
 
 def _given(
     before: Mapping[At, int], known: Mapping[At, tuple[Ends, int]], wish: WantedStart
 ) -> dict[At, int]:
-    """Return the offsets that were asked for; those not named stay where they are."""
+    """Return the requested offsets; partitions that are not named stay where they are."""
     after = dict(before)
     problems = []
     for topic, parts in wish.offsets.items():

@@ -1,28 +1,30 @@
-"""Point a stopped query at another checkpoint directory: one transaction, the old row kept.
+"""Point a stopped query at another checkpoint directory: one transaction; the old row stays.
 
-The new directory is built beside the old one, which stays byte for byte as it is. Where the
-new one lies is settled when the operation is asked for, so that a step taken twice means the
-same place.
+The new directory is built next to the old one, which stays byte for byte as it is. Its location
+is decided when the operation is requested, so that a step taken twice uses the same one.
 """
 
 import re
 from datetime import datetime
+from pathlib import Path
 
 from django.db import transaction
 
 from controlplane.nudge import changed
+from queries.checkpoints.snapshot import CannotCopy
+from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.definitions.locations import checkpoint_problem
-from queries.domain.errors import Conflict, Invalid
+from queries.domain.errors import Conflict, Invalid, NotAllowed
 from queries.domain.reasons import Because
 from queries.domain.states import Desired, Reason, RunOutcome
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
-from queries.models.history import Transition
+from queries.services.changes import record
 from queries.services.procedures.engine import DONE, StepContext, StepResult, waiting
 from queries.services.supervision.operation_rows import wake
 from queries.services.supervision.operations import locked
 
-#: What `beside` puts after a name; taken off before the next is put there.
+#: What `beside` appends to a name; removed before the next is appended.
 _SUFFIX = re.compile(r"\.(r\d+|reset)-\d{8}T\d{6}")
 
 
@@ -31,8 +33,16 @@ def current(query: Query) -> Checkpoint:
     return Checkpoint.objects.get(query=query, retired_at=None)
 
 
+def place_of(location: str) -> Path:
+    """Return the folder of a local location."""
+    path = local_path(location)
+    if path is None:
+        raise NotAllowed(f"{location} is not on this host.")
+    return Path(path)
+
+
 def beside(location: str, kind: str, now: datetime) -> str:
-    """Return a location beside another, named for what it is: `delays.r40-20260302T120000`.
+    """Return a location next to another, named by its purpose: `delays.r40-20260302T120000`.
 
     Raises `Invalid` where some query holds it, or it is nested in one that does.
     """
@@ -45,34 +55,30 @@ def beside(location: str, kind: str, now: datetime) -> str:
     return place
 
 
-def switch(turn: StepContext, location: str, reason: Reason, detail: Because) -> StepResult:
-    """Retire the query's checkpoint and give it the one at `location`, built from it."""
+def switch(turn: StepContext, reason: Reason, detail: Because) -> StepResult:
+    """Retire the query's checkpoint and give it the one that the operation has built from it."""
+    location = turn.arguments["location"]
+    if not place_of(location).exists():
+        way_out = f"Request the {turn.operation.verb} again."
+        raise CannotCopy("The new checkpoint is gone.", way_out=way_out)
     with transaction.atomic():
         row = locked(turn.query)
         turn.insist()
         old = current(row)
         if old.location == location:
-            return DONE  # the worker that did it died before it could say so
+            return DONE  # the worker that did it died before it recorded that
         if Run.objects.filter(query=row, outcome=RunOutcome.OPEN).exists():
             return waiting("a run is still open")
         if row.desired != Desired.STOPPED:
             raise Conflict(f"{row.name} was started in the meantime.", way_out="Request it again.")
-        # Whoever decides on what was read before this moment loses the compare-and-set.
+        # A decision on rows that were read before this moment loses the compare-and-set.
         wake(row.application_id, turn.now)
         Checkpoint.objects.filter(pk=old.pk).update(retired_at=turn.now)
         Checkpoint.objects.create(query=row, location=location, created_at=turn.now, built_from=old)
-        Transition.objects.create(
-            at=turn.now,
-            application=row.application,
-            query=row,
-            subject="checkpoint",
-            before=_name(old.location),
-            after=_name(location),
-            reason=reason,
-            detail=detail,
-            actor=turn.operation.actor,
-            operation=turn.operation,
-        )
+        about = {"application": row.application, "query": row, "detail": detail}
+        who = {"actor": turn.operation.actor, "operation": turn.operation}
+        before, after = _name(old.location), _name(location)
+        record("checkpoint", before, after, reason, now=turn.now, **about, **who)
         changed(f"query:{row.pk}", "checkpoints")
     return DONE
 

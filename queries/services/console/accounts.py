@@ -30,7 +30,7 @@ def create_user(*, username: str, role: Role | None) -> tuple[User, str]:
 def set_role(*, user: User, role: Role | None) -> None:
     """Give a user this role alone; None takes every role away.
 
-    Raises `NotAllowed` where nobody would be left to give roles.
+    Raises `NotAllowed` where no admin would be left.
     """
     with transaction.atomic():
         if role is not Role.ADMIN:
@@ -47,7 +47,7 @@ def reset_password(*, user: User) -> str:
 
 
 def set_active(*, user: User, active: bool) -> None:
-    """Let an account in, or shut it out with its sessions and tokens; keeps its history."""
+    """Activate an account, or deactivate it with its sessions and tokens; its history stays."""
     with transaction.atomic():
         if not active:
             _keep_an_admin(user)

@@ -7,7 +7,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from queries.domain.errors import Invalid, Problem
 from queries.models.tokens import AccessToken
 
-#: How long a token lives unless told otherwise, and at most.
+#: How many days a token is valid by default, and at most.
 DEFAULT_DAYS = 90
 LONGEST_DAYS = 366
 
@@ -15,9 +15,9 @@ LONGEST_DAYS = 366
 def create_token(
     *, user: AbstractBaseUser, name: str, actor: str, days: int = DEFAULT_DAYS
 ) -> tuple[AccessToken, str]:
-    """Return a new token's row and its text, which nobody can read again afterwards.
+    """Return a new token's row and its text, which cannot be read again afterwards.
 
-    It expires after `days` (1 to 366). Raises `Invalid` for a name or a life that will not do.
+    It expires after `days` (1 to 366). Raises `Invalid` for an invalid name or duration.
     """
     problems = []
     if not name.strip() or len(name) > 80:
@@ -44,11 +44,11 @@ def create_token(
 
 
 def revoke_token(*, token: AccessToken) -> None:
-    """Make a token worthless at once."""
+    """Revoke a token at once."""
     token.delete()
 
 
 def forget_expired_tokens(*, now: datetime) -> int:
-    """Delete tokens whose life has ended; return how many."""
+    """Delete expired tokens; return how many."""
     deleted: int = AccessToken.objects.filter(expiry__lt=now).delete()[0]
     return deleted

@@ -1,4 +1,4 @@
-"""Definitions: validated, stored as immutable revisions, never half-done."""
+"""Validate definitions and store them as immutable revisions, completely or not at all."""
 
 from datetime import datetime
 from typing import Any
@@ -20,8 +20,9 @@ from queries.services.definitions.revisions import (
     add_application,
     add_application_revision,
     add_query_revision,
-    record,
+    record_definition,
 )
+from queries.services.definitions.surroundings import numbered
 from queries.services.kafka import partitions
 from queries.services.supervision.offset_gaps import gap_problems
 
@@ -87,7 +88,7 @@ def save_pool(
         after = _pool_text(row)
         if before is None or _pool_text(before) != after:
             about = Because(Detail.POOL, {"pool": row.name})
-            record(application, None, _pool_text(before), after, actor, now, about)
+            record_definition(application, None, _pool_text(before), after, actor, now, about)
             changed(f"application:{application.pk}")
     return row
 
@@ -107,7 +108,7 @@ def delete_pool(*, pool: SchedulerPool, actor: str, now: datetime) -> None:
                 way_out="Move them to another pool first.",
             )
         about = Because(Detail.POOL, {"pool": pool.name})
-        record(pool.application, None, _pool_text(pool), "", actor, now, about)
+        record_definition(pool.application, None, _pool_text(pool), "", actor, now, about)
         changed(f"application:{pool.application_id}")
         pool.delete()
 
@@ -122,11 +123,11 @@ def create_query(
     application_spec: dict[str, Any] | None = None,
     checkpoint: str = "",
 ) -> Query:
-    """Create a query with revision 1, its checkpoint row and, unless one is named, an
-    application of its own (with `application_spec` or the defaults), in one transaction.
+    """Create a query with revision 1, its checkpoint row and, unless one is named, its
+    own application (with `application_spec` or the defaults), in one transaction.
 
     An empty `checkpoint` is `file://CHECKPOINTS_DIR/NAME`, with a number after it where an
-    archived query has left files there. Raises `Invalid` with every problem found (name
+    archived query has left files. Raises `Invalid` with every problem found (name
     taken, checkpoint held or nested, naming the holder, …).
     """
     seen = partitions.look(spec)
@@ -239,11 +240,7 @@ def _free_application_name(name: str) -> str:
     """Return the query's name, with a number after it where a living application has it."""
     living = Application.objects.filter(name__startswith=name, archived_at=None)
     taken = set(living.values_list("name", flat=True))
-    number = 2
-    free = name
-    while free in taken:
-        free, number = f"{name}-{number}", number + 1
-    return free
+    return next(free for free in numbered(name) if free not in taken)
 
 
 def _pools_named_by(query: Query) -> set[str]:

@@ -1,6 +1,6 @@
-"""Definitions as somebody wants them, beside all that is wrong with them.
+"""Check definitions as a user enters them, and collect all their problems.
 
-Here the pure rules meet what only the database and this host know: names that are taken,
+The pure rules are applied to what only the database and this host know: names that are taken,
 checkpoints that are held, pools, connectors and modules.
 """
 
@@ -16,14 +16,14 @@ from queries.domain.errors import Invalid, Problem
 from queries.domain.validation import application_rules, query_rules
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
-from queries.selectors.triggers.cores import cores_beside, known_partitions
+from queries.selectors.triggers.cores import cores_beside, known_partitions, newest_application_spec
 from queries.services.definitions import surroundings
 
 
 class QueryDraft:
-    """A query as somebody wants it, beside all that is wrong with it.
+    """A query as a user enters it, with all its problems.
 
-    `form`, `application_form` and `location` can be relied on where `problems` is empty.
+    `form`, `application_form` and `location` are valid where `problems` is empty.
     """
 
     def __init__(
@@ -83,8 +83,7 @@ class QueryDraft:
                         f"Change application {self.host.name} itself, or do not name one.",
                     )
                 )
-            newest = self.host.revisions.order_by("-number")[0]
-            return ApplicationSpec.model_validate(newest.spec)
+            return newest_application_spec(self.host)
         form, problems = application_form(raw or {})
         self.problems += [
             Problem(f"application_spec.{each.field}", each.value, each.message, each.way_out)
@@ -145,10 +144,10 @@ def _faults(
 
 
 def orphaned_queries(application: Application, form: ApplicationSpec) -> list[Problem]:
-    """Return why living queries of an application could not go on under its new form."""
+    """Return why living queries of an application could not run with its new form."""
     problems = []
     pools = list(application.pools.values_list("name", flat=True))
-    before = ApplicationSpec.model_validate(application.revisions.order_by("-number")[0].spec)
+    before = newest_application_spec(application)
     for query in application.queries.filter(archived_at=None):
         raw = query.revisions.order_by("-number")[0].spec
         counts = known_partitions(query.pk, raw)
@@ -168,5 +167,5 @@ def orphaned_queries(application: Application, form: ApplicationSpec) -> list[Pr
     return problems
 
 
-#: A query's field that an application breaks -> the application's own field that did it.
+#: A query's field that an application breaks -> the application's own field that causes it.
 _BLAMED = {"pool": "scheduler_mode", "trigger.kind": "master"}

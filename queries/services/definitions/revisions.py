@@ -1,4 +1,4 @@
-"""Write definitions down: rows of revisions that never change, and who made them."""
+"""Store definitions as revisions that never change, with their authors."""
 
 from datetime import datetime
 
@@ -8,13 +8,13 @@ from queries.domain.errors import Missing
 from queries.domain.reasons import NOTHING, Because
 from queries.models.applications import Application, ApplicationRevision
 from queries.models.definitions import Query, QueryRevision
-from queries.models.history import Transition
+from queries.services.changes import record
 
 
 def add_application(
     *, name: str, spec: ApplicationSpec | None, actor: str, now: datetime, own: bool
 ) -> Application:
-    """Make an application with revision 1; the caller has validated and owns the transaction."""
+    """Create an application with revision 1; the caller has validated and owns the transaction."""
     application = Application.objects.create(name=name, own=own, created_at=now)
     add_application_revision(application, 1, spec or ApplicationSpec(), actor, now)
     return application
@@ -31,11 +31,11 @@ def add_application_revision(
         author=actor,
         created_at=now,
     )
-    if number == 1:  # later ones are pinned by a start or a restart, never by a relaunch
+    if number == 1:  # later ones are pinned by a start or a restart, not by a relaunch
         Application.objects.filter(pk=application.pk).update(target_revision=revision)
         application.target_revision = revision
     before = f"revision {number - 1}" if number > 1 else ""
-    record(application, None, before, f"revision {number}", actor, now)
+    record_definition(application, None, before, f"revision {number}", actor, now)
     return revision
 
 
@@ -58,11 +58,11 @@ def add_query_revision(
         created_at=now,
     )
     before = f"revision {number - 1}" if number > 1 else ""
-    record(query.application, query, before, f"revision {number}", actor, now)
+    record_definition(query.application, query, before, f"revision {number}", actor, now)
     return revision
 
 
-def record(
+def record_definition(
     application: Application,
     query: Query | None,
     before: str,
@@ -71,15 +71,6 @@ def record(
     now: datetime,
     detail: Because = NOTHING,
 ) -> None:
-    """Write down that a definition changed, from what to what, and who did it."""
-    Transition.objects.create(
-        at=now,
-        application=application,
-        query=query,
-        subject="definition",
-        before=before,
-        after=after,
-        reason="",
-        detail=detail,
-        actor=actor,
-    )
+    """Record a change of a definition: from what to what, and who made it."""
+    about = {"application": application, "query": query, "detail": detail, "actor": actor}
+    record("definition", before, after, "", now=now, **about)

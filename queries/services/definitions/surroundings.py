@@ -1,7 +1,9 @@
-"""Look up what validation may not: folders, modules and connectors on this host, settings."""
+"""Look up what pure validation cannot: settings, and folders, modules, connectors on this host."""
 
 import ast
 import os
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 from django.conf import settings
@@ -14,7 +16,7 @@ from queries.selectors.definitions.connectors import ready_connectors
 
 
 def look(application: ApplicationSpec) -> Surroundings:
-    """Return what an application's definition meets on this host."""
+    """Return the facts of this host that an application's definition depends on."""
     return Surroundings(
         code_roots=tuple(str(root) for root in settings.CODE_ROOTS),
         roots=tuple(_root(path) for path in application.python_path),
@@ -33,21 +35,23 @@ def canonical_checkpoint(text: str) -> str:
 
 def default_checkpoint(name: str, *, avoid: set[str]) -> str:
     """Return `file://CHECKPOINTS_DIR/NAME`, numbered where an archived query left its files."""
-    number = 2
-    location = canonical_checkpoint(str(settings.CHECKPOINTS_DIR / name))
-    while location in avoid:
-        location = canonical_checkpoint(str(settings.CHECKPOINTS_DIR / f"{name}-{number}"))
-        number += 1
-    return location
+    places = (str(settings.CHECKPOINTS_DIR / each) for each in numbered(name))
+    return next(at for place in places if (at := canonical_checkpoint(place)) not in avoid)
+
+
+def numbered(name: str) -> Iterator[str]:
+    """Yield a name, then the name with the numbers from 2 after it, without end."""
+    yield name
+    yield from (f"{name}-{number}" for number in count(2))
 
 
 def function_problems(spec: PythonQuery, application: ApplicationSpec) -> list[Problem]:
-    """Return a problem where the module or the function is certainly not there."""
+    """Return a problem where the module or the function certainly does not exist."""
     return _member_problems("function", spec.function, application, "function")
 
 
 def listener_problems(application: ApplicationSpec) -> list[Problem]:
-    """Return a problem for each listener whose module or class is certainly not there."""
+    """Return a problem for each listener whose module or class certainly does not exist."""
     return [
         problem
         for index, name in enumerate(application.listeners)
@@ -78,7 +82,7 @@ def _member_problems(
     module, _, member = text.partition(":")
     roots = [Path(root) for root in application.python_path if _root(root).allowed]
     if not member or not roots:
-        return []  # said already by the rules of form
+        return []  # reported already by the rules of form
     relative = Path(*module.split("."))
     candidates = [
         path

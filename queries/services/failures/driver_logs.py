@@ -1,8 +1,8 @@
-"""Read what a driver says: the one door through which its texts come in, without its secrets.
+"""Read the texts of a driver: the only way in for them, with their secrets masked.
 
-A driver masks by value whatever it writes itself. Spark and users' code write into its log what
-they like, and a form may come from an older release; so everything is masked once more here,
-before it is stored, sent or shown.
+A driver masks by value whatever it writes itself. Spark and users' code can write anything into
+its log, and a status may come from an older release; so everything is masked again before it is
+stored, sent or shown.
 """
 
 from dataclasses import replace
@@ -18,7 +18,7 @@ from queries.models.failures import Failure
 from queries.secret_references import References
 from queries.services.local_references import local_references
 
-#: Lines shown at most; the launcher stops at 256 KiB before.
+#: Lines shown at most; the launcher returns at most 256 KiB.
 MOST_LINES = 5000
 
 
@@ -45,7 +45,7 @@ def without_secrets(sighting: Sighting, driver: Driver) -> Sighting:
 
 
 def _says_something(status: Status) -> bool:
-    """Tell whether there are words of Spark or of users' code in a status, as in few of them."""
+    """Return whether a status contains texts of Spark or of users' code; few do."""
     runs = any(run.error or run.warnings for run in status.runs)
     return runs or status.error is not None or any(one.reason for one in status.executors)
 
@@ -53,7 +53,7 @@ def _says_something(status: Status) -> bool:
 def probe_answer(driver: Driver, *specs: Any, launcher: Launcher) -> ProbeResult | None:
     """Return what a probe has found so far, None for nothing; `specs` are what it was to try.
 
-    Raises ValueError (`Unreadable`, or bytes that are no text) where that is no whole answer.
+    Raises ValueError (`Unreadable`, or bytes that are not text) where the answer is incomplete.
     """
     text = launcher.probe_result(driver.application.name, driver.epoch)
     if not text:

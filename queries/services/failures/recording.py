@@ -1,4 +1,4 @@
-"""Record failures: each with all that a person needs the morning after, in its group."""
+"""Record failures in their groups, with everything that an operator needs afterwards."""
 
 from datetime import datetime
 
@@ -8,27 +8,27 @@ from controlplane.nudge import changed
 from queries.domain.masking import mask
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import GroupStatus, Reason
-from queries.domain.supervision.decision import Fault
+from queries.domain.supervision.decision import Decision, Fault, QueryDecision
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure, FailureGroup
-from queries.models.history import Transition
+from queries.services.changes import record
 
 
 def record_failure(
     fault: Fault,
+    choice: Decision | QueryDecision,
     *,
     driver: Driver,
     run: Run | None,
-    attempt: int,
-    next_attempt_at: datetime | None,
     log_tail: str,
     now: datetime,
 ) -> Failure:
     """Insert a failure into its group; a resolved group reopens.
 
-    Its texts came in through `services/logs.py`, which has taken the secrets out.
+    `choice` says which attempt it was, and when the next is. The texts came in through
+    `driver_logs`, which has masked the secrets.
     """
     query = run.query if run is not None else None
     error, classified = fault.error, fault.classified
@@ -49,8 +49,8 @@ def record_failure(
         log_tail=log_tail,
         conf=mask(driver.application_revision.spec.get("conf", {})),
         last_progress=fault.last_progress,
-        attempt=attempt,
-        next_attempt_at=next_attempt_at,
+        attempt=choice.failures,
+        next_attempt_at=choice.next_attempt_at,
     )
     changed(f"group:{group.pk}", *([f"query:{query.pk}"] if query else []))
     return failure
@@ -76,14 +76,7 @@ def _group(
         status=GroupStatus.OPEN, regressed_at=now
     )
     if reopened:
-        Transition.objects.create(
-            at=now,
-            application=application,
-            query=query,
-            subject="group",
-            before=GroupStatus.RESOLVED,
-            after=GroupStatus.OPEN,
-            reason=Reason.REGRESSED,
-            detail=Because(Detail.GROUP, {"group": group.title}),
-        )
+        detail = Because(Detail.GROUP, {"group": group.title})
+        about = {"application": application, "query": query, "detail": detail}
+        record("group", GroupStatus.RESOLVED, GroupStatus.OPEN, Reason.REGRESSED, now=now, **about)
     return group

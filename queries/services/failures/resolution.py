@@ -1,4 +1,4 @@
-"""Failure groups are resolved and reopened by people; supervision reopens what comes back."""
+"""Resolve and reopen failure groups for users; supervision reopens what fails again."""
 
 from datetime import datetime
 
@@ -8,7 +8,7 @@ from controlplane.nudge import changed
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import GroupStatus, Reason
 from queries.models.failures import FailureGroup
-from queries.models.history import Transition
+from queries.services.changes import record
 
 
 def resolve_group(*, group: FailureGroup, actor: str, now: datetime) -> None:
@@ -17,7 +17,7 @@ def resolve_group(*, group: FailureGroup, actor: str, now: datetime) -> None:
 
 
 def reopen_group(*, group: FailureGroup, actor: str, now: datetime) -> None:
-    """Mark a failure group as not dealt with after all."""
+    """Mark a resolved failure group as open again."""
     _mark(group, GroupStatus.OPEN, actor, now, resolved_at=None, resolved_by="")
 
 
@@ -33,15 +33,7 @@ def _mark(
         if not updated:
             return
         before = GroupStatus.OPEN if status is GroupStatus.RESOLVED else GroupStatus.RESOLVED
-        Transition.objects.create(
-            at=now,
-            application_id=group.application_id,
-            query_id=group.query_id,
-            subject="group",
-            before=before,
-            after=status,
-            reason=Reason.NONE,
-            detail=Because(Detail.GROUP, {"group": group.title}),
-            actor=actor,
-        )
+        detail = Because(Detail.GROUP, {"group": group.title})
+        ids = {"application_id": group.application_id, "query_id": group.query_id}
+        record("group", before, status, Reason.NONE, now=now, detail=detail, actor=actor, **ids)
         changed(f"group:{group.pk}")

@@ -1,9 +1,9 @@
 """Continue without the lost data: one operation that accepts lost source data and keeps the state.
 
 The checkpoint stays as it is. It is run once with the gap accepted (`failOnDataLoss=false` for
-that run alone, carried by its assignment), until its commits lie beyond the gap; then it runs
-as its definition says, and fails on the next gap as ever. The loss stands in the ledger from
-the moment the first run is asked for, with the name of who accepted it.
+that run alone, carried by its assignment), until its commits are past the gap; then it runs
+as defined, and fails on the next gap as before. The loss is in the ledger from the moment that
+the first run is requested, with the name of the user who accepted it.
 """
 
 from datetime import datetime, timedelta
@@ -12,7 +12,7 @@ from django.db import transaction
 
 from queries.domain.errors import Conflict, NotAllowed, Unavailable
 from queries.domain.kafka.losses import Gap, gaps_of
-from queries.domain.reasons import waited, why
+from queries.domain.reasons import why
 from queries.domain.states import (
     GOOD_OPERATIONS,
     HELD_PHASES,
@@ -40,6 +40,7 @@ from queries.services.procedures.engine import (
     begin,
     waiting,
 )
+from queries.services.procedures.stop_and_start import remember, waiting_for
 from queries.services.supervision import operations
 
 #: For all steps together; most of it is for a driver that starts and a backlog that is read.
@@ -47,7 +48,7 @@ LIMIT = timedelta(hours=1)
 
 
 def go_on(*, query: Query, offsets: int, actor: str, now: datetime) -> Operation:
-    """Begin to go on from what is left; `offsets` is the count that is accepted as lost.
+    """Begin to continue from what is left; `offsets` is the number that is accepted as lost.
 
     The broker is asked first. Raises `Unavailable` where it does not answer, `NotAllowed` where
     nothing is gone, `Conflict` where another count is, or an operation with steps is under way.
@@ -73,7 +74,7 @@ def go_on(*, query: Query, offsets: int, actor: str, now: datetime) -> Operation
 
 
 def _accept(turn: StepContext) -> StepResult:
-    """Write the loss into the ledger and ask for a run that goes over the gap, both or neither."""
+    """Write the loss into the ledger and request a run that skips the gap, both or neither."""
     query, operation = turn.query, turn.operation
     gaps = [Gap(*row) for row in turn.arguments["gaps"]]
     with transaction.atomic():
@@ -87,8 +88,7 @@ def _accept(turn: StepContext) -> StepResult:
                 accepted_by=operation.actor,
                 operation=operation,
             )
-            turn.result |= {"asked": True, "accepting": True}
-            Operation.objects.filter(pk=operation.pk).update(result=turn.result)
+            remember(turn, asked=True, accepting=True)
             _run_anew(turn)
     return StepResult(
         True, f"{turn.arguments['offsets']:,} offsets are recorded in the loss ledger."
@@ -109,13 +109,12 @@ def _go_beyond(turn: StepContext) -> StepResult:
 
 
 def _fail_on_loss_again(turn: StepContext) -> StepResult:
-    """Have the query run as its definition says; an ending one has ended already."""
+    """Let the query run as defined; one with an ending trigger may have ended already."""
     run = Run.objects.filter(query=turn.query, outcome=RunOutcome.OPEN).first()
     if turn.result.get("accepting"):
         with transaction.atomic():
             turn.insist()
-            turn.result["accepting"] = False
-            Operation.objects.filter(pk=turn.operation.pk).update(result=turn.result)
+            remember(turn, accepting=False)
             if run is not None and run.accepts_loss and turn.query.phase not in STOPPED_PHASES:
                 _run_anew(turn)
         return waiting("It restarts and fails on data loss again.")
@@ -124,8 +123,7 @@ def _fail_on_loss_again(turn: StepContext) -> StepResult:
     if turn.query.phase in (Phase.RUNNING, *STOPPED_PHASES):
         return DONE
     _refuse_dead(turn)
-    query = turn.query
-    return waiting(waited(query.phase, query.phase_reason, query.phase_detail).text)
+    return waiting_for(turn.query)
 
 
 GO_ON = Procedure(
@@ -139,7 +137,7 @@ GO_ON = Procedure(
 )
 
 
-# --- what the steps look at -----------------------------------------------------------------
+# --- what the steps read --------------------------------------------------------------------
 
 
 def _look(query: Query, now: datetime) -> list[Gap]:
@@ -168,7 +166,7 @@ def _run_anew(turn: StepContext) -> None:
 
 
 def _refuse_dead(turn: StepContext) -> None:
-    """Give up where the run that was asked for has failed in its turn."""
+    """Raise `Conflict` where the requested run has failed as well."""
     query = turn.query
     asked = Operation.objects.filter(parent=turn.operation).order_by("-pk").first()
     if asked is None or asked.outcome in GOOD_OPERATIONS:

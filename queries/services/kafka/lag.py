@@ -1,8 +1,8 @@
-"""Look at the brokers behind every living query, and have written what was seen.
+"""Look at the brokers that every living query reads from, and write what was seen.
 
 This task alone writes `SourceLag`, and of a query `risk`, `risk_at`, `source_reachable` and
-`source_unreachable_since` (docs/decisions). One look a broker set: they are asked side by side,
-each within its own limit, and rows are written as answers come.
+`source_unreachable_since` (docs/decisions). Each broker set is asked once a look, all of them in
+parallel and each within its own time limit; rows are written as answers arrive.
 """
 
 import hashlib
@@ -35,13 +35,13 @@ logger = logging.getLogger(__name__)
 
 BROKER_SETS_AT_ONCE = 8
 
-#: One for the process: connections are kept from look to look.
+#: One for the process: connections stay open between looks.
 READERS = Readers()
 
 
 @dataclass(slots=True)
 class _Asked:
-    """One broker set with all that is wanted of it in this look."""
+    """One broker set with everything that this look asks it for."""
 
     brokers: Brokers
     wanted: set[Wanted] = field(default_factory=set)
@@ -53,7 +53,7 @@ def look_at_sources(
 ) -> int:
     """Look at every broker set once and write what was seen; return how many queries read Kafka.
 
-    `query_ids` narrows the look to some queries.
+    `query_ids` limits the look to some queries.
     """
     found = readings(query_ids)
     if query_ids is None:
@@ -98,7 +98,7 @@ def _by_brokers(found: Sequence[Reading]) -> list[_Asked]:
 def _ask(
     sets: list[_Asked], known: Mapping[int, Known], readers: Readers
 ) -> Iterator[tuple[_Asked, Answer]]:
-    """Yield each broker set with its answer, as they come."""
+    """Yield each broker set with its answer, as the answers arrive."""
     if not sets:
         return
     with ThreadPoolExecutor(BROKER_SETS_AT_ONCE, thread_name_prefix="brokers") as pool:
@@ -110,7 +110,7 @@ def _ask(
 
 
 def _answer(one: _Asked, known: Mapping[int, Known], readers: Readers) -> Answer:
-    """Ask one broker set; runs in a thread of its own and touches no database."""
+    """Ask one broker set; runs in its own thread and does not use the database."""
     references = local_references()
     options: dict[str, str] = {}
 
@@ -121,7 +121,7 @@ def _answer(one: _Asked, known: Mapping[int, Known], readers: Readers) -> Answer
 
     try:
         options = client_options(references.resolve_all(dict(one.brokers)))
-        # A secret that was exchanged makes another reader; the old one is closed when idle.
+        # A changed secret makes another reader; the old one is closed when idle.
         key = hashlib.sha256(repr(sorted(options.items())).encode()).hexdigest()
         return Answer(
             look=readers.look(
@@ -135,7 +135,7 @@ def _answer(one: _Asked, known: Mapping[int, Known], readers: Readers) -> Answer
         return Answer(silent=told(error))
     except (Unusable, ReferenceMissing) as error:
         return Answer(unusable=told(error))
-    except Exception as error:  # the loop's edge: one broker set must not end the others' look
+    except Exception as error:  # the edge of the loop: the others must still be asked
         logger.warning("a broker set could not be asked: %s", type(error).__name__)
         return Answer(unusable=told(error) or type(error).__name__)
 

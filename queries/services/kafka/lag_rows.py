@@ -1,6 +1,6 @@
-"""What a look at the brokers means for one query: its partitions' rows, its risk, its reach.
+"""Write what a look at the brokers found for one query: partitions, risk, reachability.
 
-`services/lag.py` asks, this writes; nothing else does (docs/decisions).
+`lag.py` asks the brokers, this module writes; nothing else does (docs/decisions).
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +17,11 @@ from queries.brokers.options import Wanted
 from queries.brokers.reader import At, BrokerLook, Ends, RecordSeen
 from queries.domain.kafka.lag import PartitionLook, after, unread
 from queries.domain.kafka.losses import gaps_of
-from queries.domain.kafka.retention import Retention, clock, risk
+from queries.domain.kafka.retention import Retention, risk
 from queries.domain.states import LossKind
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
-from queries.selectors.kafka.lag import look_of, retention_of
+from queries.selectors.kafka.lag import clock_of, look_of, measured, retention_of
 from queries.selectors.kafka.sources import Reading, ReportedOffsets
 from queries.services.kafka.loss_ledger import write_gaps
 
@@ -31,15 +31,15 @@ Known = Mapping[At, SourceLag]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a broker set said, or why it said nothing."""
+    """What a broker set answered, or why it did not."""
 
     look: BrokerLook | None = None
     silent: str = ""  # it does not answer
-    unusable: str = ""  # it could not be asked from here
+    unusable: str = ""  # it could not be asked from this host
 
 
 def is_known(row: SourceLag, first: int) -> bool:
-    """Tell whether a row holds the time of the record at this offset."""
+    """Return whether a row holds the time of the record at this offset."""
     if row.committed is None or row.record_at is None:
         return False
     return max(row.committed, row.earliest or 0) == first
@@ -96,7 +96,7 @@ def write(
 
 
 def write_told(told: ReportedOffsets, now: datetime) -> None:
-    """Write what a query's progress alone tells: committed and latest, with their rates."""
+    """Write what only a query's progress reports: committed and latest, with their rates."""
     known = {(row.source, row.partition): row for row in SourceLag.objects.filter(query=told.query)}
     rows = {}
     for topic, partitions in told.latest.items():
@@ -111,14 +111,7 @@ def write_told(told: ReportedOffsets, now: datetime) -> None:
             )
             look = after(look, look_of(before) if before is not None else None, running=True)
             rows[topic, partition] = SourceLag(
-                query=told.query,
-                source=topic,
-                partition=partition,
-                committed=look.committed,
-                latest=look.latest,
-                arrival_rate=look.arrival_rate,
-                processing_rate=look.processing_rate,
-                seen_at=now,
+                query=told.query, source=topic, partition=partition, seen_at=now, **measured(look)
             )
     with transaction.atomic():
         gone = [row.pk for at, row in known.items() if at not in rows]
@@ -150,12 +143,7 @@ def _rows(
             query=reading.query,
             source=topic,
             partition=partition,
-            committed=seen.committed,
-            earliest=seen.earliest,
-            latest=seen.latest,
-            record_at=seen.record_at,
-            arrival_rate=seen.arrival_rate,
-            processing_rate=seen.processing_rate,
+            **measured(seen),
             record_bytes=_mean_bytes(row, record),
             retention_ms=kept.ms if kept.deletes else None,
             retention_bytes=kept.bytes if kept.deletes else None,
@@ -164,7 +152,8 @@ def _rows(
             seen_at=now,
             error="",
         )
-        rows[at].deleted_at = _deleted_at(rows[at], now)
+        if deleted := clock_of(rows[at], now=now):
+            rows[at].deleted_at = deleted.at
     return rows
 
 
@@ -195,7 +184,7 @@ def _seen(
 
 
 def _mean_bytes(row: SourceLag | None, record: RecordSeen | None) -> float | None:
-    """Return what a record takes, over the records that were sampled so far."""
+    """Return the mean size of a record in bytes, over the records that were sampled so far."""
     before = row.record_bytes if row is not None else None
     if record is None:
         return before
@@ -203,15 +192,10 @@ def _mean_bytes(row: SourceLag | None, record: RecordSeen | None) -> float | Non
 
 
 def _shows_a_hole(record: RecordSeen | None, seen: PartitionLook) -> bool:
-    """Tell whether the first record left lies beyond the first offset: offsets are not records."""
+    """Return whether the first record is after the first offset: offsets are then not records."""
     if record is None or seen.committed is None or seen.earliest is None:
         return False
     return record.offset > max(seen.committed, seen.earliest)
-
-
-def _deleted_at(row: SourceLag, now: datetime) -> datetime | None:
-    found = clock(look_of(row), retention_of(row), record_bytes=row.record_bytes, now=now)
-    return found.at if found is not None else None
 
 
 def _store(
@@ -223,7 +207,7 @@ def _store(
     error: str,
     now: datetime,
 ) -> None:
-    """Write the rows of a look; what was not seen keeps its numbers and says why they are old."""
+    """Write the rows of a look; a row that was not seen stays, with the reason why it is old."""
     rows = SourceLag.objects.filter(query=reading.query)
     rows.filter(pk__in=[known[at].pk for at in gone]).delete()
     upsert(SourceLag, fresh.values(), "query", "source", "partition")
@@ -231,7 +215,7 @@ def _store(
     if stale:
         why = error or "Its partition has no leader now."
         rows.filter(pk__in=[known[at].pk for at in stale]).update(error=why)
-    elif error and not fresh:  # nothing is known of it yet: a row of its own says why
+    elif error and not fresh:  # nothing is known yet: a separate row says why
         names = ", ".join(source.name for source in reading.sources)[:255]
         SourceLag.objects.create(
             query=reading.query, source=names, partition=-1, error=error, seen_at=now
@@ -239,7 +223,7 @@ def _store(
 
 
 def _note_silent_gaps(reading: Reading, rows: Sequence[SourceLag], now: datetime) -> None:
-    """Write down what is gone from sources that Spark reads on without a word."""
+    """Record what is gone from sources whose gaps Spark skips silently."""
     silent = [source for source in reading.sources if not source.fails_on_loss]
     gaps = gaps_of(look_of(row) for row in rows if row.partition >= 0)
     lost = [gap for gap in gaps if any(source.wanted.matches(gap.topic) for source in silent)]
@@ -258,12 +242,7 @@ def _judge(
     silent = any(answer.silent for answer in answers.values())
     asked = all(answer.look is not None for answer in answers.values())
     found = risk(
-        [
-            (look, clock(look, retention_of(row), record_bytes=row.record_bytes, now=now))
-            for row in rows
-            if row.partition >= 0
-            for look in (look_of(row),)
-        ],
+        [(look_of(row), clock_of(row, now=now)) for row in rows if row.partition >= 0],
         running=reading.running,
         within=timedelta(hours=settings.RISK_WITHIN_H),
         now=now,
@@ -279,7 +258,7 @@ def _judge(
         return False
     if "risk" in fresh:
         fresh["risk_at"] = found.at if found else None
-    # Compare-and-set: two looks at once, and the one that saw the older row does nothing.
+    # Compare-and-set: of two looks at once, the one that read the older row does nothing.
     won = Query.objects.filter(
         pk=query.pk,
         risk=query.risk,

@@ -1,9 +1,9 @@
 """Keep the loss ledger: every record that a query never read, written once.
 
-Three come here with a loss: the look at the brokers (offsets that were deleted before a query
+Losses come from three sources: the look at the brokers (offsets that were deleted before a query
 with `failOnDataLoss=false` read them), the batches themselves (rows that are missing, rows that
-came too late), and a person who accepts what a failed query has lost. No offset stands in the
-ledger twice, whoever saw it first.
+came too late), and a user who accepts what a failed query has lost. No offset is in the ledger
+twice, whichever source noticed it first.
 """
 
 from collections import defaultdict
@@ -27,8 +27,8 @@ from queries.selectors.kafka.loss_ledger import known_ranges
 from queries.selectors.kafka.sources import kafka_sources
 
 _CURSOR = "ledger"
-_ROWS_AT_ONCE = 2_000  # batches of one call; the next call goes on
-#: A batch that came up short waits so long for a look at its broker, then is judged without.
+_ROWS_AT_ONCE = 2_000  # batches of one call; the next call continues
+#: How long a batch with missing rows waits for a look at its broker before it is judged without.
 LOOK_WITHIN = timedelta(seconds=60)
 
 
@@ -44,7 +44,7 @@ def write_gaps(
 ) -> list[Loss]:
     """Write offsets that are gone, without those that the ledger holds; return the new lines.
 
-    Records are told only where offsets are records: neither compacted nor transactional.
+    Records are counted only where offsets are records: neither compacted nor transactional.
     """
     with transaction.atomic():
         Query.objects.select_for_update().get(pk=query.pk)
@@ -79,7 +79,7 @@ def keep_ledger(*, now: datetime) -> int:
     """Judge the batches that came since the last call; return how many there were.
 
     The place up to which is read moves in the transaction that writes the losses, by
-    compare-and-set: a batch is judged once, whoever does it.
+    compare-and-set: a batch is judged once, by whichever worker.
     """
     cursor, _ = Cursor.objects.get_or_create(name=_CURSOR)
     rows = list(Progress.objects.filter(pk__gt=cursor.position).order_by("pk")[:_ROWS_AT_ONCE])
@@ -110,11 +110,11 @@ class _Batch:
     query: Query | None
     late: dict[str, int]
     short: list[dict[str, Any]]  # entries of its sources that read fewer rows than offsets
-    may_skip: bool  # Spark goes over gaps in silence in this run
+    may_skip: bool  # Spark skips gaps silently in this run
 
 
 def _judged(rows: list[Progress], now: datetime) -> list[_Batch]:
-    """Return the batches that can be judged now; it ends where a look at a broker is missing."""
+    """Return the batches that can be judged now, up to one that waits for a look at its broker."""
     queries = Query.objects.in_bulk({row.query for row in rows})
     runs = Run.objects.select_related("revision").in_bulk({row.run for row in rows})
     skips = {pk: _may_skip(run) for pk, run in runs.items()}
@@ -154,7 +154,7 @@ def _looked_at(queries: Iterable[int]) -> dict[int, datetime]:
 
 
 def _write_short(batch: _Batch, now: datetime) -> None:
-    """Write what a batch went over; learn from one that lost nothing that offsets have holes."""
+    """Write what a batch skipped; one that lost nothing shows that offsets have holes."""
     if batch.query is None:
         return
     lags = list(SourceLag.objects.filter(query=batch.query, partition__gte=0))
@@ -192,7 +192,7 @@ def _write_short(batch: _Batch, now: datetime) -> None:
                 )
                 changed(f"query:{batch.query.pk}", f"lag:{batch.query.pk}")
         if not found and not known:
-            # Nothing was deleted, and yet there are fewer rows: transactions' marks, or a LIMIT.
+            # Nothing was deleted, yet rows are missing: transaction markers, or a LIMIT.
             SourceLag.objects.filter(query=batch.query, source__in=list(end)).update(holes=True)
 
 

@@ -1,9 +1,9 @@
-"""Preflight: a definition tried against a copy of its query's checkpoint before it runs.
+"""Preflight: try a definition on a copy of its query's checkpoint before it runs.
 
-The copy's newest batch is executed again by the new definition, with the real source and into
-nothing, in a Spark of its own; then a little of what is new. The two plans are compared, for
-Spark takes much in silence that makes results wrong. Nothing real is written: the copy and all
-output are thrown away, whatever comes of it.
+The copy's newest batch is executed again by the new definition, with the real source and
+without a sink, in a probe driver; then a little of what is new. The two plans are compared,
+because Spark silently accepts changes that make results wrong. Nothing real is written: the copy
+and all output are deleted, whatever the outcome.
 """
 
 import os
@@ -13,10 +13,9 @@ from typing import Any
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.checkpoints.replayable import batch_to_replay, is_continuous, pinned_configuration
 from queries.checkpoints.snapshot import remove, snapshot
-from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import NotAllowed
 from queries.domain.masking import unmask
-from queries.domain.probes.plan_comparison import Difference, pinned
+from queries.domain.probes.plan_comparison import pinned
 from queries.domain.probes.preflight import Asked, Verdict, digest, judge, sentence
 from queries.domain.probes.questions import PreflightTask
 from queries.domain.states import Verb
@@ -24,13 +23,14 @@ from queries.domain.triggers.cores import cores_of
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
 from queries.selectors.probes import last_good_run
+from queries.selectors.triggers.cores import newest_application_spec
 from queries.services.definitions import catalog
 from queries.services.probes import probe_steps
 from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
 
 PROBE_LIMIT_S = 150.0
 ATTEMPT_LIMIT_S = 45.0
-LIMIT = timedelta(minutes=10)  # the wait for a place on the host included
+LIMIT = timedelta(minutes=10)  # including the wait for a slot on the host
 
 
 class DidNotPass(NotAllowed):
@@ -45,8 +45,8 @@ def begin_preflight(
     """Try a definition (None: the newest revision) against the query's checkpoint.
 
     Raises `Invalid` where it could not even be saved. The operation is DONE where the
-    definition passes (`result.preflight.verdict` is passed, or differs where Spark takes in
-    silence what changes results) and FAILED where it does not.
+    definition passes (`result.preflight.verdict` is passed, or differs where Spark silently
+    accepts what changes results) and FAILED where it does not.
     """
     newest = query.revisions.order_by("-number")[0]
     if spec is None:
@@ -66,8 +66,8 @@ def begin_preflight(
 
 
 def _copy(turn: StepContext) -> StepResult:
-    """Copy the checkpoint twice: for the rows that go nowhere, and for a throw-away sink."""
-    checkpoint = _checkpoint(turn)
+    """Copy the checkpoint twice: for the run without a sink, and for one with a temporary sink."""
+    checkpoint = probe_steps.checkpoint_of(turn)
     turn.result |= {"checkpoint": checkpoint.pk, "batch": None, "copy_missing": ""}
     place = probe_steps.folder(turn, checkpoint)
     remove(place)  # of a worker that died here
@@ -95,7 +95,7 @@ def _copy(turn: StepContext) -> StepResult:
 
 def _launch(turn: StepContext) -> StepResult:
     def task(code_sha256: str) -> PreflightTask:
-        checkpoint = _checkpoint(turn)
+        checkpoint = probe_steps.checkpoint_of(turn)
         place, batch = probe_steps.folder(turn, checkpoint), turn.result.get("batch")
         old, missing, roots, same = _old(turn, checkpoint, code_sha256)
         turn.result["old_missing"] = missing
@@ -136,64 +136,29 @@ def _old(
 
 
 def _judge(turn: StepContext) -> StepResult:
-    """Say what the findings mean; raises `DidNotPass` where Spark refused."""
+    """Judge the findings; raise `DidNotPass` where Spark refused."""
     answer = probe_steps.await_answer(turn)
     if isinstance(answer, StepResult):
         return answer
     spec = turn.arguments["spec"]
     held = turn.result.pop("pinned", None) or {}
+    application = newest_application_spec(turn.query.application)
+    conf = {name: str(value) for name, value in spec.get("conf", {}).items()}
+    old = turn.query.revisions.filter(number=turn.result.get("compared_with", 0)).first()
     asked = Asked(
         spec=spec,
-        old_spec=_compared(turn) if answer.old_plan is not None else None,
+        old_spec=old.spec if old is not None and answer.old_plan is not None else None,
         old_missing=turn.result.pop("old_missing", ""),
         copy_missing=turn.result.pop("copy_missing", ""),
-        pinned=_pinned(turn, spec, held),
+        pinned=pinned({**application.conf, **conf}, held),
         attempt_limit_s=ATTEMPT_LIMIT_S,
-        cores=cores_of(_application(turn), host_cores=os.cpu_count()),
+        cores=cores_of(application, host_cores=os.cpu_count()),
     )
     judged = judge(asked, answer)
     turn.result["preflight"] = judged
     if judged["verdict"] == Verdict.FAILED:
         raise DidNotPass(sentence(judged))
     return DONE
-
-
-def _compared(turn: StepContext) -> dict[str, Any] | None:
-    number = turn.result.get("compared_with")
-    row = turn.query.revisions.filter(number=number).first() if number is not None else None
-    return row.spec if row is not None else None
-
-
-def _pinned(
-    turn: StepContext, spec: dict[str, Any], held: dict[str, str]
-) -> tuple[Difference, ...]:
-    wanted = {**_application(turn).conf, **{k: str(v) for k, v in spec.get("conf", {}).items()}}
-    return pinned(wanted, held)
-
-
-def _application(turn: StepContext) -> ApplicationSpec:
-    newest = turn.query.application.revisions.order_by("-number")[0]
-    return ApplicationSpec.model_validate(newest.spec)
-
-
-def _tidy(turn: StepContext) -> StepResult:
-    told = probe_steps.put_away(turn)
-    if not told.done:
-        return told
-    driver = probe_steps.probe_of(turn.operation)
-    if driver is not None:
-        turn.launcher.forget_result(driver.application.name, driver.epoch)
-    if turn.result.get("checkpoint") is not None:
-        remove(probe_steps.folder(turn, _checkpoint(turn)))
-    return DONE
-
-
-def _checkpoint(turn: StepContext) -> Checkpoint:
-    """Return the checkpoint that the operation began with: a rewind may exchange it meanwhile."""
-    known = turn.result.get("checkpoint")
-    if known is not None:
-        return Checkpoint.objects.get(pk=known)
-    return turn.query.checkpoints.get(retired_at=None)
 
 
 PROCEDURE = Procedure(
@@ -203,8 +168,8 @@ PROCEDURE = Procedure(
         Step("Wait for a slot on the host", probe_steps.take_place),
         Step("Launch a probe driver", _launch),
         Step("Try the definition", _judge),
-        Step("Delete the copy", _tidy),
+        Step("Delete the copy", probe_steps.forget),
     ),
     limit=LIMIT,
-    undo=_tidy,
+    undo=probe_steps.forget,
 )

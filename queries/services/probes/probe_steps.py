@@ -1,12 +1,13 @@
-"""Steps that every procedure with a probe shares: its place on the host, its life, its end.
+"""Steps that every procedure with a probe driver shares: its slot on the host, launch, and end.
 
-A probe is a Driver row of kind PROBE from before its launch until its end is proven, so it
-takes a start slot and memory like any driver; it holds no query, and reconcile does not see it.
-Its row is found again by its operation, whichever worker takes the next step.
+A probe driver is a Driver row of kind PROBE from before its launch until its end is proven, so it
+takes a start slot and memory like any driver; it runs no query, and reconcile ignores it. Its
+row is found by its operation, whichever worker takes the next step.
 """
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +15,32 @@ from django.conf import settings
 from django.db import transaction
 
 from controlplane.nudge import changed
+from queries.checkpoints.snapshot import remove
 from queries.domain.checkpoints.lock_files import FOLDER, local_path
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import NotAllowed
 from queries.domain.probes.questions import PreflightTask, ProbeResult, XrayTask
 from queries.domain.protocol import DriverSpec
 from queries.domain.reasons import Because, Detail, phrase
-from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, DriverState, Reason
+from queries.domain.states import OPEN_DRIVER_STATES, DriverState, Reason
 from queries.domain.supervision.observation import Liveness
 from queries.launchers.base import Launcher, LaunchRefused
-from queries.models.applications import ApplicationRevision
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Driver
-from queries.models.history import Operation, Transition
+from queries.models.history import Operation
 from queries.models.installation import Installation
 from queries.selectors.supervision.observation import slots
+from queries.services.changes import record, update_changed
 from queries.services.failures.driver_logs import probe_answer, read_log
 from queries.services.procedures.engine import DONE, StepContext, StepResult, waiting
-from queries.services.supervision.assignments import connector_jars
+from queries.services.supervision import records
+from queries.services.supervision.assignments import driver_spec
 
 logger = logging.getLogger(__name__)
 
 #: A probe's cores, whatever the application's master: two, as for a laptop.
 MASTER = "local[2]"
-#: What an application asks of a cluster or of its executors means nothing to a probe.
+#: Settings for a cluster or its executors, which mean nothing to a probe driver.
 _DROPPED = ("spark.executor.", "spark.dynamicAllocation.", "spark.cores.", "spark.kubernetes.")
 STOP_TIMEOUT_S = 10.0
 LEAVES_S = 5.0  # for a probe that has answered to end by itself
@@ -51,10 +54,10 @@ class NoAnswer(NotAllowed):
 
 
 def folder(turn: StepContext, checkpoint: Checkpoint) -> Path:
-    """Return the operation's own folder for what is thrown away.
+    """Return the operation's own folder for temporary files.
 
-    Beside a local checkpoint, for links do not reach across file systems; else under the
-    drivers' folder.
+    Next to a local checkpoint, because hard links do not work across file systems; else under
+    the drivers' folder.
     """
     path = local_path(checkpoint.location)
     if path is None:
@@ -64,8 +67,15 @@ def folder(turn: StepContext, checkpoint: Checkpoint) -> Path:
     return base / str(turn.operation.uuid)
 
 
+def checkpoint_of(turn: StepContext) -> Checkpoint:
+    """Return the checkpoint that the operation began with: a rewind may exchange it meanwhile."""
+    known = turn.result.get("checkpoint")
+    checkpoints = turn.query.checkpoints
+    return checkpoints.get(retired_at=None) if known is None else checkpoints.get(pk=known)
+
+
 def take_place(turn: StepContext) -> StepResult:
-    """Insert the probe's row once the host has a place for it; again: find it."""
+    """Insert the probe's row once the host has a slot for it; when repeated, find it."""
     if probe_of(turn.operation) is not None:
         return DONE
     application = turn.query.application
@@ -76,63 +86,54 @@ def take_place(turn: StepContext) -> StepResult:
         Installation.objects.select_for_update().filter(pk=1).first()
         if waits := slots(spec).free:
             return waiting(f"{phrase(waits)} on the host")
-        _insert(turn, revision)
+        driver = records.create_driver(
+            application, revision, launcher=turn.launcher, now=turn.now, probe_for=turn.operation
+        )
+        _record(driver, "", DriverState.STARTING, turn)
     return DONE
 
 
 def launch(turn: StepContext, task_for: Callable[[str], PreflightTask | XrayTask]) -> StepResult:
-    """Launch the probe of the operation's row; again: complete what is missing.
+    """Launch the probe of the operation's row; when repeated, complete what is missing.
 
     `task_for` is given the SHA-256 of the code that the probe runs, "" for none.
     """
     driver = _must(turn)
-    revision = driver.application_revision
-    spec = ApplicationSpec.model_validate(revision.spec)
+    spec = ApplicationSpec.model_validate(driver.application_revision.spec)
     try:
-        roots, digest = turn.launcher.freeze_code(spec.python_path)
-        Driver.objects.filter(pk=driver.pk).update(code_sha256=digest)
-        turn.launcher.launch_probe(
-            driver_spec(driver, spec, roots, digest), task_for(digest).dumps()
-        )
+        roots, driver.code_sha256 = turn.launcher.freeze_code(spec.python_path)
+        driver.save(update_fields=["code_sha256"])
+        task = task_for(driver.code_sha256)
+        turn.launcher.launch_probe(_driver_spec(driver, roots), task.dumps())
     except LaunchRefused as error:
         if error.passing:
             return waiting(str(error))
         raise NoAnswer(str(error)) from error
-    turn.result["code_sha256"] = digest
+    turn.result["code_sha256"] = driver.code_sha256
     return DONE
 
 
-def driver_spec(
-    driver: Driver, spec: ApplicationSpec, roots: tuple[str, ...], digest: str
-) -> DriverSpec:
-    """Return what a probe is started with: the application's, on few cores, telling nobody."""
+def _driver_spec(driver: Driver, roots: tuple[str, ...]) -> DriverSpec:
+    """Return the spec of a probe driver: the application's, with few cores and without events."""
+    spec = driver_spec(driver, roots)
     conf = {key: value for key, value in spec.conf.items() if not key.startswith(_DROPPED)}
-    return DriverSpec(
-        driver=driver.pk,
-        epoch=driver.epoch,
-        application=driver.application.name,
-        installation=str(Installation.get().uuid),
-        host=driver.host,
+    return replace(
+        spec,
         master=MASTER,
-        memory=spec.memory,
         conf={"spark.sql.shuffle.partitions": "4", **conf},
-        env=spec.env,
-        code_roots=roots,
-        code_sha256=digest,
         scheduler_mode="FIFO",
         listeners=(),
         redis_url="",
         stream="",
-        jars=connector_jars(spec.connectors),
-        secrets_dir=str(settings.SECRETS_DIR),
-        env_allowlist=tuple(settings.SECRET_ENV_ALLOWLIST),
+        event_settings={},
+        start_deadline_s=None,
         stop_timeout_s=STOP_TIMEOUT_S,
         probe=True,
     )
 
 
 def await_answer(turn: StepContext) -> ProbeResult | StepResult:
-    """Return what the probe has found once it is done, else what it is at.
+    """Return what the probe has found once it is done, else what it is doing.
 
     Raises `NoAnswer` where it died (killed, out of memory, or its host restarted), and where
     what it wrote cannot be read.
@@ -155,7 +156,7 @@ def await_answer(turn: StepContext) -> ProbeResult | StepResult:
 
 
 def put_away(turn: StepContext) -> StepResult:
-    """End the probe and its row, whatever it is at; again: nothing."""
+    """End the probe driver and its row, whatever it is doing; when repeated, do nothing."""
     driver = probe_of(turn.operation)
     if driver is None or driver.state not in OPEN_DRIVER_STATES:
         return DONE
@@ -176,6 +177,22 @@ def put_away(turn: StepContext) -> StepResult:
     return DONE
 
 
+def tidy(turn: StepContext) -> StepResult:
+    """End the probe, then delete the copy of the checkpoint."""
+    told = put_away(turn)
+    if told.done and turn.result.get("checkpoint") is not None:
+        remove(folder(turn, checkpoint_of(turn)))
+    return told
+
+
+def forget(turn: StepContext) -> StepResult:
+    """End the probe, then delete the copy and the probe's answer."""
+    told = tidy(turn)
+    if told.done and (driver := probe_of(turn.operation)) is not None:
+        turn.launcher.forget_result(driver.application.name, driver.epoch)
+    return told
+
+
 def probe_of(operation: Operation) -> Driver | None:
     """Return the row of an operation's probe, None where it has none."""
     found = Driver.objects.select_related("application", "application_revision")
@@ -190,7 +207,7 @@ def found_by(driver: Driver, *, launcher: Launcher) -> ProbeResult | None:
     tried = _tried(driver.operation) if driver.operation else []
     try:
         return probe_answer(driver, *tried, launcher=launcher)
-    except ValueError as error:  # `Unreadable`, or bytes that are no text
+    except ValueError as error:  # `Unreadable`, or bytes that are not text
         raise NoAnswer(f"The probe's answer cannot be read: {error}.") from error
 
 
@@ -218,48 +235,18 @@ def _must(turn: StepContext) -> Driver:
     return driver
 
 
-def _insert(turn: StepContext, revision: ApplicationRevision) -> None:
-    name = turn.query.application.name
-    Installation.raise_epoch(turn.launcher.highest_epoch(name))
-    epoch = Installation.draw_epoch()
-    driver = Driver.objects.create(
-        kind=DriverKind.PROBE,
-        application=turn.query.application,
-        application_revision=revision,
-        operation=turn.operation,
-        epoch=epoch,
-        host=settings.HEADGATE_HOST,
-        directory=turn.launcher.place(name, epoch, probe=True),
-        created_at=turn.now,
-        state=DriverState.STARTING,
-        state_reason=Reason.PROBED,
-        state_since=turn.now,
-    )
-    _record(driver, "", DriverState.STARTING, turn)
-
-
 def _note(driver: Driver, process: Mapping[str, Any], *, up: bool, now: Any) -> None:
-    """Write who the processes are, and give the start slot back once Spark is up."""
+    """Write the identity of the processes, and free the start slot once Spark is up."""
     fields: dict[str, Any] = {**process}
     if up and driver.state == DriverState.STARTING:
         fields |= {"state": DriverState.LIVE, "state_since": now}
-    fresh = {name: value for name, value in fields.items() if getattr(driver, name) != value}
-    if fresh:
-        Driver.objects.filter(pk=driver.pk).update(**fresh)
+    update_changed(driver, fields)
 
 
 def _record(driver: Driver, before: str, after: str, turn: StepContext) -> None:
-    Transition.objects.create(
-        at=turn.now,
-        application=driver.application,
-        query=turn.query,
-        driver=driver,
-        subject="driver",
-        before=before,
-        after=after,
-        reason=Reason.PROBED,
-        detail=Because(Detail.PROBE_FOR, {"verb": turn.operation.verb, "query": turn.query.name}),
-        actor=turn.operation.actor,
-        operation=turn.operation,
-    )
+    operation, query = turn.operation, turn.query
+    about = {"application": driver.application, "query": query, "driver": driver}
+    who = {"actor": operation.actor, "operation": operation}
+    detail = Because(Detail.PROBE_FOR, {"verb": operation.verb, "query": query.name})
+    record("driver", before, after, Reason.PROBED, now=turn.now, detail=detail, **about, **who)
     changed(f"driver:{driver.pk}")

@@ -1,8 +1,8 @@
-"""State X-ray: the rows of a state operator, read from a copy in a Spark of its own.
+"""State X-ray: the rows of a state operator, read from a copy by a probe driver.
 
-State holds people's data, so the rows never reach the database: they stay in a file that the
-drivers' account alone can read, are shown to authors for an hour, and are then removed. What
-is kept with the operation are numbers.
+State contains personal data, so the rows never reach the database: they stay in a file that only
+the drivers' account can read, are shown to authors for an hour, and are then removed. Only
+numbers are stored with the operation.
 """
 
 from datetime import datetime, timedelta
@@ -16,7 +16,7 @@ from queries.domain.failures.error_text import first_sentence
 from queries.domain.probes.questions import STATE_NUMBERS, XrayTask
 from queries.domain.states import DriverKind, DriverState, Verb
 from queries.launchers.base import Launcher
-from queries.models.definitions import Checkpoint, Query
+from queries.models.definitions import Query
 from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.selectors.checkpoints import snapshot_of
@@ -25,7 +25,7 @@ from queries.services.procedures.engine import DONE, Procedure, Step, StepContex
 
 PROBE_LIMIT_S = 120.0
 LIMIT = timedelta(minutes=10)
-SHOWN_FOR = timedelta(hours=1)  # rows of people's data are kept no longer
+SHOWN_FOR = timedelta(hours=1)  # rows may be personal data
 ROWS, MOST_ROWS = 50, 500
 _SIDES = ("", "left", "right")
 
@@ -43,7 +43,7 @@ def begin_xray(
     rows: int = ROWS,
     snapshot: int | None = None,
 ) -> Operation:
-    """Read the state of one operator: of the checkpoint as it is now, or of a kept snapshot.
+    """Read the state of one operator: of the checkpoint as it is now, or of a snapshot.
 
     `contains` is a text that the key, written as JSON, must hold. Raises `Invalid`, and
     `Missing` where there is no such snapshot.
@@ -64,13 +64,13 @@ def begin_xray(
     if store != "default":
         arguments["store"] = store
     if contains:
-        # Named so that it is masked wherever arguments are shown: it may be somebody's number.
+        # Named so that it is masked wherever arguments are shown: it may be personal data.
         arguments["private_key"] = contains[:200]
     return begin(PROCEDURE, query=query, arguments=arguments, actor=actor, now=now)
 
 
 def rows_of(operation: Operation, *, launcher: Launcher, now: datetime) -> dict[str, Any] | None:
-    """Return what an X-ray has seen, rows included; None once it is gone."""
+    """Return what an X-ray has found, with its rows; None once that is removed."""
     if operation.ended_at is None or now - operation.ended_at > SHOWN_FOR:
         return None
     driver = probe_steps.probe_of(operation)
@@ -91,7 +91,12 @@ def forget_old_results(*, launcher: Launcher, now: datetime) -> None:
 
 
 def _copy(turn: StepContext) -> StepResult:
-    checkpoint = _checkpoint(turn)
+    checkpoint = probe_steps.checkpoint_of(turn)
+    if local_path(checkpoint.location) is None:
+        raise NotAllowed(
+            f"{checkpoint.location} is not on this host's file system.",
+            way_out="Read it with Spark's statestore reader.",
+        )
     turn.result["checkpoint"] = checkpoint.pk
     source = checkpoint.location
     if (kept := turn.arguments.get("snapshot")) is not None:
@@ -113,7 +118,7 @@ def _copy(turn: StepContext) -> StepResult:
 
 
 def _launch(turn: StepContext) -> StepResult:
-    place = probe_steps.folder(turn, _checkpoint(turn)) / "copy"
+    place = probe_steps.folder(turn, probe_steps.checkpoint_of(turn)) / "copy"
     asked = turn.arguments
     task = XrayTask(
         checkpoint=place.as_uri(),
@@ -141,33 +146,6 @@ def _read(turn: StepContext) -> StepResult:
     return DONE
 
 
-def _tidy(turn: StepContext) -> StepResult:
-    told = probe_steps.put_away(turn)
-    if told.done and turn.result.get("checkpoint") is not None:
-        remove(probe_steps.folder(turn, _checkpoint(turn)))
-    return told
-
-
-def _undo(turn: StepContext) -> StepResult:
-    told = _tidy(turn)
-    if told.done and (driver := probe_steps.probe_of(turn.operation)) is not None:
-        turn.launcher.forget_result(driver.application.name, driver.epoch)
-    return told
-
-
-def _checkpoint(turn: StepContext) -> Checkpoint:
-    known = turn.result.get("checkpoint")
-    if known is not None:
-        return Checkpoint.objects.get(pk=known)
-    found = turn.query.checkpoints.get(retired_at=None)
-    if local_path(found.location) is None:
-        raise NotAllowed(
-            f"{found.location} is not on this host's file system.",
-            way_out="Read it with Spark's statestore reader.",
-        )
-    return found
-
-
 PROCEDURE = Procedure(
     Verb.XRAY,
     (
@@ -175,8 +153,8 @@ PROCEDURE = Procedure(
         Step("Wait for a slot on the host", probe_steps.take_place),
         Step("Launch a probe driver", _launch),
         Step("Read the state", _read),
-        Step("Delete the copy", _tidy),
+        Step("Delete the copy", probe_steps.tidy),
     ),
     limit=LIMIT,
-    undo=_undo,
+    undo=probe_steps.forget,
 )

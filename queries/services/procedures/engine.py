@@ -1,9 +1,9 @@
-"""Operations with several steps: each done once, none lost with the worker that was at it.
+"""Run operations with several steps: none is lost with the worker that took it.
 
-A step is written down before and after it is taken. Whoever takes one holds the operation's
-lease and renews it; a worker that dies lets it run out, and the next takes the same step
-again, so every step must bear being taken twice. Until a procedure's point of no return it
-can be cancelled, and what it has built is tidied away; after it, it is only ever finished.
+A step is recorded before and after it is taken. The worker that takes it holds the operation's
+lease and renews it; the lease of a dead worker runs out, and the next takes the same step again,
+so every step must be repeatable. Until a procedure's point of no return it
+can be cancelled, and what it has built is cleaned up; after that it can only be finished.
 """
 
 import logging
@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from controlplane.nudge import advance_soon, changed
@@ -29,13 +29,13 @@ from queries.services.supervision.operations import locked
 
 logger = logging.getLogger(__name__)
 
-#: A worker's claim on a step; renewed at a third of it, so a dead one costs this much at most.
+#: A worker's claim on a step; renewed at a third of it, so a dead one costs at most this much.
 LEASE = timedelta(seconds=15)
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step says when it returns: finished, or what it waits for."""
+    """The result of a step: finished, or what it waits for."""
 
     done: bool
     detail: str = ""
@@ -45,23 +45,23 @@ DONE = StepResult(True)
 
 
 def waiting(detail: str) -> StepResult:
-    """Say that the step is to be taken again at the next look, and what it waits for."""
+    """Return that the step has to be taken again at the next look, and what it waits for."""
     return StepResult(False, detail)
 
 
 @dataclass(slots=True)
 class StepContext:
-    """What a step is given: the rows as they are now, and a memory that outlives the worker."""
+    """The input of a step: the rows as they are now, and results that outlive the worker."""
 
     operation: Operation
     query: Query
     launcher: Launcher
     now: datetime
-    result: dict[str, Any] = field(default_factory=dict)  # kept with the operation
+    result: dict[str, Any] = field(default_factory=dict)  # stored with the operation
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What was asked beside the verb."""
+        """The arguments of the request."""
         given: dict[str, Any] = self.operation.arguments
         return given
 
@@ -89,7 +89,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Procedure:
-    """A verb's steps, and how to tidy away what an unfinished one has left."""
+    """A verb's steps, and how to clean up after one that did not finish."""
 
     verb: Verb
     steps: tuple[Step, ...]
@@ -105,7 +105,7 @@ def begin(
     actor: str,
     now: datetime,
 ) -> Operation:
-    """Write the operation down and have its first step taken soon.
+    """Insert the operation and have its first step taken soon.
 
     Raises `Conflict` while another operation with steps changes the same query.
     """
@@ -157,10 +157,8 @@ def cancel(operation: Operation, *, actor: str, now: datetime) -> Operation:
 
 
 def due_operations(*, now: datetime) -> list[int]:
-    """Return the operations with steps, or with something to undo, that nobody is at."""
-    open_or_left = Q(outcome=OperationOutcome.OPEN) | Q(to_undo=True)
-    free = Q(leased_until=None) | Q(leased_until__lt=now)
-    found = Operation.objects.filter(open_or_left & free).exclude(verb__in=PLAIN_VERBS)
+    """Return the operations with steps, or with something to undo, that no worker has claimed."""
+    found = _free(now).exclude(verb__in=PLAIN_VERBS)
     return list(found.order_by("pk").values_list("pk", flat=True)[:200])
 
 
@@ -171,7 +169,7 @@ def advance(
     launcher: Launcher,
     now: datetime,
 ) -> bool:
-    """Take as many steps as can be taken now; False where another worker is at it."""
+    """Take as many steps as can be taken now; False where another worker has claimed it."""
     lease = _lease(operation_id, now)
     if lease is None:
         return False
@@ -213,7 +211,7 @@ def _take(procedure: Procedure, turn: StepContext) -> bool:
         _mark(turn, place, StepState.FAILED, str(error))
         refused = Because(Detail.REFUSED, {"error": error.code, "message": str(error)})
         return _end(turn, OperationOutcome.FAILED, refused)
-    except Exception as error:  # the loop's edge: a disk or a network that may come back
+    except Exception as error:  # the edge of the loop: a disk or a network may come back
         logger.exception("step %r of operation %s", step.name, operation.pk)
         return _hold(turn, place, f"{type(error).__name__}: {error}")
     state = StepState.DONE if told.done else StepState.DOING
@@ -222,7 +220,7 @@ def _take(procedure: Procedure, turn: StepContext) -> bool:
 
 
 def _hold(turn: StepContext, place: int, detail: str) -> bool:
-    """Leave the step for another try, and say why it has not been done."""
+    """Leave the step for another try, and record why it is not done."""
     _mark(turn, place, StepState.DOING, detail)
     return False
 
@@ -236,7 +234,7 @@ def _mark(
     committed: bool = False,
     to_undo: bool | None = None,
 ) -> bool:
-    """Write where a step is; False where the operation has been ended by somebody else."""
+    """Write the state of a step; False where the operation has been ended meanwhile."""
     operation = turn.operation
     step = operation.steps[place]
     news = step["state"] != state or step["detail"] != detail
@@ -252,7 +250,7 @@ def _mark(
         committed=operation.committed,
         to_undo=operation.to_undo,
     )
-    if not written:  # what the step has made must be known to the one that tidies up
+    if not written:  # whoever cleans up must know what the step has made
         Operation.objects.filter(pk=operation.pk).update(result=turn.result)
     if news:
         changed(f"query:{operation.query_id}", f"operation:{operation.uuid}")
@@ -264,7 +262,7 @@ def _said(note: str) -> Because:
 
 
 def _end(turn: StepContext, outcome: OperationOutcome, detail: Because) -> bool:
-    """Close the operation; return whether something is left to tidy away."""
+    """Close the operation; return whether something is left to clean up."""
     done = outcome is OperationOutcome.DONE
     fields: dict[str, Any] = {"outcome": outcome, "detail": detail, "ended_at": turn.now}
     if done:
@@ -275,7 +273,7 @@ def _end(turn: StepContext, outcome: OperationOutcome, detail: Because) -> bool:
 
 
 def _tidy(procedure: Procedure, turn: StepContext) -> None:
-    """Undo what an operation that ended before its time has left behind; wait where it must."""
+    """Undo what an operation that ended early has left behind; wait where it must."""
     operation = turn.operation
     if not operation.to_undo:
         return
@@ -304,15 +302,18 @@ def _refuse_beside_another(row: Query, verb: Verb) -> None:
 def _lease(operation_id: int, now: datetime) -> datetime | None:
     """Claim the operation; None where it is claimed, or there is nothing to do."""
     until = now + LEASE
-    free = Q(leased_until=None) | Q(leased_until__lt=now)
+    return until if _free(now).filter(pk=operation_id).update(leased_until=until) else None
+
+
+def _free(now: datetime) -> QuerySet[Operation]:
+    """Return the operations with something to do or to undo that no worker has claimed."""
     open_or_left = Q(outcome=OperationOutcome.OPEN) | Q(to_undo=True)
-    won = Operation.objects.filter(free & open_or_left, pk=operation_id).update(leased_until=until)
-    return until if won else None
+    return Operation.objects.filter(open_or_left, Q(leased_until=None) | Q(leased_until__lt=now))
 
 
 @contextmanager
 def _renewed(operation_id: int, until: datetime) -> Iterator[None]:
-    """Keep the lease for as long as the block runs, and give it back."""
+    """Renew the lease while the block runs, then release it."""
     over = threading.Event()
     held = [until]
 

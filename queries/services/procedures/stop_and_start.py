@@ -1,4 +1,4 @@
-"""Steps that several procedures share: stop the query for the work, and start it again after."""
+"""Steps that several procedures share: stop the query, and start it again afterwards."""
 
 from queries.domain.reasons import waited
 from queries.domain.states import STOPPED_PHASES, Desired, RunOutcome, StopMode
@@ -10,7 +10,7 @@ from queries.services.supervision import operations
 
 
 def remember(turn: StepContext, **found: object) -> None:
-    """Write a step's findings down now: what follows cannot be found out a second time."""
+    """Store a step's findings now, because they cannot be found out a second time."""
     turn.result.update(found)
     Operation.objects.filter(pk=turn.operation.pk).update(result=turn.result)
 
@@ -34,11 +34,16 @@ def stop(turn: StepContext) -> StepResult:
         query.refresh_from_db()
     if query.phase in STOPPED_PHASES and not _has_run(query):
         return DONE
+    return waiting_for(query)
+
+
+def waiting_for(query: Query) -> StepResult:
+    """Return that the step waits for what the query's phase waits for."""
     return waiting(waited(query.phase, query.phase_reason, query.phase_detail).text)
 
 
 def start_again(turn: StepContext) -> StepResult:
-    """Start the query on its newest revision where it was wanted before the procedure."""
+    """Start the query on its newest revision if it was to run before the procedure."""
     if turn.result.get("ran"):
         operations.request_start(
             query=turn.query, actor=turn.operation.actor, now=turn.now, within=turn.operation
@@ -47,7 +52,7 @@ def start_again(turn: StepContext) -> StepResult:
 
 
 def start_after_undo(turn: StepContext) -> None:
-    """Start a query that the unfinished procedure stopped, unless somebody wanted otherwise."""
+    """Start a query that the unfinished procedure stopped, unless a user has decided otherwise."""
     stopped = turn.operation.children.filter(verb="stop").order_by("-generation").first()
     if stopped is None or not turn.result.get("ran"):
         return

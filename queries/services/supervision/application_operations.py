@@ -14,7 +14,8 @@ from queries.domain.states import (
 )
 from queries.models.applications import Application
 from queries.models.definitions import Query
-from queries.models.history import Operation, Transition
+from queries.models.history import Operation
+from queries.services.changes import record
 from queries.services.supervision.operation_rows import follow
 from queries.services.supervision.operations import request_stop
 
@@ -72,12 +73,5 @@ def archive_application(*, application: Application, actor: str, now: datetime) 
                 way_out="Try again in a moment.",
             )
         Application.objects.filter(pk=application.pk, archived_at=None).update(archived_at=now)
-        Transition.objects.create(
-            at=now,
-            application=application,
-            subject="definition",
-            before="",
-            after="DELETED",
-            reason=Reason.ARCHIVED,
-            actor=actor,
-        )
+        about = {"application": application, "actor": actor}
+        record("definition", "", "DELETED", Reason.ARCHIVED, now=now, **about)

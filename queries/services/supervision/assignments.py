@@ -1,4 +1,4 @@
-"""What a driver is told: its spec at launch, and its assignment, built from rows and decision."""
+"""Build what a driver receives: its spec at launch, and its assignment."""
 
 import hashlib
 import json
@@ -13,7 +13,6 @@ from queries.domain.protocol import Assignment, AssignmentEntry, DriverSpec, Wan
 from queries.domain.supervision.decision import Decision, QueryDecision
 from queries.domain.validation.formats import connector_way_out
 from queries.launchers.base import LaunchRefused
-from queries.models.applications import Application
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Driver, Run
 from queries.models.installation import Installation
@@ -33,7 +32,7 @@ def entries(
 
 
 def digest(rows: tuple[AssignmentEntry, ...], *, end: bool) -> str:
-    """Return a name for what an assignment says, whatever its generation."""
+    """Return a digest of an assignment's contents, without its generation."""
     text = Assignment(generation=0, epoch=0, queries=rows, end=end).dumps()
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -41,14 +40,13 @@ def digest(rows: tuple[AssignmentEntry, ...], *, end: bool) -> str:
 def driver_spec(driver: Driver, code_roots: tuple[str, ...]) -> DriverSpec:
     """Return what the driver is started with.
 
-    Raises `LaunchRefused` where a connector that its application names does not stand ready.
+    Raises `LaunchRefused` where a connector that its application names is not installed.
     """
-    application: Application = driver.application
     spec = ApplicationSpec.model_validate(driver.application_revision.spec)
     return DriverSpec(
         driver=driver.pk,
         epoch=driver.epoch,
-        application=application.name,
+        application=driver.application.name,
         installation=str(Installation.get().uuid),
         host=driver.host,
         master=spec.master,
@@ -72,10 +70,10 @@ def driver_spec(driver: Driver, code_roots: tuple[str, ...]) -> DriverSpec:
 def connector_jars(names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the jars of the installation's connectors of these names, each once.
 
-    Raises `LaunchRefused` where one does not stand ready: without it Spark would only say,
-    once it is up, that it cannot find a data source.
+    Raises `LaunchRefused` where one is not installed: without it Spark would only say, once it
+    is up, that it cannot find a data source.
     """
-    found: dict[str, str] = {}  # two connectors may bring the same library: one will do
+    found: dict[str, str] = {}  # two connectors may contain the same library: one is enough
     for name in names:
         jars = jars_of(name)
         if not jars:
@@ -89,7 +87,7 @@ def connector_jars(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def pools_xml(driver: Driver) -> str:
-    """Return the fairscheduler.xml of the pools that the driver was made with."""
+    """Return the fairscheduler.xml of the pools that the driver was created with."""
     return fairscheduler_xml(tuple(PoolSpec.model_validate(pool) for pool in driver.pools))
 
 

@@ -1,4 +1,4 @@
-"""Keep epochs rising where a database was restored and checkpoints remember higher ones."""
+"""Raise the epoch where a database was restored and checkpoints have higher ones."""
 
 import json
 import logging
@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 
 def outrun_owner(location: str) -> None:
-    """Draw above the epoch in a local checkpoint's owner file from now on, where it is ours.
+    """Draw above the epoch in a local checkpoint's owner file from now on, if that is ours.
 
     A checkpoint elsewhere is left alone: its next attempts are refused until enough epochs
     have been drawn.

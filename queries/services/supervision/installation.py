@@ -1,4 +1,4 @@
-"""Stop and resume the whole installation; what is wanted of its queries stays as it is."""
+"""Stop and resume the whole installation; the desired states of its queries stay."""
 
 from datetime import datetime
 
@@ -10,7 +10,7 @@ from queries.models.installation import Installation
 
 
 def request_shutdown(*, now: datetime) -> None:
-    """End every driver of the installation without changing what is wanted of any query."""
+    """End every driver of the installation without changing the desired state of any query."""
     Installation.get()
     Installation.objects.filter(pk=1, stopping_since=None).update(stopping_since=now)
     _wake_all(now)
@@ -19,7 +19,7 @@ def request_shutdown(*, now: datetime) -> None:
 
 
 def resume(*, now: datetime) -> None:
-    """Let supervision start what is wanted again, after `request_shutdown`."""
+    """Let supervision start the queries again that are to run, after `request_shutdown`."""
     Installation.get()
     Installation.objects.filter(pk=1).update(stopping_since=None)
     _wake_all(now)

@@ -1,30 +1,29 @@
-"""What async progress tracking has left in a checkpoint, when a definition would switch it off."""
+"""Refuse to switch async progress tracking off while the offset log has a gap."""
 
 from queries.domain.definitions import parsing
 from queries.domain.definitions.spec import PythonQuery, SqlQuery
 from queries.domain.errors import NotAllowed, Problem
 from queries.domain.triggers.async_progress import ENABLED, tracking
-from queries.models.definitions import Checkpoint, Query, QueryRevision
-from queries.selectors.triggers.replay_exposure import gap_of
+from queries.models.definitions import Query, QueryRevision
+from queries.selectors.triggers.replay_exposure import Gap, gap_of
 
-#: The field of the problem below; pages offer the safe way off beside it.
+#: The field of the problem below; pages offer the safe way off next to it.
 FIELD = f"sink.options.{ENABLED}"
 
 
 def gap_problems(
     query: Query, newest: QueryRevision, form: SqlQuery | PythonQuery | None
 ) -> list[Problem]:
-    """Return why a new form of a query cannot go on from its offset log, naming the gap.
+    """Return why a new form of a query cannot continue from its offset log, naming the gap.
 
-    Only a form that switches async progress tracking off is asked about; one of a query that
-    has it off already makes nothing worse.
+    Only a form that switches async progress tracking off is checked; where it is off already,
+    a new form makes nothing worse.
     """
     if form is None or form.sink is None or tracking(newest.spec) is None:
         return []
     if tracking(parsing.as_json(form)) is not None:
         return []
-    checkpoint = Checkpoint.objects.filter(query=query, retired_at=None).first()
-    gap = gap_of(checkpoint.location) if checkpoint else None
+    gap = _gap(query)
     if gap is None:
         return []
     before = "" if gap.before is None else f" and, before it, batch {gap.before}"
@@ -41,11 +40,16 @@ def gap_problems(
     ]
 
 
-def refuse_start_on_gap(query: Query) -> None:
-    """Raise `NotAllowed` where a start on the newest revision would die of the gap.
+def _gap(query: Query) -> Gap | None:
+    checkpoint = query.checkpoints.filter(retired_at=None).first()
+    return gap_of(checkpoint.location) if checkpoint else None
 
-    That happens where async progress tracking was switched off while the log was whole and the
-    query went on running with it: the gap came after the edit had been let through.
+
+def refuse_start_on_gap(query: Query) -> None:
+    """Raise `NotAllowed` where a start on the newest revision would fail on the gap.
+
+    That happens where async progress tracking was switched off while the log had no gap and the
+    query kept running with it: the gap appeared after the edit was accepted.
     """
     newest = query.revisions.order_by("-number").first()
     last = query.runs.select_related("revision").order_by("-epoch").first()
@@ -53,8 +57,7 @@ def refuse_start_on_gap(query: Query) -> None:
         return
     if tracking(newest.spec) is not None or newest.spec.get("sink") is None:
         return
-    checkpoint = Checkpoint.objects.filter(query=query, retired_at=None).first()
-    gap = gap_of(checkpoint.location) if checkpoint else None
+    gap = _gap(query)
     if gap is not None:
         raise NotAllowed(
             f"{query.name} ran with async progress tracking, which is off in revision "

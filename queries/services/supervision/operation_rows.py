@@ -1,4 +1,4 @@
-"""What every verb does: follow its act as an Operation, and have the application looked at."""
+"""What every verb does: insert an Operation to follow, and have the application reconciled."""
 
 from datetime import datetime, timedelta
 
@@ -9,7 +9,8 @@ from controlplane.nudge import changed, reconcile_soon
 from queries.domain.states import Reason, Verb
 from queries.models.applications import Application
 from queries.models.definitions import Query
-from queries.models.history import Operation, Transition
+from queries.models.history import Operation
+from queries.services.changes import record
 
 _REASONS = {
     Verb.START: Reason.ASKED_START,
@@ -30,25 +31,16 @@ def follow(
     now: datetime,
     parent: Operation | None = None,
 ) -> Operation:
-    """Write down what was asked, and have the application looked at.
+    """Record a request, and have the application reconciled.
 
-    1. An Operation that ends when `generation` is reached, or its time is over; `query` is
-       None where the whole application is meant.
-    2. A Transition of what is wanted, from `before` to `after`.
-    3. The application's wake-up, and the news for open pages.
+    1. An Operation that ends when `generation` is reached or its deadline has passed; `query`
+       is None where the whole application is meant.
+    2. A Transition of the desired state, from `before` to `after`.
+    3. The application's wake-up, and the update of open pages.
     """
     operation = new_operation(verb, application, query, generation, actor, now, parent)
-    Transition.objects.create(
-        at=now,
-        application=application,
-        query=query,
-        subject="desired",
-        before=before,
-        after=after,
-        reason=_REASONS[verb],
-        actor=actor,
-        operation=operation,
-    )
+    about = {"application": application, "query": query, "actor": actor, "operation": operation}
+    record("desired", before, after, _REASONS[verb], now=now, **about)
     wake(application.pk, now)
     if query is not None:
         changed(f"query:{query.pk}")
@@ -64,7 +56,7 @@ def new_operation(
     now: datetime,
     parent: Operation | None = None,
 ) -> Operation:
-    """Insert the operation that ends when `generation` is reached, or its time is over."""
+    """Insert the operation that ends when `generation` is reached or its deadline has passed."""
     return Operation.objects.create(
         verb=verb,
         application=application,
@@ -78,9 +70,9 @@ def new_operation(
 
 
 def wake(application_id: int, now: datetime) -> None:
-    """Have the application looked at now: by a nudge, and by the sweep should that be lost."""
-    # The version moves too: a look that began before this act loses its claim, and with it
-    # the chance to overwrite the wake-up with what it decided from older rows.
+    """Have the application reconciled now: by a nudge, and by the sweep if that is lost."""
+    # The version changes too: a reconcile that began before this request loses its claim, so it
+    # cannot overwrite the wake-up with what it decided from older rows.
     Application.objects.filter(pk=application_id).update(
         reconcile_after=now, version=F("version") + 1
     )

@@ -26,12 +26,13 @@ from queries.domain.supervision import transitions
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
-from queries.models.history import Operation, Transition
+from queries.models.history import Operation
+from queries.services.changes import record
 from queries.services.supervision.offset_gaps import refuse_start_on_gap
 from queries.services.supervision.operation_rows import follow, new_operation, wake
 from queries.services.supervision.required_preflight import refuse_unproven
 
-#: How often a verb reads the row anew when somebody else changed it in between.
+#: How often a verb reads the row again when it was changed in between.
 ATTEMPTS = 5
 
 
@@ -41,9 +42,9 @@ def request_start(
     """Want the query RUNNING on its newest revision.
 
     A start already satisfied or under way returns that operation; on BROKEN, FAILED or
-    BACKOFF it clears the counters and goes now. Raises `NotAllowed` for an archived query,
+    BACKOFF it clears the counters and starts now. Raises `NotAllowed` for an archived query,
     `Conflict` while an operation with steps is past its point of no return. `within` is the
-    operation with steps that asks; any other such operation of the query is superseded.
+    operation with steps that requests it; any other such operation of the query is superseded.
     """
     return _ask(query, transitions.start, Verb.START, actor, now, within)
 
@@ -69,13 +70,13 @@ def request_restart(
 ) -> Operation:
     """Stop the query gracefully and start it on its newest revision; joins an open restart.
 
-    Where the application holds this query only, the restart is a fresh driver.
+    Where the application has this query only, the restart is a new driver.
     """
     return _ask(query, transitions.restart, Verb.RESTART, actor, now, within)
 
 
 def archive_query(*, query: Query, actor: str, now: datetime) -> None:
-    """Delete a stopped query: free its name and location, keep history and checkpoint files.
+    """Delete a stopped query: free its name and location; history and checkpoint files stay.
 
     Raises `NotAllowed` unless desired is STOPPED and no run is open.
     """
@@ -94,17 +95,9 @@ def archive_query(*, query: Query, actor: str, now: datetime) -> None:
             ended_at=now,
             detail=Because(Detail.DELETED_BY, {"actor": actor}),
         )
-        Transition.objects.create(
-            at=now,
-            application=query.application,
-            query=query,
-            subject="definition",
-            before="",
-            after="DELETED",
-            reason=Reason.ARCHIVED,
-            actor=actor,
-        )
         application = query.application
+        about = {"application": application, "query": query, "actor": actor}
+        record("definition", "", "DELETED", Reason.ARCHIVED, now=now, **about)
         if application.own and not application.queries.filter(archived_at=None).exists():
             Application.objects.filter(pk=application.pk).update(archived_at=now)
         wake(application.pk, now)
@@ -145,7 +138,7 @@ def _ask(
 
 
 def _refuse_in_the_midst(row: Query, within: Operation | None) -> None:
-    """Let nothing start or stop a query whose checkpoint is being exchanged right now."""
+    """Raise `Conflict` for a start or stop while the query's checkpoint is being switched."""
     found = Operation.objects.filter(query=row, outcome=OperationOutcome.OPEN, committed=True)
     other = found.exclude(pk=within.pk if within else 0).first()
     if other is not None:
@@ -162,7 +155,7 @@ def _apply(
     now: datetime,
     within: Operation | None,
 ) -> Operation | None:
-    """Write the change by compare-and-set; None means that somebody else won."""
+    """Write the change by compare-and-set; None means that another change won."""
     fields: dict[str, object] = {
         "desired": change.desired,
         "stop_mode": change.stop_mode,
@@ -198,7 +191,7 @@ def _apply(
 
 
 def _pin_application(row: Query, verb: Verb) -> None:
-    """Let the next driver take the newest revision; replace a driver that is this query's alone."""
+    """Let the next driver take the newest revision; replace a driver that runs this query only."""
     application = row.application
     alone = not application.queries.filter(archived_at=None).exclude(pk=row.pk).exists()
     has_driver = application.drivers.filter(
@@ -212,7 +205,7 @@ def _pin_application(row: Query, verb: Verb) -> None:
 
 
 def _joined(row: Query, name: Verb, actor: str, now: datetime) -> Operation:
-    """Return the operation that already does what was asked; one that is done where none is."""
+    """Return the operation that already does what was requested, else one that is done."""
     verbs = [Verb.STOP] if name is Verb.STOP else [Verb.START, Verb.RESTART]
     found = Operation.objects.filter(
         query=row, verb__in=verbs, generation__lte=row.generation

@@ -1,11 +1,13 @@
 """observe → decide → apply, for one application; every call is idempotent and short.
 
-A nudge makes it sooner, the sweep makes it certain, and whoever loses the compare-and-set on
-the application's version returns: the winner saw at least as much.
+A nudge makes it soon, the sweep makes it certain. A call that loses the compare-and-set on the
+application's version returns: the winner saw at least as much.
 """
 
 import logging
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from django.conf import settings
 from django.db import transaction
@@ -22,23 +24,24 @@ from queries.domain.supervision.observation import Liveness, Sighting
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import Application
 from queries.models.drivers import Driver, Run
+from queries.models.failures import Failure
 from queries.models.installation import Installation
-from queries.selectors.supervision.observation import Rows, observation, read_rows, slots
+from queries.selectors.supervision.observation import Rows, observation, read_rows, slots, statuses
 from queries.services.failures.driver_logs import read_log, without_secrets
 from queries.services.failures.recording import record_failure
 from queries.services.supervision import assignments, epochs, records
 
 logger = logging.getLogger(__name__)
 
-#: Rounds in one call: an end is settled, then what follows from it is decided at once.
+#: Rounds in one call: an end is recorded, then what follows from it is decided at once.
 ROUNDS = 4
 
 
 def reconcile(application_id: int, *, launcher: Launcher, now: datetime) -> bool:
-    """Bring one application a step nearer to what is wanted of it.
+    """Bring one application a step nearer to its desired state.
 
-    Returns whether this call won; False means that somebody else changed the application
-    meanwhile, or that it is gone, and that nothing was done.
+    Returns whether this call won; False means that the application was changed meanwhile, or
+    that it is gone, and that nothing was done.
     """
     for _ in range(ROUNDS):
         rows = read_rows(application_id)
@@ -57,7 +60,7 @@ def _sight(rows: Rows, launcher: Launcher) -> Sighting | None:
     if rows.driver is None:
         return None
     if rows.driver.host != settings.HEADGATE_HOST:
-        # Only its own host can tell a driver that is gone from one that is not reached.
+        # Only its own host can distinguish a driver that is gone from one that is unreachable.
         return Sighting(Liveness.ELSEWHERE)
     seen = launcher.sight(rows.application.name, rows.driver.epoch, locations=rows.locations)
     return without_secrets(seen, rows.driver)
@@ -87,8 +90,8 @@ class _Step:
         self.driver = rows.driver
         self.code_roots: tuple[str, ...] = ()
         self.code_sha256 = ""
-        self.assignment: Assignment | None = None  # what its driver is to do now
-        self.assignment_is_news = False  # the file on disk does not say it yet
+        self.assignment: Assignment | None = None  # what its driver has to do now
+        self.assignment_is_news = False  # the file on disk is older
 
     def take(self) -> bool:
         """Carry the decision out; return whether the compare-and-set was won."""
@@ -99,8 +102,9 @@ class _Step:
             with transaction.atomic():
                 if not self._claim():
                     return False
-                self._write_driver(log_tail)
-                self._write_queries(log_tail)
+                record = partial(record_failure, log_tail=log_tail, now=self.now)
+                self._write_driver(record)
+                self._write_queries(record)
                 self._write_assignment()
         except _NoSlot:
             Application.objects.filter(pk=self.application.pk).update(
@@ -126,7 +130,7 @@ class _Step:
         return True
 
     def _take_frozen(self, driver: Driver) -> bool:
-        """Find the code that was frozen for a driver whose launch is to be completed."""
+        """Find the code that was frozen for a driver whose launch has to be completed."""
         roots = ApplicationSpec.model_validate(driver.application_revision.spec).python_path
         copies = self.launcher.frozen_code(len(roots), driver.code_sha256)
         try:
@@ -171,20 +175,19 @@ class _Step:
         return bool(won)
 
     def _take_slot(self) -> None:
-        """Look at the host's slots once more, alone: others may have launched since."""
+        """Check the host's slots again, under a lock: others may have launched since."""
         Installation.objects.select_for_update().filter(pk=1).first()
         if slots(ApplicationSpec.model_validate(self.rows.revision.spec)).free:
             raise _NoSlot
 
-    def _write_driver(self, log_tail: str) -> None:
+    def _write_driver(self, record: Callable[..., Failure]) -> None:
         choice = self.decision.driver
         if choice.action is DriverAction.LAUNCH:
             self._take_slot()
             self.driver = records.create_driver(
                 self.application,
                 self.rows.revision,
-                seen_epoch=self.launcher.highest_epoch(self.application.name),
-                place=lambda epoch: self.launcher.place(self.application.name, epoch),
+                launcher=self.launcher,
                 code_sha256=self.code_sha256,
                 now=self.now,
             )
@@ -198,34 +201,17 @@ class _Step:
                 )
             records.update_driver(self.driver, self.sighting, choice, now=self.now)
             if choice.fault is not None:
-                record_failure(
-                    choice.fault,
-                    driver=self.driver,
-                    run=None,
-                    attempt=self.decision.failures,
-                    next_attempt_at=self.decision.next_attempt_at,
-                    log_tail=log_tail,
-                    now=self.now,
-                )
+                record(choice.fault, self.decision, driver=self.driver, run=None)
 
-    def _write_queries(self, log_tail: str) -> None:
-        statuses = self.sighting.status.runs if self.sighting and self.sighting.status else ()
-        by_run = {status.run: status for status in statuses}
+    def _write_queries(self, record: Callable[..., Failure]) -> None:
+        by_run = statuses(self.sighting)
         rows = {query.pk: query for query in self.rows.queries}
         for choice in self.decision.queries:
             query, run = rows[choice.query], self.rows.runs.get(choice.query)
             if run is not None:
                 records.update_run(run, by_run.get(run.pk), choice, now=self.now)
             if choice.ended is not None and choice.ended.fault is not None and run is not None:
-                record_failure(
-                    choice.ended.fault,
-                    driver=run.driver,
-                    run=run,
-                    attempt=choice.failures,
-                    next_attempt_at=choice.next_attempt_at,
-                    log_tail=log_tail,
-                    now=self.now,
-                )
+                record(choice.ended.fault, choice, driver=run.driver, run=run)
             if choice.ended is not None:
                 self._outrun(choice.ended, run)
                 self.rows.runs.pop(choice.query, None)
@@ -244,7 +230,7 @@ class _Step:
             epochs.outrun_owner(run.checkpoint.location)
 
     def _write_assignment(self) -> None:
-        """Number the assignment anew where what it says has changed."""
+        """Give the assignment a new number where its contents have changed."""
         driver = self.driver
         if driver is None or self.decision.driver.exit is not None:
             return
@@ -266,7 +252,7 @@ class _Step:
         self.assignment_is_news = on_disk < generation
 
     def _act(self) -> None:
-        """Do to the process what the rows now say; whatever is lost here, the next look redoes."""
+        """Act on the process as the rows now say; the next call repeats whatever is lost here."""
         name, driver, action = self.application.name, self.driver, self.decision.driver.action
         if driver is None:
             return
@@ -302,7 +288,7 @@ def due_applications(*, now: datetime, limit: int = 200) -> list[int]:
 
 
 def wake_all(*, now: datetime) -> None:
-    """Have every application of this host looked at: a worker has come up, or the sweep adopts."""
+    """Have every application of this host reconciled, after a worker has started."""
     here = Q(drivers__host=settings.HEADGATE_HOST, drivers__ended_at=None)
     wanted = Q(queries__desired=Desired.RUNNING, queries__archived_at=None)
     found = Application.objects.filter(here | wanted, archived_at=None).values("pk")

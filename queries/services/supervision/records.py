@@ -1,9 +1,8 @@
-"""What reconcile writes: drivers, runs, failures, phases, ends of operations.
+"""Write what reconcile decides: drivers, runs, phases, ends of operations.
 
-Every function here runs inside the transaction of a step that has won its application.
+Every function runs inside the transaction of a step that has won its application.
 """
 
-from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,6 +18,7 @@ from queries.domain.states import (
     HELD_PHASES,
     PLAIN_VERBS,
     Desired,
+    DriverKind,
     DriverState,
     Hold,
     OperationOutcome,
@@ -29,15 +29,18 @@ from queries.domain.states import (
 from queries.domain.supervision.decision import Decision, DriverDecision, QueryDecision
 from queries.domain.supervision.observation import Sighting
 from queries.domain.triggers.async_progress import tracking
+from queries.launchers.base import Launcher
 from queries.models.applications import Application, ApplicationRevision
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
-from queries.models.history import Operation, Transition
+from queries.models.history import Operation
 from queries.models.installation import Installation
 from queries.selectors.supervision.drift import pool_form
+from queries.selectors.supervision.observation import time_of
 from queries.selectors.triggers.replays import replayed_by
+from queries.services.changes import record, update_changed
 
-#: Telemetry of a run's first batch that is this late is not waited for any more.
+#: How long the telemetry of a run's first batch is waited for.
 MEASURED_WITHIN = timedelta(minutes=10)
 
 
@@ -45,32 +48,35 @@ def create_driver(
     application: Application,
     revision: ApplicationRevision,
     *,
-    place: Callable[[int], str],
-    seen_epoch: int,
-    code_sha256: str,
+    launcher: Launcher,
     now: datetime,
+    code_sha256: str = "",
+    probe_for: Operation | None = None,
 ) -> Driver:
-    """Insert the next driver of an application, with the next epoch.
+    """Insert the next driver of an application, or the probe of an operation, with its epoch.
 
-    `seen_epoch` is the highest that its host knows of: a restored database draws above it.
+    The epoch is above every one that the host knows: a restored database draws above them.
     """
-    Installation.raise_epoch(seen_epoch)
-    epoch = Installation.draw_epoch()
+    Installation.raise_epoch(launcher.highest_epoch(application.name))
+    epoch, probe = Installation.draw_epoch(), probe_for is not None
     driver = Driver.objects.create(
+        kind=DriverKind.PROBE if probe else DriverKind.SERVICE,
         application=application,
         application_revision=revision,
-        pools=[pool_form(pool) for pool in application.pools.all()],
+        operation=probe_for,
+        pools=[] if probe else [pool_form(pool) for pool in application.pools.all()],
         code_sha256=code_sha256,
         epoch=epoch,
-        generation=application.generation,
+        generation=0 if probe else application.generation,
         host=settings.HEADGATE_HOST,
-        directory=place(epoch),
+        directory=launcher.place(application.name, epoch, probe=probe),
         created_at=now,
         state=DriverState.STARTING,
-        state_reason=Reason.LAUNCHED,
+        state_reason=Reason.PROBED if probe else Reason.LAUNCHED,
         state_since=now,
     )
-    _driver_transition(driver, "", DriverState.STARTING, Reason.LAUNCHED, now)
+    if not probe:
+        _driver_transition(driver, "", DriverState.STARTING, Reason.LAUNCHED, now)
     return driver
 
 
@@ -105,37 +111,26 @@ def update_driver(
     if choice.state is not None and choice.state != driver.state:
         reason = choice.end_wanted or (Reason.DRIVER_DIED if choice.fault else Reason.NONE)
         fields |= {"state": choice.state, "state_reason": reason, "state_since": now}
-        _driver_transition(driver, driver.state, choice.state, reason, now, _fault(choice))
+        title = choice.fault and {"title": choice.fault.classified.title}
+        about = Because(Detail.DRIVER_FAILURE, title) if title else NOTHING
+        _driver_transition(driver, driver.state, choice.state, reason, now, about)
         changed(f"application:{driver.application_id}", f"driver:{driver.pk}")
-    fresh = {name: value for name, value in fields.items() if getattr(driver, name) != value}
-    if fresh:
-        Driver.objects.filter(pk=driver.pk).update(**fresh)
-
-
-def _fault(choice: DriverDecision) -> Because:
-    if choice.fault is None:
-        return NOTHING
-    return Because(Detail.DRIVER_FAILURE, {"title": choice.fault.classified.title})
+    update_changed(driver, fields)
 
 
 def _note_executors(driver: Driver, seen: tuple[ExecutorSeen, ...], now: datetime) -> None:
-    """Write down which executors came and which were lost since the last look."""
+    """Record which executors were added and which were lost since the last look."""
     before = {one["id"]: one["active"] for one in driver.executors}
     for one in seen:
         known = before.get(one.id)
         if known == one.active or (known is None and not one.active and not driver.executors):
             continue
+        after, reason = ("LOST", Reason.EXECUTOR_LOST)
+        if one.active:
+            after, reason = ("ACTIVE", Reason.EXECUTOR_CAME)
         came = "" if known is None else "ACTIVE"
-        Transition.objects.create(
-            at=now,
-            application_id=driver.application_id,
-            driver=driver,
-            subject="executor",
-            before=came,
-            after="ACTIVE" if one.active else "LOST",
-            reason=Reason.EXECUTOR_CAME if one.active else Reason.EXECUTOR_LOST,
-            detail=_about(one),
-        )
+        about = {"application_id": driver.application_id, "driver": driver, "detail": _about(one)}
+        record("executor", came, after, reason, now=now, **about)
         changed(f"application:{driver.application_id}", f"driver:{driver.pk}")
 
 
@@ -174,19 +169,19 @@ def create_run(
 
 
 def _accepts_loss(query: Query) -> bool:
-    """Tell whether an open go-on is at the step that goes over the gap (`procedures/go_on.py`)."""
+    """Return whether an open go-on is at the step that skips the gap (`go_on_after_loss.py`)."""
     found = Operation.objects.filter(query=query, verb=Verb.GO_ON, outcome=OperationOutcome.OPEN)
     return any(one.result.get("accepting") for one in found)
 
 
 def update_run(run: Run, status: RunStatus | None, choice: QueryDecision, *, now: datetime) -> None:
-    """Write what its driver says of an open run, and its end."""
+    """Write what the driver reports about an open run, and its end."""
     fields: dict[str, Any] = {}
     if status is not None:
-        committed, idle = _time(status.first_commit_at), _time(status.first_idle_at)
+        committed, idle = time_of(status.first_commit_at), time_of(status.first_idle_at)
         fields = {
             "spark_run_id": status.spark_run_id or run.spark_run_id,
-            "started_at": _time(status.started_at) or run.started_at,
+            "started_at": time_of(status.started_at) or run.started_at,
             "first_commit_at": committed or run.first_commit_at,
             "proven_at": run.proven_at or committed or idle,
             "last_batch": run.last_batch if status.last_batch is None else status.last_batch,
@@ -201,14 +196,12 @@ def update_run(run: Run, status: RunStatus | None, choice: QueryDecision, *, now
         fields |= {"outcome": choice.ended.outcome, "ended_at": now}
     elif choice.want is not Want.RUN and run.stop_asked_at is None:
         fields["stop_asked_at"] = now
-    fresh = {name: value for name, value in fields.items() if getattr(run, name) != value}
-    if fresh:
-        Run.objects.filter(pk=run.pk).update(**fresh)
+    if update_changed(run, fields):
         changed(f"query:{run.query_id}")
 
 
 def _replayed(run: Run, *, ended: bool, now: datetime) -> dict[str, Any] | None:
-    """Return what the run did again; None while its first batch has not been heard of."""
+    """Return what the run replayed; None while its first batch is not reported."""
     if run.first_commit_at is None:
         return None
     found = replayed_by(run)
@@ -218,7 +211,7 @@ def _replayed(run: Run, *, ended: bool, now: datetime) -> dict[str, Any] | None:
 
 
 def update_query(query: Query, run: Run | None, choice: QueryDecision, *, now: datetime) -> None:
-    """Write a query's phase and ladder; a completion wants it stopped from now on.
+    """Write a query's phase and restart counters; a completed query is to stay stopped.
 
     `run` is the one that the change is about: the open one, else the one that has ended.
     """
@@ -244,14 +237,12 @@ def update_query(query: Query, run: Run | None, choice: QueryDecision, *, now: d
         _query_transition(
             query, run, "phase", query.phase, choice.phase, choice.reason, choice.detail, now
         )
-    fresh = {name: value for name, value in fields.items() if getattr(query, name) != value}
-    if fresh:
-        Query.objects.filter(pk=query.pk).update(**fresh)
+    if update_changed(query, fields):
         changed(f"query:{query.pk}")
 
 
 def close_operations(application: Application, decision: Decision, *, now: datetime) -> None:
-    """End the operations whose generation is reached, that cannot be, or whose time is over."""
+    """End operations whose generation is reached or unreachable, or whose deadline has passed."""
     pending = Operation.objects.filter(
         application=application, outcome=OperationOutcome.OPEN, verb__in=PLAIN_VERBS
     )
@@ -300,9 +291,9 @@ def refuse_launch(application: Application, driver: Driver, refusal: str, *, now
 
 
 def hold_application(application: Application, refusal: str, *, now: datetime) -> bool:
-    """Hold an application that cannot be launched, with what the launcher said.
+    """Hold an application that cannot be launched, with the launcher's refusal.
 
-    Returns False where somebody else has changed the application meanwhile.
+    Returns False where the application was changed meanwhile.
     """
     with transaction.atomic():
         won = Application.objects.filter(pk=application.pk, version=application.version).update(
@@ -333,16 +324,8 @@ def _close(operation: Operation, outcome: OperationOutcome, detail: Because, now
 def _driver_transition(
     driver: Driver, before: str, after: str, reason: str, now: datetime, detail: Because = NOTHING
 ) -> None:
-    Transition.objects.create(
-        at=now,
-        application=driver.application,
-        driver=driver,
-        subject="driver",
-        before=before,
-        after=after,
-        reason=reason,
-        detail=detail,
-    )
+    about = {"application": driver.application, "driver": driver, "detail": detail}
+    record("driver", before, after, reason, now=now, **about)
 
 
 def _query_transition(
@@ -355,19 +338,15 @@ def _query_transition(
     detail: Because,
     now: datetime,
 ) -> None:
-    Transition.objects.create(
-        at=now,
+    record(
+        subject,
+        before,
+        after,
+        reason,
+        now=now,
         application_id=query.application_id,
         query=query,
         run=run,
         driver=run.driver if run else None,
-        subject=subject,
-        before=before,
-        after=after,
-        reason=reason,
         detail=detail,
     )
-
-
-def _time(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None

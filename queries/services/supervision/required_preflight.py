@@ -1,4 +1,4 @@
-"""Let nothing start that has not passed a preflight, where its application asks for that."""
+"""Refuse to start what has not passed a preflight, where its application requires one."""
 
 from queries.domain.errors import NotAllowed
 from queries.models.definitions import Query
@@ -14,7 +14,7 @@ class Unproven(NotAllowed):
 def refuse_unproven(query: Query) -> None:
     """Raise `Unproven` where the newest revision may not start yet.
 
-    Automatic restarts keep the revision that ran, and are not asked.
+    Automatic restarts use the revision that ran, and are not checked.
     """
     if is_unproven(query):
         number = query.revisions.order_by("-number")[0].number

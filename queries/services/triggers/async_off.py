@@ -1,10 +1,9 @@
 """The safe way off async progress tracking: one operation, from a log with gaps to a plain one.
 
-Without async tracking Spark wants the offsets of the batch before the newest, which a log with
-gaps may not have; it then dies of "batch N doesn't exist". The way out keeps async tracking on
-with interval 0, so that every batch's offsets are kept, lets two batches commit, stops, looks
-at the log on disk, and only then switches off. It is the way out of a query that has died so,
-too.
+Without async tracking Spark needs the offsets of the batch before the newest, which a log with
+gaps may not have; it then fails with "batch N doesn't exist". The operation leaves async tracking
+on with interval 0, so that every batch's offsets are logged, lets two batches commit, stops,
+checks the log on disk, and only then switches off. It also recovers a query that has failed so.
 """
 
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from django.db import transaction
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.domain.checkpoints.logged_offsets import missing_batch
 from queries.domain.errors import Conflict, NotAllowed
-from queries.domain.reasons import waited, why
+from queries.domain.reasons import why
 from queries.domain.states import (
     DOWN_PHASES,
     HELD_PHASES,
@@ -42,6 +41,7 @@ from queries.services.procedures.engine import (
     begin,
     waiting,
 )
+from queries.services.procedures.stop_and_start import waiting_for
 from queries.services.supervision import operations
 from queries.services.triggers.async_off_undo import (
     base_of,
@@ -51,16 +51,16 @@ from queries.services.triggers.async_off_undo import (
     same,
 )
 
-#: Batches that must commit with every offset kept; Spark needs the newest and the one before.
+#: Batches that must commit with all offsets logged; Spark needs the newest and the one before.
 BATCHES = 2
-#: For all steps together. Most of it is for a source that brings nothing new for a while.
+#: For all steps together. Most of it is for a source without new records for a while.
 LIMIT = timedelta(hours=1)
 
 
 def turn_off(*, query: Query, actor: str, now: datetime) -> Operation:
     """Begin the safe way off async progress tracking.
 
-    Raises `NotAllowed` where there is nothing to switch off or it cannot be done from here,
+    Raises `NotAllowed` where there is nothing to switch off or it cannot be done on this host,
     `Invalid` where the definition could not run with async tracking and interval 0,
     `Conflict` while another operation with steps changes the query.
     """
@@ -99,7 +99,7 @@ def turn_off(*, query: Query, actor: str, now: datetime) -> Operation:
 
 
 def _keep_every_batch(turn: StepContext) -> StepResult:
-    """Write the revision under which the offsets of every batch are kept."""
+    """Write the revision under which the offsets of every batch are logged."""
     if _unneeded(turn):
         return StepResult(True, "Not needed: it is stopped, and its offset log has no gap.")
     revision = _write(turn, switched(base_of(turn).spec, 0), after=turn.arguments["revision"])
@@ -168,7 +168,7 @@ def _look_at_the_log(turn: StepContext) -> StepResult:
 
 
 def _switch_off(turn: StepContext) -> StepResult:
-    """Write the revision without async tracking; the log has just been looked at."""
+    """Write the revision without async tracking; the log has just been checked."""
     after = turn.result.get("keeps_every_batch", turn.arguments["revision"])
     revision = _write(turn, switched(base_of(turn).spec, None), after=after)
     turn.result["off"] = revision.number
@@ -176,7 +176,7 @@ def _switch_off(turn: StepContext) -> StepResult:
 
 
 def _start_again(turn: StepContext) -> StepResult:
-    """Start the query where it was wanted before; from here on nothing is taken back."""
+    """Start the query if it was to run before; from now on nothing is undone."""
     if turn.arguments["was"] != Desired.RUNNING:
         return StepResult(True, "It was stopped before, so it stays stopped.")
     if "start" not in turn.result:
@@ -200,7 +200,7 @@ ASYNC_OFF = Procedure(
 )
 
 
-# --- what the steps look at -----------------------------------------------------------------
+# --- what the steps read --------------------------------------------------------------------
 
 
 def _rests_without_gap(query: Query, missing: int | None) -> bool:
@@ -209,7 +209,7 @@ def _rests_without_gap(query: Query, missing: int | None) -> bool:
 
 
 def _unneeded(turn: StepContext) -> bool:
-    """Tell whether the query stood, with a whole log, when the operation began."""
+    """Return whether the query was stopped, with a log without gaps, when the operation began."""
     found = turn.result.get("whole")
     if found is None:
         found = _rests_without_gap(turn.query, turn.arguments["missing_batch"])
@@ -228,10 +228,10 @@ def _in_a_row(batches: list[int]) -> int:
 
 
 def _write(turn: StepContext, spec: dict[str, Any], *, after: int) -> QueryRevision:
-    """Make `spec` the newest revision; raise `Conflict` where somebody has edited meanwhile."""
+    """Make `spec` the newest revision; raise `Conflict` where it was edited meanwhile."""
     newest = newest_of(turn.query)
     if same(newest.spec, spec):
-        return newest  # written by a worker that died before it could say so
+        return newest  # written by a worker that died before it recorded that
     if newest.number != after:
         raise Conflict(
             f"{newest.author} has saved revision {newest.number} in the meantime.",
@@ -249,9 +249,9 @@ def _write(turn: StepContext, spec: dict[str, Any], *, after: int) -> QueryRevis
 
 
 def _asked(turn: StepContext, request: Callable[..., Operation]) -> Operation:
-    """Ask for a start or a stop of our own, unless the operation has been ended meanwhile."""
+    """Request a start or a stop, unless the operation has been ended meanwhile."""
     with transaction.atomic():
-        operations.locked(turn.query)  # first, as whoever supersedes us locks it
+        operations.locked(turn.query)  # first, in the order in which a superseding request locks
         turn.insist()
         return request(
             query=turn.query, actor=turn.operation.actor, now=turn.now, within=turn.operation
@@ -259,24 +259,23 @@ def _asked(turn: StepContext, request: Callable[..., Operation]) -> Operation:
 
 
 def _child(turn: StepContext, *verbs: Verb) -> Operation | None:
-    """Return what this operation has asked of the query already."""
+    """Return the operation that this one has already requested, None for none."""
     found = Operation.objects.filter(parent=turn.operation, verb__in=verbs)
     return found.order_by("pk").first()
 
 
 def _followed(turn: StepContext, child: Operation, what: str) -> StepResult:
-    """Wait for an operation of our own; raise where it came to nothing."""
+    """Wait for an operation that this one requested; raise where it failed."""
     child.refresh_from_db()
     if child.outcome == OperationOutcome.DONE:
         return DONE
     slow = child.outcome == OperationOutcome.TIMED_OUT and child.verb != Verb.STOP
-    if slow:  # its own time is over, ours is not: a source may be down for a while
+    if slow:  # its deadline has passed, ours has not: a source may be down for a while
         _refuse_dead(turn)
         if turn.query.phase == Phase.RUNNING:
             return DONE
     if slow or child.outcome == OperationOutcome.OPEN:
-        query = turn.query
-        return waiting(waited(query.phase, query.phase_reason, query.phase_detail).text)
+        return waiting_for(turn.query)
     raise Conflict(f"{what.capitalize()} failed: {child.detail or child.outcome}.")
 
 

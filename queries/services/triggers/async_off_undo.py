@@ -1,4 +1,4 @@
-"""Giving a query its definition and its state back where its way off async tracking ended early."""
+"""Restore a query's definition and state where switching off async tracking ended early."""
 
 from typing import Any
 
@@ -25,20 +25,20 @@ def base_of(turn: StepContext) -> QueryRevision:
 
 
 def location_of(query: Query) -> str:
-    """Return where a query's checkpoint lies."""
+    """Return the location of a query's checkpoint."""
     return Checkpoint.objects.get(query=query, retired_at=None).location
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Tell whether two stored definitions say the same; what they leave out is the default."""
+    """Return whether two stored definitions are equal; what they leave out is the default."""
     return parse_query(one) == parse_query(other)
 
 
 def put_back(turn: StepContext) -> None:
-    """Give an operation that ended before its last step its definition, and its state, back.
+    """Restore definition and state after an operation that ended before its last step.
 
-    Where a person's start or stop has superseded it, the definition goes back, and the query
-    does what that person asked for. A query that had died of the gap is left standing.
+    Where a user's start or stop has superseded it, the definition is restored, and the query
+    does what that user requested. A query that had failed on the gap stays stopped.
     """
     try:
         left = _restore(turn)
@@ -68,7 +68,7 @@ def _restore(turn: StepContext) -> str:
 
 
 def _as_it_ran(turn: StepContext) -> str:
-    """Bring the query back to running or standing, whichever it was."""
+    """Bring the query back to running or stopped, whichever it was."""
     asked = Operation.objects.filter(parent=turn.operation)
     if not asked.exists():
         return ""  # its state was never touched

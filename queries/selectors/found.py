@@ -1,0 +1,17 @@
+"""The first of some rows, or the error that says that there is none."""
+
+from typing import TypeVar
+
+from django.db.models import Model, QuerySet
+
+from queries.domain.errors import Missing
+
+M = TypeVar("M", bound=Model)
+
+
+def found(rows: QuerySet[M], missing: str, *, way_out: str = "") -> M:
+    """Return the first of the rows; raise `Missing` with this message where there is none."""
+    row = rows.first()
+    if row is None:
+        raise Missing(missing, way_out=way_out)
+    return row
