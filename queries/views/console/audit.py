@@ -18,11 +18,7 @@ from queries.views.console.guard import needs
 from queries.views.console.paging import ARRIVALS, ROWS, Asked, asked_of, filters, page_of, topic
 
 #: What of the address filters, and by which column.
-FILTERS = {
-    "query": "query__name",
-    "application": "application__name",
-    "actor": "actor",
-}
+FILTERS = {"query": "query__name", "application": "application__name", "actor": "actor"}
 TABS = {"changes": "Changes", "operations": "Operations"}
 
 
@@ -63,10 +59,8 @@ def draw_audit(key: str, changes: Changes, now: datetime) -> Drawn:
     context = {"request": Asked(given), "now": now}
     if asked["tab"] == "operations":
         for one in _operations(asked, changes):
-            yield (
-                f"operation-{one.pk}",
-                render_to_string("console/audit/_operation.html", {**context, "one": one}),
-            )
+            html = render_to_string("console/audit/_operation.html", {**context, "one": one})
+            yield f"operation-{one.pk}", html
     context["rows"] = _rows(asked)[:ARRIVALS]
     yield "audit-arrived", render_to_string(f"console/audit/_{asked['tab']}_arrived.html", context)
 
