@@ -1,7 +1,9 @@
 """Addresses of the REST API, below /api/v1/; every one ends with a slash."""
 
+from collections.abc import Callable
 from typing import Any
 
+from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path, re_path
 
 from queries.api import async_calls, docs, lag, probes, tokens
@@ -20,7 +22,8 @@ _GROUP = "failure-groups/<int:group_id>/"
 
 def _at(route: str, view: Any, name: str) -> URLPattern:
     """Return an address; `view` is a class, or a function that serves one."""
-    return path(route, view.as_view() if hasattr(view, "as_view") else view, name=name)
+    serve: Callable[..., HttpResponseBase] = getattr(view, "as_view", lambda: view)()
+    return path(route, serve, name=name)
 
 
 urlpatterns = [

@@ -1,4 +1,4 @@
-"""The page of acts and changes: who asked for what, and what came of it."""
+"""The audit log: who asked for what, and the result."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -24,7 +24,7 @@ TABS = {"changes": "Changes", "operations": "Operations"}
 
 @needs(VIEW)
 def audit_page(request: HttpRequest) -> HttpResponseBase:
-    """List changes of state or operations, newest first; all filters stand in the address."""
+    """List changes of state or operations, newest first; all filters are in the address."""
     asked = _asked(request.GET)
     by = "created_at" if asked["tab"] == "operations" else "at"
     context = {

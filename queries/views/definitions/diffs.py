@@ -1,4 +1,4 @@
-"""Two forms of a definition side by side, as lines that a person can read."""
+"""Two forms of a definition side by side, as lines that a user can read."""
 
 import difflib
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The way of an operation from requested to done, as steps that a person can follow."""
+"""The way of an operation from requested to done, as steps that a user can follow."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta

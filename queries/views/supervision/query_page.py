@@ -224,13 +224,13 @@ def _tabs(line: QueryLine, open_tab: str) -> list[dict[str, Any]]:
             "count": counted.get(address, 0),
         }
         for label, address in _TABS
-        # Only a query that tells of async operators has something to show there.
+        # Only a query that reports async operators has something to show there.
         if address != "query-async" or open_tab == address or async_names(line)
     ]
 
 
 def async_names(line: QueryLine) -> list[str]:
-    """Return the names of the async operators that the query's newest progress tells of."""
+    """Return the names of the async operators that the query's newest progress reports."""
     newest = heard.latest([line.query.pk]).get(line.query.pk)
     return async_calls.named(newest.progress if newest else None)
 
