@@ -6,6 +6,7 @@ branch: `title` names the kind, `detail` says what is wrong here, `way_out` what
 """
 
 import logging
+from dataclasses import asdict
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
@@ -81,10 +82,7 @@ def problem_of(error: HeadgateError) -> dict[str, Any]:
         count = len(error.problems)
         faults = "1 problem" if count == 1 else f"{count} problems"
         body = _problem(code, error.code, title, f"{faults}, see “problems”.".capitalize(), "")
-        body["problems"] = [
-            {"field": p.field, "value": p.value, "message": p.message, "way_out": p.way_out}
-            for p in error.problems
-        ]
+        body["problems"] = [asdict(problem) for problem in error.problems]
         return body
     return _problem(code, error.code, title, error.message, error.way_out)
 

@@ -86,15 +86,12 @@ def lists(
     body: Any,
     *,
     by: str = "pk",
-    descending: bool = True,
     parameters: Sequence[Any] = (),
 ) -> Callable[[Method], Method]:
     """Answer with a page of the rows that the method returns, in the order of unique columns."""
 
     def show(view: Any, rows: Any) -> Response:
-        return page_of_rows(
-            view.request, rows, lambda row: body(row).data, *by.split(), descending=descending
-        )
+        return page_of_rows(view.request, rows, body, *by.split())
 
     description = {"parameters": [*parameters, *PAGING], "responses": listed(body)}
     return _method(show, VIEW, None, {"operation_id": operation_id, **description})

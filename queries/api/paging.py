@@ -4,7 +4,6 @@ import base64
 import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
-from urllib.parse import urlencode
 
 from django.core.exceptions import ValidationError
 from django.db.models import Model, QuerySet
@@ -67,9 +66,9 @@ def page(
     request: Request,
     fetch: Callable[[Key | None, int], Sequence[Row]],
     key: Callable[[Row], Key],
-    show: Callable[[Row], Any],
+    body: Callable[[Row], Any],
 ) -> Response:
-    """Answer with one page.
+    """Answer with one page, each row in its body.
 
     `fetch(after, count)` returns the rows behind the key `after` (None: from the start), and
     `key(row)` the JSON values that tell where a row stands.
@@ -86,13 +85,13 @@ def page(
     if len(rows) > limit:
         rows = rows[:limit]
         following = _next(request, key(rows[-1]))
-    return Response({"results": [show(row) for row in rows], "next": following})
+    return Response({"results": [body(row).data for row in rows], "next": following})
 
 
 def page_of_rows(
     request: Request,
     rows: QuerySet[M],
-    show: Callable[[M], Any],
+    body: Callable[[M], Any],
     *by: str,
     descending: bool = True,
 ) -> Response:
@@ -102,7 +101,7 @@ def page_of_rows(
     def fetch(after: Key | None, count: int) -> list[M]:
         return list(rows_after(rows, *columns, after=after, descending=descending)[:count])
 
-    return page(request, fetch, lambda row: [getattr(row, name) for name in columns], show)
+    return page(request, fetch, lambda row: [getattr(row, name) for name in columns], body)
 
 
 def _after(request: Request) -> Key | None:
@@ -131,13 +130,8 @@ def _plain(found: list[Any]) -> bool:
 
 
 def _next(request: Request, key: Key) -> str:
-    text = base64.urlsafe_b64encode(
-        json.dumps(key, default=str, separators=(",", ":")).encode()
-    ).decode()
-    others = [
-        (name, value)
-        for name, values in request.query_params.lists()
-        if name != "cursor"
-        for value in values
-    ]
-    return request.build_absolute_uri(f"{request.path}?{urlencode([*others, ('cursor', text)])}")
+    plain = json.dumps(key, default=str, separators=(",", ":"))
+    text = base64.urlsafe_b64encode(plain.encode()).decode()
+    asked = request.query_params.copy()
+    asked["cursor"] = text
+    return request.build_absolute_uri(f"{request.path}?{asked.urlencode()}")

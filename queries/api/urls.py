@@ -1,6 +1,10 @@
 """Addresses of the REST API, below /api/v1/; every one ends with a slash."""
 
-from django.urls import path, re_path
+from collections.abc import Callable
+from typing import Any
+
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern, path, re_path
 
 from queries.api import async_calls, docs, lag, probes, tokens
 from queries.api.checkpoints import checkpoint as checkpoints
@@ -15,77 +19,62 @@ _QUERY = "queries/<str:name>/"
 _APPLICATION = "applications/<str:name>/"
 _GROUP = "failure-groups/<int:group_id>/"
 
+
+def _at(route: str, view: Any, name: str) -> URLPattern:
+    """Return an address; `view` is a class, or a function that serves one."""
+    serve: Callable[..., HttpResponseBase] = getattr(view, "as_view", lambda: view)()
+    return path(route, serve, name=name)
+
+
 urlpatterns = [
-    path("queries/", queries.QueriesView.as_view(), name="queries"),
-    path(_QUERY, queries.QueryView.as_view(), name="query"),
-    path(f"{_QUERY}start/", queries.QueryStartView.as_view(), name="query-start"),
-    path(f"{_QUERY}stop/", queries.QueryStopView.as_view(), name="query-stop"),
-    path(f"{_QUERY}restart/", queries.QueryRestartView.as_view(), name="query-restart"),
-    path(f"{_QUERY}revisions/", queries.QueryRevisionsView.as_view(), name="query-revisions"),
-    path(f"{_QUERY}runs/", queries.QueryRunsView.as_view(), name="query-runs"),
-    path(f"{_QUERY}progress/", queries.QueryProgressView.as_view(), name="query-progress"),
-    path(f"{_QUERY}failures/", queries.QueryFailuresView.as_view(), name="query-failures"),
-    path(f"{_QUERY}advice/", advice.QueryAdviceView.as_view(), name="query-advice"),
-    path(f"{_QUERY}async/", async_calls.QueryAsyncView.as_view(), name="query-async"),
-    path(f"{_QUERY}lag/", lag.QueryLagView.as_view(), name="query-lag"),
-    path(f"{_QUERY}losses/", lag.QueryLossesView.as_view(), name="query-losses"),
-    path(f"{_QUERY}go-on/", lag.QueryGoOnView.as_view(), name="query-go-on"),
-    path(f"{_QUERY}exposure/", tracking.QueryExposureView.as_view(), name="query-exposure"),
-    path(f"{_QUERY}async-off/", tracking.QueryAsyncOffView.as_view(), name="query-async-off"),
-    path(f"{_QUERY}batches/", checkpoints.QueryBatchesView.as_view(), name="query-batches"),
-    path(f"{_QUERY}snapshots/", checkpoints.QuerySnapshotsView.as_view(), name="query-snapshots"),
-    path(
-        f"{_QUERY}snapshots/<int:number>/",
-        checkpoints.QuerySnapshotView.as_view(),
-        name="query-snapshot",
-    ),
-    path(f"{_QUERY}rewind/", checkpoints.QueryRewindView.as_view(), name="query-rewind"),
-    path(f"{_QUERY}reset/", checkpoints.QueryResetView.as_view(), name="query-reset"),
-    path(f"{_QUERY}clone/", checkpoints.QueryCloneView.as_view(), name="query-clone"),
-    path(f"{_QUERY}preflight/", probes.QueryPreflightView.as_view(), name="query-preflight"),
-    path(f"{_QUERY}x-ray/", probes.QueryXrayView.as_view(), name="query-x-ray"),
-    path(
-        f"{_QUERY}x-ray/<uuid:uuid>/", probes.QueryXrayRowsView.as_view(), name="query-x-ray-rows"
-    ),
-    path("operations/", operations.OperationsView.as_view(), name="operations"),
-    path("operations/<uuid:uuid>/", operations.operation, name="operation"),
-    path(
-        "operations/<uuid:uuid>/cancel/",
-        operations.OperationCancelView.as_view(),
-        name="operation-cancel",
-    ),
-    path("runs/<int:run_id>/", history.RunView.as_view(), name="run"),
-    path("runs/<int:run_id>/log/", history.RunLogView.as_view(), name="run-log"),
-    path("failures/<int:failure_id>/", history.FailureView.as_view(), name="failure"),
-    path("failure-groups/", history.FailureGroupsView.as_view(), name="failure-groups"),
-    path(_GROUP, history.FailureGroupView.as_view(), name="failure-group"),
-    path(
-        f"{_GROUP}failures/",
-        history.FailureGroupFailuresView.as_view(),
-        name="failure-group-failures",
-    ),
-    path(
-        f"{_GROUP}resolve/", history.FailureGroupResolveView.as_view(), name="failure-group-resolve"
-    ),
-    path(f"{_GROUP}reopen/", history.FailureGroupReopenView.as_view(), name="failure-group-reopen"),
-    path("checkpoints/", history.CheckpointsView.as_view(), name="checkpoints"),
-    path("connectors/", connectors.ConnectorsView.as_view(), name="connectors"),
-    path("applications/", applications.ApplicationsView.as_view(), name="applications"),
-    path(_APPLICATION, applications.ApplicationView.as_view(), name="application"),
-    path(
-        f"{_APPLICATION}stop/", applications.ApplicationStopView.as_view(), name="application-stop"
-    ),
-    path(
-        f"{_APPLICATION}restart/",
-        applications.ApplicationRestartView.as_view(),
-        name="application-restart",
-    ),
-    path(f"{_APPLICATION}pools/", applications.PoolsView.as_view(), name="pools"),
-    path(f"{_APPLICATION}pools/<str:pool>/", applications.PoolView.as_view(), name="pool"),
-    path("tokens/", tokens.TokensView.as_view(), name="tokens"),
-    path("tokens/<uuid:uuid>/", tokens.TokenView.as_view(), name="token"),
-    path("me/", tokens.MeView.as_view(), name="me"),
-    path("schema/", docs.SchemaView.as_view(), name="schema"),
-    path("docs/", docs.DocsView.as_view(), name="docs"),
+    _at("queries/", queries.QueriesView, "queries"),
+    _at(_QUERY, queries.QueryView, "query"),
+    _at(f"{_QUERY}start/", queries.QueryStartView, "query-start"),
+    _at(f"{_QUERY}stop/", queries.QueryStopView, "query-stop"),
+    _at(f"{_QUERY}restart/", queries.QueryRestartView, "query-restart"),
+    _at(f"{_QUERY}revisions/", queries.QueryRevisionsView, "query-revisions"),
+    _at(f"{_QUERY}runs/", queries.QueryRunsView, "query-runs"),
+    _at(f"{_QUERY}progress/", queries.QueryProgressView, "query-progress"),
+    _at(f"{_QUERY}failures/", queries.QueryFailuresView, "query-failures"),
+    _at(f"{_QUERY}advice/", advice.QueryAdviceView, "query-advice"),
+    _at(f"{_QUERY}async/", async_calls.QueryAsyncView, "query-async"),
+    _at(f"{_QUERY}lag/", lag.QueryLagView, "query-lag"),
+    _at(f"{_QUERY}losses/", lag.QueryLossesView, "query-losses"),
+    _at(f"{_QUERY}go-on/", lag.QueryGoOnView, "query-go-on"),
+    _at(f"{_QUERY}exposure/", tracking.QueryExposureView, "query-exposure"),
+    _at(f"{_QUERY}async-off/", tracking.QueryAsyncOffView, "query-async-off"),
+    _at(f"{_QUERY}batches/", checkpoints.QueryBatchesView, "query-batches"),
+    _at(f"{_QUERY}snapshots/", checkpoints.QuerySnapshotsView, "query-snapshots"),
+    _at(f"{_QUERY}snapshots/<int:number>/", checkpoints.QuerySnapshotView, "query-snapshot"),
+    _at(f"{_QUERY}rewind/", checkpoints.QueryRewindView, "query-rewind"),
+    _at(f"{_QUERY}reset/", checkpoints.QueryResetView, "query-reset"),
+    _at(f"{_QUERY}clone/", checkpoints.QueryCloneView, "query-clone"),
+    _at(f"{_QUERY}preflight/", probes.QueryPreflightView, "query-preflight"),
+    _at(f"{_QUERY}x-ray/", probes.QueryXrayView, "query-x-ray"),
+    _at(f"{_QUERY}x-ray/<uuid:uuid>/", probes.QueryXrayRowsView, "query-x-ray-rows"),
+    _at("operations/", operations.OperationsView, "operations"),
+    _at("operations/<uuid:uuid>/", operations.operation, "operation"),
+    _at("operations/<uuid:uuid>/cancel/", operations.OperationCancelView, "operation-cancel"),
+    _at("runs/<int:run_id>/", history.RunView, "run"),
+    _at("runs/<int:run_id>/log/", history.RunLogView, "run-log"),
+    _at("failures/<int:failure_id>/", history.FailureView, "failure"),
+    _at("failure-groups/", history.FailureGroupsView, "failure-groups"),
+    _at(_GROUP, history.FailureGroupView, "failure-group"),
+    _at(f"{_GROUP}failures/", history.FailureGroupFailuresView, "failure-group-failures"),
+    _at(f"{_GROUP}resolve/", history.FailureGroupResolveView, "failure-group-resolve"),
+    _at(f"{_GROUP}reopen/", history.FailureGroupReopenView, "failure-group-reopen"),
+    _at("checkpoints/", history.CheckpointsView, "checkpoints"),
+    _at("connectors/", connectors.ConnectorsView, "connectors"),
+    _at("applications/", applications.ApplicationsView, "applications"),
+    _at(_APPLICATION, applications.ApplicationView, "application"),
+    _at(f"{_APPLICATION}stop/", applications.ApplicationStopView, "application-stop"),
+    _at(f"{_APPLICATION}restart/", applications.ApplicationRestartView, "application-restart"),
+    _at(f"{_APPLICATION}pools/", applications.PoolsView, "pools"),
+    _at(f"{_APPLICATION}pools/<str:pool>/", applications.PoolView, "pool"),
+    _at("tokens/", tokens.TokensView, "tokens"),
+    _at("tokens/<uuid:uuid>/", tokens.TokenView, "token"),
+    _at("me/", tokens.MeView, "me"),
+    _at("schema/", docs.SchemaView, "schema"),
+    _at("docs/", docs.DocsView, "docs"),
     re_path(r"^(?P<rest>.*)$", docs.NothingHereView.as_view(), name="nothing"),
 ]

@@ -16,6 +16,10 @@ from queries.views.console.wording import TONES, VERDICT_WORDS, age_words, words
 register = template.Library()
 
 
+def _iso(at: datetime) -> str:
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 @register.simple_tag
 def icon(name: str, label: str = "") -> SafeString:
     """Draw an icon of the sprite; without a label it is decoration and says nothing."""
@@ -57,7 +61,7 @@ def age(context: template.Context, when: datetime | None, suffix: str = "ago") -
     text = age_words((now - at).total_seconds())
     return format_html(
         '<time datetime="{}" data-age data-suffix="{}" title="{}">{}</time>',
-        at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        _iso(at),
         suffix,
         at.strftime("%Y-%m-%d %H:%M:%S UTC"),
         f"{text} {suffix}".strip() if text != "now" else text,
@@ -74,7 +78,7 @@ def until(context: template.Context, when: datetime | None) -> SafeString:
     left = (at - now).total_seconds()
     return format_html(
         '<time datetime="{}" data-until title="{}">{}</time>',
-        at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        _iso(at),
         at.strftime("%Y-%m-%d %H:%M:%S UTC"),
         f"in {age_words(left)}" if left >= 1 else "due",
     )
@@ -88,7 +92,7 @@ def moment(when: datetime | None) -> SafeString:
     at = when.astimezone(UTC)
     return format_html(
         '<time datetime="{}" title="{}"><span class="day">{}</span> {}</time>',
-        at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        _iso(at),
         at.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC",
         at.strftime("%Y-%m-%d"),
         at.strftime("%H:%M:%S"),

@@ -73,8 +73,8 @@ def xray_rows(request: HttpRequest, name: str, uuid: UUID) -> HttpResponseBase:
         "operation": operation,
         "query": operation.query,
         "seen": seen,
-        "largest": [_group(each) for each in seen["largest"]] if seen else [],
-        "sample": [_row(each) for each in seen["sample"]] if seen else [],
+        "largest": _rows(seen["largest"], "key") if seen else [],
+        "sample": _rows(seen["sample"], "key", "value") if seen else [],
         "until": operation.ended_at + xray.SHOWN_FOR if operation.ended_at else None,
     }
     return render(request, "probes/xray.html", context)
@@ -99,12 +99,9 @@ def _pairs(text: str) -> list[tuple[str, str]]:
     ]
 
 
-def _group(each: Mapping[str, Any]) -> dict[str, Any]:
-    return {**each, "key": _pairs(each["key"])}
-
-
-def _row(each: Mapping[str, Any]) -> dict[str, Any]:
-    return {**each, "key": _pairs(each["key"]), "value": _pairs(each["value"])}
+def _rows(found: list[dict[str, Any]], *texts: str) -> list[dict[str, Any]]:
+    """Return rows with some of their texts as pairs."""
+    return [{**each, **{name: _pairs(each[name]) for name in texts}} for each in found]
 
 
 # --- on the operation's page ----------------------------------------------------------

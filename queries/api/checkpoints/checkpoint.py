@@ -31,9 +31,7 @@ class QueryBatchesView(ApiView):
         def fetch(after: Key | None, count: int) -> list[batches.Batch]:
             return batches.page(logs, before=int(after[0]) if after else None, limit=count)
 
-        return page(
-            self.request, fetch, lambda row: [row.number], lambda row: bodies.BatchBody(row).data
-        )
+        return page(self.request, fetch, lambda row: [row.number], bodies.BatchBody)
 
 
 class QuerySnapshotsView(ApiView):

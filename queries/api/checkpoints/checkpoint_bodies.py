@@ -64,11 +64,9 @@ class PreviewBody(Body):
 class SnapshotForm(Body):
     """A snapshot to be taken."""
 
-    batch = serializers.IntegerField(
-        required=False, allow_null=True, default=None, min_value=0, max_value=2**62
-    )
-    reason = serializers.CharField(required=False, default="", allow_blank=True, max_length=200)
-    pinned = serializers.BooleanField(required=False, default=False)
+    batch = serializers.IntegerField(allow_null=True, default=None, min_value=0, max_value=2**62)
+    reason = serializers.CharField(default="", allow_blank=True, max_length=200)
+    pinned = serializers.BooleanField(default=False)
 
 
 class SnapshotChange(Body):
@@ -87,7 +85,7 @@ class RewindForm(Body):
     """
 
     batch = serializers.IntegerField(min_value=0, max_value=2**62)
-    dry_run = serializers.BooleanField(required=False, default=False)
+    dry_run = serializers.BooleanField(default=False)
 
 
 @described
@@ -98,9 +96,9 @@ class ResetForm(Body):
     """
 
     to = serializers.ChoiceField(list(TARGETS))
-    at = serializers.DateTimeField(required=False, allow_null=True, default=None)
-    offsets = ObjectField(required=False, default=dict)
-    dry_run = serializers.BooleanField(required=False, default=False)
+    at = serializers.DateTimeField(allow_null=True, default=None)
+    offsets = ObjectField(default=dict)
+    dry_run = serializers.BooleanField(default=False)
 
 
 @described
@@ -111,12 +109,8 @@ class CloneForm(Body):
     """
 
     name = serializers.CharField(max_length=80)
-    sink = ObjectField(required=False, allow_null=True, default=None)
-    same_sink = serializers.BooleanField(required=False, default=False)
-    batch = serializers.IntegerField(
-        required=False, allow_null=True, default=None, min_value=0, max_value=2**62
-    )
-    snapshot = serializers.IntegerField(
-        required=False, allow_null=True, default=None, min_value=1, max_value=2**62
-    )
-    application = serializers.CharField(required=False, allow_blank=True, default="")
+    sink = ObjectField(allow_null=True, default=None)
+    same_sink = serializers.BooleanField(default=False)
+    batch = serializers.IntegerField(allow_null=True, default=None, min_value=0, max_value=2**62)
+    snapshot = serializers.IntegerField(allow_null=True, default=None, min_value=1, max_value=2**62)
+    application = serializers.CharField(allow_blank=True, default="")

@@ -19,7 +19,7 @@ from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.roles import DEFINE
 
-#: How often a patch without If-Match is applied anew when somebody else was quicker.
+#: How often a patch without If-Match is applied again when somebody else saved first.
 ATTEMPTS = 5
 
 IF_MATCH = OpenApiParameter(

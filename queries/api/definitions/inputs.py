@@ -25,9 +25,9 @@ class QueryCreate(Form):
 
     name = serializers.CharField(max_length=80)
     spec = QuerySpecField()
-    application = serializers.CharField(required=False, allow_blank=True, default="")
+    application = serializers.CharField(allow_blank=True, default="")
     application_spec = ApplicationSpecField(required=False)
-    checkpoint = serializers.CharField(required=False, allow_blank=True, default="")
+    checkpoint = serializers.CharField(allow_blank=True, default="")
 
 
 class QueryReplace(Form):
@@ -52,7 +52,7 @@ class ApplicationCreate(Form):
     """A new application for several queries."""
 
     name = serializers.CharField(max_length=80)
-    spec = ApplicationSpecField(required=False, default=dict)
+    spec = ApplicationSpecField(default=dict)
 
 
 class ApplicationReplace(Form):
@@ -88,9 +88,7 @@ class PoolReplace(PoolCreate):
 class Stop(Form):
     """How a stop treats the batch in flight."""
 
-    mode = serializers.ChoiceField(
-        [str(mode) for mode in StopMode], required=False, default=str(StopMode.GRACEFUL)
-    )
+    mode = serializers.ChoiceField([str(mode) for mode in StopMode], default=str(StopMode.GRACEFUL))
 
 
 @described
@@ -102,4 +100,4 @@ class TokenCreate(Form):
 
     user = serializers.CharField(max_length=150)
     name = serializers.CharField(max_length=80)
-    days = serializers.IntegerField(required=False, default=90, min_value=1, max_value=366)
+    days = serializers.IntegerField(default=90, min_value=1, max_value=366)

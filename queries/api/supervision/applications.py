@@ -1,6 +1,7 @@
 """Applications, their verbs, and their scheduler pools."""
 
 from functools import partial
+from typing import Any
 
 from django.urls import reverse
 from rest_framework.response import Response
@@ -36,12 +37,7 @@ class ApplicationsView(ApiView):
                 rows = rows.filter(name__gt=str(after[0]))
             return applications.application_details(list(rows[:count]))
 
-        return page(
-            self.request,
-            fetch,
-            lambda detail: [detail.application.name],
-            lambda detail: ApplicationBody(detail).data,
-        )
+        return page(self.request, fetch, lambda row: [row.application.name], ApplicationBody)
 
     @creates("create_application", ApplicationBody, inputs.ApplicationCreate)
     def post(self, sent: Sent) -> Response:
@@ -114,13 +110,11 @@ class PoolsView(ApiView):
         """List the pools by name, each with its queries."""
         row = applications.application(name)
         holdings = {held.pool.pk: held for held in applications.application_details([row])[0].pools}
-        return page_of_rows(
-            self.request,
-            row.pools.all(),
-            lambda pool: PoolBody(holdings[pool.pk]).data,
-            "name",
-            descending=False,
-        )
+
+        def body(pool: Any) -> PoolBody:
+            return PoolBody(holdings[pool.pk])
+
+        return page_of_rows(self.request, row.pools.all(), body, "name", descending=False)
 
     @creates("create_pool", PoolBody, inputs.PoolCreate)
     def post(self, sent: Sent, name: str) -> Response:

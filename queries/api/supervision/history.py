@@ -8,12 +8,7 @@ from queries.api.base import ApiView
 from queries.api.definitions.query_bodies import CheckpointBody
 from queries.api.methods import Nothing, answers, lists
 from queries.api.paging import flag, whole, whole_number, word
-from queries.api.supervision.history_bodies import (
-    FailureBody,
-    FailureDetailBody,
-    FailureGroupBody,
-    RunDetailBody,
-)
+from queries.api.supervision import history_bodies as bodies
 from queries.domain.states import GroupStatus
 from queries.launchers.configured import launcher
 from queries.models.definitions import Checkpoint
@@ -30,7 +25,7 @@ from queries.services.failures.driver_logs import MOST_LINES, read_log
 class RunView(ApiView):
     """One run."""
 
-    @answers("get_run", RunDetailBody)
+    @answers("get_run", bodies.RunDetailBody)
     def get(self, run_id: int) -> runs.RunDetail:
         """Return a run with its neighbours, its failures and the sum of its batches."""
         return runs.run_with_neighbours(run_id=run_id)
@@ -56,7 +51,7 @@ class RunLogView(ApiView):
 class FailureView(ApiView):
     """One failure."""
 
-    @answers("get_failure", FailureDetailBody)
+    @answers("get_failure", bodies.FailureDetailBody)
     def get(self, failure_id: int) -> FailureDetail:
         """Return a failure with its log tail and what changed since the last good run."""
         return failure_with_changes(failure_id)
@@ -67,7 +62,7 @@ class FailureGroupsView(ApiView):
 
     @lists(
         "list_failure_groups",
-        FailureGroupBody,
+        bodies.FailureGroupBody,
         by="last_seen pk",
         parameters=[word("status", GroupStatus), *map(word, ("query", "application", "search"))],
     )
@@ -81,7 +76,7 @@ class FailureGroupsView(ApiView):
 class FailureGroupView(ApiView):
     """One failure group."""
 
-    @answers("get_failure_group", FailureGroupBody)
+    @answers("get_failure_group", bodies.FailureGroupBody)
     def get(self, group_id: int) -> FailureGroup:
         """Return a group."""
         return failures.failure_group(group_id)
@@ -90,7 +85,7 @@ class FailureGroupView(ApiView):
 class FailureGroupFailuresView(ApiView):
     """The failures of a group."""
 
-    @lists("list_failures_of_group", FailureBody)
+    @lists("list_failures_of_group", bodies.FailureBody)
     def get(self, group_id: int) -> QuerySet[Failure]:
         """List the group's failures, newest first."""
         return failures.failures().filter(group=failures.failure_group(group_id))
@@ -99,7 +94,7 @@ class FailureGroupFailuresView(ApiView):
 class FailureGroupResolveView(ApiView):
     """The verb resolve."""
 
-    @answers("resolve_failure_group", FailureGroupBody, role=OPERATE, form=Nothing)
+    @answers("resolve_failure_group", bodies.FailureGroupBody, role=OPERATE, form=Nothing)
     def post(self, group_id: int) -> FailureGroup:
         """Mark a group as resolved; its next failure reopens it."""
         resolution.resolve_group(group=failures.failure_group(group_id), **self.by)
@@ -109,7 +104,7 @@ class FailureGroupResolveView(ApiView):
 class FailureGroupReopenView(ApiView):
     """The verb reopen."""
 
-    @answers("reopen_failure_group", FailureGroupBody, role=OPERATE, form=Nothing)
+    @answers("reopen_failure_group", bodies.FailureGroupBody, role=OPERATE, form=Nothing)
     def post(self, group_id: int) -> FailureGroup:
         """Mark a group as open again."""
         resolution.reopen_group(group=failures.failure_group(group_id), **self.by)

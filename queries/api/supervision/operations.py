@@ -33,7 +33,7 @@ from queries.services.procedures.engine import cancel
 logger = logging.getLogger(__name__)
 
 LONGEST_WAIT_S = 60
-#: How often the row is read anew although nothing was published: a lost nudge costs no more.
+#: How often the row is read again although nothing was published: a lost nudge costs no more.
 READ_EVERY_S = 2.0
 
 
@@ -157,5 +157,5 @@ async def _listen(topic: str, changed: asyncio.Event) -> None:
                 message = await channel.get_message(timeout=LONGEST_WAIT_S)
                 if message is not None and message["data"] == topic:
                     changed.set()
-    except (RedisError, OSError) as error:  # the row is read anew by itself
+    except (RedisError, OSError) as error:  # the row is read again by itself
         logger.warning("changes of %s cannot be heard: %s", topic, error)

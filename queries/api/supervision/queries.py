@@ -10,16 +10,7 @@ from rest_framework.response import Response
 
 from listeners import selectors as heard
 from queries.api.base import ApiView
-from queries.api.definitions import inputs
-from queries.api.definitions.changes import (
-    IF_MATCH,
-    DefinitionView,
-    changes,
-    check_deleted,
-    defined,
-    patch,
-    replace,
-)
+from queries.api.definitions import changes, inputs
 from queries.api.definitions.query_bodies import QueryBody, QueryRevisionBody
 from queries.api.errors import invalid
 from queries.api.methods import Sent, accepts, answers, creates, lists
@@ -69,9 +60,7 @@ class QueriesView(ApiView):
             start = str(after[0]) if after else ""
             return query_lines(now=self.now, after=start, limit=count, bars=0, **filters)
 
-        return page(
-            self.request, fetch, lambda line: [line.query.name], lambda line: QueryBody(line).data
-        )
+        return page(self.request, fetch, lambda line: [line.query.name], QueryBody)
 
     @creates("create_query", QueryBody, inputs.QueryCreate)
     def post(self, sent: Sent) -> Response:
@@ -79,7 +68,7 @@ class QueriesView(ApiView):
         return _answer(catalog.create_query(**sent, **self.by).name, self, new=True)
 
 
-class QueryView(DefinitionView):
+class QueryView(changes.DefinitionView):
     """One query."""
 
     @answers("get_query", QueryBody)
@@ -87,29 +76,29 @@ class QueryView(DefinitionView):
         """Return a query; the ETag covers its definition only."""
         return _answer(name, self)
 
-    @changes("replace_query", QueryBody, inputs.QueryReplace)
+    @changes.changes("replace_query", QueryBody, inputs.QueryReplace)
     def put(self, sent: Sent, name: str) -> Response:
         """Replace the definition; it takes effect at the next start or restart."""
         row = definitions.query(name)
         held = row.checkpoints.filter(retired_at=None).values_list("location", flat=True)
         fixed = {"name": row.name, "application": row.application.name, "checkpoint": held[0]}
         store = partial(catalog.revise_query, query=row, **self.by)
-        replace(self.request, row, sent, fixed, store)
+        changes.replace(self.request, row, sent, fixed, store)
         return _answer(name, self)
 
-    @changes("patch_query", QueryBody, inputs.QueryMerge)
+    @changes.changes("patch_query", QueryBody, inputs.QueryMerge)
     def patch(self, sent: Sent, name: str) -> Response:
         """Merge into the newest definition; If-Match is optional."""
         row = definitions.query(name)
         store = partial(catalog.revise_query, query=row, **self.by)
-        patch(self.request, row, sent["spec"], store)
+        changes.patch(self.request, row, sent["spec"], store)
         return _answer(name, self)
 
-    @answers("delete_query", None, role=DEFINE, parameters=[IF_MATCH])
+    @answers("delete_query", None, role=DEFINE, parameters=[changes.IF_MATCH])
     def delete(self, name: str) -> None:
         """Delete a stopped query; its history and its checkpoint's files are kept."""
         row = definitions.query(name)
-        check_deleted(self.request, row)
+        changes.check_deleted(self.request, row)
         operations.archive_query(query=row, **self.by)
 
 
@@ -182,9 +171,7 @@ class QueryProgressView(ApiView):
                 limit=count,
             )
 
-        return page(
-            self.request, fetch, lambda found: [found["id"]], lambda one: ProgressRowBody(one).data
-        )
+        return page(self.request, fetch, lambda found: [found["id"]], ProgressRowBody)
 
 
 class QueryFailuresView(ApiView):
@@ -198,4 +185,4 @@ class QueryFailuresView(ApiView):
 
 def _answer(name: str, view: ApiView, *, new: bool = False) -> Response:
     line = query_line(name, now=view.now, bars=0)
-    return defined(view, QueryBody(line).data, line.query, line.revision, new=new)
+    return changes.defined(view, QueryBody(line).data, line.query, line.revision, new=new)

@@ -123,7 +123,7 @@ def kept_tab(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def logs_of(checkpoint: Checkpoint | None) -> CheckpointLogs | None:
-    """Return a checkpoint's logs; None where it is not on this machine, or there is none."""
+    """Return a checkpoint's logs; None where it is not on a local file system, or there is none."""
     if checkpoint is None:
         return None
     try:

@@ -4,6 +4,7 @@ Nothing of it needs JavaScript. An act that leaves state behind wants the query'
 """
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ from django.utils import timezone
 from queries.domain.errors import HeadgateError, Invalid, Problem
 from queries.domain.masking import mask
 from queries.models.definitions import Query
+from queries.models.history import Operation
 from queries.roles import DEFINE, OPERATE
 from queries.selectors import checkpoints as reads
 from queries.selectors.definitions.definitions import query_definition
@@ -45,14 +47,10 @@ def take_snapshot(request: HttpRequest, name: str) -> HttpResponseBase:
             request,
             query,
             "A snapshot is being taken",
-            partial(
-                snapshot.request_snapshot,
-                query=query,
-                batch=number_of(request.POST.get("batch")),
-                reason=request.POST.get("reason", "")[:200],
-                pinned=request.POST.get("pinned") == "1",
-                **by(request),
-            ),
+            snapshot.request_snapshot,
+            batch=number_of(request.POST.get("batch")),
+            reason=request.POST.get("reason", "")[:200],
+            pinned=request.POST.get("pinned") == "1",
         )
     context = _context(query, "Take a snapshot") | {"batch": request.GET.get("batch", "")}
     return render(request, "checkpoints/snapshot.html", context)
@@ -65,15 +63,11 @@ def rewind_to(request: HttpRequest, name: str) -> HttpResponseBase:
     asked = request.POST if request.method == "POST" else request.GET
     batch = number_of(asked.get("batch"))
     if request.method == "POST" and batch is not None:
-        return _asked(
-            request,
-            query,
-            f"It is being rewound to batch {batch}",
-            lambda: rewind.request_rewind(query=query, batch=batch, **by(request)),
-        )
+        said = f"It is being rewound to batch {batch}"
+        return _asked(request, query, said, rewind.request_rewind, batch=batch)
     context = _context(query, "Rewind") | {"batch": batch}
     if batch is not None:
-        context["preview"] = _tried(context, lambda: preview_rewind(query, batch))
+        context["preview"] = _tried(context, preview_rewind, query, batch)
     return render(request, "checkpoints/rewind.html", context)
 
 
@@ -97,14 +91,10 @@ def reset_to(request: HttpRequest, name: str) -> HttpResponseBase:
         return render(request, "checkpoints/reset.html", context, status=422)
     if request.method == "POST":
         if asked.get("typed", "").strip() == name:
-            return _asked(
-                request,
-                query,
-                f"It is being reset to {context['at'] or context['to']}",
-                lambda: reset.request_reset(query=query, wish=wish, **by(request)),
-            )
+            said = f"It is being reset to {context['at'] or context['to']}"
+            return _asked(request, query, said, reset.request_reset, wish=wish)
         context["problem"] = f"Type {name} to confirm."
-    context["preview"] = _tried(context, lambda: preview_reset(query, wish))
+    context["preview"] = _tried(context, preview_reset, query, wish)
     return render(request, "checkpoints/reset.html", context)
 
 
@@ -191,20 +181,22 @@ def _context(query: Query, heading: str) -> dict[str, Any]:
     }
 
 
-def _tried(context: dict[str, Any], look: Any) -> Any:
+def _tried(context: dict[str, Any], look: Callable[..., Any], *given: Any) -> Any:
     """Return a preview; where even that is refused, say why in its place."""
     try:
-        return look()
+        return look(*given)
     except HeadgateError as error:
         context["problem"] = str(error)
         return None
 
 
-def _asked(request: HttpRequest, query: Query, said: str, ask: Any) -> HttpResponse:
+def _asked(
+    request: HttpRequest, query: Query, said: str, ask: Callable[..., Operation], **more: Any
+) -> HttpResponse:
     """Ask for an operation and go to the query's page, which shows its steps."""
     return answered(
         request,
-        ask,
+        partial(ask, query=query, **more, **by(request)),
         lambda operation: f"{said}: operation {str(operation.uuid)[:8]}.",
         reverse("query-checkpoint", args=[query.name]),
     )

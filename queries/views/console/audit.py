@@ -1,4 +1,4 @@
-"""The page of acts and changes: who asked for what, and what came of it."""
+"""The audit log: who asked for what, and the result."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -18,17 +18,13 @@ from queries.views.console.guard import needs
 from queries.views.console.paging import ARRIVALS, ROWS, Asked, asked_of, filters, page_of, topic
 
 #: What of the address filters, and by which column.
-FILTERS = {
-    "query": "query__name",
-    "application": "application__name",
-    "actor": "actor",
-}
+FILTERS = {"query": "query__name", "application": "application__name", "actor": "actor"}
 TABS = {"changes": "Changes", "operations": "Operations"}
 
 
 @needs(VIEW)
 def audit_page(request: HttpRequest) -> HttpResponseBase:
-    """List changes of state or operations, newest first; all filters stand in the address."""
+    """List changes of state or operations, newest first; all filters are in the address."""
     asked = _asked(request.GET)
     by = "created_at" if asked["tab"] == "operations" else "at"
     context = {
@@ -63,10 +59,8 @@ def draw_audit(key: str, changes: Changes, now: datetime) -> Drawn:
     context = {"request": Asked(given), "now": now}
     if asked["tab"] == "operations":
         for one in _operations(asked, changes):
-            yield (
-                f"operation-{one.pk}",
-                render_to_string("console/audit/_operation.html", {**context, "one": one}),
-            )
+            html = render_to_string("console/audit/_operation.html", {**context, "one": one})
+            yield f"operation-{one.pk}", html
     context["rows"] = _rows(asked)[:ARRIVALS]
     yield "audit-arrived", render_to_string(f"console/audit/_{asked['tab']}_arrived.html", context)
 

@@ -109,9 +109,6 @@ _MEANING = {
 @fragments("system", hears=("system", "driver", "group"))
 def draw_banner(key: str, changes: Changes, now: datetime) -> Drawn:
     """Draw the banner, and the number of open failures in the navigation."""
-    counted = {"count": open_failure_groups()}
-    yield "open-failures", render_to_string("console/shell/_open_failures.html", counted)
-    yield (
-        "system",
-        render_to_string("console/shell/_banner.html", {"banner": banner(now), "now": now}),
-    )
+    context = {"count": open_failure_groups(), "banner": banner(now), "now": now}
+    yield "open-failures", render_to_string("console/shell/_open_failures.html", context)
+    yield "system", render_to_string("console/shell/_banner.html", context)

@@ -12,6 +12,9 @@ Topics register themselves with `fragments`; the first part of a message ("query
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
+
+from django.template.loader import render_to_string
 
 #: What has changed since a topic was last drawn: messages such as "query:42". None: all may have.
 Changes = frozenset[str] | None
@@ -42,6 +45,13 @@ def fragments(
         return draw
 
     return register
+
+
+def parts(names: Iterable[str], topic: str, folder: str, key: str, context: Any) -> Drawn:
+    """Draw the parts of a page, each from its template in the folder."""
+    end = f"-{key}" if key else ""
+    for name in names:
+        yield f"{topic}-{name}{end}", render_to_string(f"{folder}/_{name}.html", context)
 
 
 def split(name: str) -> tuple[str, str]:

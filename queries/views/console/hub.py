@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import redis.asyncio as redis
 from django.conf import settings
@@ -31,12 +31,13 @@ from queries.selectors.console.badges import newest_event_at
 from queries.views.console import fragments
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 ROUND_S = 0.5  # a topic is drawn at most this often
 REFRESH_S = 10  # and at least this often while somebody looks: verdicts change with time alone
 TICK_S = 5
 REDIS_WAIT_S = 5.0
-BACKLOG = 2000  # fragments a viewer may be behind before it has to begin anew
+BACKLOG = 2000  # fragments a viewer may be behind before it has to start again
 
 #: Ages tick in the browser; a fragment whose ages alone differ has not changed.
 _AGES = re.compile(r"(<time [^>]*data-(?:age|until)[^>]*>)[^<]*</time>")
@@ -223,7 +224,9 @@ class Hub:
         changes = None if whole else frozenset(drawn.changes or ())
         drawn.changes, drawn.drawn_at = set(), loop.time()
         try:
-            found = await loop.run_in_executor(self._thread, _draw, topic, changes)
+            found = await loop.run_in_executor(
+                self._thread, _in_thread, fragments.draw, topic, changes, datetime.now(UTC)
+            )
         except Exception:
             logger.exception("topic %s cannot be drawn", topic)
             return
@@ -251,7 +254,7 @@ class Hub:
     async def _tick(self) -> Message:
         loop = asyncio.get_running_loop()
         try:
-            self._newest = await loop.run_in_executor(self._thread, _newest)
+            self._newest = await loop.run_in_executor(self._thread, _in_thread, newest_event_at)
         except Exception:
             logger.exception("the age of the data cannot be read")
         data = {
@@ -262,18 +265,11 @@ class Hub:
         return Message("tick", json.dumps(data), self.number)
 
 
-def _draw(topic: str, changes: fragments.Changes) -> list[tuple[str, str]]:
+def _in_thread(read: Callable[..., T], *given: Any) -> T:
+    """Read in the hub's thread, which keeps no connection of the database."""
     close_old_connections()
     try:
-        return fragments.draw(topic, changes, datetime.now(UTC))
-    finally:
-        close_old_connections()
-
-
-def _newest() -> datetime | None:
-    close_old_connections()
-    try:
-        return newest_event_at()
+        return read(*given)
     finally:
         close_old_connections()
 

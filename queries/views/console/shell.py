@@ -8,7 +8,7 @@ from django.contrib import messages
 from django.contrib.auth.views import LoginView, LogoutView
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import redirect, render
-from django.urls import NoReverseMatch, path, reverse
+from django.urls import path, reverse
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -75,30 +75,23 @@ def _navigation(request: HttpRequest) -> list[dict[str, Any]]:
         needed = _NEEDED.get(entry.name)
         if needed and not request.user.has_perm(needed):
             continue
-        try:
-            address = reverse(entry.name)
-        except NoReverseMatch:
-            continue  # only what leads somewhere
         active = bool(here) and str(here).startswith(entry.below)
         count = open_failure_groups() if entry.name == "failures" else 0
-        entries.append({"entry": entry, "address": address, "active": active, "count": count})
+        link = {"entry": entry, "address": reverse(entry.name), "active": active, "count": count}
+        entries.append(link)
     return entries
 
 
 @require_POST
 def set_theme(request: HttpRequest) -> HttpResponse:
     """Keep the chosen theme in a cookie; an unknown one goes back to the system's."""
-    response = _back(request)
+    response = HttpResponseRedirect(next_address(request))
     theme = request.POST.get("theme", "")
     if theme in THEMES:
         response.set_cookie("theme", theme, max_age=THEME_AGE_S, samesite="Lax")
     else:
         response.delete_cookie("theme", samesite="Lax")
     return response
-
-
-def _back(request: HttpRequest) -> HttpResponseRedirect:
-    return HttpResponseRedirect(next_address(request))
 
 
 def next_address(request: HttpRequest, default: str = "/") -> str:

@@ -7,46 +7,16 @@ from typing import Any
 from queries.domain.reasons import ACTS, phrase
 from queries.domain.states import Verdict
 
-#: Colour is for state only: calm (grey), busy (changing), ok, warn (late), bad.
-TONES: dict[str, str] = {
-    # phases
-    "STOPPED": "calm",
-    "PENDING": "busy",
-    "STARTING": "busy",
-    "RUNNING": "ok",
-    "STOPPING": "busy",
-    "COMPLETED": "done",
-    "BACKOFF": "warn",
-    "BROKEN": "bad",
-    "FAILED": "bad",
-    "LOST": "bad",
-    # health
-    "PROGRESSING": "ok",
-    "IDLE": "calm",
-    "CATCHING_UP": "busy",
-    "LAGGING": "warn",
-    "STALLED": "bad",
-    "ZOMBIE": "bad",
-    "BLIND": "warn",
-    "AT_RISK": "bad",  # beside the others: what will be lost, and when
-    # drivers, runs, operations, groups
-    "LIVE": "ok",
-    "ACTIVE": "ok",
-    "ENDED": "calm",
-    "FENCED": "warn",
-    "REFUSED": "warn",
-    "DRIVER_ENDED": "bad",
-    "DONE": "done",
-    "SUPERSEDED": "calm",
-    "TIMED_OUT": "bad",
-    "CANCELLED": "calm",
-    "OPEN": "bad",
-    "RESOLVED": "done",
-    # restart policies
-    "RETRY": "warn",
-    "POISON": "bad",
-    "FATAL": "bad",
+#: Colour is for state only. Below each tone, the phases, verdicts, outcomes and other states in it.
+_STATES = {
+    "calm": "STOPPED IDLE ENDED SUPERSEDED CANCELLED",
+    "busy": "PENDING STARTING STOPPING CATCHING_UP",
+    "ok": "RUNNING PROGRESSING LIVE ACTIVE",
+    "done": "COMPLETED DONE RESOLVED",
+    "warn": "BACKOFF LAGGING BLIND FENCED REFUSED RETRY",
+    "bad": "BROKEN FAILED LOST STALLED ZOMBIE AT_RISK DRIVER_ENDED TIMED_OUT OPEN POISON FATAL",
 }
+TONES = {state: tone for tone, states in _STATES.items() for state in states.split()}
 
 #: One sentence for each verdict, where no evidence is at hand.
 VERDICT_WORDS: dict[str, str] = {
@@ -67,15 +37,10 @@ def words(state: str) -> str:
 
 def age_words(seconds: float) -> str:
     """Return an age in one unit: "now", "12 s", "4 min", "3 h", "9 d"; static/js/age.js agrees."""
-    if seconds < 1:
-        return "now"
-    if seconds < 60:
-        return f"{int(seconds)} s"
-    if seconds < 3600:
-        return f"{int(seconds // 60)} min"
-    if seconds < 86400:
-        return f"{int(seconds // 3600)} h"
-    return f"{int(seconds // 86400)} d"
+    for length, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        if seconds >= length:
+            return f"{int(seconds // length)} {unit}"
+    return "now"
 
 
 def duration_words(ms: float | None) -> str:

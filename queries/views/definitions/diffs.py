@@ -1,4 +1,4 @@
-"""Two forms of a definition side by side, as lines that a person can read."""
+"""Two forms of a definition side by side, as lines that a user can read."""
 
 import difflib
 from collections.abc import Mapping
@@ -9,30 +9,11 @@ import yaml
 
 #: The order in which a definition is read, whatever order its JSON form has.
 _ORDER = (
-    "kind",
-    "sources",
-    "tables",
-    "sql",
-    "function",
-    "params",
-    "sink",
-    "trigger",
-    "master",
-    "memory",
-    "scheduler_mode",
-    "failure_scope",
-    "python_path",
-    "connectors",
-    "listeners",
-    "env",
-    "pool",
-    "conf",
-    "name",
-    "format",
-    "schema",
-    "options",
+    "kind sources tables sql function params sink trigger master memory scheduler_mode "
+    "failure_scope python_path connectors listeners env pool conf name format schema options"
 )
-#: Unchanged lines kept around a change.
+_PLACES = {key: place for place, key in enumerate(_ORDER.split())}
+#: Unchanged lines shown around a change.
 CONTEXT_LINES = 3
 
 
@@ -75,7 +56,7 @@ def _tidy(value: Any) -> Any:
 
 
 def _place(key: str) -> int:
-    return _ORDER.index(key) if key in _ORDER else len(_ORDER)
+    return _PLACES.get(key, len(_PLACES))
 
 
 def changes(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> list[DiffLine]:

@@ -65,7 +65,7 @@ class CommasField(LinesField):
 
 
 class _ConnectorBoxes(forms.CheckboxSelectMultiple):
-    """A box for each connector that stands ready, and for those that are named all the same."""
+    """A box for each connector that is ready, and for those that are named all the same."""
 
     def optgroups(self, name: str, value: list[str], attrs: Any = None) -> Any:
         """Return the boxes; an unknown name keeps its box, or saving would drop it unseen."""
@@ -75,7 +75,7 @@ class _ConnectorBoxes(forms.CheckboxSelectMultiple):
 
 
 class ConnectorsField(forms.MultipleChoiceField):
-    """Connectors by name; whether each stands ready is the catalog's to say."""
+    """Connectors by name; whether each is ready is the catalog's to say."""
 
     widget = _ConnectorBoxes(BOX)
 

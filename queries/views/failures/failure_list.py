@@ -33,7 +33,7 @@ _FILTERS = ("application", "query", "q")
 
 @needs(VIEW)
 def failure_list(request: HttpRequest) -> HttpResponseBase:
-    """List the groups of failures, the last seen first; all filters stand in the address."""
+    """List the groups of failures, the last seen first; all filters are in the address."""
     asked = _asked(request.GET)
     page = page_of(_rows(asked), by="last_seen", cursor=request.GET.get("after", ""))
     now = timezone.now()
@@ -85,7 +85,7 @@ def _bars(counts: list[int]) -> list[Bar]:
 def draw_failures(key: str, changes: Changes, now: datetime) -> Drawn:
     """Draw the rows of changed groups, what has come since, and the counts of the tabs.
 
-    A row is drawn whatever its status: one that is resolved elsewhere says so where it stands.
+    A row is drawn whatever its status: one that is resolved elsewhere says so in its place.
     """
     asked = _asked(asked_of(key))
     rows = failure_groups()

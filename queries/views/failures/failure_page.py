@@ -7,7 +7,6 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
-from django.template.loader import render_to_string
 from django.urls import path
 from django.utils import timezone
 
@@ -28,7 +27,7 @@ from queries.selectors.triggers.replays import replays_of
 from queries.services.failures import resolution
 from queries.services.failures.driver_logs import mask_failure
 from queries.views.checkpoints.takeover import urlpatterns as takeover_urls
-from queries.views.console.fragments import Changes, Drawn, fragments, keys
+from queries.views.console.fragments import Changes, Drawn, fragments, keys, parts
 from queries.views.console.guard import by, needs
 from queries.views.console.shell import next_address
 from queries.views.console.wording import duration_words, offset_text, rate_words
@@ -102,9 +101,7 @@ def draw_failure(key: str, heard: Changes, now: datetime) -> Drawn:
     failure = failures().filter(pk=key).first() if key.isdigit() else None
     if failure is None or not _concerns(failure, heard):
         return
-    context = _moving(failure, now)
-    for part in _MOVING:
-        yield f"failure-{part}-{key}", render_to_string(f"failures/_{part}.html", context)
+    yield from parts(_MOVING, "failure", "failures", key, _moving(failure, now))
 
 
 def _concerns(failure: Failure, heard: Changes) -> bool:
@@ -114,7 +111,7 @@ def _concerns(failure: Failure, heard: Changes) -> bool:
     return failure.run is not None and failure.run.query_id in keys(heard, "query")
 
 
-_REFUSED = {
+_REFUSED: dict[str, str] = {
     Category.LOCK: "held",
     Category.FENCED: "fenced",
     Category.OWNERSHIP: "foreign",
@@ -135,7 +132,7 @@ def advice_of(failure: Failure) -> Classified:
         type_name=failure.error_type,
         root_cause=failure.root_cause,
         message=failure.message,
-        refused=next((word for kind, word in _REFUSED.items() if kind == failure.category), ""),
+        refused=_REFUSED.get(failure.category, ""),
     )
 
 
@@ -196,8 +193,7 @@ def group_page(request: HttpRequest, group_id: int) -> HttpResponseBase:
 @needs(OPERATE, "POST")
 def resolve(request: HttpRequest, group_id: int) -> HttpResponse:
     """Mark a group as dealt with."""
-    group = failure_group(group_id)
-    resolution.resolve_group(group=group, **by(request))
+    resolution.resolve_group(group=failure_group(group_id), **by(request))
     messages.success(request, "Resolved. It reopens automatically if the failure comes back.")
     return redirect(next_address(request, "/failures/"))
 
@@ -205,8 +201,7 @@ def resolve(request: HttpRequest, group_id: int) -> HttpResponse:
 @needs(OPERATE, "POST")
 def reopen(request: HttpRequest, group_id: int) -> HttpResponse:
     """Mark a group as not dealt with after all."""
-    group = failure_group(group_id)
-    resolution.reopen_group(group=group, **by(request))
+    resolution.reopen_group(group=failure_group(group_id), **by(request))
     messages.success(request, "Reopened.")
     return redirect(next_address(request, "/failures/"))
 

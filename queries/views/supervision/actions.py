@@ -4,6 +4,7 @@ Every address shows its confirmation on GET and acts on POST, so that all of it 
 without JavaScript; the console's script shows the same confirmation in a dialog.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,14 +15,14 @@ from django.urls import path, reverse
 from django.utils import timezone
 
 from queries.domain.errors import HeadgateError
-from queries.domain.states import PLAIN_VERBS, StopMode, Verb
+from queries.domain.states import PLAIN_VERBS, Verb
 from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.roles import OPERATE
 from queries.selectors.definitions import definitions
 from queries.selectors.query_lines import QueryLine, query_line, query_lines
 from queries.services.supervision import operations
-from queries.views.console.guard import needs
+from queries.views.console.guard import by, needs
 from queries.views.console.shell import next_address, told
 from queries.views.supervision import consequences
 
@@ -35,8 +36,7 @@ def act(request: HttpRequest, name: str, verb: Verb) -> HttpResponseBase:
     if request.method == "GET":
         line = query_line(name, now=timezone.now())
         return render(request, "supervision/queries/confirm.html", _confirmation(line, verb, back))
-    mode = consequences.stop_mode(request.POST)
-    _ask(definitions.query(name), verb, mode=mode, actor=request.user.get_username())
+    _ask(request, definitions.query(name), verb)
     return told(request, consequences.asked(verb, name), back)
 
 
@@ -53,15 +53,16 @@ def _confirmation(line: QueryLine, verb: Verb, back: str) -> dict[str, Any]:
     }
 
 
-def _ask(query: Query, verb: Verb, *, mode: StopMode, actor: str) -> Operation:
-    now = timezone.now()
-    match verb:
-        case Verb.START:
-            return operations.request_start(query=query, actor=actor, now=now)
-        case Verb.STOP:
-            return operations.request_stop(query=query, mode=mode, actor=actor, now=now)
-        case _:
-            return operations.request_restart(query=query, actor=actor, now=now)
+_ASK: dict[Verb, Callable[..., Operation]] = {
+    Verb.START: operations.request_start,
+    Verb.STOP: operations.request_stop,
+    Verb.RESTART: operations.request_restart,
+}
+
+
+def _ask(request: HttpRequest, query: Query, verb: Verb) -> Operation:
+    how = {"mode": consequences.stop_mode(request.POST)} if verb is Verb.STOP else {}
+    return _ASK[verb](query=query, **how, **by(request))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +106,7 @@ def _preview(line: QueryLine, verb: Verb) -> Item:
 
 def _do(request: HttpRequest, line: QueryLine, verb: Verb) -> Item:
     try:
-        mode = consequences.stop_mode(request.POST)
-        _ask(line.query, verb, mode=mode, actor=request.user.get_username())
+        _ask(request, line.query, verb)
     except HeadgateError as error:
         return Item(line, "bad", str(error), acts=False)
     return Item(line, "done", consequences.asked(verb, line.query.name))

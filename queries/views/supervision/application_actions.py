@@ -1,6 +1,8 @@
 """Restart and stop an application, after saying who is affected."""
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
@@ -9,52 +11,41 @@ from django.urls import path, reverse
 from queries.domain.states import LIVE_PHASES
 from queries.roles import OPERATE
 from queries.selectors.supervision.applications import ApplicationDetail, application_detail
-from queries.services.supervision import application_operations
+from queries.services.supervision.application_operations import (
+    request_application_restart,
+    request_application_stop,
+)
 from queries.views.console.errors import answered
 from queries.views.console.guard import by, needs
 from queries.views.supervision.consequences import STOP_MODES, named, stop_mode
 
 
 @needs(OPERATE, "GET", "POST")
-def restart_application(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Say who is affected by a fresh driver; ask for it."""
+def act(request: HttpRequest, name: str, *, restart: bool) -> HttpResponseBase:
+    """Say which queries a restart or a stop of their application affects; ask for it on POST."""
     detail = application_detail(name)
     if request.method == "GET":
-        return _confirm(request, detail, restart=True)
-    ask = partial(
-        application_operations.request_application_restart,
-        application=detail.application,
-        **by(request),
-    )
-    address = reverse("application", args=[name])
-    return answered(request, ask, f"{name} will restart in a new driver.", address)
-
-
-@needs(OPERATE, "GET", "POST")
-def stop_application(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Say which queries stop with their application; ask for it."""
-    detail = application_detail(name)
-    if request.method == "GET":
-        return _confirm(request, detail, restart=False)
-    ask = partial(
-        application_operations.request_application_stop,
-        application=detail.application,
-        mode=stop_mode(request.POST),
-        **by(request),
-    )
-    address = reverse("application", args=[name])
-    return answered(request, ask, f"The queries of {name} will stop.", address)
+        return _confirm(request, detail, restart=restart)
+    request_it: Callable[..., Any]
+    if restart:
+        said, request_it = f"{name} will restart in a new driver.", request_application_restart
+    else:
+        said = f"The queries of {name} will stop."
+        request_it = partial(request_application_stop, mode=stop_mode(request.POST))
+    ask = partial(request_it, application=detail.application, **by(request))
+    return answered(request, ask, said, reverse("application", args=[name]))
 
 
 def _confirm(request: HttpRequest, detail: ApplicationDetail, *, restart: bool) -> HttpResponse:
+    verb = "restart" if restart else "stop"
     name = detail.application.name
     live = [query.name for query in detail.queries if query.phase in LIVE_PHASES]
     context = {
         "application": detail.application,
         "restart": restart,
-        "what": f"{'Restart' if restart else 'Stop'} {name}?",
+        "what": f"{verb.capitalize()} {name}?",
         "consequences": (_restart_words if restart else _stop_words)(detail, live),
-        "action": reverse("application-restart" if restart else "application-stop", args=[name]),
+        "action": reverse(f"application-{verb}", args=[name]),
         "cancel": reverse("application", args=[name]),
         "choices": () if restart else ("mode", STOP_MODES),
     }
@@ -91,6 +82,11 @@ def _stop_words(detail: ApplicationDetail, live: list[str]) -> list[str]:
 
 
 urlpatterns = [
-    path("applications/<str:name>/restart/", restart_application, name="application-restart"),
-    path("applications/<str:name>/stop/", stop_application, name="application-stop"),
+    path(
+        f"applications/<str:name>/{verb}/",
+        act,
+        {"restart": verb == "restart"},
+        name=f"application-{verb}",
+    )
+    for verb in ("restart", "stop")
 ]

@@ -28,7 +28,7 @@ from queries.selectors.supervision.applications import (
 )
 from queries.selectors.supervision.drift import pool_form
 from queries.selectors.supervision.history import transitions
-from queries.views.console.fragments import Changes, Drawn, fragments, keys
+from queries.views.console.fragments import Changes, Drawn, fragments, keys, parts
 from queries.views.console.guard import needs
 from queries.views.definitions.application_edit import urlpatterns as edit_urls
 from queries.views.definitions.diffs import changes, readable
@@ -111,12 +111,8 @@ def draw_application(key: str, changes: Changes, now: datetime) -> Drawn:
     detail = application_details([row])[0]
     if not _concerns(detail, changes):
         return
-    context = _moving(detail, now)
-    for part in _PARTS:
-        yield (
-            f"application-{part}-{key}",
-            render_to_string(f"supervision/applications/_{part}.html", context),
-        )
+    folder = "supervision/applications"
+    yield from parts(_PARTS, "application", folder, key, _moving(detail, now))
 
 
 def _concerns(detail: ApplicationDetail, changes: Changes) -> bool:

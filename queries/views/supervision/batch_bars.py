@@ -1,4 +1,4 @@
-"""The heartbeat bar: the last batches as bars whose height is the duration, colour the result."""
+"""The batch bar: the last batches as bars whose height is the duration, colour the result."""
 
 import math
 from collections.abc import Mapping

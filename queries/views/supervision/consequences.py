@@ -41,13 +41,7 @@ def neighbours(line: QueryLine) -> list[str]:
 
 def of(verb: Verb, line: QueryLine, others: list[str]) -> list[str]:
     """Return the consequences of a verb, the most important first."""
-    match verb:
-        case Verb.START:
-            return _start(line, others)
-        case Verb.STOP:
-            return _stop(line, others)
-        case _:
-            return _restart(line, others)
+    return {Verb.START: _start, Verb.STOP: _stop, Verb.RESTART: _restart}[verb](line, others)
 
 
 def _start(line: QueryLine, others: list[str]) -> list[str]:
@@ -136,11 +130,7 @@ def nothing(verb: Verb, line: QueryLine) -> str:
 
 def asked(verb: Verb, name: str) -> str:
     """Say that the verb has been asked for."""
-    return {
-        Verb.START: f"{name} will start.",
-        Verb.STOP: f"{name} will stop.",
-        Verb.RESTART: f"{name} will restart.",
-    }[verb]
+    return f"{name} will {verb}."
 
 
 def _go_on(others: list[str]) -> str:

@@ -60,11 +60,10 @@ def _stretch(run: Run, since: datetime, now: datetime) -> Stretch:
     width = max(2.0, _x(ends, since) - x)
     kind = "failed" if run.outcome in BAD_OUTCOMES else "ended" if run.outcome else "running"
     lasted = duration_words((ends - run.created_at).total_seconds() * 1000)
-    end = run.outcome.replace("_", " ").lower() if run.outcome else "runs"
+    # The end of an open run moves with the clock: say no more than what stays true.
+    end = f"{lasted} · {run.outcome.replace('_', ' ').lower()}" if run.outcome else "running"
     cause = phrase(run.cause)
-    title = f"Run {run.epoch} · started {run.created_at:%H:%M:%S} UTC ({cause}) · {lasted} · {end}"
-    if not run.outcome:  # its end moves with the clock: say no more than what stays true
-        title = f"Run {run.epoch} · started {run.created_at:%H:%M:%S} UTC ({cause}) · running"
+    title = f"Run {run.epoch} · started {run.created_at:%H:%M:%S} UTC ({cause}) · {end}"
     return Stretch(round(x, 1), round(width, 1), kind, title)
 
 

@@ -1,4 +1,4 @@
-"""The way of an operation from requested to done, as steps that a person can follow."""
+"""The way of an operation from requested to done, as steps that a user can follow."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -48,11 +48,9 @@ class Way:
 
 def way(operation: Operation | None, line: QueryLine, now: datetime) -> Way | None:
     """Return the newest operation's way while it is open, and for a while after its end."""
-    if operation is None:
+    if operation is None or operation.outcome == OperationOutcome.SUPERSEDED:
         return None
     ended = operation.ended_at
-    if operation.outcome == OperationOutcome.SUPERSEDED:
-        return None
     if operation.outcome and (ended is None or now - ended > SHOWN_AFTER_END):
         return None
     if operation.steps:
@@ -63,15 +61,13 @@ def way(operation: Operation | None, line: QueryLine, now: datetime) -> Way | No
     if operation.outcome == OperationOutcome.DONE:
         return Way(operation, [Step(label, "done") for label in labels], NOTHING)
     at = _AT[operation.verb].get(line.phase, 0)
-    broken = operation.outcome in FAILED_OPERATIONS
     steps = [
         Step(label, "done" if index < at else "todo" if index > at else "now")
         for index, label in enumerate(labels)
     ]
-    if broken:
+    if operation.outcome in FAILED_OPERATIONS:
         steps[at] = Step(labels[at], "failed")
-    detail = operation.detail or line.query.phase_detail
-    return Way(operation, steps, detail)
+    return Way(operation, steps, operation.detail or line.query.phase_detail)
 
 
 def _step(step: dict[str, str]) -> Step:

@@ -15,8 +15,7 @@ from uuid import UUID
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
-from django.template import TemplateDoesNotExist
-from django.template.loader import get_template, render_to_string
+from django.template.loader import render_to_string
 from django.urls import path, reverse
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
@@ -98,12 +97,9 @@ def _context(row: Operation, now: datetime) -> dict[str, Any]:
         "arguments": sorted(mask(row.arguments).items()),
         "result": result,
         "result_text": readable(result) if result else "",
-        "result_template": _template(
-            f"supervision/operations/_result_{verb}.html", "supervision/operations/_result.html"
-        ),
-        "acts_template": _template(
-            f"supervision/operations/_acts_{verb}.html", "supervision/operations/_acts.html"
-        ),
+        # {% include %} takes the first of these that exists.
+        "result_templates": _templates("result", verb),
+        "acts_templates": _templates("acts", verb),
         "failed": row.outcome in FAILED_OPERATIONS,
         "can_cancel": row.cancellable,
         "children": operations().filter(parent=row).order_by("pk"),
@@ -116,12 +112,8 @@ def _subject(row: Operation) -> str:
     return str(row.query.name if row.query else row.application.name)
 
 
-def _template(name: str, default: str) -> str:
-    try:
-        get_template(name)
-    except TemplateDoesNotExist:
-        return default
-    return name
+def _templates(part: str, verb: str) -> list[str]:
+    return [f"supervision/operations/_{part}{end}.html" for end in (f"_{verb}", "")]
 
 
 def steps_of(row: Operation, now: datetime) -> list[StepLine]:
@@ -177,10 +169,8 @@ def draw_operation(key: str, changes: Changes, now: datetime) -> Drawn:
         return
     if row is None or not _concerns(row, changes):
         return
-    yield (
-        f"operation-{key}",
-        render_to_string("supervision/operations/_operation.html", _context(row, now)),
-    )
+    html = render_to_string("supervision/operations/_operation.html", _context(row, now))
+    yield f"operation-{key}", html
 
 
 def _concerns(row: Operation, changes: Changes) -> bool:

@@ -1,11 +1,11 @@
 """The overview: how all queries are, what needs a person, what failed, what people did."""
 
+from collections import Counter
 from datetime import datetime
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.template.loader import render_to_string
 from django.urls import path
 from django.utils import timezone
 
@@ -14,7 +14,7 @@ from queries.roles import VIEW
 from queries.selectors.failures.failures import failure_groups
 from queries.selectors.query_lines import query_lines
 from queries.selectors.supervision.history import audit
-from queries.views.console.fragments import Changes, Drawn, fragments
+from queries.views.console.fragments import Changes, Drawn, fragments, parts
 from queries.views.console.guard import needs
 from queries.views.console.wording import TONES, words
 from queries.views.supervision.lanes import lanes
@@ -25,19 +25,8 @@ FAILURES_SHOWN = 6
 ACTS_SHOWN = 8
 
 #: The order of the strip, from what runs well to what rests; a query counts once.
-KINDS = (
-    *(verdict.value for verdict in Verdict),
-    "RUNNING",
-    "STARTING",
-    "PENDING",
-    "STOPPING",
-    "BACKOFF",
-    "BROKEN",
-    "FAILED",
-    "LOST",
-    "COMPLETED",
-    "STOPPED",
-)
+_PHASES = "RUNNING STARTING PENDING STOPPING BACKOFF BROKEN FAILED LOST COMPLETED STOPPED"
+KINDS = (*map(str, Verdict), *_PHASES.split())
 _PARTS = ("health", "attention", "lanes", "failures", "acts")
 
 
@@ -71,11 +60,9 @@ def _context(now: datetime) -> dict[str, Any]:
 
 def _kinds(rows: list[Row]) -> list[dict[str, Any]]:
     """Return the kinds that occur: {word, label, tone, count, address}."""
-    counted: dict[str, int] = {}
-    for row in rows:
-        health = row.line.health
-        kind = health.verdict.value if health else row.line.phase.value
-        counted[kind] = counted.get(kind, 0) + 1
+    counted = Counter(
+        str(row.line.health.verdict if row.line.health else row.line.phase) for row in rows
+    )
     return [
         {
             "label": words(kind),
@@ -91,9 +78,7 @@ def _kinds(rows: list[Row]) -> list[dict[str, Any]]:
 @fragments("overview", hears=("query", "driver", "application", "group", "failures"))
 def draw_overview(key: str, changes: Changes, now: datetime) -> Drawn:
     """Draw the parts of the overview."""
-    context = _context(now)
-    for part in _PARTS:
-        yield f"overview-{part}", render_to_string(f"supervision/overview/_{part}.html", context)
+    return parts(_PARTS, "overview", "supervision/overview", "", _context(now))
 
 
 urlpatterns = [path("", overview, name="overview")]

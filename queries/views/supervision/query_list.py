@@ -16,21 +16,19 @@ from queries.selectors.query_lines import query_lines
 from queries.selectors.supervision.applications import applications
 from queries.views.console.fragments import Changes, Drawn, fragments, keys
 from queries.views.console.guard import needs
-from queries.views.supervision.query_rows import Row, attention_first, counts, in_group, rows_of
-
-GROUPS = (
-    ("", "All", "all", ""),
-    ("attention", "Needs attention", "attention", "bad"),
-    ("risk", "At risk", "risk", "bad"),
-    ("running", "Running", "running", "ok"),
-    ("changing", "Changing", "changing", "busy"),
-    ("stopped", "Stopped", "stopped", "calm"),
+from queries.views.supervision.query_rows import (
+    GROUPS,
+    Row,
+    attention_first,
+    counts,
+    in_group,
+    rows_of,
 )
 
 
 @needs(VIEW)
 def queries_page(request: HttpRequest) -> HttpResponse:
-    """List the living queries; every filter stands in the address."""
+    """List the living queries; every filter is in the address."""
     now = timezone.now()
     asked = {
         name: request.GET.get(name, "") for name in ("q", "application", "health", "phase", "group")
@@ -66,16 +64,17 @@ def queries_page(request: HttpRequest) -> HttpResponse:
 
 def _groups(rows: list[Row], chosen: str) -> list[dict[str, Any]]:
     counted = counts(rows)
+    both = [(name, "" if name == "all" else name) for name in GROUPS]
     return [
         {
             "key": key,
-            "label": label,
+            "label": GROUPS[name][0],
             "id": name,
-            "tone": tone,
+            "tone": GROUPS[name][1],
             "count": counted[name],
             "chosen": key == chosen,
         }
-        for key, label, name, tone in GROUPS
+        for name, key in both
     ]
 
 
@@ -87,10 +86,8 @@ def draw_rows(key: str, changes: Changes, now: datetime) -> Drawn:
         html = render_to_string("supervision/queries/_row.html", {"row": row, "now": now})
         yield f"row-{row.line.query.pk}", html
     for name, count in counts(rows_of(query_lines(now=now, bars=0))).items():
-        yield (
-            f"count-{name}",
-            render_to_string("supervision/queries/_count.html", {"id": name, "n": count}),
-        )
+        html = render_to_string("supervision/queries/_count.html", {"id": name, "n": count})
+        yield f"count-{name}", html
 
 
 def _names(changes: Changes) -> tuple[str, ...]:

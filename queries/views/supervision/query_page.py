@@ -49,7 +49,7 @@ RANGES = {
     "7d": timedelta(days=7),
 }
 DEFAULT_RANGE = "15m"
-#: A live message carries what the last minute brought; a viewer that missed more asks anew.
+#: A live message carries what the last minute brought; a viewer that missed more asks again.
 LIVE_TAIL = timedelta(seconds=60)
 LOG_LINES = (200, 1000, 5000)
 
@@ -75,10 +75,11 @@ def series(request: HttpRequest, name: str) -> JsonResponse:
         since = now - RANGES.get(request.GET.get("range", ""), RANGES[DEFAULT_RANGE])
     since = max(since, now - max(RANGES.values()))
     found = heard.series(query.pk, since=since, until=now + timedelta(seconds=5))
-    return JsonResponse({"since": since.timestamp(), "until": now.timestamp(), **_columns(found)})
+    return JsonResponse({"since": since.timestamp(), "until": now.timestamp(), **columns(found)})
 
 
-def _columns(found: heard.Series) -> dict[str, Any]:
+def columns(found: heard.Series) -> dict[str, Any]:
+    """Return a series as the charts read it."""
     return {"at": found.at, "columns": found.columns, "batches": found.batches}
 
 
@@ -89,10 +90,6 @@ def runs_tab(request: HttpRequest, name: str) -> HttpResponse:
     page = page_of(runs_of(context["query"]), by="epoch", cursor=request.GET.get("after", ""))
     context |= {"page": page, "runs": lasting(page.rows, context["now"])}
     return render(request, "supervision/queries/runs.html", context)
-
-
-def _lasted(since: datetime, until: datetime | None, now: datetime) -> float:
-    return ((until or now) - since).total_seconds() * 1000
 
 
 @needs(VIEW)
@@ -227,13 +224,13 @@ def _tabs(line: QueryLine, open_tab: str) -> list[dict[str, Any]]:
             "count": counted.get(address, 0),
         }
         for label, address in _TABS
-        # Only a query that tells of async operators has something to show there.
+        # Only a query that reports async operators has something to show there.
         if address != "query-async" or open_tab == address or async_names(line)
     ]
 
 
 def async_names(line: QueryLine) -> list[str]:
-    """Return the names of the async operators that the query's newest progress tells of."""
+    """Return the names of the async operators that the query's newest progress reports."""
     newest = heard.latest([line.query.pk]).get(line.query.pk)
     return async_calls.named(newest.progress if newest else None)
 
@@ -266,7 +263,7 @@ def draw_query(key: str, changes: Changes, now: datetime) -> Drawn:
     if progress:
         since = min(now - LIVE_TAIL, progress.timestamp - timedelta(seconds=1))
         found = heard.series(int(key), since=since, until=now + timedelta(seconds=5))
-        yield f"batches-{key}", json.dumps(_columns(found))
+        yield f"batches-{key}", json.dumps(columns(found))
 
 
 urlpatterns = [

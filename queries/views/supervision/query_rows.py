@@ -1,5 +1,6 @@
-"""A query as a row of a list: the line with what the eye needs worked out."""
+"""A query as a row of a list: the line with everything derived that it shows."""
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,16 @@ from queries.selectors.console.badges import outcomes
 from queries.selectors.query_lines import QueryLine
 from queries.views.supervision.batch_bars import Bar, draw
 
+#: The groups that the list can be narrowed to: name -> (label, tone).
+GROUPS = {
+    "all": ("All", ""),
+    "attention": ("Needs attention", "bad"),
+    "risk": ("At risk", "bad"),
+    "running": ("Running", "ok"),
+    "changing": ("Changing", "busy"),
+    "stopped": ("Stopped", "calm"),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -29,14 +40,14 @@ class Row:
     can: str  # the verbs that make sense now: "start", "stop restart"…
     troubled: bool
     reason: str  # why the phase or the health is what it is
-    about: str  # what `reason` tells of: source, risk, gaps, health or phase
+    about: str  # what `reason` is about: source, risk, gaps, health or phase
     trigger: str
     load: float | None  # batch duration as a share of the trigger's interval
     fresh: bool  # the numbers of the last batch still hold
 
     @property
     def said(self) -> Because:
-        """What `reason` says beside the phase; nothing where it tells of something else."""
+        """What `reason` says beside the phase; nothing where it is about something else."""
         return self.line.query.phase_detail if self.about in ("phase", "source") else NOTHING
 
     @property
@@ -83,11 +94,13 @@ def is_idle(line: QueryLine) -> bool:
 
 
 def is_troubled(line: QueryLine) -> bool:
-    """Tell whether a person should look at this query."""
+    """Tell whether an operator should look at this query."""
     if line.phase in TROUBLED_PHASES or line.query.risk or line.crash_loop:
         return True
-    if line.dropped.missing_batches > line.dropped.repaired or is_cut_off(line):
-        return True
+    return line.dropped.missing_batches > line.dropped.repaired or is_cut_off(line) or _ill(line)
+
+
+def _ill(line: QueryLine) -> bool:
     return line.health is not None and line.health.verdict in TROUBLED_VERDICTS
 
 
@@ -99,26 +112,19 @@ def is_cut_off(line: QueryLine) -> bool:
 
 def verbs(line: QueryLine) -> list[str]:
     """Return the verbs that would change something now."""
-    wanted = line.query.desired == Desired.RUNNING
-    if not wanted:
-        at_rest = line.phase in STOPPED_PHASES
-        return ["start"] if at_rest else ["start", "stop-now"]
-    waiting = line.phase in FAILED_PHASES
-    return ["start", "stop"] if waiting else ["stop", "restart"]
+    if line.query.desired != Desired.RUNNING:
+        return ["start"] if line.phase in STOPPED_PHASES else ["start", "stop-now"]
+    return ["start", "stop"] if line.phase in FAILED_PHASES else ["stop", "restart"]
 
 
 def reason(line: QueryLine) -> tuple[str, str]:
-    """Return what is told of and one sentence: health's evidence, else why the phase is so."""
+    """Return a topic and one sentence: the evidence of health, else the reason of the phase."""
     missing = line.dropped.missing_batches - line.dropped.repaired
-    troubled = line.phase in TROUBLED_PHASES or (
-        line.health is not None and line.health.verdict in TROUBLED_VERDICTS
-    )
+    troubled = line.phase in TROUBLED_PHASES or _ill(line)
     query = line.query
     if is_cut_off(line) and line.phase is Phase.RUNNING and query.source_unreachable_since:
-        return (
-            "source",
-            f"Source not reachable since {query.source_unreachable_since:%H:%M:%S} UTC.",
-        )
+        since = f"{query.source_unreachable_since:%H:%M:%S} UTC"
+        return "source", f"Source not reachable since {since}."
     if not troubled and query.risk:
         return "risk", query.risk
     if not troubled and missing > 0:
@@ -144,26 +150,23 @@ def trigger_words(trigger: dict[str, Any]) -> str:
     return "available now" if kind in ENDING_TRIGGERS and kind != "once" else "once"
 
 
-def counts(rows: list[Row]) -> dict[str, int]:
-    """Return how many queries there are of each kind that the list can be narrowed to."""
-    phases = [row.line.phase for row in rows]
+def _groups_of(row: Row) -> dict[str, bool]:
     return {
-        "all": len(rows),
-        "attention": sum(row.troubled for row in rows),
-        "risk": sum(bool(row.line.query.risk) for row in rows),
-        "running": phases.count(Phase.RUNNING),
-        "changing": sum(row.line.converging for row in rows),
-        "stopped": sum(phase in STOPPED_PHASES for phase in phases),
+        "all": True,
+        "attention": row.troubled,
+        "risk": bool(row.line.query.risk),
+        "running": row.line.phase is Phase.RUNNING,
+        "changing": row.line.converging,
+        "stopped": row.line.phase in STOPPED_PHASES,
     }
 
 
+def counts(rows: list[Row]) -> dict[str, int]:
+    """Return the number of queries in each group of the list."""
+    counted = Counter(name for row in rows for name, inside in _groups_of(row).items() if inside)
+    return {name: counted[name] for name in GROUPS}
+
+
 def in_group(row: Row, group: str) -> bool:
-    """Tell whether a row belongs to one of the kinds that `counts` counts."""
-    phase = row.line.phase
-    return {
-        "attention": row.troubled,
-        "risk": bool(row.line.query.risk),
-        "running": phase is Phase.RUNNING,
-        "changing": row.line.converging,
-        "stopped": phase in STOPPED_PHASES,
-    }.get(group, True)
+    """Tell whether a row belongs to a group; every row belongs to an unknown one."""
+    return _groups_of(row).get(group, True)

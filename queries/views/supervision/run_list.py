@@ -25,7 +25,7 @@ _FILTERS = {"query": "query__name", "application": "driver__application__name"}
 
 @needs(VIEW)
 def run_list(request: HttpRequest) -> HttpResponseBase:
-    """List runs, newest first; all filters stand in the address."""
+    """List runs, newest first; all filters are in the address."""
     asked = _asked(request.GET)
     now = timezone.now()
     page = page_of(_rows(asked), by="epoch", cursor=request.GET.get("after", ""))
@@ -71,7 +71,7 @@ def draw_runs(key: str, changes: Changes, now: datetime) -> Drawn:
         lately = runs()[:ROWS].values_list("pk", flat=True)
         rows = runs().filter(pk__in={*there, *lately})
     else:
-        moving = Q(ended_at=None) | Q(ended_at__gt=now - JUST_ENDED)  # the others stand still
+        moving = Q(ended_at=None) | Q(ended_at__gt=now - JUST_ENDED)  # the others do not change
         rows = runs().filter(moving, query__in=keys(changes, "query"))[:ROWS]
     for run, ms in lasting(list(rows), now):
         context = {"run": run, "ms": ms, "now": now}

@@ -7,7 +7,6 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.shortcuts import render
-from django.template.loader import render_to_string
 from django.urls import path
 from django.utils import timezone
 
@@ -16,10 +15,10 @@ from queries.models.drivers import Run
 from queries.roles import VIEW
 from queries.selectors.supervision.run_batches import EdgeBatch, edge_batches
 from queries.selectors.supervision.runs import RunDetail, run_with_neighbours, runs
-from queries.views.console.fragments import Changes, Drawn, fragments, keys
+from queries.views.console.fragments import Changes, Drawn, fragments, keys, parts
 from queries.views.console.guard import needs
 from queries.views.console.wording import duration_words, offset_text
-from queries.views.supervision.query_page import LIVE_TAIL
+from queries.views.supervision.query_page import LIVE_TAIL, columns
 from queries.views.supervision.run_list import lasted
 from queries.views.supervision.run_list import urlpatterns as list_urls
 
@@ -50,13 +49,8 @@ def run_series(request: HttpRequest, run_id: int) -> HttpResponseBase:
     """Return the columns of a run's charts, from its start to its end."""
     run = run_with_neighbours(run_id=run_id).run
     since, until = run.started_at or run.created_at, run.ended_at or timezone.now()
-    columns = _columns(run, since, until)
-    return JsonResponse({"since": since.timestamp(), "until": until.timestamp(), **columns})
-
-
-def _columns(run: Run, since: datetime, until: datetime) -> dict[str, Any]:
-    found = heard.series(run.query_id, since=since, until=until)
-    return {"at": found.at, "columns": found.columns, "batches": found.batches}
+    found = columns(heard.series(run.query_id, since=since, until=until))
+    return JsonResponse({"since": since.timestamp(), "until": until.timestamp(), **found})
 
 
 _PARTS = ("state", "lead", "told", "lane", "about", "edges", "end", "history")
@@ -69,12 +63,14 @@ def draw_run(key: str, changes: Changes, now: datetime) -> Drawn:
     if run is None or not _concerns(run, changes):
         return
     context = _context(run_with_neighbours(run_id=run.pk), now)
-    for part in _PARTS:
-        yield f"run-{part}-{key}", render_to_string(f"supervision/runs/_{part}.html", context)
+    yield from parts(_PARTS, "run", "supervision/runs", key, context)
     if run.ended_at is None or now - run.ended_at < LIVE_TAIL:
         since = max(run.started_at or run.created_at, now - LIVE_TAIL)
         until = run.ended_at or now + timedelta(seconds=5)
-        yield f"batches-of-run-{key}", json.dumps(_columns(run, since, until))
+        yield (
+            f"batches-of-run-{key}",
+            json.dumps(columns(heard.series(run.query_id, since=since, until=until))),
+        )
 
 
 def _concerns(run: Run, changes: Changes) -> bool:

@@ -64,15 +64,10 @@ def suggestion(found: QueryAdvice | None, title: str) -> Suggestion:
 
 def drawn(advice: Advice) -> dict[str, Any]:
     """Return the curve's columns for the chart: milliseconds, and rows a second."""
-    points = advice.curve
-    return {
-        "interval": [point.interval_ms for point in points],
-        "latency": [point.latency_ms for point in points],
-        "low": [point.low_ms for point in points],
-        "high": [point.high_ms for point in points],
-        "throughput": [point.throughput for point in points],
-        "now": advice.now.interval_ms if advice.now else None,
-    }
+    columns = {"interval": "interval_ms", "latency": "latency_ms", "low": "low_ms"}
+    columns |= {"high": "high_ms", "throughput": "throughput"}
+    drawn = {key: [getattr(point, of) for point in advice.curve] for key, of in columns.items()}
+    return drawn | {"now": advice.now.interval_ms if advice.now else None}
 
 
 def _figures(advice: Advice) -> dict[str, Any]:
