@@ -323,4 +323,4 @@ def test_an_x_ray_filters_by_what_the_key_holds(table: Table) -> None:
 
 def test_an_operator_that_is_not_there_is_named_with_those_that_are(table: Table) -> None:
     raised = table.whole["results"]["no such operator"]["raised"]
-    assert "no state operator 7; it has 0 (stateStoreSave)" in raised
+    assert "no state operator 7; choose 0 (stateStoreSave)" in raised
