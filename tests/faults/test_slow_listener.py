@@ -167,7 +167,7 @@ def test_the_pages_name_the_slow_listener_and_show_sparks_exact_count(
     expect(streams.locator("td").first).to_have_text(f"{lost['bus']:,}")
     expect(streams).to_contain_text("5")
     if mode == "private":
-        expect(listening).to_contain_text("a private queue")
+        expect(listening).to_contain_text("private: other listeners cannot cause lost events")
         ours = listening.get_by_role("row").filter(has_text="used by Headgate")
         expect(ours.locator("td").first).to_have_text("0")
     else:
@@ -179,7 +179,7 @@ def test_the_pages_name_the_slow_listener_and_show_sparks_exact_count(
     head = page.locator(".query-state")
     expect(head).to_contain_text(f"{lost['bus']:,} events dropped by Spark's listener bus")
     expect(head).to_contain_text(
-        f"{lost['missing_batches']:,} batches went missing, {lost['repaired']:,} repaired"
+        f"{lost['missing_batches']:,} batches missing, {lost['repaired']:,} repaired"
         if lost["missing_batches"]
         else "No batches are missing."
     )
