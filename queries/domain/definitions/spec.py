@@ -1,7 +1,7 @@
 """The one JSON form of a definition, shared by page, API, revision and assignment.
 
 The models check types and shape only; what makes a definition workable (names, triggers
-against sinks, allowed configuration keys…) is said by `validation.py`, field by field.
+against sinks, allowed configuration keys…) is checked in `validation`, field by field.
 """
 
 from typing import Annotated, Any, Literal
@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 
 def _as_text(value: Any) -> Any:
-    """Write numbers and truth values as Spark's options want them: `20` as "20"."""
+    """Write numbers and booleans as Spark's options expect them: `20` as "20"."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
@@ -133,7 +133,7 @@ QuerySpec = Annotated[SqlQuery | PythonQuery, Field(discriminator="kind")]
 
 
 class RestartPolicy(_Frozen):
-    """The ladder of restarts, which `restart.py` climbs; its defaults stand here alone."""
+    """How failures are retried (`restart.py`); the defaults are defined only here."""
 
     base_delay_s: float = Field(default=5, gt=0, le=3600)
     max_delay_s: float = Field(default=300, gt=0, le=86400)
