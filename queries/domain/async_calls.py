@@ -1,8 +1,9 @@
-"""What the async operators of a query do, from the figures that travel with its progress.
+"""Describe the async operators of a query by the figures in its progress events.
 
-`headgate_async` puts sums over a batch's tasks into an observation of the operator's name. Here
-they are added up over batches, set against what the latency would allow (Little's law: calls in
-flight = calls a second x latency), and the bound is named with the number that would move it.
+`headgate_async` puts sums over a batch's tasks into an observation with the operator's name.
+This module adds them up over batches, compares them with what the latency would allow (Little's
+law: calls in flight = calls per second x latency), and names the bound and the number that would
+move it.
 """
 
 import math
@@ -22,9 +23,9 @@ MOST = 0.5
 CPU_FULL = 0.85
 #: A latency this many times the best one measured means calls that wait at the remote.
 SATURATED = 2.0
-#: Calls that fail, as a share, from which a query's head says so.
+#: Share of failed calls from which the head of a query's page mentions them.
 FAILING = 0.05
-#: Fewer calls say nothing of a share.
+#: With fewer calls a share means nothing.
 FEW = 20
 
 
@@ -76,7 +77,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What bounds an operator, why that is so, and what would change it."""
+    """What bounds an operator, the evidence, and what would change it."""
 
     bound: Bound
     evidence: str
@@ -85,7 +86,7 @@ class Advice:
 
 
 def named(progress: Mapping[str, Any] | None) -> list[str]:
-    """Return the names of the async operators that a progress event tells of."""
+    """Return the names of the async operators in a progress event."""
     observed = (progress or {}).get("observedMetrics") or {}
     return sorted(name.removeprefix(PREFIX) for name in observed if name.startswith(PREFIX))
 
@@ -143,7 +144,7 @@ def _sum(batches: Iterable[Mapping[str, Any]], field: str) -> float:
 
 
 def _three(values: Any) -> tuple[float, float, float]:
-    """Return three percentiles; zeros where a batch had nothing to tell of."""
+    """Return three percentiles; zeros where a batch has none."""
     if not isinstance(values, Sequence) or len(values) != 3:
         return (0.0, 0.0, 0.0)
     return (float(values[0]), float(values[1]), float(values[2]))
@@ -188,7 +189,7 @@ def advise(one: Operator) -> Advice:
 
 
 def _limited(one: Operator) -> Advice:
-    """Tell a limit that could be higher from a remote that has had enough."""
+    """Distinguish a limit that could be higher from a saturated remote."""
     times = one.latency_ms / max(one.best_latency_ms, 1e-3)
     knee = max(1, math.ceil(one.rate / one.tasks * one.best_latency_ms / 1000.0))
     if times >= SATURATED and knee < one.allowed:

@@ -1,4 +1,4 @@
-"""What can go wrong on behalf of a user, each with a message and a remedy.
+"""Errors that a user can cause or must know of, each with a message and a remedy.
 
 HeadgateError
 ├── Invalid            the input cannot work (422)

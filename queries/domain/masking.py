@@ -1,8 +1,8 @@
-"""What must not be shown: secrets in definitions, differences, messages and logs.
+"""Mask secrets in definitions, differences, messages and logs.
 
-A definition should hold references ("env:NAME", "file:NAME") only, and those are shown. What
-somebody wrote out in full all the same is masked wherever it is read, and put back when a
-masked form is sent in again unchanged.
+A definition should hold only references ("env:NAME", "file:NAME"), and those are shown. A secret
+in plain text is masked wherever it is read, and put back when a masked form is submitted
+unchanged.
 """
 
 import json
@@ -39,33 +39,33 @@ _IN_TEXT = (
 _QUOTED = re.compile(
     rf"{_SECRET_KEY}\s{{0,20}}=\s{{0,20}}(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)')", re.IGNORECASE
 )
-#: What stands under a secret's name and is none: switches, numbers, names of classes.
+#: Values under a secret's name that are no secrets: switches, numbers, names of classes.
 _NO_SECRET = re.compile(r"true|false|\d{1,6}(?:\.\d{1,6})?[a-z]{0,2}|(?:[a-z]\w*\.)+[A-Z][\w$]*")
-#: Keys of what a driver says that hold words of Spark or of users' code: masked wherever met.
+#: Keys of a driver's files that hold texts of Spark or of users' code: masked wherever found.
 _WORDS = frozenset(
     {"root_cause", "message", "warnings", "reason", "exception", "description", "last_error"}
     | {"missing", "nodes", "observedMetrics"}
 )
 _PLACES = ("FileSink[", "FileStreamSource[")  # descriptions that are read again for their path
-_ROWS = frozenset({"sample", "largest", "frequent"})  # of people's data: masked by value alone
-#: Keys whose texts are code that people read and edit, never the place of a secret.
+_ROWS = frozenset({"sample", "largest", "frequent"})  # of users' data: masked by value alone
+#: Keys whose texts are code that users read and edit, and never a place for secrets.
 _CODE = frozenset({"sql", "schema", "ddl_schema", "function"})
 _SHORTEST_KNOWN_SECRET = 4  # characters; masking shorter values would riddle every text
 _LINES = 500  # of one secret that are masked one by one; beyond them it is masked as a whole
 
 
 def is_reference(value: str) -> bool:
-    """Tell whether a value names a secret ("env:NAME", "file:NAME") and so is none itself."""
+    """Return whether a value is a reference to a secret ("env:NAME", "file:NAME")."""
     return _REFERENCE.fullmatch(value) is not None
 
 
 def is_secret_name(name: str) -> bool:
-    """Tell whether what stands under this key is to be masked."""
+    """Return whether the value of this key must be masked."""
     return _SECRET_NAME.search(name) is not None
 
 
 def mask(value: Any, *, name: str = "") -> Any:
-    """Return a JSON value with its secrets masked: by the key they stand under, and in texts."""
+    """Return a JSON value with its secrets masked: by their key, and within texts."""
     if isinstance(value, Mapping):
         return {
             key: mask(held, name=str(key) if not is_secret_name(name) else name)
@@ -82,9 +82,9 @@ def mask(value: Any, *, name: str = "") -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Known secrets, ready to be taken out of texts, together with what looks like one."""
+    """Mask known secrets in texts, and what looks like a secret."""
 
-    forms: tuple[str, ...] = ()  # in which the values may be met, the longest first
+    forms: tuple[str, ...] = ()  # in which the values may appear, longest first
 
     @classmethod
     def of(cls, values: Iterable[str]) -> Self:
@@ -107,7 +107,7 @@ class Mask:
         return text
 
     def within(self, value: Any, *, name: str = "") -> Any:
-        """Return the JSON of what a driver says with the words in it masked.
+        """Return the JSON of a driver's file with the texts in it masked.
 
         Names, numbers, states and offsets stay: a secret that happens to equal one of them must
         not make the form unreadable.
@@ -127,7 +127,7 @@ class Mask:
 
 
 def mask_text(text: str) -> str:
-    """Return a text without what looks like a secret; where none is known by value."""
+    """Return a text without what looks like a secret, where no secret is known by value."""
     return _PATTERNS_ALONE(text)
 
 
@@ -156,7 +156,7 @@ def _forms(value: str) -> set[str]:
 
 
 def secrets_in(value: Any, *, name: str = "") -> set[str]:
-    """Return what somebody wrote out in full under a secret's name, anywhere in a JSON value."""
+    """Return the secrets that a JSON value holds in plain text, at any depth."""
     if isinstance(value, Mapping):
         return set().union(
             *(

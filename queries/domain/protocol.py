@@ -1,6 +1,6 @@
-"""The files through which control plane, shim and driver speak: forms, names, version.
+"""The files that control plane, shim and driver exchange: forms, names, version.
 
-Both sides import this module and nothing of each other. Every file is replaced whole
+Both sides import this module, and nothing of each other. Every file is replaced whole
 (write, fsync, rename), so a reader sees an old form or a new one, never half of one.
 The files are the truth and Redis a hint (`docs/architecture.md`).
 
@@ -20,12 +20,13 @@ spool/              driver      the outbox's events (listeners.spark)
 driver.lock         driver      held by Python and JVM until both are gone; names Python
 last_seq            driver      the outbox's last sequence number, when it has left cleanly
 tmp/                driver      spark.local.dir and java.io.tmpdir, removed by the shim
-probe.json          launcher    of a probe, instead of an assignment (`domain.probes`)
-result.json         driver      of a probe: what it has found so far, mode 0600
+probe.json          launcher    of a probe driver, instead of an assignment (`domain.probes`)
+result.json         driver      of a probe driver: its findings so far, mode 0600
 ==================  ==========  ====================================================
 
-and the application's folder above it `current.json` (`Current`). A probe's directory lies in
-the application's folder `probes`, where nothing is current: several may run at once.
+and the application's folder above it `current.json` (`Current`). A probe driver's
+directory is in the application's folder `probes`, which has no `current.json`: several may run
+at once.
 """
 
 import json
@@ -52,7 +53,7 @@ TMP = "tmp"
 DRIVER_LOCK = "driver.lock"
 LAST_SEQ = "last_seq"
 
-#: A driver that is told to leave has this long (s), before it is terminated and, once more, killed.
+#: Seconds that a driver has to exit when asked; then it is terminated, and as long again, killed.
 LEAVE_S = 30
 
 
@@ -116,7 +117,7 @@ class DriverSpec(Form):
     secrets_dir: str = ""
     env_allowlist: tuple[str, ...] = ()  # names that "env:NAME" may resolve
     stop_timeout_s: float = LEAVE_S  # for spark.stop() and the whole exit
-    start_deadline_s: float | None = None  # from the assignment to Started; None: not judged here
+    start_deadline_s: float | None = None  # from the assignment to Started; None: not checked
     probe: bool = False  # runs `queries.runtime.probes.main` on its probe.json; no epoch fences it
     protocol: int = PROTOCOL
 
@@ -135,17 +136,17 @@ class AssignmentEntry:
     want: Want
     deadline: str | None = None  # ISO 8601 UTC: after it a DRAIN becomes a STOP
     takeover: bool = False  # an author confirmed taking the checkpoint of another installation
-    accepts_loss: bool = False  # a person accepted a gap in its sources: go over it
+    accepts_loss: bool = False  # an operator accepted a gap in its sources: skip it
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment(Form):
-    """What a driver is to do now, whole."""
+    """Everything that a driver is to do now."""
 
     generation: int
     epoch: int  # the driver's: a driver ignores another's
     queries: tuple[AssignmentEntry, ...] = ()
-    end: bool = False  # leave when nothing runs any more
+    end: bool = False  # exit when nothing runs any more
     protocol: int = PROTOCOL
 
 
@@ -199,7 +200,7 @@ class ExecutorSeen:
 
 @dataclass(frozen=True, slots=True)
 class Status(Form):
-    """What a driver says of itself, whole."""
+    """The complete status that a driver reports."""
 
     epoch: int
     applied_generation: int
@@ -218,7 +219,7 @@ class Status(Form):
 
 @dataclass(frozen=True, slots=True)
 class Ident(Form):
-    """Who the driver's processes are: (boot_id, pid, start_time) is an identity for good."""
+    """Identify the driver's processes: (boot_id, pid, start_time) is never reused."""
 
     boot_id: str
     pid: int  # the driver's Python

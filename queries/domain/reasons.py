@@ -1,8 +1,8 @@
-"""The words of reasons: the only place where a code becomes a phrase or a sentence.
+"""Turn the codes of reasons and details into the phrases and sentences that users read.
 
-A `Reason` says why something is as it is; a `Because` beside it says what goes on right now,
-as a code with its values. Rows keep the codes and decisions compare them; pages and the API
-look the words up here, at the edge.
+A `Reason` says why something is in its state; the `Because` next to it says what is going on
+now, as a code with its values. Rows store the codes and decisions compare them; only pages and
+the API look up the words.
 """
 
 from collections import defaultdict
@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from queries.domain.states import Reason
 
-#: What people ask for, as it follows their name in a list of acts.
+#: Requests of users, as they follow the user's name in the audit log.
 ACTS: dict[str, str] = {
     Reason.ASKED_START: "started",
     Reason.ASKED_STOP: "stopped",
@@ -21,13 +21,13 @@ ACTS: dict[str, str] = {
 
 
 def phrase(reason: str) -> str:
-    """Return a reason's words; a text that is no reason's code is its own words."""
+    """Return a reason's phrase; a text that is not the code of a reason is returned as it is."""
     return Reason[reason].description if reason in Reason.__members__ else reason
 
 
 @unique
 class Detail(Enum):
-    """What goes on, or what went wrong: a member's name is the code, its value the sentence."""
+    """What is going on, or what went wrong: a member's name is the code, its value the sentence."""
 
     NOTHING = ""
     # phases of a query
@@ -50,7 +50,7 @@ class Detail(Enum):
     SLOTS_TAKEN = "{starting} of {limit} drivers are starting on this host."
     MEMORY_TAKEN = "It needs {needed} MB; {used} of {budget} MB are taken by other drivers."
     DRIVER_LEAVING = "Waiting for the previous driver to exit."
-    # failures: what `failures.py` says of them
+    # failures, in the words of their diagnosis
     FAILURE = "{title}. {way_out}"
     POISONED = (
         "The same error on batch {batch} has reached the poison limit of {limit}. "
@@ -71,15 +71,15 @@ class Detail(Enum):
     CANCELLED_BY = "cancelled by {actor}"
     SUPERSEDED_BY = "{verb} by {actor}"
     WAITED = "{phase}: {about}"
-    REASON = "{reason}"  # a reason beside which nothing more is known
+    REASON = "{reason}"  # a reason of which nothing more is known
     REFUSED = "{message}"  # an error of ours, with its code
-    STEP = "{note}"  # what a step says of itself
+    STEP = "{note}"  # the note of a step
     OTHER = "{text}"  # written by an earlier release, or a later one
 
 
 @dataclass(frozen=True, slots=True)
 class Because:
-    """What goes on, as a code with the values that its sentence names."""
+    """What is going on, as a code with the values that its sentence names."""
 
     code: Detail = Detail.NOTHING
     params: dict[str, Any] = field(default_factory=dict)  # JSON; a dict in it is a `Because`
@@ -94,12 +94,12 @@ class Because:
 
     @property
     def text(self) -> str:
-        """The sentence; a dash stands for a value that is not there."""
+        """Return the sentence, with a dash for each missing value."""
         shown = {key: _shown(key, value) for key, value in self.params.items()}
         return self.code.value.format_map(defaultdict(lambda: "–", shown)).strip()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the form that rows keep; {} for nothing."""
+        """Return the form that rows store; {} for nothing."""
         return {"code": self.code.name, **self.params} if self else {}
 
     @classmethod

@@ -1,6 +1,6 @@
-"""The ladder of restarts: how long to wait after the n-th failure, and when n is forgotten.
+"""Backoff: how long to wait after the n-th failure, and when n is reset.
 
-Its constants are those of the application's `RestartPolicy`, its defaults have their reasons in
+The constants are those of the application's `RestartPolicy`; the reasons for its defaults are in
 `docs/decisions/0005-constants-of-supervision.md`.
 """
 
@@ -10,11 +10,11 @@ from datetime import datetime, timedelta
 
 from pydantic import BaseModel, ConfigDict, Field
 
-JITTER = 0.2  # of the delay, to both sides: many that died together do not return together
+JITTER = 0.2  # of the delay, to both sides: drivers that died together do not return together
 
 
 class RestartPolicy(BaseModel):
-    """What an application can set of the ladder; the defaults are here and nowhere else."""
+    """How failures are retried; the defaults are defined only here."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -30,7 +30,7 @@ def delay(policy: RestartPolicy, n: int, *, key: str) -> timedelta:
     """Return how long to wait after the `n`-th failure in a row (n from 1).
 
     The first restart is immediate; then `base × 2^(n-2)`, at most `max`, ± 20 %. `key` names
-    who waits: the jitter is a function of it and of n, so that deciding twice decides alike.
+    what waits: the jitter depends on it and on n, so that deciding twice gives the same result.
     """
     if n <= 1:
         return timedelta(0)
@@ -52,12 +52,12 @@ def poisoned(
     batch: int | None,
     recent: Sequence[tuple[str, int | None]],
 ) -> bool:
-    """Return whether this failure is the last straw: the same error at the same batch again.
+    """Return whether the same error on the same batch has reached the poison limit.
 
     `recent` holds the earlier failures since the counters were cleared, newest first. A batch
     that commits moves the batch id on, so equal ids mean that nothing was committed between.
     Failures whose batch is not known (within `start()`, before any batch) are not the same
-    batch: nothing says that the data are at fault, so they are retried like any other.
+    batch: nothing shows that the data is at fault, so they are retried like any other.
     """
     if batch is None:
         return False

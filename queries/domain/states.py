@@ -1,7 +1,7 @@
-"""The words of the state machine: what is wanted, what is, and what each state means.
+"""The states of queries, drivers, runs and operations, and what each of them means.
 
-Every state explains itself (`label`, `description`) and the named sets below are the only
-place where states are grouped, so that a page, a filter and a decision never disagree.
+Phases and reasons carry their own words (`description`). The sets below are the only place
+where states are grouped, so that a page, a filter and a decision never disagree.
 """
 
 from enum import StrEnum
@@ -67,9 +67,9 @@ class Phase(_Described):
 LIVE_PHASES = frozenset({Phase.STARTING, Phase.RUNNING, Phase.STOPPING, Phase.LOST})
 #: Phases of a query that has ended as it should.
 STOPPED_PHASES = frozenset({Phase.STOPPED, Phase.COMPLETED})
-#: Phases at rest: nothing will change without a person.
+#: Phases at rest: nothing changes without an operator.
 RESTING_PHASES = STOPPED_PHASES | {Phase.FAILED}
-#: Phases that hold a failed query until a person, or the next probe, tries it.
+#: Phases that hold a failed query until an operator, or the next retry probe, tries it.
 HELD_PHASES = frozenset({Phase.BROKEN, Phase.FAILED})
 #: Phases after a failure: nothing runs, and a start tries again at once.
 FAILED_PHASES = HELD_PHASES | {Phase.BACKOFF}
@@ -80,7 +80,7 @@ TROUBLED_PHASES = FAILED_PHASES | {Phase.LOST}
 
 
 class Hold(StrEnum):
-    """Why the ladder of restarts does not go on by itself."""
+    """Why supervision does not restart by itself."""
 
     NONE = ""
     BROKEN = "BROKEN"
@@ -109,7 +109,7 @@ OPEN_DRIVER_STATES = frozenset({DriverState.STARTING, DriverState.LIVE, DriverSt
 
 
 class RunOutcome(StrEnum):
-    """How a run ended; empty while it has not."""
+    """How a run ended; empty while it is open."""
 
     OPEN = ""
     STOPPED = "STOPPED"
@@ -157,7 +157,7 @@ class GroupStatus(StrEnum):
 
 
 class Verb(StrEnum):
-    """What a person or CI can ask for."""
+    """What a user or CI can request."""
 
     START = "start"
     STOP = "stop"
@@ -172,7 +172,7 @@ class Verb(StrEnum):
     XRAY = "x-ray"
 
 
-#: Verbs that are one change of what is wanted, done when its generation is reached.
+#: Verbs that only change the desired state, done when their generation is reached.
 PLAIN_VERBS = frozenset({Verb.START, Verb.STOP, Verb.RESTART})
 #: Verbs that only read the checkpoint: a start or a stop at the same time does no harm.
 READING_VERBS = frozenset({Verb.SNAPSHOT, Verb.CLONE, Verb.PREFLIGHT, Verb.XRAY})
@@ -188,7 +188,7 @@ class StepState(StrEnum):
 
 
 class OperationOutcome(StrEnum):
-    """How an operation ended; empty while it has not."""
+    """How an operation ended; empty while it is open."""
 
     OPEN = ""
     DONE = "DONE"
@@ -198,9 +198,9 @@ class OperationOutcome(StrEnum):
     CANCELLED = "CANCELLED"
 
 
-#: Outcomes of an operation that still does, or has done, what was asked.
+#: Outcomes of an operation that is under way or has succeeded.
 GOOD_OPERATIONS = frozenset({OperationOutcome.OPEN, OperationOutcome.DONE})
-#: Outcomes of an operation that failed by itself.
+#: Outcomes of an operation that failed, not of one that was replaced or cancelled.
 FAILED_OPERATIONS = frozenset({OperationOutcome.FAILED, OperationOutcome.TIMED_OUT})
 
 
@@ -208,7 +208,7 @@ class LossKind(StrEnum):
     """How records were lost to a query."""
 
     RETENTION = "retention"  # deleted at the source before they were read
-    SKIPPED = "skipped"  # Spark went over the gap in silence (failOnDataLoss=false)
+    SKIPPED = "skipped"  # Spark skipped the gap silently (failOnDataLoss=false)
     LATE = "late"  # dropped behind the watermark
 
 

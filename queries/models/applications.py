@@ -1,6 +1,6 @@
 """Applications: what is launched as one Spark driver process, and its scheduler pools.
 
-Who writes a column stands beside it: [C] catalog, [O] operations, [R] reconcile.
+The writer of each column is marked: [C] catalog, [O] operations, [R] reconcile.
 """
 
 from typing import ClassVar
@@ -13,9 +13,9 @@ from queries.models.because import BecauseField
 
 
 class Application(models.Model):
-    """A driver process to be: its definition's newest revision and its ladder of restarts."""
+    """What is launched as one driver process: its target revision, failures and next attempt."""
 
-    name = models.CharField(max_length=80)  # [C] unique among the living, immutable
+    name = models.CharField(max_length=80)  # [C] unique among those not archived, immutable
     own = models.BooleanField(default=False)  # [C] made for one query
     created_at = models.DateTimeField()  # [C]
     target_revision = models.ForeignKey(  # [O] what the next driver is launched with
@@ -28,7 +28,7 @@ class Application(models.Model):
     assignment_generation = models.BigIntegerField(default=0)  # [R]
     reached_generation = models.BigIntegerField(default=0)  # [R]
     seen_generation = models.BigIntegerField(default=0)  # [R] an unseen one clears the counters
-    failures = models.IntegerField(default=0)  # [R] the ladder's n: deaths of drivers
+    failures = models.IntegerField(default=0)  # [R] deaths of drivers in a row
     next_attempt_at = models.DateTimeField(null=True)  # [R]
     hold = models.CharField(max_length=8, default="", choices=[(h, h) for h in Hold])  # [R]
     hold_reason = BecauseField()  # [R] its newest driver's failure
@@ -84,7 +84,7 @@ class ApplicationRevision(models.Model):
 
 
 class SchedulerPool(models.Model):
-    """A FAIR scheduler pool of an application; refused to be deleted while a query uses it."""
+    """A FAIR scheduler pool of an application; it cannot be deleted while a query uses it."""
 
     application = models.ForeignKey(Application, on_delete=models.CASCADE, related_name="pools")
     name = models.CharField(max_length=80)

@@ -1,4 +1,4 @@
-"""How rows keep what a `Because` says: as JSON, a code with its values."""
+"""How rows store a `Because`: as JSON, a code with its values."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from queries.domain.reasons import Because
 
 
 class BecauseField(models.JSONField):
-    """A `Because`, kept as JSON; {} where there is nothing to say."""
+    """A `Because`, stored as JSON; {} where there is nothing to say."""
 
     _pyi_private_set_type: Because
     _pyi_private_get_type: Because
@@ -17,7 +17,7 @@ class BecauseField(models.JSONField):
         super().__init__(**{"default": Because, **kwargs})
 
     def deconstruct(self) -> Any:
-        """Return a plain JSON field: the database knows nothing of `Because`."""
+        """Return a plain JSON field: the database does not know `Because`."""
         name, _, args, kwargs = super().deconstruct()
         return name, "django.db.models.JSONField", args, {**kwargs, "default": dict}
 

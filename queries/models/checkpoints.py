@@ -1,4 +1,4 @@
-"""What is kept of checkpoints, what was lost at their sources, and how far they are behind."""
+"""Snapshots of checkpoints, lost records of their sources, and how far they are behind."""
 
 from typing import ClassVar
 
@@ -40,7 +40,7 @@ class Loss(models.Model):
     source = models.CharField(max_length=255)  # topic, or the source's or operator's name
     partition = models.IntegerField(null=True)
     from_offset = models.BigIntegerField(null=True)  # first lost
-    to_offset = models.BigIntegerField(null=True)  # first kept again
+    to_offset = models.BigIntegerField(null=True)  # first that is there again
     offsets = models.BigIntegerField(null=True)  # how many offsets are gone
     records = models.BigIntegerField(null=True)  # null: not known (compacted, transactional)
     batch = models.BigIntegerField(null=True)
@@ -77,7 +77,7 @@ class SourceLag(models.Model):
     earliest = models.BigIntegerField(null=True)
     latest = models.BigIntegerField(null=True)  # next offset that will be written
     record_at = models.DateTimeField(null=True)  # time of the record at `committed`
-    deleted_at = models.DateTimeField(null=True)  # when that record is going to be deleted
+    deleted_at = models.DateTimeField(null=True)  # when that record will be deleted
     arrival_rate = models.FloatField(null=True)  # records a second, between looks
     processing_rate = models.FloatField(null=True)
     record_bytes = models.FloatField(null=True)  # of a record, uncompressed, as sampled

@@ -10,9 +10,9 @@ from queries.models.because import BecauseField
 
 
 class Query(models.Model):
-    """One streaming query: what is wanted of it and what is observed."""
+    """One streaming query: its desired state and what is observed."""
 
-    name = models.CharField(max_length=80)  # [C] unique among the living, immutable
+    name = models.CharField(max_length=80)  # [C] unique among those not archived, immutable
     application = models.ForeignKey(  # [C]
         "queries.Application", on_delete=models.PROTECT, related_name="queries"
     )
@@ -31,11 +31,11 @@ class Query(models.Model):
 
     phase = models.CharField(max_length=10, default=Phase.STOPPED, db_index=True)  # [R]
     phase_reason = models.CharField(max_length=60, default=Reason.NEVER_STARTED)  # [R] Reason
-    phase_detail = BecauseField()  # [R] what goes on, beside the reason
+    phase_detail = BecauseField()  # [R] what is going on, in addition to the reason
     phase_since = models.DateTimeField(null=True)  # [R]
     reached_generation = models.BigIntegerField(default=0)  # [R]
     seen_generation = models.BigIntegerField(default=0)  # [R] an unseen one clears the counters
-    failures = models.IntegerField(default=0)  # [R] the ladder's n
+    failures = models.IntegerField(default=0)  # [R] failures in a row
     next_attempt_at = models.DateTimeField(null=True)  # [R]
     hold = models.CharField(max_length=8, default="", choices=[(h, h) for h in Hold])  # [R]
     # Written by the lag task alone (docs/decisions: who writes lag and risk); reconcile reads.

@@ -9,7 +9,7 @@ from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, DriverState, R
 
 
 class Driver(models.Model):
-    """One driver process; (boot_id, pid, start_time) is its identity for good."""
+    """One driver process; (boot_id, pid, start_time) identifies it and is never reused."""
 
     kind = models.CharField(max_length=8, default=DriverKind.SERVICE)
     application = models.ForeignKey(
@@ -31,7 +31,7 @@ class Driver(models.Model):
     state = models.CharField(max_length=8, default=DriverState.STARTING, db_index=True)
     state_reason = models.CharField(max_length=60, default="")  # Reason
     state_since = models.DateTimeField()
-    assignment_digest = models.CharField(max_length=64, default="")  # of what it was last given
+    assignment_digest = models.CharField(max_length=64, default="")  # of its latest assignment
     applied_generation = models.BigIntegerField(default=0)
     end_wanted = models.CharField(max_length=60, default="")  # Reason, "" while it is wanted
     end_wanted_at = models.DateTimeField(null=True)
@@ -80,7 +80,7 @@ class Run(models.Model):
     code_sha256 = models.CharField(max_length=64, default="")
     generation = models.BigIntegerField()  # the query's when the run was made
     cause = models.CharField(max_length=60)  # Reason: why it was started
-    actor = models.CharField(max_length=150, default="")  # who asked, "" for supervision
+    actor = models.CharField(max_length=150, default="")  # who requested it, "" for supervision
     created_at = models.DateTimeField()
 
     spark_run_id = models.CharField(max_length=36, null=True, unique=True)  # noqa: DJ001
@@ -94,8 +94,8 @@ class Run(models.Model):
         max_length=12, default="", choices=[(o, o) for o in RunOutcome], db_index=True
     )
     warnings = models.JSONField(default=list)
-    replayed = models.JSONField(null=True)  # what it did again (exposure.py); null: not measured
-    accepts_loss = models.BooleanField(default=False)  # goes over a gap in its sources, by go-on
+    replayed = models.JSONField(null=True)  # what it replayed (exposure.py); null: not measured
+    accepts_loss = models.BooleanField(default=False)  # skips a gap in its sources, by go-on
 
     class Meta:
         constraints: ClassVar = [

@@ -1,4 +1,4 @@
-"""Failures, and the groups they are gathered in by fingerprint."""
+"""Failures, and their groups by fingerprint."""
 
 from typing import ClassVar
 
@@ -66,7 +66,7 @@ class Failure(models.Model):
     log_tail = models.TextField(default="")
     conf = models.JSONField(default=dict)  # the application's, masked
     last_progress = models.JSONField(null=True)
-    attempt = models.IntegerField(default=1)  # the ladder's n after it
+    attempt = models.IntegerField(default=1)  # failures in a row, with this one
     next_attempt_at = models.DateTimeField(null=True)
 
     class Meta:

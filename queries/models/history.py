@@ -25,7 +25,7 @@ class Operation(models.Model):
     created_at = models.DateTimeField(db_index=True)
     deadline = models.DateTimeField()  # TIMED_OUT after it
     steps = models.JSONField(default=list)  # [{name, state, at, detail}] for those with several
-    arguments = models.JSONField(default=dict)  # what was asked beside the verb
+    arguments = models.JSONField(default=dict)  # of the verb
     result = models.JSONField(default=dict)  # [R] what its steps found or made
     parent = models.ForeignKey(  # the operation with steps that asked for this one
         "self", null=True, on_delete=models.SET_NULL, related_name="children"

@@ -1,4 +1,4 @@
-"""A remote that misbehaves, over real TCP: what comes of it is bounded, named, and heals."""
+"""A remote that misbehaves, over real TCP: its effect is bounded, named, and heals."""
 
 import asyncio
 from collections.abc import Callable, Iterator

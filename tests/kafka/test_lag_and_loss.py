@@ -137,7 +137,7 @@ def test_records_deleted_under_queries_are_warned_of_named_and_gone_on_from(
     broker.produce(topic, _numbers(5), partition=0)
     world.wait(lambda: _committed(world, "counts", p0=305), "it streams on")
     last = {one.key: one.value for one in broker.read(out)}
-    assert last == {"0": "225", "1": "50"}  # 305 written, 80 lost; no count began anew
+    assert last == {"0": "225", "1": "50"}  # 305 written, 80 lost; no count started over
     assert world.row("counts").risk == ""
     assert Loss.objects.filter(query__name="lenient").count() == 1
     ledger = client.get("/api/v1/queries/counts/losses/").json()["results"]

@@ -93,7 +93,7 @@ class Stop(Form):
 
 @described
 class TokenCreate(Form):
-    """A new token: for whom, what for, how long.
+    """A new token: its user, its purpose, its lifetime.
 
     name: What the token is for.
     """

@@ -1,6 +1,6 @@
-"""Where a checkpoint's lock and owner file stand: beside it, never inside it.
+"""Where the lock and owner file of a checkpoint are: next to it, never inside it.
 
-Launchers look at them from outside, the driver takes them: both must mean the same file.
+Launchers look at them and drivers take them; both must mean the same file.
 """
 
 from pathlib import PurePosixPath
@@ -14,7 +14,7 @@ def local_path(location: str) -> PurePosixPath | None:
     parts = urlsplit(location)
     if parts.scheme not in ("", "file") or parts.netloc not in ("", "localhost"):
         return None
-    # Only a URI is escaped; a bare path means every character as it stands.
+    # Only a URI is escaped; a bare path is taken literally.
     path = PurePosixPath(unquote(parts.path) if parts.scheme else location)
     return path if path.is_absolute() else None
 

@@ -1,7 +1,7 @@
-"""Which offsets a checkpoint has kept: where a start goes on from, and what lies between two.
+"""Which offsets a checkpoint's log holds: where a start resumes, and how many lie between two.
 
-Spark 4.3 asks for the offsets of the batch before the newest one it finds; with async progress
-tracking it takes whatever batch came before that in the log.
+Spark 4.3 reads the offsets of the batch before the newest one it finds; with async progress
+tracking it takes whichever batch precedes that one in the log.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,10 +9,10 @@ from typing import Any
 
 
 def missing_batch(begun: Sequence[int]) -> int | None:
-    """Return the batch whose offsets Spark would ask for in vain without async tracking.
+    """Return the missing batch whose offsets Spark would need without async tracking.
 
     `begun` are the batches that `offsets/` holds, in order. It is the one before the newest,
-    where that is not there; None where a start without async tracking would work.
+    if that is missing; None where a start without async tracking would work.
     """
     if not begun or begun[-1] == 0:
         return None
@@ -23,10 +23,10 @@ def missing_batch(begun: Sequence[int]) -> int | None:
 def resumed_after(
     begun: Sequence[int], committed: Sequence[int], *, in_gaps: bool = True
 ) -> int | None:
-    """Return the batch whose end offsets a start would go on from; None: from the beginning.
+    """Return the batch whose end offsets a start would resume from; None: from the beginning.
 
-    Spark goes on after the newest batch it has offsets of, where that one has committed too;
-    else it does that batch again, from the end of the one before it in the log (`in_gaps`),
+    Spark resumes after the newest batch it has offsets of, if that one has committed too;
+    otherwise it runs that batch again, from the end of the one before it in the log (`in_gaps`),
     or of the one with the id before.
     """
     if not begun:
@@ -40,7 +40,7 @@ def resumed_after(
 
 
 def beyond(end: Any, start: Any) -> bool:
-    """Tell whether an offset lies behind another of the same source, in any partition."""
+    """Return whether an offset is beyond another of the same source, in any partition."""
     between = records_between(start, end)
     if between is not None:
         return between > 0

@@ -1,7 +1,7 @@
-"""The text of a checkpoint's log files, both log versions, as values.
+"""Read the text of a checkpoint's log files, of both log versions.
 
-Line 1 of every file is the log's version. An offset log goes on with one line of JSON (blank
-for continuous processing), then one line a source: JSON, "-" for none, or "name:JSON" where
+Line 1 of every file is the log's version. In an offset log one line of JSON follows (blank
+for continuous processing), then one line per source: JSON, "-" for none, or "name:JSON" where
 the log names its sources (version 2). A commit log has one line of JSON.
 Source: Spark 4.3's OffsetSeqLog and CommitLog, seen on checkpoints that it wrote.
 """
@@ -12,12 +12,12 @@ from typing import Any
 
 
 class Unreadable(ValueError):
-    """The text is no such log file; the message says what was found."""
+    """The text is not such a log file; the message says what was found."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """One batch that was begun: where each source is read up to."""
+    """One batch that was started: up to where each source is read."""
 
     batch: int
     version: str  # "v1", "v2"
@@ -38,7 +38,7 @@ class Commit:
 
 
 def read_offsets(batch: int, text: str) -> Offsets:
-    """Return what `offsets/BATCH` says; raise `Unreadable` where it is cut or no such file."""
+    """Return what `offsets/BATCH` says; raise `Unreadable` if it is truncated or another file."""
     version, lines = _lines(batch, text)
     about = _object(batch, lines[0]) if lines and lines[0].strip() else {}
     return Offsets(
@@ -52,7 +52,7 @@ def read_offsets(batch: int, text: str) -> Offsets:
 
 
 def read_commit(batch: int, text: str) -> Commit:
-    """Return what `commits/BATCH` says; raise `Unreadable` where it is cut or no such file."""
+    """Return what `commits/BATCH` says; raise `Unreadable` if it is truncated or another file."""
     version, lines = _lines(batch, text)
     about = _object(batch, lines[0]) if lines and lines[0].strip() else {}
     return Commit(

@@ -1,7 +1,7 @@
-"""Whether state grows steadily, and when it will have reached the memory there is.
+"""Whether state grows steadily, and when it will reach the memory limit.
 
-The rule, stated on the page, is `RULE`. Anything else (a saw-tooth of windows that close, a jump,
-too short a time) is told as no forecast, with the reason.
+The rule, shown on the page, is `RULE`. Anything else (a saw-tooth of windows that close, a jump,
+too short a time) gets no forecast, and the reason is given.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ RULE = (
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What a size has done."""
+    """How a size has changed."""
 
     per_hour: float | None  # bytes; None: too little was seen
     steadiness: float | None  # r²
@@ -62,7 +62,7 @@ def growth(points: Sequence[tuple[float, float]], limit: float | None) -> Growth
 
 
 def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return slope and r² of the least-squares line; a level series is explained wholly."""
+    """Return slope and r² of the least-squares line; r² is 1 for a level series."""
     count = len(points)
     start = points[0][0]
     xs = [at - start for at, _ in points]

@@ -1,8 +1,8 @@
-"""Which Spark configuration and environment a definition may set: what is listed, no more.
+"""Which Spark configuration and environment a definition may set: only what is listed.
 
 Headgate launches, watches and stops the driver through its configuration, so a key that
-loads classes, moves directories or changes what Headgate sets itself would take supervision
-out of its hands. What tunes a query is open.
+loads classes, moves directories or changes what Headgate sets itself would break supervision.
+What tunes a query is allowed.
 """
 
 import re
@@ -45,7 +45,7 @@ _APPLICATION = re.compile(
         )
     )
 )
-#: Within what is open above: what loads classes, and what Headgate sets itself.
+#: Exceptions to what is allowed above: what loads classes, and what Headgate sets itself.
 _RESERVED: tuple[tuple[str, str], ...] = (
     (r"spark\.master", "Set the application's master."),
     (r"spark\.driver\.memory", "Set the application's memory."),
@@ -77,7 +77,7 @@ _STATIC_SQL = re.compile(
     r"|filesourceTableRelationCacheSize|codegen\.cache\.maxEntries|codegen\.comments)"
 )
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-#: Variables that steer Python, the JVM, Spark, the loader or Headgate itself.
+#: Variables that control Python, the JVM, Spark, the loader or Headgate itself.
 _ENVIRONMENT_RESERVED = re.compile(
     r"PATH|HOME|PWD|SHELL|USER|LOGNAME|TMPDIR|LD_.+|DYLD_.+|PYTHON.*|PYSPARK_.+|SPARK_.+|JAVA_.+"
     r"|_JAVA_OPTIONS|JDK_JAVA_OPTIONS|CLASSPATH|HADOOP_.+|YARN_.+|HEADGATE_.+|DJANGO_.+"
@@ -89,7 +89,7 @@ _RESERVED_OPTIONS = {
     "checkpointlocation": "Set the query's checkpoint.",
     "queryname": "Spark shows the query's name.",
 }
-#: A key whose last word is one of these tells about a secret and is none itself.
+#: A key whose last word is one of these describes a secret and does not hold it.
 _ABOUT_A_SECRET = re.compile(
     r"(?:[._-]|(?<=[a-z])(?=[A-Z]))(column|field|name|path|location|type|class|url|uri|endpoint"
     r"|provider|mode|enabled|mechanism|interval|seconds|ms|count|limit)$",
@@ -150,7 +150,7 @@ def option_problems(field: str, options: Mapping[str, str]) -> list[Problem]:
 
 
 def secret_problems(field: str, values: Mapping[str, object]) -> list[Problem]:
-    """Return a problem for each secret that is written out instead of named."""
+    """Return a problem for each secret in plain text."""
     problems = []
     for key, value in values.items():
         if isinstance(value, Mapping):

@@ -1,6 +1,6 @@
 """Read a DDL schema ("id BIGINT, name STRING") far enough to name a typing error.
 
-Spark has the last word; only what cannot be right is refused here.
+Spark decides; only what cannot be right is refused here.
 """
 
 import re
@@ -15,7 +15,7 @@ _COLUMN = re.compile(r"\s*(`(?:[^`]|``)+`|[^\s:`,<>()]+)(?:\s*:\s*|\s+)([A-Za-z_
 
 
 class NotASchema(ValueError):
-    """The text is no DDL schema; the message is a sentence without the field."""
+    """The text is not a DDL schema; the message is a sentence without the field."""
 
 
 def columns(ddl: str) -> dict[str, str]:
@@ -37,7 +37,7 @@ def columns(ddl: str) -> dict[str, str]:
 
 
 def _split(ddl: str) -> list[str]:
-    """Return the parts between commas that stand outside of brackets and quotes."""
+    """Split at the commas outside of brackets and quotes."""
     parts, depth, quote = [""], 0, ""
     for character in ddl:
         if quote:

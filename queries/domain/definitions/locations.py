@@ -1,4 +1,4 @@
-"""Where checkpoints lie: one canonical form, so that equal and nested locations are seen.
+"""The canonical form of checkpoint locations, so that equal and nested ones are found.
 
 Two queries on one checkpoint execute the same batches twice, and one checkpoint inside
 another mixes their files; both are refused before anything starts.
@@ -14,7 +14,7 @@ _GLOB = re.compile(r"[*?\[\]{}\x00-\x1f\\]")
 
 
 class NotALocation(ValueError):
-    """The text names no place that a checkpoint can lie in; the message is a sentence."""
+    """The text is not a possible location of a checkpoint; the message is a sentence."""
 
 
 def canonical(text: str) -> str:
@@ -61,7 +61,7 @@ def overlaps(one: str, other: str) -> bool:
 
 
 def checkpoint_problem(location: str, held: Mapping[str, str]) -> Problem | None:
-    """Return why a canonical location cannot be had; `held` maps location -> holding query."""
+    """Return why a canonical location cannot be used; `held` maps location -> holding query."""
     for other, holder in sorted(held.items()):
         if not overlaps(location, other):
             continue
@@ -78,8 +78,8 @@ def checkpoint_problem(location: str, held: Mapping[str, str]) -> Problem | None
 def path_problem(field: str, text: str) -> Problem | None:
     """Return what is wrong with a path that a source reads or a sink writes, or None.
 
-    Wildcards are fine in what is read; relative paths and ".." are not, for the driver's
-    working directory is no place that anyone chose.
+    Wildcards are allowed in what is read; relative paths and ".." are not, because no user
+    chose the driver's working directory.
     """
     found = _SCHEME.fullmatch(text.strip())
     rest = found[2] if found else text.strip()

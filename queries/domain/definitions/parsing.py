@@ -1,4 +1,4 @@
-"""Parse the JSON form of a definition; what pydantic finds wrong with it become problems."""
+"""Parse the JSON form of a definition, and turn pydantic's findings into problems."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -97,7 +97,7 @@ def _plain(kind: str, message: str, context: Mapping[str, Any]) -> tuple[str, st
 
 
 def mask_problems(form: dict[str, Any]) -> list[Problem]:
-    """Return a problem for each text that still hides a secret and so cannot be stored."""
+    """Return a problem for each text that still contains a mask and cannot be stored."""
     return [
         Problem(
             field,
@@ -110,5 +110,5 @@ def mask_problems(form: dict[str, Any]) -> list[Problem]:
 
 
 def once(problems: list[Problem]) -> list[Problem]:
-    """Return the problems without repetitions, one a field and message, in order."""
+    """Return the problems in order, one for each field and message."""
     return list({(each.field, each.message): each for each in problems}.values())

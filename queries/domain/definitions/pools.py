@@ -1,4 +1,4 @@
-"""Scheduler pools: Spark's own file of them, and what is worth knowing before using them."""
+"""Scheduler pools: Spark's file of them, and advice on their use."""
 
 from collections.abc import Mapping, Sequence
 from xml.sax.saxutils import escape, quoteattr
@@ -30,7 +30,7 @@ def advice(
 
     `cores` is None where the master does not say; `queries` maps a pool's name to the
     queries in it. Spark breaks ties between pools by name, so with more busy pools than
-    cores the one that comes last by name starves, and `minShare` is what saves a light one.
+    cores the one that comes last by name starves, and `minShare` protects a light one.
     """
     if scheduler_mode != "FAIR":
         return ["The scheduler mode is FIFO, so pools have no effect."] if pools else []

@@ -1,7 +1,7 @@
 """The one JSON form of a definition, shared by page, API, revision and assignment.
 
 The models check types and shape only; what makes a definition workable (names, triggers
-against sinks, allowed configuration keys…) is said by `validation.py`, field by field.
+against sinks, allowed configuration keys…) is checked in `validation`, field by field.
 """
 
 from typing import Annotated, Any, Literal
@@ -12,7 +12,7 @@ from queries.domain.restart import RestartPolicy
 
 
 def _as_text(value: Any) -> Any:
-    """Write numbers and truth values as Spark's options want them: `20` as "20"."""
+    """Write numbers and booleans as Spark's options expect them: `20` as "20"."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value

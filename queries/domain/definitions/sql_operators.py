@@ -1,7 +1,7 @@
-"""Which operators a SQL text asks for: what some triggers cannot carry out.
+"""Which operators a SQL text uses, because some triggers do not support all of them.
 
-Only what the text says for certain is named. What depends on Spark's plan (is the joined table
-small enough to be sent to all?) is left to a preflight.
+Only what is certain from the text is named. What depends on Spark's plan (is the joined table
+small enough to be broadcast?) is left to a preflight.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from queries.domain.definitions.sql_text import Text, read
 
 
 class Operator(StrEnum):
-    """What a text may ask for beside selections and projections, as a phrase about it."""
+    """What a text may use in addition to selections and projections, as a phrase about it."""
 
     AGGREGATION = "aggregates"
     DISTINCT = "removes duplicates"
@@ -38,10 +38,10 @@ class Operator(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Operators:
-    """What a text asks for, and what of it cannot be told."""
+    """What a text uses, and what of it is unknown."""
 
     found: frozenset[Operator] = frozenset()
-    readable: bool = True  # by Headgate; what is not, Spark alone can judge
+    readable: bool = True  # by Headgate; otherwise only Spark can judge it
     unknown: tuple[str, ...] = ()  # functions that may be anything
 
 
@@ -65,13 +65,13 @@ _NODES: tuple[tuple[Operator, tuple[type[exp.Expression], ...]], ...] = (
 )
 _TIMES = frozenset({"now", "curdate", "current_timezone"})
 _GENERATORS = frozenset({"json_tuple", "inline_outer", "variant_explode"})
-#: Of event time: they stand in a GROUP BY, which is found as an aggregation.
+#: Of event time: they are used in a GROUP BY, which is found as an aggregation.
 _WINDOWS = frozenset({"window", "window_of", "window_time", "session_window"})
 _REPARTITIONS = frozenset({"repartition", "repartition_by_range", "rebalance", "coalesce"})
 
 
 def operators(spec: SqlQuery) -> Operators:
-    """Return what a query's text asks for."""
+    """Return the operators that a query's text uses."""
     marked = {Operator.WATERMARK for source in spec.sources if source.watermark}
     text = read(spec)
     if text is None:

@@ -1,7 +1,7 @@
-"""What can be said for certain of a SQL text before Spark sees it.
+"""Find what is certainly wrong with a SQL text before Spark sees it.
 
-sqlglot reads most of Spark's SQL, not all of it: what it cannot read is left to Spark, which
-has its own message. Only findings that Spark would surely share are refused here.
+sqlglot parses most of Spark's SQL, not all of it: what it cannot parse is left to Spark, which
+has its own message. Only what Spark would certainly refuse is refused here.
 """
 
 import re
@@ -28,7 +28,7 @@ def sql_problems(spec: SqlQuery) -> list[Problem]:
     if len(statements) > 1:
         return [Problem("sql", spec.sql[:200], "contains several statements.", "Write one SELECT.")]
     if not statements or isinstance(statements[0], exp.Command):
-        return []  # sqlglot takes what it cannot read for a command: Spark is to judge
+        return []  # sqlglot takes what it cannot parse for a command: Spark decides
     statement = statements[0]
     if not isinstance(statement, exp.Query):
         message = f"is a {statement.key.upper()}, not a query."
@@ -61,7 +61,7 @@ def _statements(text: str) -> list[exp.Expression] | None:
 
 
 class Text:
-    """A parsed text beside the names it may use."""
+    """A parsed text with the names it may use."""
 
     def __init__(self, spec: SqlQuery, statement: exp.Query) -> None:
         self.spec = spec

@@ -1,4 +1,4 @@
-"""The kinds of failures: the policy each has for restarts, and what is said of it in general."""
+"""The categories of failures: the restart policy of each, and its general advice."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,7 +8,7 @@ from queries.domain.states import Policy
 
 
 class Category(StrEnum):
-    """What kind of thing went wrong; each has one policy for restarts."""
+    """What kind of failure it is; each has one restart policy."""
 
     policy: Policy
 
@@ -47,7 +47,7 @@ class Advice:
     way_out: str
 
 
-#: What is said where no rule knows better, a category each.
+#: The advice of each category where no rule is more specific.
 GENERAL: dict[Category, Advice] = {
     category: Advice(category, meaning, way_out)
     for category, (meaning, way_out) in {

@@ -1,7 +1,7 @@
 """A crash loop: so many failures in so short a time that they are one incident.
 
-It changes nothing of what supervision does: the ladder of restarts goes on. It gathers what
-a person should see once, instead of as many failures.
+It does not change supervision: restarts continue with backoff. It shows an operator one incident
+instead of many failures.
 """
 
 from collections.abc import Iterable
@@ -23,12 +23,12 @@ class CrashLoop:
 
 
 def crash_loop(failures: Iterable[datetime], *, now: datetime) -> CrashLoop | None:
-    """Return the incident that is open now, of the moments of one query's failures.
+    """Return the incident that is open now, from the times of one query's failures.
 
-    It is opened by `FAILURES` within `WINDOW`. It reaches back to the first failure that
-    followed on no other within `WINDOW`, and stays one incident while each next failure comes
-    within `WINDOW` of the one before, however far the ladder spreads them. `WINDOW` after the
-    last it is over.
+    It is opened by `FAILURES` within `WINDOW`. It begins with the first failure that
+    came after no other within `WINDOW`, and stays one incident while each next failure comes
+    within `WINDOW` of the one before, however far backoff spreads them. It ends `WINDOW`
+    after the last.
     """
     times = sorted((at for at in failures if at <= now), reverse=True)
     chain: list[datetime] = []

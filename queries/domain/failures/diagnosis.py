@@ -1,7 +1,7 @@
-"""Say of a failure what kind it is, what it means and what to do.
+"""Classify a failure: its category, what it means and what to do.
 
-Restarts hang on this: RETRY goes on for ever, POISON stops at the policy's limit, FATAL waits
-for a person. What is not known is retried, for a wrong RETRY costs time and a wrong FATAL
+Restarts depend on this: RETRY continues for ever, POISON stops at the policy's limit, FATAL waits
+for an operator. What is not known is retried, because a wrong RETRY costs time and a wrong FATAL
 costs a night.
 """
 
@@ -22,10 +22,10 @@ class Classified:
     policy: Policy
     title: str  # one line for a list: "DIVIDE_BY_ZERO: Division by zero."
     meaning: str  # one or two sentences: why Spark says so
-    way_out: str  # what a person can do, and what happens if nobody does
+    way_out: str  # what an operator can do, and what happens otherwise
 
 
-#: Conditions under which code of the user's own ran.
+#: Conditions that the user's own code raises.
 _USER_CODE = re.compile(
     r"FOREACH_(BATCH_)?USER_FUNCTION_ERROR|PYTHON_(STREAMING_)?DATA_SOURCE\w*ERROR"
     r"|PYTHON_EXCEPTION|\w+_USER_FUNCTION_ERROR|FAILED_EXECUTE_UDF|HEADGATE_USER_CODE"
@@ -159,7 +159,7 @@ def _of_our_own(type_name: str) -> Advice | None:
 
 
 def _of_user_code(name: str, error_class: str, type_name: str, text: str) -> Advice | None:
-    """Judge user code by what it met: a service away is worth a retry, a bug is not."""
+    """Judge user code by its error: an unreachable service is retried, a bug is not."""
     names = (name, error_class, *error_text.conditions(text))
     if not any(_USER_CODE.fullmatch(each) for each in names):
         return None
@@ -188,7 +188,7 @@ def _of_condition(name: str, type_name: str, text: str) -> Advice | None:
     if not name or name in error_text.WRAPPERS:
         return None
     if name.startswith("FAILED_READ_FILE") and _is_connection(type_name, text):
-        return GENERAL[Category.CONNECTION]  # a store that does not answer is no bad file
+        return GENERAL[Category.CONNECTION]  # a store that does not respond is not a bad file
     return _advice_for(name)
 
 
@@ -221,7 +221,7 @@ def _of_type(type_name: str, text: str) -> Advice | None:
 
 
 def _with_offsets(advice: Advice, text: str) -> Advice:
-    """Name the partitions and offsets that are gone, where Spark names them."""
+    """Add the partitions and offsets that were lost, if Spark names them."""
     if advice.category is not Category.SOURCE_LOST:
         return advice
     gone = re.search(r"offset \[(\d+), (\d+)\) for topic partition (\S+?-\d+)", text)

@@ -1,13 +1,13 @@
-"""Read what Spark and Python print when something fails: classes, causes, frames of one's own.
+"""Parse what Spark and Python print when something fails: classes, causes, frames of user code.
 
-A failed query leaves one long text: Spark's condition in brackets, the tasks' stack, at
-times a Python traceback inside a Java one. Everything that has to be found in such a text is
-found here, so that classification and fingerprint agree about what they saw.
+A failed query leaves one long text: Spark's condition in brackets, the tasks' stack, sometimes
+a Python traceback inside a Java one. All parsing of such texts is here, so that classification
+and fingerprint agree about what they contain.
 """
 
 import re
 
-TEXT_LIMIT = 64 * 1024  # characters of a text that are looked at: its head and its tail
+TEXT_LIMIT = 64 * 1024  # characters of a text that are read: its head and its tail
 LINE_LIMIT = 4_000  # of one line, from its beginning
 NAME_LIMIT = 200  # of a type
 
@@ -31,7 +31,7 @@ _SQL_CONTEXT = re.compile(r"^== SQL.*==[ \t]*\n(.*)\n([ \t]*)(\^+)", re.MULTILIN
 _QUERY_SECTION = re.compile(
     r"=== Streaming Query ===.*?(?=^[ \t]+at |^Caused by: |\Z)", re.DOTALL | re.MULTILINE
 )
-#: How py4j says that a Python callback raised: all that is left where the condition is lost.
+#: How py4j reports that a Python callback raised: all that remains where the condition is lost.
 _PROXY = "raised by the Python Proxy"
 _PYTHON_NOT_OWN = re.compile(
     r"(site-packages|dist-packages|/python\d?\.\d+/|/lib/python|/pyspark/|pyspark\.zip|/py4j|py4j-|^<"
@@ -75,7 +75,7 @@ def conditions(*texts: str) -> list[str]:
 
 
 def condition(error_class: str, root_cause: str, message: str) -> str:
-    """Return the condition that says most, "" where there is none.
+    """Return the most specific condition, "" where there is none.
 
     That is the given one, unless it only wraps another: then the first one in the texts.
     """
@@ -87,7 +87,7 @@ def condition(error_class: str, root_cause: str, message: str) -> str:
 
 
 def telling(names: list[str]) -> str:
-    """Return the first condition that is no wrapper, else the first that says anything."""
+    """Return the first condition that is not a wrapper, else the first but STREAM_FAILED."""
     said = sorted(names, key=lambda name: name in WRAPPERS)
     return next((name for name in said if name != "STREAM_FAILED"), "")
 

@@ -1,4 +1,4 @@
-"""Which failures are the same: a name made of what does not change from one time to the next."""
+"""Name failures by what does not change from one occurrence to the next."""
 
 import hashlib
 import re
@@ -7,10 +7,10 @@ from queries.domain.failures import error_text
 
 
 def fingerprint(*, error_class: str, type_name: str, root_cause: str, message: str) -> str:
-    """Return a 32-digit name that failures with one cause share, whatever their numbers.
+    """Return a 32-digit name that failures with the same cause share.
 
-    It is made of the condition, the type and the top frame of one's own; where no frame of
-    one's own is shown, of the root cause with ids, paths, times, hex and numbers taken out.
+    It is made of the condition, the type and the top frame of user code; where no such frame
+    is shown, of the root cause without ids, paths, times, hexadecimal and other numbers.
     """
     root_cause = error_text.bounded(root_cause)
     message = error_text.without_plan(error_text.bounded(message))
@@ -38,7 +38,7 @@ _VARYING = (
 
 
 def normalised(text: str) -> str:
-    """Return the text without what differs from one time to the next, at most 300 characters."""
+    """Return the text without what differs between occurrences, at most 300 characters."""
     text = text[: error_text.LINE_LIMIT]
     for pattern, name in _VARYING:
         text = pattern.sub(name, text)

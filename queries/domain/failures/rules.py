@@ -1,8 +1,8 @@
-"""What is known of Spark's failures: condition or message -> category, meaning, way out.
+"""Rules for Spark's failures: condition or message -> category, meaning, way out.
 
-The table follows what was read in Spark 4.3.0 and seen to happen on it. Several failures
-carry no condition at all, hence the second table on the text. Order matters: the first rule
-that matches wins, so the narrower one stands above.
+The rules come from Spark 4.3.0's source and from failures seen on it. Several failures have no
+condition at all, hence the table of messages. Order matters: the first rule that matches wins,
+so the narrower one comes first.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""The names that Kafka's own clients know, without the `kafka.` that Spark wants before them.
+"""The options that Kafka's own clients know, without the prefix `kafka.` that Spark requires.
 
-Kafka only logs a name that it does not know, so a slip of the pen would stay unseen for
-months. Plug-ins bring names of their own, so an unknown one is named only where it is close
-to one of these. From the consumer's and the producer's configuration of Kafka 3.9.
+Kafka only logs a name that it does not know, so a typing error would stay unnoticed for
+months. Plug-ins have names of their own, so an unknown one is reported only where it is close
+to one of these. Source: the consumer's and the producer's configuration of Kafka 3.9.
 """
 
 _SHARED = """

@@ -1,8 +1,8 @@
-"""Say how far a source is behind, from two looks at its partitions and nothing else.
+"""Calculate how far a source is behind, from two looks at its partitions.
 
-A look tells offsets and one time: that of the record which is to be read next. All else is
-worked out here: records and seconds behind, what arrives and what is worked off, how long it
-takes to catch up, and which partition is worse off than the others.
+A look has offsets and one time: that of the record to be read next. Everything else is
+calculated here: records and seconds behind, arrival and processing rates, how long it takes
+to catch up, and which partition is further behind than the others.
 """
 
 import math
@@ -126,10 +126,10 @@ def smoothed(before: float | None, moved: int, seconds: float) -> float | None:
 
 
 def after(look: PartitionLook, before: PartitionLook | None, *, running: bool) -> PartitionLook:
-    """Return the look with its rates, told from the one before it.
+    """Return the look with its rates, calculated from the previous one.
 
-    A query that does not run works nothing off; offsets that went back (a rewind, a topic made
-    anew) tell no rate and begin afresh.
+    A query that does not run has a processing rate of 0; offsets that went back (a rewind, a
+    recreated topic) give no rate, and the next look starts again.
     """
     arrival = processing = None
     if before is not None:

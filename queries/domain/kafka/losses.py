@@ -1,9 +1,9 @@
-"""Work out which records a query never read: from Spark's words, offsets and counts of rows.
+"""Find records that a query never read: from Spark's messages, offsets and counts of rows.
 
-Three things tell of a loss. Spark's own failure names partitions and offsets. A committed
-offset below the broker's earliest is a gap, whoever says so. And with `failOnDataLoss=false`
-Spark says nothing: there a batch that read fewer rows than its offsets span, and that began
-below the broker's earliest offset, has gone over a gap.
+There are three signs of a loss. Spark's own failure names partitions and offsets. A committed
+offset below the broker's earliest is a gap. And with `failOnDataLoss=false`, where Spark reports
+nothing, a batch has skipped a gap if it read fewer rows than its offsets span and began below
+the broker's earliest offset.
 """
 
 import re
@@ -34,7 +34,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """What one batch of a source went over in silence."""
+    """What one batch of a source skipped silently."""
 
     topic: str
     gaps: tuple[Gap, ...]  # empty where it is not known which offsets
@@ -67,7 +67,7 @@ _FETCH = re.compile(
 def named_in(text: str) -> list[Gap]:
     """Return the offsets that Spark's words call lost, by topic and partition.
 
-    An offset that it could not fetch, with no end told, is a gap of that one offset.
+    An offset that could not be fetched, without an end, is a gap of that one offset.
     """
     found: dict[tuple[str, int], Gap] = {}
 
@@ -125,8 +125,8 @@ def skipped(
     """Return what a batch that is short of `missing` rows went over because it was deleted.
 
     For topics whose offsets are records. `earliest` are the broker's first offsets after the
-    batch, `known` the ranges [first, until) that the ledger holds already. Of no more records
-    than are missing it is said that they are lost: what was deleted after it was read is none.
+    batch, `known` the ranges [first, until) that the ledger holds already. No more
+    records than are missing count as lost: those deleted after they were read are not.
     """
     rest = missing - _covered(start, end, known)
     left = [
@@ -141,7 +141,7 @@ def skipped(
         return _exact(left)
     if len({(piece.topic, piece.partition) for piece in left}) == 1:
         return _exact(_first(left, rest))
-    # Deleted on and on while it read: how many is certain, which offsets is not.
+    # Records were deleted while it read: their number is certain, their offsets are not.
     topics = ", ".join(dict.fromkeys(piece.topic for piece in left))
     return [Skipped(topics, (), rest)]
 
@@ -162,7 +162,7 @@ def without(gap: Gap, known: Iterable[tuple[int, int]]) -> list[Gap]:
 def late_rows(progress: Mapping[str, Any]) -> dict[str, int]:
     """Return {operator: rows dropped behind the watermark} of one batch; operators with none out.
 
-    Spark numbers operators from 0; one that stands twice in a plan is told apart by that.
+    Spark numbers operators from 0, which distinguishes two of the same name in a plan.
     """
     found = {}
     for place, operator in enumerate(progress.get("stateOperators") or ()):
@@ -173,7 +173,7 @@ def late_rows(progress: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _below(start: Offsets, end: Offsets, earliest: Offsets) -> list[Gap]:
-    """Return the offsets of a batch that lie below the broker's first ones."""
+    """Return the offsets of a batch below the broker's first ones."""
     found = []
     for topic, partitions in end.items():
         for partition, until in partitions.items():

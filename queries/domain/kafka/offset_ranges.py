@@ -1,7 +1,7 @@
-"""Offsets of two batches set against each other: what lies between, a partition each.
+"""Compare the offsets of two batches: what was read between them, by partition.
 
 Spark writes a Kafka source's offset as {topic: {partition: next offset}}, a file source's as
-{"logOffset": entry}; any other source has a form of its own, of which only equality is known.
+{"logOffset": entry}; any other source has its own form, which can only be compared for equality.
 """
 
 from collections.abc import Iterable, Mapping

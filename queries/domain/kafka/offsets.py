@@ -52,10 +52,10 @@ def assign_problem(field: str, value: str) -> Problem | None:
 
 
 def coverage_problem(field: str, value: str, *, topics: set[str], assign: str) -> Problem | None:
-    """Return where offsets and what is read differ: Spark wants each partition, and no other.
+    """Return where offsets and what is read differ: Spark needs exactly the partitions read.
 
     `topics` are those subscribed to, whose partitions are not known here. None where either
-    side cannot be read: that is told elsewhere.
+    side cannot be read: that is reported elsewhere.
     """
     try:
         named: set[Partition] = {

@@ -1,7 +1,7 @@
 """Options of Kafka sources and sinks, by name and value, as Spark 4.3 takes them.
 
-Spark tells of most mistakes only when the stream starts, of some never: an unknown option is
-passed over in silence. Names are compared without their case, as Spark does.
+Spark reports most mistakes only when the stream starts, and some never: it ignores an unknown
+option silently. Names are compared case-insensitively, as in Spark.
 """
 
 import difflib
@@ -23,13 +23,13 @@ from queries.domain.masking import MASK, is_secret_name
 SERVERS = "kafka.bootstrap.servers"
 PROTOCOL = "kafka.security.protocol"
 STRATEGIES = ("subscribe", "subscribePattern", "assign")
-#: Where a stream begins; Spark heeds the first of these that is given.
+#: Where a stream begins; Spark uses the first of these that is set.
 STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _SERVER = re.compile(r"(?:\w+://)?\[?[0-9A-Za-z\-%._:]+\]?:\d{1,5}")
-_CLOSE = 0.8  # how alike two names are that somebody may have confused
+_CLOSE = 0.8  # similarity of two names from which a typing error is assumed
 
-#: What Spark says no to, with the reason; it sets these itself.
+#: Options that Spark refuses because it sets them itself, with the reason.
 _REFUSED_BY_SOURCES = {
     "kafka.auto.offset.reset": "Set startingOffsets: Spark keeps the offsets, not Kafka.",
     "kafka.key.deserializer": "Keys are bytes: use CAST(key AS STRING) in the query.",
@@ -66,7 +66,7 @@ def sink_option_problems(field: str, options: Mapping[str, str]) -> list[Problem
 def group_problems(sources: Mapping[str, Mapping[str, str]]) -> list[Problem]:
     """Return a problem where two sources, by path of their options, name one consumer group.
 
-    Kafka would share the partitions out between them, and each would read only some.
+    Kafka would split the partitions between them, and each would read only some.
     """
     seen: dict[str, str] = {}
     problems = []
@@ -177,7 +177,7 @@ def _strategy(given: _Given) -> list[Problem]:
 
 
 def _starts(given: _Given) -> list[Problem]:
-    """Name what a stronger option overrules, and offsets of topics that are not read."""
+    """Report what a stronger option overrides, and offsets of topics that are not read."""
     ways = [name for name in STARTS if given.has(name)]
     problems = [
         given.problem(
@@ -216,7 +216,7 @@ def _limits(given: _Given) -> list[Problem]:
 
 
 def _protocol(given: _Given) -> list[Problem]:
-    """Name a user or a key that is never asked for: the protocol is another."""
+    """Report a login or certificate that the chosen protocol does not use."""
     protocol = given.value(PROTOCOL).upper() or _PROTOCOLS[0]
     if protocol not in _PROTOCOLS:
         way_out = f"Use one of {', '.join(_PROTOCOLS)}."
@@ -263,7 +263,7 @@ _SPELLED_SINK_CHECKS: dict[str, Check | None] = {
     "asyncProgressTrackingEnabled": None,  # said by the trigger's rules
     "asyncProgressTrackingCheckpointIntervalMs": None,
 }
-#: For testing Spark itself; the trigger's rules say what becomes of it.
+#: For testing Spark itself; the trigger's rules check it.
 _ELSEWHERE = ("_asyncprogresstrackingoverridesinksupportcheck",)
 _SOURCE_CHECKS = {name.lower(): check for name, check in _SPELLED_CHECKS.items()}
 _SINK_CHECKS = {name.lower(): check for name, check in _SPELLED_SINK_CHECKS.items()}

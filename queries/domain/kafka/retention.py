@@ -1,8 +1,8 @@
-"""Tell when a topic deletes the first record that a query has not read yet.
+"""Calculate when a topic deletes the first record that a query still has to read.
 
 A broker deletes whole segments, by the age of their newest record (`retention.ms`) and by the
-partition's size (`retention.bytes`). The moment told here is the earliest at which that may
-happen; a segment that holds younger records keeps the old ones a while longer.
+partition's size (`retention.bytes`). The time returned here is the earliest at which that may
+happen; a segment with younger records keeps its old ones longer.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from queries.domain.kafka.lag import PartitionLook, gone, unread
 
-#: What a record takes in a log beside its key and value, at most: a batch of its own (61 bytes
+#: What a record takes in a log in addition to key and value, at most: a batch of its own (61 bytes
 #: of head) and its own fields. Source: Kafka's record batch format, version 2.
 RECORD_OVERHEAD_BYTES = 70
 #: A running query is at risk only once its oldest record has used up this share of its time.
@@ -81,9 +81,9 @@ def risk(
     within: timedelta,
     now: datetime,
 ) -> Risk | None:
-    """Return what stands to be lost; None where nothing does within the time given.
+    """Return what will be lost; None where nothing will within the given time.
 
-    Lost already counts before everything. A query that runs is not at risk for being a few
+    What is lost already comes first. A query that runs is not at risk for being a few
     seconds behind: its oldest record must have used up half of its time.
     """
     lost = [look for look, _ in parts if gone(look.committed, look.earliest)]
@@ -146,7 +146,7 @@ def _by_age(look: PartitionLook, retention: Retention, now: datetime) -> Clock |
 def _by_size(
     look: PartitionLook, retention: Retention, record_bytes: float | None, now: datetime
 ) -> Clock | None:
-    """Return when what comes after the first unread record alone fills the partition's limit."""
+    """Return when the records after the first unread one fill the partition's limit."""
     waiting = unread(look)
     if retention.bytes is None or not record_bytes or waiting is None:
         return None
@@ -161,7 +161,7 @@ def _by_size(
 
 
 def _later(moment: datetime, ms: float) -> datetime | None:
-    """Return a moment to come; None where it lies beyond what a calendar holds."""
+    """Return the time `ms` later; None where it is beyond the range of datetime."""
     try:
         return moment + timedelta(milliseconds=ms)
     except OverflowError:

@@ -1,8 +1,8 @@
 """What changed between two forms of a query that Spark will not object to.
 
 Spark compares the types of state, not its meaning: a sum that became a maximum, a window twice
-as long, a key swapped for another of the same type go on from the old state as if nothing had
-happened, and the results are wrong until the last group of before is gone.
+as long, or another key of the same type continues from the old state without an error, and the
+results are wrong until the last old group is gone.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ SILENT = "Spark will not object, but the existing state was computed by the old 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that state hangs on, before and now."""
+    """One thing that state depends on, before and now."""
 
     what: str  # "grouping key"
     old: str  # "" where there was none
@@ -31,7 +31,7 @@ class Difference:
 
 
 def compare(old: Shapes, new: Shapes) -> tuple[Difference, ...]:
-    """Return how two forms of a query differ in what their state hangs on.
+    """Return how two forms of a query differ in what their state depends on.
 
     A query without state on either side differs in nothing that a checkpoint holds.
     """
@@ -68,7 +68,7 @@ def in_words(
 
 
 def pinned(wanted: Mapping[str, str], held: Mapping[str, str]) -> tuple[Difference, ...]:
-    """Return the configuration that a checkpoint pins and the definition asks otherwise.
+    """Return the configuration that a checkpoint pins to another value than the definition's.
 
     `held` is the newest offset log's; Spark takes it and says so in a line of its log only.
     """

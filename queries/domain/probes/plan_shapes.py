@@ -1,8 +1,8 @@
-"""What a query's state hangs on, read off Spark's analyzed plan: one shape an operator.
+"""What a query's state depends on, read from Spark's analyzed plan: one shape per operator.
 
-Spark names columns by numbers that differ from one analysis to the next. Here each expression
-is written in terms of the source's columns, so that two plans of the same meaning give the
-same shapes and a key that was swapped under the same alias does not.
+Spark numbers columns differently in every analysis. Here each expression is written in terms of
+the source's columns, so that two plans of the same meaning give the same shapes, and another key
+under the same alias does not.
 """
 
 import re
@@ -48,7 +48,7 @@ _STATEFUL = {
     "TransformWithStateInPySpark": "arbitrary state",
     "TransformWithStateInPandas": "arbitrary state",
 }
-#: Nodes that move rows and change none.
+#: Nodes that move rows without changing them.
 _MOVING = frozenset({"Repartition", "RepartitionByExpression", "RebalancePartitions"})
 
 
@@ -75,7 +75,7 @@ class Shapes:
 
 
 def of_plan(nodes: Mapping[str, Any], output_mode: str) -> Shapes:
-    """Return the shapes of an analyzed plan as a probe took it apart."""
+    """Return the shapes of an analyzed plan in the form that a probe driver reports."""
     names = _Names.of(nodes)
     found = [_shape(node, names) for node in _walk(nodes) if _keeps_state(node)]
     return Shapes(tuple(found), output_mode)
@@ -137,7 +137,7 @@ def _shape(node: Mapping[str, Any], names: "_Names") -> Shape:
 def _others(
     node: Mapping[str, Any], below: list[Mapping[str, Any]], names: "_Names"
 ) -> Iterator[str]:
-    """Yield what stands on the rows' way that has no words of its own here."""
+    """Yield what else the rows pass that has no field of its own in `Shape`."""
     if "text" in node and node["op"] not in ("Distinct",):
         yield names.plain(node["text"])
     if node["op"] == "Distinct":

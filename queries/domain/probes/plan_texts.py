@@ -1,7 +1,7 @@
-"""What a query's state hangs on, read off its SQL text, in the words of its author.
+"""What a query's state depends on, read from its SQL text, in the words of its author.
 
-Beside the analyzed plan (`plan_shapes`) it gives a difference the author's own wording, and it
-stands in where the old plan cannot be had any more: its source may be gone.
+It gives a difference between analyzed plans (`plan_shapes`) the author's own wording, and it
+replaces the old plan where that is not available any more: its source may be gone.
 """
 
 from sqlglot import exp

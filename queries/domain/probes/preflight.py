@@ -1,7 +1,7 @@
-"""What a preflight's findings mean: passed, accepted in silence, or refused, and what to do.
+"""What a preflight's findings mean: passed, silently different, or failed, and what to do.
 
-It also says what was not tried. The rows went nowhere and the copy is not the original, so a
-pass is a statement about state, source and plan, never about everything.
+The outcome also lists what was not tried. The rows went nowhere and the copy is not the original,
+so a pass is a statement about state, source and plan, not about everything.
 """
 
 import hashlib
@@ -25,10 +25,10 @@ _SPEC: TypeAdapter[Any] = TypeAdapter(QuerySpec)
 
 
 class Verdict(StrEnum):
-    """What comes of a preflight."""
+    """The outcome of a preflight."""
 
     PASSED = "passed"
-    DIFFERS = "differs"  # Spark takes it; the state of before means something else
+    DIFFERS = "differs"  # Spark accepts it, but the old state means something else
     FAILED = "failed"
 
 
@@ -42,7 +42,7 @@ class Asked:
     copy_missing: str = ""  # why the checkpoint was not tried
     pinned: tuple[Difference, ...] = ()
     attempt_limit_s: float = 0
-    cores: int | None = None  # of the application; None: its master does not tell
+    cores: int | None = None  # of the application; None: its master does not say
 
 
 _LABELS = {
@@ -62,14 +62,14 @@ def digest(spec: Mapping[str, Any]) -> str:
     """Return a name for what a definition says; its description says nothing to Spark."""
     try:
         said = _SPEC.validate_python(spec).model_dump(mode="json", by_alias=True)
-    except ValidationError:  # an old form, which means what it says
+    except ValidationError:  # a form of an earlier release, taken as it is
         said = dict(spec)
     said.pop("description", None)
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def judge(asked: Asked, result: ProbeResult) -> dict[str, Any]:
-    """Return what a person or CI is told, in JSON form; `verdict` sums it up."""
+    """Return the outcome in JSON form for users and CI; `verdict` sums it up."""
     tries = [_told(each, asked) for each in result.tried]
     if result.error is not None:
         tries.append(_failure("build", _build_label(result), result.error))
@@ -160,7 +160,7 @@ def _kafka_problem(asked: Asked, result: ProbeResult) -> dict[str, Any] | None:
 
 
 def _cores_problem(asked: Asked, result: ProbeResult) -> dict[str, Any] | None:
-    """Return what Spark would not say: too few cores for the partitions that were read."""
+    """Return what Spark would not report: too few cores for the partitions that were read."""
     kind = (asked.spec.get("trigger") or {}).get("kind", "")
     said = outgrown(kind=kind, cores=asked.cores, partitions=result.partitions)
     if not said:
@@ -179,7 +179,7 @@ def _cores_problem(asked: Asked, result: ProbeResult) -> dict[str, Any] | None:
 
 
 def _differences(asked: Asked, result: ProbeResult) -> tuple[tuple[Difference, ...], str]:
-    """Return what differs, and why it cannot be told (wholly) where it cannot."""
+    """Return what differs, and why the comparison is missing or incomplete ("" if not)."""
     if asked.old_spec is None or result.plan is None:
         return (), asked.old_missing
     by_text = _by_text(asked)

@@ -1,7 +1,7 @@
-"""What a probe is asked and what it answers: a short-lived Spark process of its own.
+"""The tasks and results of probe drivers: a short-lived Spark for one question.
 
-A probe tries a definition against a copy of a checkpoint (preflight), or reads the rows of a
-state store (X-ray). Its task lies in `probe.json`, what it has found so far in `result.json`,
+A probe driver tries a definition against a copy of a checkpoint (preflight), or reads the rows
+of a state store (X-ray). Its task is in `probe.json`, its findings so far in `result.json`,
 which it replaces whole after every step; both sides import this module and nothing of each
 other.
 """
@@ -15,15 +15,15 @@ from queries.domain.protocol import Form
 
 TASK = "probe.json"
 RESULT = "result.json"
-#: Several times what the largest answer comes to: an X-ray of 500 rows, each cut at 4,000.
+#: Several times the size of the largest result: an X-ray of 500 rows, each cut at 4,000.
 MOST_CHARACTERS = 16_000_000
 
-#: What an X-ray always tells of a state.
+#: What an X-ray always reports about a state.
 STATE_NUMBERS = ("operators", "operator", "partitions", "rows", "bytes")
 
 
 class Unreadable(ValueError):
-    """A file holds no whole answer of a probe."""
+    """A file does not contain a complete result of a probe driver."""
 
 
 class Attempt(StrEnum):
@@ -100,7 +100,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class PlanSeen:
-    """A definition as Spark understands it, or why it cannot be had."""
+    """A definition as Spark understands it, or why it is not available."""
 
     nodes: dict[str, Any] | None = None  # the analyzed plan (`plan_shapes`)
     output_mode: str = ""
@@ -110,12 +110,12 @@ class PlanSeen:
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult(Form):
-    """What a probe has found so far."""
+    """What a probe driver has found so far."""
 
-    at: str  # what it is at, as a phrase: "Starting Spark"
+    at: str  # its current step, as a phrase: "Starting Spark"
     done: bool = False
     took_ms: dict[str, int] = field(default_factory=dict)  # by phrase
-    error: dict[str, Any] | None = None  # Spark or the definition could not be had at all
+    error: dict[str, Any] | None = None  # Spark or the definition could not be built
     tried: tuple[Tried, ...] = ()
     plan: PlanSeen | None = None
     old_plan: PlanSeen | None = None
@@ -124,7 +124,7 @@ class ProbeResult(Form):
     state: dict[str, Any] | None = None  # of an X-ray
 
 
-#: What decisions read of a result, and must therefore be of its kind.
+#: Fields of a result that decisions read, with the types that they must have.
 _KINDS: dict[str, Any] = {
     "at": str,
     "done": bool,
@@ -137,7 +137,7 @@ _KINDS: dict[str, Any] = {
 
 
 def read_result(text: str) -> ProbeResult:
-    """Return the answer that `text` holds; raise `Unreadable` where it holds no whole one."""
+    """Return the result in `text`; raise `Unreadable` where it is not a complete one."""
     if len(text) > MOST_CHARACTERS:
         raise Unreadable(f"it has more than {MOST_CHARACTERS:,} characters")
     try:

@@ -1,9 +1,9 @@
 """decide(observation, now): the whole of supervision as one pure function.
 
-It reads as a pipeline over one working copy: settle what has ended, say what is wanted from
-now on, name the phases, and say when to look again. Nothing here acts;
-`services/reconcile.py` carries the decision out and the promises of `docs/architecture.md`
-are its properties.
+It is a pipeline over one draft: settle what has ended, decide what the driver and the runs
+should do now, name the phases, and say when to look again. Nothing here acts;
+`services/supervision/reconcile.py` carries the decision out. The invariants in
+`docs/architecture.md` are its properties.
 """
 
 from datetime import datetime, timedelta
@@ -30,12 +30,12 @@ from queries.domain.supervision.wanted import decide_wants
 
 #: How soon to look again while something is under way; nudges make it sooner.
 WATCHFUL = timedelta(seconds=1)
-#: How soon to look again while everything runs: the certainty behind lost nudges.
+#: How soon to look again while everything runs, in case nudges are lost.
 CALM = timedelta(seconds=5)
 
 
 def decide(obs: Observation, now: datetime) -> Decision:
-    """Return what is to be done about the application `obs` shows.
+    """Return what to do about the application that `obs` shows.
 
     1. Clear the counters of queries whose generation is new.
     2. Settle what has ended: the driver, runs, old failures.
@@ -79,7 +79,7 @@ def _begin(obs: Observation, now: datetime) -> Draft:
 def _conclude(draft: Draft) -> Decision:
     queries = tuple(_query_decision(draft, work) for work in draft.queries)
     ended = draft.exit is not None or any(work.ended for work in draft.queries)
-    if ended:  # what follows is decided at once; should this worker die first, by the sweep
+    if ended:  # what follows is decided at once, or by the sweep if this worker dies first
         draft.wakes.append(draft.now)
     for work in draft.queries:
         if work.run is None and work.open_run is None and work.next_attempt_at is not None:

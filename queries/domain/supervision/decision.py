@@ -1,4 +1,4 @@
-"""What `decide` returns: data that `services/reconcile.py` carries out, nothing that acts."""
+"""What `decide` returns: data that `services` carry out, nothing that acts."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -44,12 +44,12 @@ class RunEnd:
 
 @dataclass(frozen=True, slots=True)
 class QueryDecision:
-    """Where a query stands now, and what becomes of its run."""
+    """The state of a query now, and what happens to its run."""
 
     query: int
     phase: Phase
     reason: Reason
-    detail: Because  # what goes on, beside the reason
+    detail: Because  # what is going on, in addition to the reason
     failures: int
     next_attempt_at: datetime | None
     hold: Hold
@@ -64,7 +64,7 @@ class QueryDecision:
 
 @dataclass(frozen=True, slots=True)
 class DriverDecision:
-    """What becomes of the driver."""
+    """What happens to the driver."""
 
     action: DriverAction = DriverAction.NOTHING
     state: DriverState | None = None  # None: there is no row to change
@@ -75,7 +75,7 @@ class DriverDecision:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One application's next step, whole."""
+    """The complete next step of one application."""
 
     driver: DriverDecision
     queries: tuple[QueryDecision, ...]

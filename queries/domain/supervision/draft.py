@@ -1,4 +1,4 @@
-"""The working copy that a decision is made on: changed step by step, thrown away after."""
+"""The draft of a decision: a working copy, changed step by step and then discarded."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,7 +12,7 @@ from queries.domain.supervision.observation import Observation, QuerySeen, RunSe
 
 @dataclass(slots=True)
 class QueryDraft:
-    """One query's working copy while a decision is made."""
+    """The draft of one query."""
 
     seen: QuerySeen
     run: RunSeen | None
@@ -32,7 +32,7 @@ class QueryDraft:
 
 @dataclass(slots=True)
 class Draft:
-    """The working copy of one application while a decision is made."""
+    """The draft of one application."""
 
     obs: Observation
     now: datetime

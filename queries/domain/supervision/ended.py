@@ -1,4 +1,4 @@
-"""The first half of a decision: what has ended, and what follows for the ladders of restarts."""
+"""The first half of a decision: what has ended, and what follows for restarts."""
 
 from datetime import timedelta
 from typing import assert_never
@@ -25,7 +25,7 @@ def settle_ends(draft: Draft) -> None:
 
 
 def _read_driver(draft: Draft) -> None:
-    """Read off the sighting whether the driver ended, hangs in its start, or left an orphan."""
+    """Read from the sighting whether the driver ended, hangs in its start, or left an orphan."""
     driver = draft.obs.driver
     if driver is None:
         return
@@ -99,9 +99,9 @@ def _settle_runs(draft: Draft) -> None:
 
 
 def _replace_stuck_driver(draft: Draft, ended: RunEnd) -> None:
-    """End a driver that refuses a query for a start of the same query that hangs in it.
+    """End a driver in which a hanging start of a query holds the lock that its next run needs.
 
-    Only a fresh process lets go of the lock then; where neighbours run they come first.
+    Only a new process releases the lock then; while other queries run in it, they come first.
     """
     driver = draft.obs.driver
     status = driver.sighting.status if driver else None
@@ -112,7 +112,7 @@ def _replace_stuck_driver(draft: Draft, ended: RunEnd) -> None:
 
 
 def _climb(draft: Draft, work: QueryDraft, fault: Fault) -> None:
-    """Move a query one rung up its ladder, or off it."""
+    """Count a query's failure, and schedule its next attempt or hold it."""
     policy, classified = draft.obs.policy, fault.classified
     work.failures += 1
     said = {"title": classified.title.rstrip("."), "way_out": classified.way_out}
@@ -147,7 +147,7 @@ def _forget_failures(draft: Draft) -> None:
             continue
         if work.run.committed and work.hold is Hold.BROKEN:
             work.hold, work.failures, work.detail = Hold.NONE, 0, NOTHING
-        if work.hold is not Hold.BROKEN:  # a probe that ends unproven is due again
+        if work.hold is not Hold.BROKEN:  # a retry probe that ends unproven is due again
             work.next_attempt_at = None
         proven = work.run.proven_at if work.run.committed else None
         if restart.healthy(draft.obs.policy, proven_at=proven, now=draft.now):

@@ -1,17 +1,17 @@
-"""What the executors of a cluster driver add up to: how many there are, which were lost lately."""
+"""The executors of a cluster driver: how many there are, and which were lost recently."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-#: A loss is worth a word on a query's page for this long.
+#: A query's page mentions a loss for this long.
 RECENT = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """One executor, as its driver told of it."""
+    """One executor, as its driver reported it."""
 
     id: str
     address: str  # "host:port"
@@ -24,11 +24,11 @@ class Executor:
 
 @dataclass(frozen=True, slots=True)
 class Executors:
-    """All of a driver's executors; empty on one machine, where the driver is its own."""
+    """All executors of a driver; empty with a local master."""
 
     active: tuple[Executor, ...] = ()
     lost: tuple[Executor, ...] = ()  # newest first
-    news: str = ""  # what was lost in the last minutes, and whether it was found again
+    news: str = ""  # what was lost in the last minutes, and whether it was replaced
 
     @property
     def cores(self) -> int:

@@ -1,8 +1,8 @@
-"""Say how a running query is, in one verdict with its evidence in numbers.
+"""Give the health of a running query as one verdict with its evidence in numbers.
 
-Idle is not stalled, a real-time batch is not late, and a query that reads all there is and ends
-cannot lag. The batches of a continuous query are its epochs. What cannot be told is not guessed:
-silence is called BLIND where the checkpoint shows that work goes on.
+Idle is not stalled, a real-time batch is not late, and a query that reads all available data and
+ends cannot lag. The batches of a continuous query are its continuous epochs. Nothing is guessed:
+silence is called BLIND where the checkpoint shows that work continues.
 """
 
 from collections.abc import Sequence
@@ -24,9 +24,9 @@ TRIGGER_FACTOR = 1.5
 P99_FACTOR = 2.0
 STALL_FLOOR_S = 60.0
 #: Spark sends an idle event at most every 10 s (`noDataProgressEventInterval`); without one for
-#: three times as long, an earlier one says nothing of now.
+#: three times as long, an earlier one says nothing about now.
 IDLE_FRESH_S = 30.0
-#: Heartbeats come every few seconds; silence for this long is worth a word.
+#: Heartbeats come every few seconds; silence for this long is mentioned.
 HEARTBEAT_LATE_S = 30.0
 #: Rates within 2 % of each other are the same rate.
 RATE_MARGIN = 1.02
@@ -54,7 +54,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class HealthSeen:
-    """All that is known of a query that is RUNNING."""
+    """All that is known about a query that is RUNNING."""
 
     now: datetime
     trigger: TriggerKind
@@ -84,8 +84,8 @@ class Health:
 def judge(seen: HealthSeen) -> Health:
     """Return the health of a running query.
 
-    The first of these that holds: ZOMBIE (a part of it is gone), BLIND (no word, yet commits
-    go on), IDLE, STALLED (nothing at all for too long), LAGGING, CATCHING_UP, PROGRESSING.
+    The first of these that holds: ZOMBIE (a part of it is gone), BLIND (no event, yet commits
+    continue), IDLE, STALLED (nothing at all for too long), LAGGING, CATCHING_UP, PROGRESSING.
     """
     return (
         _zombie(seen)
@@ -122,13 +122,13 @@ def _zombie(seen: HealthSeen) -> Health | None:
 
 
 def _blind(seen: HealthSeen) -> Health | None:
-    """Tell silence from standstill by the checkpoint, where it was looked at."""
+    """Distinguish silence from standstill by the checkpoint, if it was looked at."""
     word = _newest(seen)
     limit = stalled_after(seen)
     if seen.commits_at is None or seen.now - word <= limit:
         return None
     if seen.now - seen.commits_at > limit:
-        return None  # the checkpoint stands still too
+        return None  # no commits either
     return Health(
         Verdict.BLIND,
         f"No event for {_span(seen.now - word)}, but its checkpoint got a commit "
@@ -154,7 +154,7 @@ def _idle(seen: HealthSeen) -> Health | None:
 
 
 def _idle_epochs(seen: HealthSeen) -> Health | None:
-    """Tell IDLE of a continuous query: its epochs go on without rows, and nothing else says so."""
+    """Return IDLE for a continuous query whose continuous epochs have no rows; no event says so."""
     recent = seen.batches[-WINDOW:]
     word = _newest(seen)
     if len(recent) < WINDOW or seen.now - word > stalled_after(seen):
@@ -285,7 +285,7 @@ def _progressing(seen: HealthSeen) -> Health:
 
 
 def _newest(seen: HealthSeen) -> datetime:
-    """Return when the query was last heard of; a task that finishes says nothing of its batches."""
+    """Return the time of the latest event; a finished task says nothing about batches."""
     words = [seen.running_since, seen.last_event_at, seen.idle_at]
     if seen.batches:
         words.append(_end(seen.batches[-1]))

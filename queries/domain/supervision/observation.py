@@ -1,7 +1,7 @@
-"""A frozen snapshot of everything known of one application now: all that `decide` looks at.
+"""A frozen snapshot of everything known about one application: the only input of `decide`.
 
-Observers fill it (`selectors/observation.py` from the rows, the launcher from processes and
-files); they never act. `decide` reads it and nothing else.
+Observers fill it (`selectors/supervision/observation.py` from the rows, the launcher from
+processes and files) and never act.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class Liveness(StrEnum):
     EXITED = "EXITED"  # exit.json is there
     ORPHANED = "ORPHANED"  # its Python is gone, its JVM lives or holds a checkpoint's lock
     GONE = "GONE"  # no shim, no process, no lock, no exit.json: exit UNKNOWN
-    ELSEWHERE = "ELSEWHERE"  # belongs to another host: cannot be seen from here
+    ELSEWHERE = "ELSEWHERE"  # belongs to another host: cannot be seen by this worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class Sighting:
     """All that can be seen of a driver from its host, read in a few milliseconds."""
 
     liveness: Liveness
-    #: Who its processes are, by column of the driver's row: kept and shown, never judged by.
+    #: Identity of its processes, by column of the driver's row: stored and shown, never judged.
     process: Mapping[str, str | int] = field(default_factory=dict)
     status: Status | None = None
     exit: ExitReport | None = None
-    assignment_generation: int = 0  # of the one that it was last given
+    assignment_generation: int = 0  # of its latest assignment
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ class RunSeen:
     proven_at: datetime | None = None
     committed: bool = False
     stop_asked_at: datetime | None = None
-    status: RunStatus | None = None  # None: its driver has not seen it yet
+    status: RunStatus | None = None  # None: its driver does not know it yet
     trigger: str = ""  # its kind
 
 
 @dataclass(frozen=True, slots=True)
 class QuerySeen:
-    """One living query: what is wanted, and where its ladder of restarts stands."""
+    """One query that is not deleted: its desired state, and its failures and next attempt."""
 
     id: int
     name: str
@@ -96,7 +96,7 @@ class DriverSeen:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """What the host has left for one more driver."""
+    """The capacity of the host for one more driver."""
 
     starting: int  # drivers STARTING on the host
     limit: int
@@ -127,7 +127,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One application, whole."""
+    """Everything observed of one application."""
 
     application: int
     name: str
@@ -144,4 +144,4 @@ class Observation:
     next_attempt_at: datetime | None = None
     hold: Hold = Hold.NONE
     hold_reason: Because = NOTHING
-    paused: bool = False  # the installation is stopping: drivers end, desired states are kept
+    paused: bool = False  # the installation is stopping: drivers end, desired states remain

@@ -1,4 +1,4 @@
-"""What an end means: a run's or a driver's, sorted into stopped, completed or failed."""
+"""What the end of a run or a driver means: stopped, completed or failed."""
 
 from queries.domain.failures.categories import Category
 from queries.domain.failures.diagnosis import Classified, classify, classify_exit
@@ -8,12 +8,12 @@ from queries.domain.states import Policy, Reason, RunOutcome
 from queries.domain.supervision.decision import Fault, RunEnd
 from queries.domain.supervision.observation import DriverSeen, QuerySeen, RunSeen
 
-#: Ends of a driver that somebody asked for: no failure.
+#: Ends of a driver that were requested and are no failures.
 ASKED_ENDS = frozenset(
     {Reason.NOT_WANTED, Reason.REPLACED, Reason.SHUTDOWN, Reason.FAILURE_SCOPE, Reason.FENCED}
 )
 
-#: What a shim reports that found a later epoch in its place: it never started a driver.
+#: The exit that a shim reports if it found a later epoch: it never started a driver.
 FENCED = "FENCED"
 
 UNASKED = Classified(
@@ -56,7 +56,7 @@ def driver_fault(driver: DriverSeen, report: ExitReport) -> Fault | None:
 def run_end(
     query: QuerySeen, run: RunSeen, *, driver_ended: bool, driver_asked: bool
 ) -> RunEnd | None:
-    """Return how the run ended, or None while it has not."""
+    """Return how the run ended, or None while it is open."""
     status = run.status
     state = status.state if status else RunState.ABSENT
     if state is RunState.FAILED and status is not None and not _died_with_jvm(status, driver_ended):

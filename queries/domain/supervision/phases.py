@@ -1,4 +1,4 @@
-"""The phase of a query, with its reason: what the pages call a state is named here alone."""
+"""Name the phase of a query, with its reason and detail."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -8,14 +8,14 @@ from queries.domain.states import STOPPED_PHASES, Desired, Hold, Phase, Reason
 from queries.domain.supervision.draft import Draft, QueryDraft
 from queries.domain.triggers.cores import HOLDING
 
-#: A continuous or real-time query that shows nothing for so long is asked for its cores.
+#: A continuous or real-time query without a result for this long may lack cores.
 PROOF_OF_CORES = timedelta(seconds=30)
 
 Named = tuple[Phase, Reason, Because]
 
 
 def name_phase(draft: Draft, work: QueryDraft) -> Named:
-    """Return phase, reason and what goes on beside it."""
+    """Return the phase, its reason and what is going on."""
     if work.run is not None:
         return _with_run(draft, work)
     if work.open_run is not None:
@@ -26,7 +26,7 @@ def name_phase(draft: Draft, work: QueryDraft) -> Named:
 
 
 def reached(draft: Draft, work: QueryDraft, phase: Phase) -> bool:
-    """Return whether what was last asked of the query has come true."""
+    """Return whether the query has reached its newest generation."""
     if work.completed or work.seen.desired is Desired.STOPPED:
         return phase in STOPPED_PHASES
     current = work.run is not None and work.run.generation == work.seen.generation
@@ -61,7 +61,7 @@ def _with_run(draft: Draft, work: QueryDraft) -> Named:
 
 
 def _unproven(draft: Draft, trigger: str, started_at: str) -> Because:
-    """Say what a started query has not shown yet; Spark says nothing of missing cores."""
+    """Return what a started query waits for; Spark does not report missing cores."""
     started = datetime.fromisoformat(started_at)
     if trigger in HOLDING and draft.now - started >= PROOF_OF_CORES:
         what = "continuous epoch" if trigger == "continuous" else "batch"
@@ -95,7 +95,7 @@ def _wanted_without_run(draft: Draft, work: QueryDraft) -> Named:
         return Phase.BACKOFF, Reason.DRIVER_DIED, draft.hold_reason
     if draft.waits is not Reason.NONE:
         return Phase.PENDING, draft.waits, _taken(draft)
-    # Why it waits is remembered as the cause of its next run.
+    # The reason for waiting becomes the cause of its next run.
     asked = work.seen.phase_reason is Reason.ASKED_RESTART
     reason = Reason.ASKED_RESTART if asked else Reason.WAITS_DRIVER
     return Phase.PENDING, reason, Because(Detail.DRIVER_LEAVING)

@@ -1,7 +1,7 @@
 """The operator's verbs as pure changes, and every change of phase there can be.
 
 `TRANSITIONS` is compared with the state diagram in `docs/architecture.md` and with what
-`decide` does, both by tests: neither the picture nor the table can lie.
+`decide` does, both by tests.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ TRANSITIONS: frozenset[tuple[Phase, Phase]] = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What an operator's verb looks at."""
+    """What an operator's verb depends on."""
 
     name: str
     desired: Desired
@@ -38,12 +38,12 @@ class Asked:
     stop_mode: StopMode
     archived: bool
     has_run: bool
-    open_restart: bool  # a restart has been asked for and has not ended
+    open_restart: bool  # a restart was requested and is not finished
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a verb makes of what is wanted; the generation rises by one with it."""
+    """How a verb changes the desired state; the generation rises by one with it."""
 
     verb: Verb
     desired: Desired
@@ -93,4 +93,4 @@ def archive(asked: Asked) -> None:
 
 def _alive(asked: Asked) -> None:
     if asked.archived:
-        raise NotAllowed(f"{asked.name} has been deleted.", way_out="Define it anew.")
+        raise NotAllowed(f"{asked.name} has been deleted.", way_out="Define it again.")

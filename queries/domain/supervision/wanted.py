@@ -1,4 +1,4 @@
-"""The second half of a decision: what is wanted of the driver and of each run from now on."""
+"""The second half of a decision: what the driver and each run should do now."""
 
 from datetime import timedelta
 
@@ -10,12 +10,12 @@ from queries.domain.supervision.observation import RunSeen
 
 
 def decide_wants(draft: Draft) -> None:
-    """Say what is wanted from now on.
+    """Decide what the driver and each run should do now.
 
-    1. Say whether the driver is wanted; launch one where it is and none is there.
+    1. Decide whether a driver is needed; launch one if it is missing.
     2. Open a run for each query that is due.
-    3. Say of each open run whether it goes on, ends after its batch, or ends at once.
-    4. Press a driver that is to end harder the longer it takes.
+    3. Decide for each open run whether it continues, ends after its batch, or ends at once.
+    4. Terminate, then kill a driver that takes too long to end.
     """
     _want_driver(draft)
     _open_runs(draft)
@@ -24,7 +24,7 @@ def decide_wants(draft: Draft) -> None:
 
 
 def _want_driver(draft: Draft) -> None:
-    """Say whether the living driver is still wanted, or whether one is to be launched."""
+    """Decide whether the open driver is still needed, or whether to launch one."""
     obs, driver = draft.obs, draft.obs.driver
     if draft.lost:
         return
@@ -52,7 +52,7 @@ def _end_reason(draft: Draft, generation: int) -> Reason:
 
 
 def _needs_driver(draft: Draft, work: QueryDraft) -> bool:
-    """Return whether a living driver is kept for this query: it runs, is due, or soon will be."""
+    """Return whether this query needs the open driver: it runs, is due, or soon will be."""
     if work.seen.desired is not Desired.RUNNING or work.completed:
         return False
     waits_soon = work.hold is Hold.NONE and draft.hold is not Hold.FAILED
@@ -71,7 +71,7 @@ def _open_runs(draft: Draft) -> None:
 
 
 def _cause(work: QueryDraft) -> Reason:
-    """Return why a run is opened, read off what the query was doing until now."""
+    """Return why a run is opened, from what the query was doing until now."""
     seen = work.seen
     if work.hold is Hold.BROKEN:
         return Reason.PROBE
@@ -90,7 +90,7 @@ def _cause(work: QueryDraft) -> Reason:
 
 
 def _want_runs(draft: Draft) -> None:
-    """Say of each open run whether it goes on, ends after its batch, or ends at once."""
+    """Decide for each open run whether it continues, ends after its batch, or ends at once."""
     stop = timedelta(seconds=draft.obs.limits.stop_s)
     leave = timedelta(seconds=draft.obs.limits.leave_s)
     for work in draft.queries:
@@ -125,7 +125,7 @@ def _hung_in_start(draft: Draft, run: RunSeen) -> bool:
 
 
 def _end_slow_driver(draft: Draft) -> None:
-    """Press a driver that is to end harder the longer it takes."""
+    """Terminate, then kill a driver that takes too long to end."""
     driver = draft.obs.driver
     if driver is None or draft.exit is not None or draft.lost or not draft.end_wanted:
         return

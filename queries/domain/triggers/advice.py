@@ -1,4 +1,4 @@
-"""Advice on a query's trigger, from its own measured batches: what another would cost and bring.
+"""Advice on a query's trigger from its own batches: what another would cost and gain.
 
 `interval_model` says how latency and throughput follow from the cost of a batch. Nothing is
 changed by advice, and what it suggests is never what would be refused when saved.
@@ -25,7 +25,7 @@ from queries.domain.triggers.interval_model import (
 from queries.domain.triggers.kinds import interval_ms
 from queries.domain.triggers.limits import Limit, doubts, limits, refusals, with_async_progress
 
-#: Intervals that are suggested, in ms: those that people write.
+#: Intervals that may be suggested, in ms: round ones.
 ROUND_MS = (
     *(100, 200, 500),
     *(1_000, 2_000, 5_000, 10_000, 15_000, 30_000),
@@ -40,13 +40,13 @@ TAX_WORTH = 0.1
 
 @dataclass(frozen=True, slots=True)
 class BatchSeen:
-    """One executed batch of the query, as its progress tells it."""
+    """One executed batch of the query, from its progress."""
 
     at: datetime  # the trigger's start
     rows: int
     trigger_ms: float  # triggerExecution
     logs_ms: float  # walCommit + commitOffsets: the checkpoint's part
-    first: bool = False  # of its run: it plans and compiles, and is no measure
+    first: bool = False  # of its run: it plans and compiles, so it is not measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,11 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """All that can be said of a query's trigger."""
+    """Everything known about a query's trigger."""
 
     limits: tuple[Limit, ...]
     batches: int  # that were looked at
-    untold: str = ""  # why the batches do not tell a cost
+    untold: str = ""  # why the cost cannot be calculated from the batches
     cost: Cost | None = None
     rate: float | None = None  # rows a second that it has read
     tax: float | None = None  # share of checkpointing in its triggers
@@ -119,7 +119,7 @@ _NO_RATE = "The batches are too close together to measure the input rate."
 
 
 def rate_of(batches: Sequence[BatchSeen]) -> float | None:
-    """Return the rows a second that the newest run has read; None where it cannot be told.
+    """Return the rows a second that the newest run has read; None where it is unknown.
 
     The rows of each batch arrived before it began, so those of the first are left out.
     """
@@ -191,7 +191,7 @@ def _interval(
     assert then.high_ms is not None
     shorter = fit < now.interval_ms
     if shorter and (now.low_ms is None or then.high_ms >= now.low_ms):
-        return None  # within the error: nothing that can be promised
+        return None  # within the error band: no certain gain
     if not shorter and now.busy <= BUSY_AT_MOST:
         return None  # it has room already
     text = interval_text(fit)
@@ -256,7 +256,7 @@ def real_time_of(spec: SqlQuery | PythonQuery) -> SqlQuery | PythonQuery | None:
     """Return a definition changed to real-time mode; None where only its author can do that.
 
     One that keeps state needs a new checkpoint for it, and may mean something else in update
-    mode; one with async progress tracking must be rid of that the safe way first.
+    mode; for one with async progress tracking, that must be turned off the safe way first.
     """
     if isinstance(spec, PythonQuery) or spec.sink is None or spec.sink.output_mode == "complete":
         return None

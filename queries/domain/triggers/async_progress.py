@@ -1,9 +1,9 @@
-"""Async progress tracking: what a definition says of it, and when it may be used.
+"""Async progress tracking: what a definition sets, and when it may be used.
 
-With it on, Spark writes down the offsets of a batch in a thread of its own and not of every
-batch: at most one each checkpoint interval. Triggers get shorter, the offset log gets gaps,
-and a start goes on from the last offsets that were kept, doing all later batches again as one.
-With it off, Spark wants the offsets of the batch before the newest, and dies without them.
+With it on, Spark writes the offsets of batches in a separate thread, at most once per checkpoint
+interval. Triggers get shorter, the offset log gets gaps, and a start resumes from the last
+offsets that were written, running all later batches again as one. With it off, Spark needs the
+offsets of the batch before the newest, and fails without them.
 Source: Spark 4.3's AsyncProgressTrackingMicroBatchExecution, and runs of it.
 """
 
@@ -27,25 +27,25 @@ from queries.domain.errors import Problem
 
 ENABLED = "asyncProgressTrackingEnabled"
 INTERVAL = "asyncProgressTrackingCheckpointIntervalMs"
-#: How often offsets are kept where the definition does not say; real-time mode has 0.
+#: How often offsets are written by default; in real-time mode it is 0.
 DEFAULT_INTERVAL_MS = 1000
 #: Java's longest: Spark reads the interval as a Long.
 _LONGEST_MS = 2**63 - 1
-#: Sinks that Spark lets through.
+#: Sinks that Spark allows.
 SINKS = frozenset({"kafka", "console", "memory", "noop"})
 EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
 _FIELD = f"sink.options.{ENABLED}"
 
 
-# --- what a definition says of it ---------------------------------------------------------
+# --- what a definition sets ---------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Tracking:
     """Async progress tracking as a definition asks for it."""
 
-    interval_ms: int  # offsets are kept at most this often; 0: those of every batch
+    interval_ms: int  # offsets are written at most this often; 0: those of every batch
 
 
 def tracking(spec: Mapping[str, Any]) -> Tracking | None:
@@ -158,8 +158,7 @@ def _state(spec: SqlQuery | PythonQuery) -> list[Problem]:
 def evolution_problems(
     spec: SqlQuery | PythonQuery, application_conf: Mapping[str, str]
 ) -> list[Problem]:
-    """Return why it is not supported with source evolution, which the application may turn on "
-    "too."""
+    """Return why it does not go with source evolution, which the application may turn on too."""
     conf = {**application_conf, **spec.conf}
     if conf.get(EVOLUTION, "false").lower() != "true" or not has_async_progress(spec):
         return []
@@ -190,7 +189,7 @@ def stateful_because(spec: SqlQuery) -> str:
 
 
 def known_after_a_preflight(spec: SqlQuery | PythonQuery) -> str:
-    """Return what of async progress tracking only Spark's plan will tell; "" for nothing."""
+    """Return what only Spark's plan shows about async progress tracking; "" for nothing."""
     if isinstance(spec, PythonQuery) and spec.sink is None:
         return (
             "Whether the function keeps state, and whether its own sink supports async progress "

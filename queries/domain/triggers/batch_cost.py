@@ -1,7 +1,7 @@
-"""What a batch of one query costs: so much for itself, so much for each row it reads.
+"""What a batch of one query costs: a fixed part, and a part for each row it reads.
 
 A line through (rows, milliseconds) of its recent batches, by the median of all pairwise
-slopes, so that a batch that met a garbage collection or a full disk does not bend it.
+slopes, so that a batch slowed by a garbage collection or a full disk does not bend it.
 
 Sources: H. Theil, "A rank-invariant method of linear and polynomial regression analysis"
 (1950), for the line; P. K. Sen, "Estimates of the regression coefficient based on Kendall's
@@ -20,7 +20,7 @@ FEWEST = 12
 #: More batches than this add little and cost quadratically.
 MOST = 200
 #: The batches' sizes must differ by this factor (9th to 1st tenth), or fixed cost and cost per
-#: row cannot be told apart.
+#: row cannot be distinguished.
 SPREAD = 1.5
 #: Of the normal distribution, for limits that hold in 95 of 100 cases.
 Z95 = 1.96
@@ -65,7 +65,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Untold:
-    """Why the batches do not tell what one costs, in a sentence."""
+    """Why the cost cannot be calculated from the batches, in a sentence."""
 
     reason: str
     batches: int
@@ -123,7 +123,7 @@ def _slopes(samples: Sequence[Sample]) -> tuple[float, float, float]:
 
 
 def _fixed(samples: Sequence[Sample], slope: float) -> tuple[float, float, float]:
-    """Return the lower limit, the median and the upper limit of what is left beside the rows."""
+    """Return the lower limit, the median and the upper limit of the fixed cost."""
     rest = sorted(sample.ms - slope * sample.rows for sample in samples)
     reach = Z95 * sqrt(len(rest)) / 2
     below = max(0, floor(len(rest) / 2 - reach))

@@ -1,8 +1,8 @@
-"""Epochs of continuous processing, told in the form of Spark's progress.
+"""Continuous epochs in the form of Spark's progress.
 
-Spark reports nothing at all of a continuous query; what it did stands in its checkpoint: each
-epoch's end offsets and the time of its commit. From these the same figures are made that other
-triggers report, marked as derived, so that lists, charts and lag need to know of no difference.
+Spark reports no progress of a continuous query; its checkpoint has the end offsets of each
+continuous epoch and the time of its commit. From these the figures are calculated that other
+triggers report, marked as derived, so that lists, charts and lag treat them alike.
 """
 
 from collections.abc import Mapping
@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-#: What a derived progress says of itself, under the key "derived".
+#: The value of the key "derived" in a derived progress.
 DERIVED = "from the checkpoint: Spark reports no progress of continuous processing"
 
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One committed epoch."""
+    """One committed continuous epoch."""
 
     number: int
     began: datetime  # when the one before had committed, or when the run began
@@ -37,9 +37,9 @@ class Named:
 
 
 def progress_of(epoch: Epoch, of: Named) -> dict[str, Any]:
-    """Return Spark's progress JSON of an epoch.
+    """Return Spark's progress JSON of a continuous epoch.
 
-    Rows are differences of offsets; an epoch whose start is not known (the first of a new
+    Rows are differences of offsets; one whose start is not known (the first of a new
     checkpoint) has none, and no rates.
     """
     duration_ms = max(0, round((epoch.committed - epoch.began).total_seconds() * 1000))
@@ -64,7 +64,7 @@ def progress_of(epoch: Epoch, of: Named) -> dict[str, Any]:
 
 
 def rows_between(start: Any, end: Any) -> int | None:
-    """Return how many rows lie between two offsets of a source; None where that is not told.
+    """Return how many rows lie between two offsets of a source; None where that is unknown.
 
     Known forms: Kafka's {topic: {partition: next offset}}, and the rate source's {partition:
     {"value": …}}, whose values rise by the number of partitions. A partition that is new was

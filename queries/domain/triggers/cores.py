@@ -1,9 +1,9 @@
 """Cores: continuous and real-time queries hold one per source partition for as long as they run.
 
-Spark does not count them when it starts such a query. A continuous one that gets too few writes
-no epoch, raises no error and says nothing; a real-time one reads the partitions beyond them only
-when a batch of the others has ended, and says nothing either, or fails where it keeps state. So
-they are counted here, as far as they are known.
+Spark does not count them when it starts such a query. With too few, a continuous one commits no
+continuous epoch and raises no error; a real-time one reads the remaining partitions only when a
+batch of the others has ended, without a warning, or fails if it keeps state. So they are counted
+here, as far as they are known.
 """
 
 import json
@@ -19,7 +19,7 @@ from queries.domain.errors import Problem
 #: Triggers whose tasks never end.
 HOLDING = frozenset({"continuous", "real_time"})
 
-#: What needs a shuffle: in real time its tasks run beside those of the sources, all at once
+#: What needs a shuffle: in real time its tasks run together with those of the sources
 #: (Spark: CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT where they cannot).
 SHUFFLING = frozenset({Operator.AGGREGATION, Operator.DISTINCT, Operator.SHUFFLE})
 #: Spark's own number, where neither query nor application sets one.
@@ -35,13 +35,13 @@ _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?")
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What a trigger meets where its query runs."""
+    """The conditions under which a trigger runs: cores and partitions."""
 
-    cores: int | None = None  # of the application; None: its master does not tell
+    cores: int | None = None  # of the application; None: its master does not say
     master: str = ""
-    #: Partitions of each source by its name, where somebody has looked.
+    #: Partitions of each source by its name, if they were looked up.
     partitions: Mapping[str, int] = field(default_factory=dict)
-    #: Cores that other queries of the application hold for good, by their names.
+    #: Cores that other queries of the application hold permanently, by their names.
     beside: Mapping[str, int] = field(default_factory=dict)
     shuffle_partitions: int = SHUFFLE_PARTITIONS
 
@@ -54,7 +54,7 @@ def ground_of(
     partitions: Mapping[str, int],
     beside: Mapping[str, int],
 ) -> Ground:
-    """Return what a query's trigger meets in an application; see `Ground`."""
+    """Return the conditions of a query's trigger in an application; see `Ground`."""
     told = spec.conf.get(_SHUFFLE_KEY) or application.conf.get(_SHUFFLE_KEY, "")
     return Ground(
         cores=cores_of(application, host_cores=host_cores),
@@ -87,7 +87,7 @@ def partitions_of(source: Source, looked_up: Mapping[str, int]) -> int | None:
 
 
 def held(spec: SqlQuery | PythonQuery, ground: Ground) -> int:
-    """Return how many cores a query holds for good, as far as that is known; 0 for none."""
+    """Return how many cores a query holds permanently, as far as that is known; 0 for none."""
     return sum(count or 0 for _, count in _sources(spec, ground)) + _shuffle(spec, ground)
 
 
@@ -112,7 +112,7 @@ def core_problems(spec: SqlQuery | PythonQuery, ground: Ground) -> list[Problem]
 
 
 def core_doubts(spec: SqlQuery | PythonQuery, ground: Ground) -> list[str]:
-    """Return what cannot be told about the cores of a query, in sentences."""
+    """Return what is unknown about the cores of a query, in sentences."""
     if spec.trigger.kind not in HOLDING:
         return []
     rule = "It needs a core per source partition for as long as it runs"

@@ -1,6 +1,6 @@
-"""What an interval would bring, by the cost of a batch: expected latency and throughput.
+"""Expected latency and throughput of an interval, from the cost of a batch.
 
-The model is plain, and the page says it. A batch of n rows costs `fixed + per row × n`
+The model is simple, and the page shows it. A batch of n rows costs `fixed + per row × n`
 (`batch_cost`). At interval T and r rows a second a batch comes every P = T, or, where it takes
 longer than T, as soon as the one before ends: P = fixed / (1 - per row × r). It reads n = r × P.
 A row waits P / 2 on average until the next batch begins, and then for that batch: expected
@@ -56,7 +56,7 @@ def intervals(interval: float) -> list[float]:
 
 
 def words(milliseconds: float) -> str:
-    """Return a length of time as people write it."""
+    """Return a length of time with its unit, for users."""
     if milliseconds < 1:
         return f"{milliseconds:.2g} ms"
     if milliseconds < 1000:

@@ -1,6 +1,6 @@
 """Triggers: how long an interval is, and which trigger goes with which source and sink.
 
-The limits are Spark 4.3's, checked when a definition is saved, because Spark itself tells
+The limits are Spark 4.3's, checked when a definition is saved, because Spark itself reports
 most of them only after a driver has been started for the query.
 """
 
@@ -25,7 +25,7 @@ CONTINUOUS_SOURCES = frozenset({"kafka", "rate"})
 CONTINUOUS_SINKS = frozenset({"kafka", "console", "memory", "noop"})
 REAL_TIME_SOURCES = frozenset({"kafka"})
 REAL_TIME_SINKS = frozenset({"kafka", "console", "memory"})
-#: What real-time mode cannot carry out, tried with Spark 4.3 on a broker: its allowlist has no
+#: What real-time mode does not support, tried with Spark 4.3 on a broker: its allowlist has no
 #: operator for it. Continuous processing has none for any of `Operator`.
 REAL_TIME_REFUSES = frozenset(
     {Operator.STREAM_JOIN, Operator.LIMIT, Operator.SORT, Operator.WINDOW, Operator.SAMPLE}

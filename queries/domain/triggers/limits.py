@@ -1,8 +1,7 @@
-"""What each of the seven ways to be triggered would say to a query: yes, no, or "try it".
+"""Whether each of the seven kinds of triggers suits a query: yes, no, or after a preflight.
 
-The same rules that refuse a definition when it is saved, asked of every trigger in turn, so
-that a person chooses with open eyes. What only Spark's plan can tell is known after a
-preflight; nothing is promised before.
+The rules that refuse a definition when it is saved are applied to every trigger in turn, so that
+a user knows the limits before choosing. What only Spark's plan shows is known after a preflight.
 """
 
 from dataclasses import dataclass
@@ -33,7 +32,7 @@ ASYNC_PROGRESS = "async_progress"
 
 
 class Standing(StrEnum):
-    """Whether a trigger goes with a query, as far as can be known without Spark."""
+    """Whether a trigger suits a query, as far as is known without Spark."""
 
     ALLOWED = "allowed"
     REFUSED = "refused"
@@ -42,13 +41,13 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What one way to be triggered would say to a query."""
+    """Whether one kind of trigger suits a query."""
 
     key: str  # a trigger's kind, "as_fast_as_possible" or "async_progress"
     name: str
     costs: str  # what choosing it means, in a sentence
     standing: Standing
-    reasons: tuple[str, ...]  # why it is refused, or what a preflight has to tell
+    reasons: tuple[str, ...]  # why it is refused, or what a preflight has to show
     chosen: bool  # the definition has it
 
 
@@ -111,7 +110,7 @@ _WAYS = (
 
 
 def limits(spec: SqlQuery | PythonQuery, ground: Ground) -> list[Limit]:
-    """Return what each way to be triggered would say to a query, in order of latency."""
+    """Return whether each kind of trigger suits a query, in order of latency."""
     return [_limit(spec, way, ground) for way in _WAYS]
 
 
@@ -121,7 +120,7 @@ def refusals(spec: SqlQuery | PythonQuery, ground: Ground) -> list[Problem]:
 
 
 def doubts(spec: SqlQuery | PythonQuery, ground: Ground) -> list[str]:
-    """Return what only Spark can tell of a query under its trigger, in sentences."""
+    """Return what only Spark knows about a query with its trigger, in sentences."""
     found = core_doubts(spec, ground)
     if spec.trigger.kind not in HOLDING:
         return found
@@ -164,7 +163,7 @@ def _limit(spec: SqlQuery | PythonQuery, way: _Way, ground: Ground) -> Limit:
 
 
 def _tried(spec: SqlQuery | PythonQuery, way: _Way) -> SqlQuery | PythonQuery:
-    if way.trigger is None:  # of batches: the definition's own trigger where it has them
+    if way.trigger is None:  # it needs batches: the definition's own trigger if it has them
         batches = spec.trigger if spec.trigger.kind not in HOLDING else ProcessingTime()
         return with_async_progress(spec.model_copy(update={"trigger": batches}))
     if way.trigger.kind == spec.trigger.kind and _chosen(spec, asynchronous=False) == way.key:

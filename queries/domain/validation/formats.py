@@ -1,4 +1,4 @@
-"""Sources, tables and sinks: which formats there are and what each cannot do without."""
+"""Sources, tables and sinks: which formats there are and what each requires."""
 
 import re
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ TABLES = FILES
 SINKS = FILES | {"kafka", "console", "memory", "noop"}
 #: Formats that Spark's own package lacks -> the connector that brings them.
 CONNECTORS = {"kafka": "kafka", "avro": "avro"}
-#: Connectors that a command gets.
+#: Connectors that a command installs.
 CONNECTOR_COMMANDS = {"kafka": "make kafka"}
 
 _VIEW_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
@@ -106,7 +106,7 @@ def own_output_problems(spec: SqlQuery) -> list[Problem]:
 
 
 def connector_way_out(name: str) -> str:
-    """Return the sentence that says how a connector is put into place."""
+    """Return the sentence that says how to install a connector."""
     if command := CONNECTOR_COMMANDS.get(name):
         return f"Get it with `{command}`."
     return f"Put its jars into a folder {name[:80]} in HEADGATE_CONNECTORS, or correct the name."

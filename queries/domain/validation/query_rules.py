@@ -1,7 +1,7 @@
-"""Say what is wrong with a definition before anything starts: field, value, way out.
+"""Find what is wrong with a definition before anything starts: field, value, way out.
 
 Everything here is pure. What must be looked up (names taken, checkpoints held, modules on
-disk) is handed in by the catalog, so that one set of rules serves page, API and first run.
+disk) is passed in by the catalog, so that page, API and first run share one set of rules.
 """
 
 import re
@@ -67,7 +67,7 @@ def query_problems(
 def ground(
     spec: SqlQuery | PythonQuery, application: ApplicationSpec, surroundings: Surroundings
 ) -> Ground:
-    """Return what a query's trigger meets: cores, partitions, other queries that hold cores."""
+    """Return the conditions of a query's trigger: cores, partitions, cores held by others."""
     return ground_of(
         spec,
         application,

@@ -1,4 +1,4 @@
-"""Form fields for the shapes that Spark's definitions have and HTML has not.
+"""Form fields for values that HTML has no input for: options, secrets, lists.
 
 Each field keeps the text as it was typed, so that a page shown again loses nothing.
 `form_field` gives the one for a type; its words and its look are said in the template.

@@ -1,4 +1,4 @@
-"""One operation: what was asked, by whom, each step on its way, and what came of it.
+"""One operation: what was requested and by which user, its steps, and its result.
 
 A verb whose result deserves a page of its own brings `templates/operations/_result_VERB.html`
 (data only: it is part of the live fragment) and, for buttons that follow from the result,

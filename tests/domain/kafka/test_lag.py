@@ -42,7 +42,7 @@ def part(records: int | None, **fields: Any) -> Behind:
     [
         ({}, 50, 0),
         ({"latest": 100}, 0, 0),
-        ({"latest": 90}, 0, 0),  # the topic was made anew: its end lies before what was read
+        ({"latest": 90}, 0, 0),  # the topic was created again: it ends before what was read
         ({"earliest": 120}, 30, 20),  # 20 are gone, 30 are left
         ({"earliest": 150}, 0, 50),
         ({"committed": None}, None, 0),

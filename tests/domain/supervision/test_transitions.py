@@ -69,7 +69,7 @@ def test_only_a_stopped_query_is_deleted() -> None:
 
 
 def test_a_deleted_query_takes_no_verb() -> None:
-    with pytest.raises(NotAllowed, match="Define it anew"):
+    with pytest.raises(NotAllowed, match="Define it again"):
         transitions.start(asked(archived=True))
 
 

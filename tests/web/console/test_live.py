@@ -190,7 +190,7 @@ def test_a_hundred_changes_at_once_are_one_drawing(
         async with asyncio.timeout(LIMIT_S):
             while sum(len(changes or ()) for changes in drawings) < 100:
                 if None in drawings[1:]:
-                    break  # the ear opened in between: everything was drawn anew
+                    break  # the ear opened in between: everything was drawn again
                 await asyncio.sleep(0.05)
         assert len(drawings) < 8
 
