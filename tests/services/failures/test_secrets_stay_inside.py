@@ -206,7 +206,7 @@ def test_the_words_of_a_lost_executor_and_of_a_warning(
 
 def test_a_log_is_read_at_one_place() -> None:
     """Whoever asks the launcher itself for a log gets it raw."""
-    root = Path(__file__).resolve().parents[2] / "queries"
+    root = Path(__file__).resolve().parents[3] / "queries"
     readers = [
         path.relative_to(root)
         for path in root.rglob("*.py")
