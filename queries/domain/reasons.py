@@ -19,10 +19,55 @@ ACTS: dict[str, str] = {
     Reason.ASKED_RESTART: "restarted",
 }
 
+#: Each reason as pages and the API write it.
+PHRASES: dict[Reason, str] = {
+    Reason.NONE: "",
+    Reason.NEVER_STARTED: "never started",
+    Reason.ASKED_START: "start requested",
+    Reason.ASKED_STOP: "stop requested",
+    Reason.ASKED_RESTART: "restart requested",
+    Reason.WAITS_SLOT: "waiting for a start slot",
+    Reason.WAITS_MEMORY: "waiting for memory",
+    Reason.WAITS_DRIVER: "waiting for its driver",
+    Reason.WAITS_LOCK: "waiting for the checkpoint's lock",
+    Reason.WAITS_COMMIT: "waiting for its first commit",
+    Reason.WAITS_SOURCE: "source not reachable",
+    Reason.COMMITTED: "first commit",
+    Reason.IDLE: "idle: nothing to read",
+    Reason.STUCK: "the stop hangs",
+    Reason.STOPPED: "stopped",
+    Reason.COMPLETED: "read all available data",
+    Reason.FAILED_RETRY: "failed; will be retried",
+    Reason.FAILED_POISON: "same error on the same batch again",
+    Reason.FAILED_FATAL: "cannot be fixed by a restart",
+    Reason.DRIVER_DIED: "its driver died",
+    Reason.HOST_SILENT: "its host does not respond",
+    Reason.RETRY_DUE: "retry due",
+    Reason.REGRESSED: "failed again after it was resolved",
+    Reason.STALLED: "stalled; restarted by its policy",
+    Reason.PROBE: "retry probe of a broken query",
+    Reason.PROBED: "probe driver",
+    Reason.ARCHIVED: "deleted",
+    Reason.REWOUND: "rewound to an earlier batch",
+    Reason.RESET: "reset to another start position",
+    Reason.LAUNCHED: "launched",
+    Reason.NOT_LAUNCHED: "could not be launched",
+    Reason.NOT_WANTED: "no query needs it",
+    Reason.REPLACED: "replaced by a new driver",
+    Reason.SHUTDOWN: "installation stopped",
+    Reason.RESUMED: "installation started again",
+    Reason.FENCED: "a later epoch took over",
+    Reason.FAILURE_SCOPE: "a failure ends the whole application",
+    Reason.START_TIMED_OUT: "did not start in time",
+    Reason.EXECUTOR_CAME: "executor added",
+    Reason.EXECUTOR_LOST: "executor lost",
+    Reason.OTHER: "unknown",
+}
+
 
 def phrase(reason: str) -> str:
     """Return a reason's phrase; a text that is not the code of a reason is returned as it is."""
-    return Reason[reason].description if reason in Reason.__members__ else reason
+    return PHRASES[Reason[reason]] if reason in Reason.__members__ else reason
 
 
 @unique

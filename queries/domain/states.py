@@ -1,23 +1,11 @@
 """The states of queries, drivers, runs and operations, and what each of them means.
 
-Phases and reasons carry their own words (`description`). The sets below are the only place
-where states are grouped, so that a page, a filter and a decision never disagree.
+Phases carry their own description. The sets below are the only place where states are grouped,
+so that a page, a filter and a decision never disagree.
 """
 
 from enum import StrEnum
 from typing import Self
-
-
-class _Described(StrEnum):
-    """A code, with the words that pages show for it."""
-
-    description: str
-
-    def __new__(cls, code: str, description: str = "") -> Self:
-        """Return a member whose value is its code alone."""
-        member = str.__new__(cls, code)
-        member._value_, member.description = code, description
-        return member
 
 
 class Desired(StrEnum):
@@ -34,8 +22,16 @@ class StopMode(StrEnum):
     NOW = "now"
 
 
-class Phase(_Described):
+class Phase(StrEnum):
     """What a query is doing: a pure function of desired and observed (`decide`)."""
+
+    description: str  # the words that pages show for it
+
+    def __new__(cls, code: str, description: str = "") -> Self:
+        """Return a member whose value is its code alone."""
+        member = str.__new__(cls, code)
+        member._value_, member.description = code, description
+        return member
 
     STOPPED = "STOPPED", "Not running, as desired."
     PENDING = (
@@ -212,50 +208,50 @@ class LossKind(StrEnum):
     LATE = "late"  # dropped behind the watermark
 
 
-class Reason(_Described):
-    """Why a phase or a driver's state is what it is, as a code and as a phrase."""
+class Reason(StrEnum):
+    """Why a phase or a driver's state is what it is, as a code; `reasons.py` has the phrases."""
 
     NONE = ""
-    NEVER_STARTED = "NEVER_STARTED", "never started"
-    ASKED_START = "ASKED_START", "start requested"
-    ASKED_STOP = "ASKED_STOP", "stop requested"
-    ASKED_RESTART = "ASKED_RESTART", "restart requested"
-    WAITS_SLOT = "WAITS_SLOT", "waiting for a start slot"
-    WAITS_MEMORY = "WAITS_MEMORY", "waiting for memory"
-    WAITS_DRIVER = "WAITS_DRIVER", "waiting for its driver"
-    WAITS_LOCK = "WAITS_LOCK", "waiting for the checkpoint's lock"
-    WAITS_COMMIT = "WAITS_COMMIT", "waiting for its first commit"
-    WAITS_SOURCE = "WAITS_SOURCE", "source not reachable"
-    COMMITTED = "COMMITTED", "first commit"
-    IDLE = "IDLE", "idle: nothing to read"
-    STUCK = "STUCK", "the stop hangs"
-    STOPPED = "STOPPED", "stopped"
-    COMPLETED = "COMPLETED", "read all available data"
-    FAILED_RETRY = "FAILED_RETRY", "failed; will be retried"
-    FAILED_POISON = "FAILED_POISON", "same error on the same batch again"
-    FAILED_FATAL = "FAILED_FATAL", "cannot be fixed by a restart"
-    DRIVER_DIED = "DRIVER_DIED", "its driver died"
-    HOST_SILENT = "HOST_SILENT", "its host does not respond"
-    RETRY_DUE = "RETRY_DUE", "retry due"
-    REGRESSED = "REGRESSED", "failed again after it was resolved"
-    STALLED = "STALLED", "stalled; restarted by its policy"
-    PROBE = "PROBE", "retry probe of a broken query"
-    PROBED = "PROBED", "probe driver"
-    ARCHIVED = "ARCHIVED", "deleted"
-    REWOUND = "REWOUND", "rewound to an earlier batch"
-    RESET = "RESET", "reset to another start position"
-    LAUNCHED = "LAUNCHED", "launched"
-    NOT_LAUNCHED = "NOT_LAUNCHED", "could not be launched"
-    NOT_WANTED = "NOT_WANTED", "no query needs it"
-    REPLACED = "REPLACED", "replaced by a new driver"
-    SHUTDOWN = "SHUTDOWN", "installation stopped"
-    RESUMED = "RESUMED", "installation started again"
-    FENCED = "FENCED", "a later epoch took over"
-    FAILURE_SCOPE = "FAILURE_SCOPE", "a failure ends the whole application"
-    START_TIMED_OUT = "START_TIMED_OUT", "did not start in time"
-    EXECUTOR_CAME = "EXECUTOR_CAME", "executor added"
-    EXECUTOR_LOST = "EXECUTOR_LOST", "executor lost"
-    OTHER = "OTHER", "unknown"  # a text of another release
+    NEVER_STARTED = "NEVER_STARTED"
+    ASKED_START = "ASKED_START"
+    ASKED_STOP = "ASKED_STOP"
+    ASKED_RESTART = "ASKED_RESTART"
+    WAITS_SLOT = "WAITS_SLOT"
+    WAITS_MEMORY = "WAITS_MEMORY"
+    WAITS_DRIVER = "WAITS_DRIVER"
+    WAITS_LOCK = "WAITS_LOCK"
+    WAITS_COMMIT = "WAITS_COMMIT"
+    WAITS_SOURCE = "WAITS_SOURCE"
+    COMMITTED = "COMMITTED"
+    IDLE = "IDLE"
+    STUCK = "STUCK"
+    STOPPED = "STOPPED"
+    COMPLETED = "COMPLETED"
+    FAILED_RETRY = "FAILED_RETRY"
+    FAILED_POISON = "FAILED_POISON"
+    FAILED_FATAL = "FAILED_FATAL"
+    DRIVER_DIED = "DRIVER_DIED"
+    HOST_SILENT = "HOST_SILENT"
+    RETRY_DUE = "RETRY_DUE"
+    REGRESSED = "REGRESSED"
+    STALLED = "STALLED"
+    PROBE = "PROBE"
+    PROBED = "PROBED"
+    ARCHIVED = "ARCHIVED"
+    REWOUND = "REWOUND"
+    RESET = "RESET"
+    LAUNCHED = "LAUNCHED"
+    NOT_LAUNCHED = "NOT_LAUNCHED"
+    NOT_WANTED = "NOT_WANTED"
+    REPLACED = "REPLACED"
+    SHUTDOWN = "SHUTDOWN"
+    RESUMED = "RESUMED"
+    FENCED = "FENCED"
+    FAILURE_SCOPE = "FAILURE_SCOPE"
+    START_TIMED_OUT = "START_TIMED_OUT"
+    EXECUTOR_CAME = "EXECUTOR_CAME"
+    EXECUTOR_LOST = "EXECUTOR_LOST"
+    OTHER = "OTHER"  # a text of another release
 
     @classmethod
     def _missing_(cls, value: object) -> "Reason":

@@ -25,7 +25,7 @@ from queries.views.supervision.run_list import urlpatterns as list_urls
 
 @needs(VIEW)
 def run_page(request: HttpRequest, run_id: int) -> HttpResponseBase:
-    """Show one run: why it started and who started it, time in each state, charts, both ends, its end."""
+    """Show one run: why and by which user it started, its states, charts and end."""
     context = _context(run_with_neighbours(run_id=run_id), timezone.now())
     return render(request, "supervision/runs/run.html", context)
 
