@@ -20,7 +20,7 @@ NAMES = sorted(file.stem for file in (REPOSITORY / "benchmarks").glob("[a-z]*.py
 def make(*arguments: str) -> str:
     """Return what make would run."""
     return subprocess.run(
-        ["make", "-n", *arguments], cwd=REPOSITORY, capture_output=True, text=True, timeout=60
+        ["make", "--no-print-directory", "-n", *arguments], cwd=REPOSITORY, capture_output=True, text=True, timeout=60
     ).stdout
 
 
