@@ -19,8 +19,9 @@ NAMES = sorted(file.stem for file in (REPOSITORY / "benchmarks").glob("[a-z]*.py
 
 def make(*arguments: str) -> str:
     """Return what make would run."""
+    command = ["make", "--no-print-directory", "-n", *arguments]
     return subprocess.run(
-        ["make", "--no-print-directory", "-n", *arguments], cwd=REPOSITORY, capture_output=True, text=True, timeout=60
+        command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False
     ).stdout
 
 
