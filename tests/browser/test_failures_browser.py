@@ -47,6 +47,8 @@ def test_from_the_list_to_the_cause_to_resolved(failures: Page) -> None:
 
 def test_the_root_cause_is_copied_whole(failures: Page) -> None:
     failures.get_by_role("link", name="DIVIDE_BY_ZERO").click()
+    failures.wait_for_url("**/failures/*/")
+    failures.wait_for_load_state()  # the button is drawn before its script is there
     failures.get_by_role("button", name="Copy the root cause").click()
     expect(failures.locator("#announcer")).to_have_text("Copied")
     assert failures.evaluate("navigator.clipboard.readText()") == DIVIDE.root_cause
