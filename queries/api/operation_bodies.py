@@ -22,7 +22,7 @@ class MaskedText(serializers.CharField):
 
 
 class OutcomeField(serializers.ChoiceField):
-    """How something ended; null while it has not."""
+    """How something ended; null while it is under way."""
 
     def to_representation(self, value: Any) -> Any:
         """Return the outcome or None."""

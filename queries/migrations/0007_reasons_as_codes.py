@@ -118,6 +118,11 @@ PLAIN = ("start", "stop", "restart")
 #: Codes that this release alone writes; needed to go back.
 LATER = [
     ("FAILURE", "{title}. {way_out}"),
+    (
+        "POISONED",
+        "The same error on batch {batch} has reached the poison limit of {limit}. "
+        "{title}. {way_out}",
+    ),
     ("WAITED", "{phase}: {about}"),
     ("REASON", "{reason}"),
     ("REFUSED", "{message}"),

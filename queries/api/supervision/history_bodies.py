@@ -57,7 +57,7 @@ class RunBody(Body):
     replayed = ReplayedBody(allow_null=True)
 
     def get_outcome(self, run: Run) -> str | None:
-        """Return how the run ended, None while it has not."""
+        """Return how the run ended, None while it is open."""
         return run.outcome or None
 
 

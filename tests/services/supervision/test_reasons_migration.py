@@ -1,6 +1,7 @@
 """What the release before wrote as sentences is kept as codes, and pages show today's words."""
 
 import importlib
+import re
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -367,3 +368,13 @@ def test_the_way_back_gives_the_sentences_again(old: Any) -> None:
     assert found.detail == "Pending: A driver has been given the query."
     change = back.get_model("queries", "Transition").objects.get()
     assert (change.reason, change.detail) == ("its driver died", "")
+
+
+@pytest.mark.parametrize(
+    "detail", [each for each in Detail if each.value], ids=lambda one: one.name
+)
+def test_the_way_back_loses_no_sentence(detail: Detail) -> None:
+    values = {name: f"<{name}>" for name in re.findall(r"\{(\w+)\}", detail.value)}
+    said = migration.spoken({"code": detail.name, **values})
+    assert said
+    assert all(value in said for name, value in values.items() if name != "phase")
