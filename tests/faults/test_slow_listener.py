@@ -135,7 +135,8 @@ def _agreed(system: System, shown: Locator) -> Any:
     """
     lost = system.query("seen")["dropped_events"]
     same = lost["bus"] == _sparks_count(system)
-    return lost if same and f"{lost['bus']:,}" in shown.inner_text() else None
+    number = rf"(?<![\d,]){lost['bus']:,}(?![\d,])"
+    return lost if same and re.search(number, shown.inner_text()) else None
 
 
 def _sign_in(browser: Browser, system: System) -> Page:
