@@ -3,6 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django.db.models import Min
+
 from queries.domain.protocol import RunError
 from queries.domain.states import RunOutcome, StopMode
 from queries.models.applications import Application
@@ -35,7 +37,11 @@ class Stage:
 
     def __init__(self, *, obliging: bool = False) -> None:
         self.now = START
-        self.launcher = InMemoryLauncher(clock=lambda: self.now, obliging=obliging)
+        self.launcher = InMemoryLauncher(clock=self.clock, obliging=obliging)
+
+    def clock(self) -> datetime:
+        """Return the story's own time."""
+        return self.now
 
     def application(self, name: str, **spec: Any) -> Application:
         """Define an application."""
@@ -104,11 +110,13 @@ class Stage:
         self.settle()
 
     def wait(self, seconds: float) -> None:
-        """Let time pass, second by second, with the sweep at work."""
+        """Let time pass, with the sweep at work each second in which something is due."""
         until = self.now + timedelta(seconds=seconds)
+        step = timedelta(seconds=1 if seconds <= 120 else 5)
         while self.now < until:
-            step = timedelta(seconds=1 if seconds <= 120 else 5)
-            self.now = min(self.now + step, until)
+            due = Application.objects.aggregate(first=Min("reconcile_after"))["first"] or until
+            idle = max(0, (due - self.now) // step)  # whole steps in which nothing is due
+            self.now = min(self.now + step * max(1, idle), until)
             self.settle()
 
     # --- what there is ----------------------------------------------------------------

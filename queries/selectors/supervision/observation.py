@@ -40,6 +40,9 @@ from queries.selectors.supervision.health import healths
 #: Spark's own units of memory in MB; a bare number is MB in `spark.driver.memory`.
 _UNITS_MB = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
 
+#: Nothing is launched beside an open driver, so its application does not look for room.
+_UNREAD = Slots(starting=0, limit=0, memory_used_mb=0, memory_budget_mb=0, memory_needed_mb=0)
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
@@ -76,12 +79,18 @@ def read_rows(application_id: int) -> Rows | None:
         return None
     runs = Run.objects.filter(
         query__application=application, outcome=RunOutcome.OPEN
-    ).select_related("revision", "checkpoint", "driver", "query")
-    by_query = {run.query_id: run for run in runs}
+    ).select_related("revision", "checkpoint")
+    by_query = {run.query_id: run for run in runs.order_by()}
     # An archived query that still has a run (it cannot, but rows are cheap) is not forgotten.
     queries = application.queries.select_related("target_revision").order_by("pk")
     kept = tuple(q for q in queries if q.archived_at is None or q.pk in by_query)
-    checkpoints = Checkpoint.objects.filter(query__in=kept, retired_at=None)
+    for query in kept:  # both are read already; a run of an earlier driver reads its own
+        run = by_query.get(query.pk)
+        if run is not None:
+            run.query = query
+            if driver is not None and run.driver_id == driver.pk:
+                run.driver = driver
+    checkpoints = Checkpoint.objects.filter(query__in=kept, retired_at=None).order_by()
     return Rows(
         application=application,
         revision=newest,
@@ -109,7 +118,7 @@ def observation(rows: Rows, sighting: Sighting | None, *, now: datetime) -> Obse
         failure_scope=spec.failure_scope,
         queries=tuple(_query(rows, query, by_run, stalled) for query in rows.queries),
         driver=_driver(rows.driver, sighting),
-        slots=slots(spec, but=rows.driver),
+        slots=slots(spec) if rows.driver is None else _UNREAD,
         limits=Limits(
             start_s=settings.START_DEADLINE_S,
             stop_s=settings.STOP_DEADLINE_S,
@@ -122,14 +131,12 @@ def observation(rows: Rows, sighting: Sighting | None, *, now: datetime) -> Obse
     )
 
 
-def slots(spec: ApplicationSpec, *, but: Driver | None = None) -> Slots:
+def slots(spec: ApplicationSpec) -> Slots:
     """Return what this host has left for one more driver of that size."""
     others = Driver.objects.filter(
         host=settings.HEADGATE_HOST, state__in=sorted(OPEN_DRIVER_STATES)
     ).select_related("application_revision")
-    if but is not None:
-        others = others.exclude(pk=but.pk)
-    drivers = list(others)
+    drivers = list(others.order_by())
     used = sum(memory_mb(driver.application_revision.spec["memory"]) for driver in drivers)
     starting = sum(driver.state == DriverState.STARTING for driver in drivers)
     return Slots(

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Min
+from django.db.models import F
 
 from controlplane.nudge import changed, reconcile_soon
 from queries.domain.protocol import ExecutorSeen, RunStatus, Want
@@ -247,6 +247,7 @@ def close_operations(application: Application, decision: Decision, *, now: datet
         application=application, outcome=OperationOutcome.OPEN, verb__in=PLAIN_VERBS
     )
     by_query = {choice.query: choice for choice in decision.queries}
+    left: list[datetime] = []  # the deadlines of those that stay open
     for operation in pending:
         if operation.query_id is None:
             reached, choice = decision.reached_generation, None
@@ -263,9 +264,10 @@ def close_operations(application: Application, decision: Decision, *, now: datet
         elif operation.deadline <= now:
             waits = waited(choice.phase, choice.reason, choice.detail) if choice else NOTHING
             _close(operation, OperationOutcome.TIMED_OUT, waits, now)
-    first = pending.aggregate(first=Min("deadline"))["first"]
-    if first is not None and (decision.wake_at is None or first < decision.wake_at):
-        Application.objects.filter(pk=application.pk).update(reconcile_after=first)
+        else:
+            left.append(operation.deadline)
+    if left and (decision.wake_at is None or min(left) < decision.wake_at):
+        Application.objects.filter(pk=application.pk).update(reconcile_after=min(left))
 
 
 def refuse_launch(application: Application, driver: Driver, refusal: str, *, now: datetime) -> None:
