@@ -18,7 +18,7 @@ import hypothesis
 import pytest
 from django.conf import settings as django_settings
 from django.contrib.auth.models import Group, User
-from django.db import connection
+from django.db import connection, transaction
 from django.test.utils import override_settings
 
 from controlplane.machine.home import Home
@@ -224,6 +224,18 @@ def admin(db: None) -> User:
 def outsider(db: None) -> User:
     """Return Olaf, who has an account and no role."""
     return _person("olaf")
+
+
+@pytest.fixture(scope="module")
+def story(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """Let the fixtures of a module keep rows that each of its tests begins with.
+
+    They are written once; what a test changes is rolled back to them, as ever. A test that
+    plays on takes a deep copy of their stage.
+    """
+    with django_db_blocker.unblock(), transaction.atomic():
+        yield
+        transaction.set_rollback(True)
 
 
 @pytest.fixture

@@ -76,18 +76,24 @@ def api() -> Any:
     return schema
 
 
-@pytest.mark.usefixtures("_one_connection")
-@pytest.mark.parametrize(("path", "method"), OPERATIONS, ids=lambda part: str(part))
-def test_an_address_keeps_its_word(
-    api: Any, headers: dict[str, str], stage: Stage, path: str, method: str
-) -> None:
+@pytest.fixture(scope="module")
+def stage(story: None) -> Stage:
+    """Return an installation in which one query runs and one has failed."""
+    stage = Stage()
     stage.application("flights")
     stage.query("delays", "flights")
     stage.query("alarms")
     stage.up("delays", "flights")
     stage.up("alarms")
     stage.fail("alarms", DIVIDE, batch=3)
+    return stage
 
+
+@pytest.mark.usefixtures("_one_connection")
+@pytest.mark.parametrize(("path", "method"), OPERATIONS, ids=lambda part: str(part))
+def test_an_address_keeps_its_word(
+    api: Any, headers: dict[str, str], stage: Stage, path: str, method: str
+) -> None:
     known = {
         "name": "delays",
         "run_id": stage.run("delays").pk,

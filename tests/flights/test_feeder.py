@@ -6,8 +6,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,14 @@ from examples.flights import feeder
 from examples.flights.feeder import Feeder, hours
 
 LIMIT_S = 60.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _months_read_once() -> Iterator[None]:
+    """A month's flights take most of a second to read, and nobody changes them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(feeder, "_month", cache(feeder._month))
+        yield
 
 
 def rows(path: Path) -> list[dict[str, Any]]:

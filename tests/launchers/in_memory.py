@@ -103,6 +103,13 @@ class InMemoryLauncher(InMemoryProbes):
         self._pids = iter(range(10_000, 10_000_000))
         self._lock = threading.RLock()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Let tests go on from a deep copy of a stage that was played once."""
+        return {key: value for key, value in self.__dict__.items() if key != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ |= {**state, "_lock": threading.RLock()}
+
     # --- the protocol -----------------------------------------------------------------
 
     def place(self, application: str, epoch: int, *, probe: bool = False) -> str:

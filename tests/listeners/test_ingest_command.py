@@ -13,7 +13,7 @@ import redis
 from tests.conftest_redis import ValkeyServer
 from tests.listeners.events import STREAM, progress, send
 
-pytestmark = pytest.mark.redis
+pytestmark = [pytest.mark.redis, pytest.mark.faults]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LIMIT_S = 60.0

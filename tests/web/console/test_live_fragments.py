@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from copy import deepcopy
 
 import pytest
 from django.contrib.auth.models import User
@@ -16,8 +17,8 @@ from tests.scenarios.stage import BROKEN_PIPE, DIVIDE, Stage
 from tests.web.browserless import Page
 
 
-@pytest.fixture
-def stage(db: None) -> Stage:
+@pytest.fixture(scope="module")
+def played(story: None) -> Stage:
     """Return an installation in which one query runs and one has failed, just now."""
     empty = Stage()
     empty.now = timezone.now()
@@ -29,6 +30,11 @@ def stage(db: None) -> Stage:
     empty.up("delays")
     empty.fail("delays", DIVIDE, batch=7)
     return empty
+
+
+@pytest.fixture
+def stage(played: Stage, db: None) -> Stage:
+    return deepcopy(played)
 
 
 def _failure(_: Stage) -> int:

@@ -65,9 +65,14 @@ REST = [
 ]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _delays(story: None) -> None:
+    Stage().query("delays")
+
+
 @pytest.fixture(autouse=True)
-def _delays(stage: Stage) -> None:
-    stage.query("delays")
+def _rolled_back(_delays: None, db: None) -> None:
+    """Let no test see what another has done."""
 
 
 def _unchanged() -> bool:
