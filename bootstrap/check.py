@@ -14,7 +14,7 @@ from steps import PARTS, Beside, run, told
 #: Marks of the tests that start something large: `make test` runs them.
 LARGE = ("spark", "kafka", "browser", "faults")
 #: The share of the examples that each property test tries.
-EXAMPLES = "0.2"
+EXAMPLES = "0.1"
 
 
 def main(arguments: list[str]) -> int:

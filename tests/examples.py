@@ -2,7 +2,7 @@
 
 import os
 
-#: `make check` asks for a fifth.
+#: `make check` asks for a tenth.
 SHARE = float(os.environ.get("HEADGATE_TEST_EXAMPLES", "1"))
 #: Fewer would find nothing.
 FEWEST = 5

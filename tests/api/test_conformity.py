@@ -1,7 +1,5 @@
 """Thousands of odd requests: the API never breaks, and answers as its document says."""
 
-import io
-import json
 from collections.abc import Iterator
 from itertools import cycle
 from typing import Any
@@ -9,7 +7,6 @@ from typing import Any
 import pytest
 import schemathesis
 from django.contrib.auth.models import User
-from django.core.management import call_command
 from django.core.signals import request_finished, request_started
 from django.core.wsgi import get_wsgi_application
 from django.db import close_old_connections
@@ -20,6 +17,7 @@ from schemathesis.specs.openapi import checks as openapi_checks
 from queries.models.failures import Failure, FailureGroup
 from queries.models.history import Operation
 from queries.services.console.tokens import create_token
+from tests.api.document import document
 from tests.examples import examples
 from tests.scenarios.stage import DIVIDE, Stage
 
@@ -52,17 +50,9 @@ def headers(admin: User) -> dict[str, str]:
     return {"Authorization": f"Token {text}"}
 
 
-def _document() -> dict[str, Any]:
-    out = io.StringIO()
-    call_command("spectacular", "--format", "openapi-json", stdout=out)
-    found: dict[str, Any] = json.loads(out.getvalue())
-    return found
-
-
-DOCUMENT = _document()
 OPERATIONS = [
     (path, method)
-    for path, methods in DOCUMENT["paths"].items()
+    for path, methods in document()["paths"].items()
     for method in methods
     if method != "parameters"
 ]
@@ -71,7 +61,7 @@ OPERATIONS = [
 @pytest.fixture(scope="module")
 def api() -> Any:
     """Return the API as its document describes it."""
-    schema = schemathesis.openapi.from_dict(DOCUMENT)
+    schema = schemathesis.openapi.from_dict(document())
     schema.app = get_wsgi_application()
     return schema
 

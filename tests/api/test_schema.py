@@ -1,28 +1,17 @@
 """The OpenAPI document is valid, complete, and true: the API answers as it says."""
 
-import io
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.management import call_command
 from django.test import Client
 from django.urls import get_resolver
 from playwright.sync_api import sync_playwright
 from rest_framework.test import APIClient
 
 from tests import pieces
-
-
-def document() -> dict[str, Any]:
-    out = io.StringIO()
-    call_command(
-        "spectacular", "--validate", "--fail-on-warn", "--format", "openapi-json", stdout=out
-    )
-    found: dict[str, Any] = json.loads(out.getvalue())
-    return found
+from tests.api.document import document
 
 
 def test_the_document_is_valid_openapi_31_without_a_warning() -> None:

@@ -119,6 +119,12 @@ class Stage:
             self.now = min(self.now + step * max(1, idle), until)
             self.settle()
 
+    def pause(self, name: str) -> None:
+        """Let the time until the query's next attempt pass."""
+        at = self.row(name).next_attempt_at
+        if at is not None:
+            self.wait((at - self.now).total_seconds())
+
     # --- what there is ----------------------------------------------------------------
 
     def row(self, name: str) -> Query:

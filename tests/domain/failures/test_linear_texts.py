@@ -20,6 +20,7 @@ from queries.domain.kafka import losses
 from queries.domain.masking import Mask, mask_text
 from queries.domain.probes import plan_shapes
 from queries.views.failures import stack
+from tests.examples import examples
 
 SIZE = 32 * 1024
 BUDGET_S = 1.0  # of CPU time
@@ -110,7 +111,7 @@ def test_no_text_costs_more_than_its_length(reader: str) -> None:
     assert slow == []
 
 
-@hypothesis.settings(max_examples=40)
+@hypothesis.settings(max_examples=examples(40))
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=6), st.sampled_from(list(READERS)))
 def test_pieces_in_any_order_cost_no_more(pieces: list[str], reader: str) -> None:
     piece = "".join(pieces)

@@ -209,7 +209,7 @@ def test_no_decision_depends_on_what_is_said(obs: Observation) -> None:
     assert wordless(replace(obs, queries=said, hold_reason=other)) == wordless(obs)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(observations())
 def test_nothing_starts_while_an_orphan_or_an_unseen_host_may_run_it(obs: Observation) -> None:
     decision = decide(obs, NOW)
