@@ -22,17 +22,17 @@ from queries.roles import VIEW
 
 
 class HasRole(BasePermission):
-    """Let through who holds the permission that the view names for the method."""
+    """Allow users who hold the permission that the view requires for the method."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """Return whether the user's role reaches; a stranger gets 401 or 403."""
+        """Return whether the user's role is sufficient; an anonymous request gets 401 or 403."""
         assert isinstance(view, ApiView)
         needed = view.permissions.get(request.method or "", VIEW)
         return bool(request.user.is_authenticated and rules.has_perm(needed, request.user))
 
 
 class AnyForm(DefaultContentNegotiation):
-    """Answer in the first form there is where none is acceptable, rather than not at all."""
+    """Use the first renderer where none of the accepted types exists, instead of failing."""
 
     def select_renderer(self, request: Any, renderers: Any, format_suffix: Any = None) -> Any:
         """Return (renderer, media type)."""
@@ -43,7 +43,7 @@ class AnyForm(DefaultContentNegotiation):
 
 
 class ApiView(APIView):
-    """A view whose methods say what they take (VIEW where they are silent)."""
+    """A view whose methods declare the permission that they require (VIEW by default)."""
 
     permissions: ClassVar[dict[str, str]] = {}  # of each method, as its decorator says
     authentication_classes = (TokenAuthentication, SessionAuthentication)

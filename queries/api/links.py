@@ -1,4 +1,4 @@
-"""Where to go on from a body: paths of this API, never guessed by a script."""
+"""Links in a body: paths of this API, so that a script never has to guess one."""
 
 from django.urls import reverse
 
@@ -34,7 +34,7 @@ def application_links(application: Application) -> Links:
 
 
 def run_links(run: Run) -> Links:
-    """Return where to go on."""
+    """Return the links."""
     links = {
         "self": reverse("api:run", args=[run.pk]),
         "log": reverse("api:run-log", args=[run.pk]),
@@ -45,7 +45,7 @@ def run_links(run: Run) -> Links:
 
 
 def failure_links(failure: Failure) -> Links:
-    """Return where to go on."""
+    """Return the links."""
     links = {
         "self": reverse("api:failure", args=[failure.pk]),
         "group": reverse("api:failure-group", args=[failure.group_id]),
@@ -56,7 +56,7 @@ def failure_links(failure: Failure) -> Links:
 
 
 def group_links(group: FailureGroup) -> Links:
-    """Return where to go on."""
+    """Return the links."""
     links = {"self": reverse("api:failure-group", args=[group.pk])}
     for verb in ("failures", "resolve", "reopen"):
         links[verb] = reverse(f"api:failure-group-{verb}", args=[group.pk])
@@ -64,7 +64,7 @@ def group_links(group: FailureGroup) -> Links:
 
 
 def operation_links(operation: Operation) -> Links:
-    """Return where to go on."""
+    """Return the links."""
     links = {"self": reverse("api:operation", args=[operation.uuid])}
     if operation.cancellable:
         links["cancel"] = reverse("api:operation-cancel", args=[operation.uuid])

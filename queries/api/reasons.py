@@ -1,4 +1,4 @@
-"""How the API gives a reason: its words, as people read them, and its code for programs."""
+"""How the API returns a reason: its text for people, and its code for programs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Who am I, and tokens: one's own to see and revoke, everybody's and new ones for admins."""
+"""The current user, and tokens: one's own for everybody, all of them for admins."""
 
 from typing import Any
 from uuid import UUID

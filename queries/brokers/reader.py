@@ -1,8 +1,8 @@
-"""Ask a broker set where its topics begin and end, and when a record was written.
+"""Read where a broker's topics begin and end, and when a record was written.
 
 Nothing is committed and no consumer group is left behind: partitions are assigned by hand, one
 record is read from each, and that is all. Every wait has a limit, and one look as a whole too:
-a broker that hangs costs its own look and nobody else's.
+a broker that hangs delays only its own look.
 """
 
 import logging
@@ -78,7 +78,7 @@ class BrokerLook:
 
 
 class BrokerReader:
-    """One broker set, asked again and again over the same connections."""
+    """One broker set, read repeatedly over the same connections."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._said = ""  # the client's own newest complaint

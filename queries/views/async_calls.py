@@ -36,7 +36,7 @@ def draw_async(key: str, changes: Changes, now: datetime) -> Drawn:
         yield f"async-{key}", render_to_string("async_calls/_async.html", context)
 
 
-#: What needs somebody is amber; what only says where the end is, is calm.
+#: Amber where somebody has to act, neutral where only a limit is stated.
 _TONES = {Bound.REMOTE: "warn", Bound.CPU: "warn", Bound.SOURCE: "ok"}
 _FOUND = {
     Bound.LIMIT: "another row was waiting: the limit held it back",

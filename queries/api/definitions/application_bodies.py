@@ -78,7 +78,7 @@ class ApplicationBody(Body):
         return etag(detail.application, detail.newest.number if detail.newest else None)
 
     def get_links(self, detail: ApplicationDetail) -> dict[str, str]:
-        """Return where to go on."""
+        """Return the links."""
         return application_links(detail.application)
 
 

@@ -92,7 +92,7 @@ class QueryBody(Body):
         return etag(line.query, line.revision)
 
     def get_links(self, line: QueryLine) -> dict[str, str]:
-        """Return where to go on."""
+        """Return the links."""
         return query_links(line.query)
 
 

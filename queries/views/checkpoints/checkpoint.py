@@ -69,7 +69,7 @@ def batch_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
 
 @needs(VIEW)
 def compare_page(request: HttpRequest, name: str) -> HttpResponse:
-    """Set any two batches against each other."""
+    """Compare any two batches."""
     context = _head(request, name, "batches")
     one, other = number_of(request.GET.get("one")), number_of(request.GET.get("other"))
     logs: CheckpointLogs | None = context["logs"]

@@ -1,6 +1,6 @@
-"""Acts on a checkpoint: each address shows on GET what it will do, and acts on POST.
+"""Actions on a checkpoint: GET previews the action, POST performs it.
 
-Nothing of it needs JavaScript. An act that leaves state behind wants the query's name typed.
+None of it needs JavaScript. An action that drops state requires the query's name to be typed.
 """
 
 import json
@@ -40,7 +40,7 @@ _TARGETS = {
 
 @needs(OPERATE, "GET", "POST")
 def take_snapshot(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Say what a snapshot is; take one on POST."""
+    """Explain what a snapshot is; take one on POST."""
     query = _query(name)
     if request.method == "POST":
         return _asked(
@@ -58,7 +58,7 @@ def take_snapshot(request: HttpRequest, name: str) -> HttpResponseBase:
 
 @needs(DEFINE, "GET", "POST")
 def rewind_to(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Preview a rewind to a batch; ask for it on POST."""
+    """Preview a rewind to a batch; request it on POST."""
     query = _query(name)
     asked = request.POST if request.method == "POST" else request.GET
     batch = number_of(asked.get("batch"))
@@ -73,7 +73,7 @@ def rewind_to(request: HttpRequest, name: str) -> HttpResponseBase:
 
 @needs(DEFINE, "GET", "POST")
 def reset_to(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Preview a reset; ask for it on POST, with the query's name typed."""
+    """Preview a reset; request it on POST, with the query's name typed."""
     query = _query(name)
     asked = request.POST if request.method == "POST" else request.GET
     context = _context(query, "Reset") | {
@@ -100,7 +100,7 @@ def reset_to(request: HttpRequest, name: str) -> HttpResponseBase:
 
 @needs(DEFINE, "GET", "POST")
 def make_clone(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Ask for a name and a sink; make a new query from the checkpoint on POST."""
+    """Ask for a name and a sink; create a new query from the checkpoint on POST."""
     query = _query(name)
     given = request.POST if request.method == "POST" else request.GET
     context = _context(query, "Clone") | {
@@ -132,7 +132,7 @@ def make_clone(request: HttpRequest, name: str) -> HttpResponseBase:
 
 @needs(OPERATE, "POST")
 def pin_snapshot(request: HttpRequest, name: str, number: int) -> HttpResponseBase:
-    """Keep a snapshot from being pruned, or let it go again."""
+    """Pin a snapshot so that it is not pruned, or unpin it."""
     row = reads.snapshot_of(_query(name), number)
     snapshot.pin(row, pinned=request.POST.get("pinned") == "1")
     return redirect("query-checkpoint-kept", name)
@@ -140,7 +140,7 @@ def pin_snapshot(request: HttpRequest, name: str, number: int) -> HttpResponseBa
 
 @needs(OPERATE, "GET", "POST")
 def remove_snapshot(request: HttpRequest, name: str, number: int) -> HttpResponseBase:
-    """Say which snapshot goes; remove its files on POST."""
+    """Show which snapshot will be deleted; delete its files on POST."""
     query = _query(name)
     row = reads.snapshot_of(query, number)
     back = reverse("query-checkpoint-kept", args=[name])
@@ -182,7 +182,7 @@ def _context(query: Query, heading: str) -> dict[str, Any]:
 
 
 def _tried(context: dict[str, Any], look: Callable[..., Any], *given: Any) -> Any:
-    """Return a preview; where even that is refused, say why in its place."""
+    """Return a preview, or the reason why it is refused."""
     try:
         return look(*given)
     except HeadgateError as error:
@@ -193,7 +193,7 @@ def _tried(context: dict[str, Any], look: Callable[..., Any], *given: Any) -> An
 def _asked(
     request: HttpRequest, query: Query, said: str, ask: Callable[..., Operation], **more: Any
 ) -> HttpResponse:
-    """Ask for an operation and go to the query's page, which shows its steps."""
+    """Request an operation and redirect to the query's page, which shows its steps."""
     return answered(
         request,
         partial(ask, query=query, **more, **by(request)),

@@ -1,4 +1,4 @@
-"""What goes wrong on behalf of a person becomes a page or a message, never a traceback."""
+"""Errors of a user's request become a page or a message, never a traceback."""
 
 from collections.abc import Callable
 from typing import TypeVar

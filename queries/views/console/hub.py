@@ -1,4 +1,4 @@
-"""One ear per web process: hears what changed, draws each fragment once, tells every viewer.
+"""One hub per web process: it receives changes and renders each fragment once for all viewers.
 
 The hub lives in the event loop of the process. It subscribes to Redis while somebody looks,
 draws stale topics in one thread of its own, and hands the drawn fragments to the queues of
@@ -266,7 +266,7 @@ class Hub:
 
 
 def _in_thread(read: Callable[..., T], *given: Any) -> T:
-    """Read in the hub's thread, which keeps no connection of the database."""
+    """Read in the hub's thread, which keeps no database connection open."""
     close_old_connections()
     try:
         return read(*given)

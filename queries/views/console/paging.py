@@ -1,4 +1,4 @@
-"""Long lists: their filters, their pages by cursor, and how they follow what happens.
+"""Long lists: their filters, cursor pages, and live updates.
 
 A list's topic names the list as it is filtered ("failures:query=delays&status=open"), so that
 everybody who looks at it in the same way shares one drawing. Rows that stand on the page are

@@ -1,4 +1,4 @@
-"""What surrounds every page: navigation, theme, search, and who is looking."""
+"""What every page has around it: navigation, theme, search, and the user."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -31,7 +31,7 @@ from queries.views.definitions.spec_form import initial_of
 
 @needs(DEFINE, "GET", "POST")
 def new_application(request: HttpRequest) -> HttpResponseBase:
-    """Show the form of an application to be; create it."""
+    """Show the form for a new application; create it."""
     if request.method == "GET":
         form = NewApplicationForm(initial=initial_of(NewApplicationForm.shape, {}))
         return render(request, "definitions/application.html", {"form": form})
@@ -118,7 +118,7 @@ def _edit(
 
 @needs(DEFINE, "GET", "POST")
 def delete_application(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Say what deleting an application needs; delete it once its name is typed."""
+    """Show what deleting an application requires; delete it once its name is typed."""
     found = application(name)
     context: dict[str, Any] = {"application": found}
     if request.method == "POST":

@@ -18,7 +18,7 @@ class ApplicationSpecForm(SpecForm):
 
 
 class NewApplicationForm(ApplicationSpecForm):
-    """An application to be: its name and its definition."""
+    """A new application: its name and its definition."""
 
     name = form_field(str, required=True)
 

@@ -156,7 +156,7 @@ def unbound(
 
 
 def blank() -> Bundle:
-    """Return the page of a query to be, with room for its first source."""
+    """Return the page for a new query, with an empty first source."""
     trigger = {"kind": "processing_time", "interval": "10 seconds"}
     return of_body({"spec": {"trigger": trigger, "sources": [{}]}})
 

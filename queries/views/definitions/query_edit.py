@@ -37,7 +37,7 @@ _CREATE_KEYS = ("name", "application", "application_spec", "checkpoint", "spec")
 
 @needs(DEFINE, "GET", "POST")
 def new_query(request: HttpRequest) -> HttpResponseBase:
-    """Show the form of a query to be; create it, and start it where asked."""
+    """Show the form for a new query; create it, and start it if asked."""
     if request.method == "GET":
         return _form(request, _first_input(request))
     given, act = DefinitionInput.read(request.POST), request.POST.get("do", "")
@@ -104,7 +104,7 @@ def edit_query(request: HttpRequest, name: str) -> HttpResponseBase:
 
 
 def _try(request: HttpRequest, given: DefinitionInput, found: QueryDefinition) -> HttpResponse:
-    """Have what is typed tried against a copy of the checkpoint; nothing is saved."""
+    """Start a preflight of the typed definition on a copy of the checkpoint; nothing is saved."""
     try:
         operation = begin_preflight(
             query=found.query, spec=given.body().get("spec") or {}, **by(request)
@@ -200,7 +200,7 @@ def _lender(given: DefinitionInput, found: QueryDefinition | None) -> str:
 
 @needs(DEFINE, "GET", "POST")
 def delete_query(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Say what deleting a query frees and keeps; delete it once its name is typed."""
+    """Show what deleting a query frees and keeps; delete it once its name is typed."""
     found = query_definition(name)
     context: dict[str, Any] = {"found": found, "at_rest": found.query.phase in AT_REST}
     if request.method == "GET":

@@ -1,4 +1,4 @@
-"""The page of one failure: its cause, its way out, its evidence; groups resolved and reopened."""
+"""The page of one failure: its cause, way out and evidence; groups resolved and reopened."""
 
 import json
 from datetime import datetime
@@ -77,7 +77,7 @@ def _lost(failure: Failure, advice: Classified) -> dict[str, Any] | None:
 
 
 def _moving(failure: Failure, now: datetime) -> dict[str, Any]:
-    """Return what still moves after a failure: its group, its query, those that came since."""
+    """Return what can still change after a failure: its group, its query, later failures."""
     group = failure.group
     return {
         "failure": failure,
@@ -97,7 +97,7 @@ _MOVING = ("status", "lead", "next", "occurrences")
 
 @fragments("failure", hears=("group", "query"))
 def draw_failure(key: str, heard: Changes, now: datetime) -> Drawn:
-    """Draw what moves on the page of one failure."""
+    """Render the parts of a failure's page that change."""
     failure = failures().filter(pk=key).first() if key.isdigit() else None
     if failure is None or not _concerns(failure, heard):
         return
@@ -105,7 +105,7 @@ def draw_failure(key: str, heard: Changes, now: datetime) -> Drawn:
 
 
 def _concerns(failure: Failure, heard: Changes) -> bool:
-    """Tell whether what was heard is about this failure's group or query."""
+    """Return whether a message is about this failure's group or query."""
     if heard is None or failure.group_id in keys(heard, "group"):
         return True
     return failure.run is not None and failure.run.query_id in keys(heard, "query")

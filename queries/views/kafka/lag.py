@@ -94,7 +94,7 @@ def draw_lag(key: str, changes: Changes, now: datetime) -> Drawn:
 
 @needs(OPERATE, "GET", "POST")
 def go_on_page(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Say what is gone and what going on does; begin it when the count is typed."""
+    """Show which offsets were deleted and what continuing does; start it when confirmed."""
     now = timezone.now()
     line = query_line(name, now=now, bars=0)
     back = next_address(request, reverse("query-lag", args=[name]))

@@ -1,4 +1,4 @@
-"""Start, stop, restart: what each will do is said first, then asked of the one service.
+"""Start, stop, restart: the consequences are shown first, then the action is requested.
 
 Every address shows its confirmation on GET and acts on POST, so that all of it works
 without JavaScript; the console's script shows the same confirmation in a dialog.
@@ -31,7 +31,7 @@ BULK_AT_MOST = 200
 
 @needs(OPERATE, "GET", "POST")
 def act(request: HttpRequest, name: str, verb: Verb) -> HttpResponseBase:
-    """Say what the verb will do; do it on POST."""
+    """Show the consequences of the verb; perform it on POST."""
     back = next_address(request, reverse("query", args=[name]))
     if request.method == "GET":
         line = query_line(name, now=timezone.now())
@@ -67,7 +67,7 @@ def _ask(request: HttpRequest, query: Query, verb: Verb) -> Operation:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One query of a bulk act: what will happen to it, or what has."""
+    """One query of a bulk action: what will happen to it, or what happened."""
 
     line: QueryLine
     tone: str
@@ -77,7 +77,7 @@ class Item:
 
 @needs(OPERATE, "GET", "POST")
 def bulk(request: HttpRequest) -> HttpResponseBase:
-    """Preview an act on several queries; do it on POST and say how each went."""
+    """Preview an action on several queries; perform it on POST and show the result of each."""
     asked = request.POST if request.method == "POST" else request.GET
     names = tuple(dict.fromkeys(asked.getlist("name")))[:BULK_AT_MOST]
     verb = Verb(asked["verb"]) if asked.get("verb") in PLAIN_VERBS else Verb.START

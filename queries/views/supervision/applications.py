@@ -104,7 +104,7 @@ _PARTS = ("state", "lead", "notes", "pools", "listening", "executors", "drivers"
 
 @fragments("application", hears=("application", "query", "driver"), own_key_only=("application",))
 def draw_application(key: str, changes: Changes, now: datetime) -> Drawn:
-    """Draw what moves on an application's page."""
+    """Render the parts of an application's page that change."""
     row = applications().filter(pk=key).first() if key.isdigit() else None
     if row is None:
         return
@@ -116,7 +116,7 @@ def draw_application(key: str, changes: Changes, now: datetime) -> Drawn:
 
 
 def _concerns(detail: ApplicationDetail, changes: Changes) -> bool:
-    """Tell whether what was heard is about this application, its driver or its queries."""
+    """Return whether a message is about this application, its driver or its queries."""
     if changes is None or keys(changes, "application"):
         return True
     if detail.driver and detail.driver.pk in keys(changes, "driver"):

@@ -1,4 +1,4 @@
-"""The way of an operation from requested to done, as steps that a user can follow."""
+"""An operation's progress from requested to done, in steps."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -47,7 +47,7 @@ class Way:
 
 
 def way(operation: Operation | None, line: QueryLine, now: datetime) -> Way | None:
-    """Return the newest operation's way while it is open, and for a while after its end."""
+    """Return the newest operation's steps while it is open, and for a while after its end."""
     if operation is None or operation.outcome == OperationOutcome.SUPERSEDED:
         return None
     ended = operation.ended_at

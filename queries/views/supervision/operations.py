@@ -162,10 +162,10 @@ def _cancelling(row: Operation, back: str) -> dict[str, Any]:
 
 @fragments("operation", hears=("operation", "query"), own_key_only=("operation",))
 def draw_operation(key: str, changes: Changes, now: datetime) -> Drawn:
-    """Draw the way and the result of one operation."""
+    """Render the steps and the result of one operation."""
     try:
         row = operations().filter(uuid=key).first()
-    except ValidationError:  # the address of a stream is anybody's to write
+    except ValidationError:  # anybody can write the address of a stream
         return
     if row is None or not _concerns(row, changes):
         return

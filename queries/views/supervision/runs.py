@@ -58,7 +58,7 @@ _PARTS = ("state", "lead", "told", "lane", "about", "edges", "end", "history")
 
 @fragments("run", hears=("query", "driver"))
 def draw_run(key: str, changes: Changes, now: datetime) -> Drawn:
-    """Draw what moves on a run's page, and its newest batches while it lasts."""
+    """Render the parts of a run's page that change, and its newest batches while it is open."""
     run = runs().filter(pk=key).first() if key.isdigit() else None
     if run is None or not _concerns(run, changes):
         return
@@ -74,7 +74,7 @@ def draw_run(key: str, changes: Changes, now: datetime) -> Drawn:
 
 
 def _concerns(run: Run, changes: Changes) -> bool:
-    """Tell whether what was heard is about this run's query or its driver."""
+    """Return whether a message is about this run's query or its driver."""
     if changes is None or run.query_id in keys(changes, "query"):
         return True
     return run.driver_id in keys(changes, "driver")

@@ -46,7 +46,7 @@ def draw_exposure(key: str, changes: Changes, now: datetime) -> Drawn:
 
 @needs(DEFINE, "GET", "POST")
 def async_off(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Say what the safe way off will do; begin it on POST."""
+    """Explain what the safe way off does; start it on POST."""
     line = query_line(name, now=timezone.now())
     back = next_address(request, reverse("query", args=[name]))
     if request.method == "GET":

@@ -35,7 +35,7 @@ def trigger_tab(request: HttpRequest, name: str) -> HttpResponse:
 
 @needs(DEFINE, "POST")
 def trigger_change(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Make the revision that a suggestion describes; it runs from the next restart on."""
+    """Save the revision that a suggestion describes; it takes effect at the next restart."""
     line = query_line(name, now=timezone.now())
     found = query_advice(line)
     chosen = suggestion(found, request.POST.get("suggestion", ""))

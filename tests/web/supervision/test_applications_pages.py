@@ -1,5 +1,6 @@
 """An application's page shows its drivers, pools and listeners, and acts by consequence."""
 
+from copy import deepcopy
 from dataclasses import asdict
 from datetime import timedelta
 
@@ -17,9 +18,10 @@ from tests.scenarios.stage import Stage
 from tests.web.browserless import Page
 
 
-@pytest.fixture
-def flights(stage: Stage) -> Stage:
+@pytest.fixture(scope="module")
+def played(story: None) -> Stage:
     """Return a stage with two queries of one application running, in pools of their own."""
+    stage = Stage()
     application = stage.application("flights")
     application.pools.create(name="heavy", weight=1)
     application.pools.create(name="light", weight=3, min_share=1)
@@ -32,6 +34,11 @@ def flights(stage: Stage) -> Stage:
     stage.commit("delays")
     stage.commit("alerts")
     return stage
+
+
+@pytest.fixture
+def flights(played: Stage, db: None) -> Stage:
+    return deepcopy(played)
 
 
 def _see(client: Client, person: User, address: str) -> Page:
