@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 import rules
+from django.db.models import prefetch_related_objects
 from django.db.models.signals import post_migrate
 
 
@@ -44,6 +45,7 @@ def highest_role(user: Any) -> Role | None:
     """Return the highest role that an account holds, active or not; None where it holds none."""
     if user.is_superuser:
         return Role.ADMIN
+    prefetch_related_objects([user], "groups")  # a page asks ten times; each request has its user
     names = {group.name for group in user.groups.all()}
     held = [role for role in ORDER if role in names]
     return held[-1] if held else None

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 from rest_framework.test import APIClient
@@ -122,17 +122,25 @@ def test_a_viewer_changes_nothing_on_any_page(client: Client, viewer: User, rout
     assert _unchanged()
 
 
-@pytest.mark.parametrize(("route", "view"), REST)
-def test_each_method_of_the_api_takes_the_role_that_its_view_names(
-    db: None, route: str, view: type[ApiView]
-) -> None:
-    assert issubclass(view, ApiView)
+@pytest.fixture(scope="module")
+def callers(story: None) -> dict[Role, APIClient]:
+    """Return a caller of the API for each role, with a token of its own."""
+    found = {}
     for role in ORDER:
         user = User.objects.create_user(f"a-{role}")
-        user.groups.set([_group(role)])
+        user.groups.set([Group.objects.get(name=role.value)])
         _, text = create_token(user=user, name="tests", actor="tests")
-        caller = APIClient()
-        caller.credentials(HTTP_AUTHORIZATION=f"Token {text}")
+        found[role] = APIClient()
+        found[role].credentials(HTTP_AUTHORIZATION=f"Token {text}")
+    return found
+
+
+@pytest.mark.parametrize(("route", "view"), REST)
+def test_each_method_of_the_api_takes_the_role_that_its_view_names(
+    callers: dict[Role, APIClient], route: str, view: type[ApiView]
+) -> None:
+    assert issubclass(view, ApiView)
+    for role, caller in callers.items():
         for method in ("GET", *UNSAFE):
             if not hasattr(view, method.lower()) or (method == "DELETE" and "tokens" in route):
                 continue
@@ -159,9 +167,3 @@ def test_a_form_sent_from_elsewhere_is_refused(author: User) -> None:
     assert client.delete("/api/v1/queries/delays/", **sent).status_code == 403  # type: ignore[arg-type]
     assert client.post("/queries/delays/start/").status_code == 403
     assert _unchanged()
-
-
-def _group(role: Role) -> Any:
-    from django.contrib.auth.models import Group
-
-    return Group.objects.get(name=role.value)
