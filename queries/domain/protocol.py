@@ -166,7 +166,7 @@ class RunError:
     type_name: str  # of the innermost cause: "java.lang.ArithmeticException", "ValueError"
     root_cause: str  # message of the innermost cause, one paragraph
     message: str  # the whole text, at most 32 KiB
-    refused: str = ""  # REFUSED only: "held" | "fenced" | "foreign"
+    refused: str = ""  # REFUSED only: "held" | "own" (by this driver) | "fenced" | "foreign"
     holder_pid: int | None = None
     unknown_batch: bool = True
 

@@ -28,11 +28,17 @@ Key = tuple[int, int]  # (st_dev, st_ino) of the lock file
 
 
 class Refused(Exception):
-    """The checkpoint cannot be had; `why` is held, fenced or foreign."""
+    """The checkpoint cannot be had; `why` is held, own, fenced or foreign.
 
-    def __init__(self, why: str, message: str, holder_pid: int | None = None) -> None:
+    `run` is the run of this driver that has it, None where it is not one of ours.
+    """
+
+    def __init__(
+        self, why: str, message: str, holder_pid: int | None = None, *, run: int | None = None
+    ) -> None:
         super().__init__(message)
         self.error = refusal(why, message, holder_pid)
+        self.run = run
 
 
 @dataclass(slots=True)
@@ -90,6 +96,11 @@ class Locks:
             finally:
                 del self._held[held.key]
 
+    def still_active(self, told: str) -> Refused:
+        """Return the refusal of a start that finds its query active without a run of ours."""
+        text = f"An earlier run of the query has not ended in this driver. Spark says: {told}"
+        return Refused("own", text, self._jvm_pid)
+
     def lost(self) -> list[tuple[Held, int | None]]:
         """Return the locks that the kernel no longer shows as ours, with who has them now.
 
@@ -122,10 +133,11 @@ class Locks:
             if key in self._held:
                 other = self._held[key].run
                 raise Refused(
-                    "held",
-                    f"The checkpoint {location} is held by run {other} of this driver "
-                    f"(JVM pid {self._jvm_pid}).",
+                    "own",
+                    f"The checkpoint {location} is held by run {other} of the same driver, which "
+                    "has not ended.",
                     self._jvm_pid,
+                    run=other,
                 )
             self._refuse_held(location, lock_holder(file))
             handles = self._open(location, file)
