@@ -151,8 +151,8 @@ class Run:
         frame = sys._current_frames().get(self._thread.ident or 0)
         frames = traceback.extract_stack(frame) if frame is not None else []
         place = users_place(frames)
-        text = f"The query was not started within {limit_s:g} s."
-        text += f" Its code is at {place}." if place else ""
+        text = f"The query was not started within {limit_s:g} s"
+        text += f"; its code is at {place}." if place else "."
         stack = "".join(traceback.format_list(frames))
         message = self._around.references.mask(f"{text}\n\n{stack}").strip()
         return RunError("", "StartTimedOut", text, message)
@@ -341,8 +341,11 @@ class Run:
                     query=self.entry.query, run=self.entry.run, spark_run_id=run_id, jquery=jquery
                 )
             found = failure()
-        finally:
+        except BaseException:
             around.locks.release(held)
+            self._show(Hangs.NOTHING)
+            raise
+        around.locks.release(held)
         self._tell_outcome(judge(self._facts(failed=found is not None)), found)
         self._show(Hangs.NOTHING)  # of a run whose outcome was known before its end
 
@@ -378,7 +381,13 @@ class Run:
         self._show(verdict.hangs)
         if self._over:
             return
-        found = failure()
+        try:
+            found = failure()
+        except _JvmGone:
+            raise
+        except Exception as error:  # it is asked again: whatever hangs must be seen to its end
+            logger.warning("run %s: its failure cannot be read: %s", self.entry.run, error)
+            return
         if found is not None:
             seen = self._facts(thread_alive=True, failed=True, overdue=True)
             self._tell_outcome(judge(seen), found)

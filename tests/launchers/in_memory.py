@@ -40,8 +40,8 @@ BOOT_ID = "in-memory"
 START_TIMED_OUT = RunError(
     error_class="",
     type_name="StartTimedOut",
-    root_cause="The query was not started within 180 s. Its code is at users_code.py, line 12.",
-    message="The query was not started within 180 s. Its code is at users_code.py, line 12.",
+    root_cause="The query was not started within 180 s; its code is at users_code.py, line 12.",
+    message="The query was not started within 180 s; its code is at users_code.py, line 12.",
 )
 
 
@@ -415,12 +415,10 @@ class InMemoryLauncher(InMemoryProbes):
         if not driver.ready or driver.hanging or not driver.alive:
             return
         wanted = {entry.run: entry for entry in driver.assignment.queries}
-        for run, status in list(driver.runs.items()):
-            if run not in wanted and status.state in ENDED:
-                if judge(driver.facts[run]).release:
-                    del driver.runs[run], driver.facts[run], driver.places[run]
-            elif run not in wanted:
-                self._ask(driver, run, Want.STOP)
+        for run in list(driver.runs.keys() - wanted.keys()):
+            self._ask(driver, run, Want.STOP)
+            if driver.runs[run].state in ENDED and judge(driver.facts[run]).release:
+                del driver.runs[run], driver.facts[run], driver.places[run]
         for entry in wanted.values():
             if entry.run not in driver.runs:
                 self._begin(driver, entry)
