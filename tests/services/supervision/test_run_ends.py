@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -15,7 +16,7 @@ from queries.runtime import build
 from queries.runtime import run as runs
 from queries.runtime.build import Callbacks
 from queries.runtime.checkpoints.locks import Locks, Refused
-from queries.runtime.error_capture import ExitInUsersCode
+from queries.runtime.error_capture import ExitInUsersCode, StepFailed, from_python
 from queries.runtime.liveness import Life
 from queries.runtime.run import Run, Surroundings
 from queries.runtime.status_report import Board
@@ -71,6 +72,7 @@ class Scene:
     callbacks: Callbacks = field(default_factory=Callbacks)
     built: Callable[[], None] = lambda: None
     run: Run | None = None
+    taken_by: int | None = None
 
     def __post_init__(self) -> None:
         self.board = Board(self.folder, 1, lambda: None, lambda said: said)
@@ -101,6 +103,8 @@ class Scene:
         self.run = Run(AssignmentEntry(1, "delays", 1, 1, {}, place, "", Want.RUN), around)
 
     def take(self, location: str, **_: Any) -> Any:
+        if self.taken_by is not None:
+            raise Refused("own", f"{location} is held", 4711, run=self.taken_by)
         self.held.append(location)
         return SimpleNamespace(warning="", location=location)
 
@@ -281,6 +285,52 @@ def test_a_start_that_returns_too_late_is_stopped_and_its_lock_is_freed(scene: S
     going.set()
     status = scene.ends()
     assert (status.state, status.hangs, scene.held) == (RunState.FAILED, Hangs.NOTHING, [])
+
+
+def test_a_checkpoint_on_no_local_file_system_is_held_by_one_run_of_the_driver(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Locks, "_own", lambda *_: None)  # the owner's file is another story
+    java = MagicMock()
+    locks = Locks(java, 4711, installation="here", driver=1, host="one")
+    held = locks.take("s3a://bucket/checkpoints/delays", run=41, epoch=1)
+    assert held.warning
+    with pytest.raises(Refused, match="held by run 41 of the same driver") as refused:
+        locks.take("s3a://bucket/checkpoints/delays", run=42, epoch=2)
+    assert (refused.value.run, refused.value.error.refused) == (41, "own")
+    locks.release(held)
+    locks.release(held)
+    assert locks.take("s3a://bucket/checkpoints/delays", run=43, epoch=3).run == 43
+
+
+def test_a_run_that_holds_the_checkpoint_and_hangs_is_named_by_the_next(scene: Scene) -> None:
+    held = RunStatus(41, 7, RunState.FAILED, hangs=Hangs.START)
+    scene.board.add(held)
+    scene.taken_by = 41
+    scene.begin()
+    status = scene.ends()
+    assert status.error is not None
+    assert (status.state, status.error.refused) == (RunState.REFUSED, "own")
+    said = "Run 41 is still being built by a thread of this driver that does not end"
+    assert status.error.message.startswith(said)
+    assert status.error.message.endswith("A fresh driver is the way out.")
+
+
+@pytest.mark.parametrize("spec", ["leaves_at_import:build", "leaves_at_import:gone"])
+def test_a_module_that_leaves_while_it_is_imported_is_named_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str
+) -> None:
+    (tmp_path / "leaves_at_import.py").write_text("import sys\n\nsys.exit(0)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    references = References(env_allowlist=(), secrets_dir="")
+    with pytest.raises(StepFailed) as failed:
+        build.rows(None, {"kind": "python", "function": spec}, references=references)
+    told = from_python(failed.value, lambda text: text)
+    assert told.error_class == build.USER_CODE
+    assert told.root_cause == (
+        f"function '{spec}': SystemExit(0) was raised in leaves_at_import.py, line 3"
+    )
+    assert "Traceback" in told.message
 
 
 def test_what_leaves_a_callback_is_an_error_that_names_its_line() -> None:
