@@ -83,6 +83,12 @@ class TimedListener(StreamingQueryListener):  # type: ignore[misc]
                 text = f"{type(error).__name__}: {error}"[:500]
                 self._last_error = text.encode(errors="replace").decode()
             raise
+        except BaseException as error:
+            # sys.exit() would end the thread without an answer, for which Spark waits for ever.
+            with self._lock:
+                self._errors += 1
+                self._last_error = f"{error!r} was raised"[:500]
+            raise RuntimeError(self._last_error) from error
         finally:
             took_ms = (time.monotonic() - began) * 1000
             with self._lock:
@@ -102,7 +108,7 @@ def load(name: str, *, slow_call_ms: float) -> TimedListener:
         raise ListenerRefused(f"listener {name!r}: write it as module:Class")
     try:
         made = getattr(importlib.import_module(module_name), class_name)
-    except Exception as error:  # a user's module may raise anything while it is imported
+    except BaseException as error:  # a user's module may raise anything while it is imported
         reason = f"{type(error).__name__}: {error}"
         raise ListenerRefused(f"listener {name} cannot be imported: {reason}") from error
     if not (isinstance(made, type) and issubclass(made, StreamingQueryListener)):
@@ -112,7 +118,7 @@ def load(name: str, *, slow_call_ms: float) -> TimedListener:
         )
     try:
         listener = made()
-    except Exception as error:  # a user's constructor may raise anything
+    except BaseException as error:  # a user's constructor may raise anything
         reason = f"{type(error).__name__}: {error}"
         raise ListenerRefused(
             f"listener {name} cannot be created without arguments: {reason}"

@@ -32,9 +32,11 @@ PHRASES: dict[Reason, str] = {
     Reason.WAITS_LOCK: "waiting for the checkpoint's lock",
     Reason.WAITS_COMMIT: "waiting for its first commit",
     Reason.WAITS_SOURCE: "source not reachable",
+    Reason.WAITS_THREAD: "waiting for its earlier run to end",
     Reason.COMMITTED: "first commit",
     Reason.IDLE: "idle: nothing to read",
     Reason.STUCK: "the stop hangs",
+    Reason.HANGS: "a run in it does not end",
     Reason.STOPPED: "stopped",
     Reason.COMPLETED: "read all available data",
     Reason.FAILED_RETRY: "failed; will be retried",
@@ -79,6 +81,17 @@ class Detail(Enum):
     GIVEN = "The query is assigned to a driver."
     HOST_SILENT = "Its host does not respond; the query may still run."
     STOP_HANGS = "The stop hangs. Restart the application to end it; its other queries restart too."
+    STOP_TIMED_OUT = (
+        "Its stop has timed out: a thread of it in the driver does not end, so its checkpoint "
+        "stays locked. Wait for that thread, or restart the application; "
+        "that restarts {others} too."
+    )
+    START_HANGS = (
+        "It is still being built by a thread of this driver that does not end, and holds its "
+        "checkpoint. A fresh driver is the way out: restart the application; that restarts "
+        "{others} too."
+    )
+    HANG_ENDING = "A thread of it does not end; its driver is being ended."
     NO_PROGRESS = "It made no progress; it is restarted."
     BATCH_ENDING = "The batch in flight is being finished or interrupted."
     STARTS_AFTER = "It restarts once it has ended."

@@ -222,9 +222,11 @@ class Reason(StrEnum):
     WAITS_LOCK = "WAITS_LOCK"
     WAITS_COMMIT = "WAITS_COMMIT"
     WAITS_SOURCE = "WAITS_SOURCE"
+    WAITS_THREAD = "WAITS_THREAD"
     COMMITTED = "COMMITTED"
     IDLE = "IDLE"
     STUCK = "STUCK"
+    HANGS = "HANGS"
     STOPPED = "STOPPED"
     COMPLETED = "COMPLETED"
     FAILED_RETRY = "FAILED_RETRY"
@@ -256,3 +258,7 @@ class Reason(StrEnum):
     @classmethod
     def _missing_(cls, value: object) -> "Reason":
         return cls.OTHER
+
+
+#: Reasons of a query of which something does not end in its driver: the end of the driver ends it.
+HANGING_REASONS = frozenset({Reason.STUCK, Reason.WAITS_THREAD})

@@ -123,6 +123,17 @@ LATER = [
         "The same error on batch {batch} has reached the poison limit of {limit}. "
         "{title}. {way_out}",
     ),
+    (
+        "STOP_TIMED_OUT",
+        "Its stop has timed out: a thread of it does not end, and holds its checkpoint. "
+        "Restarting the application ends it, and restarts {others} too.",
+    ),
+    (
+        "START_HANGS",
+        "It is still being built by a thread that does not end, and holds its checkpoint. "
+        "Restarting the application ends it, and restarts {others} too.",
+    ),
+    ("HANG_ENDING", "A thread of it does not end; its driver is being ended."),
     ("WAITED", "{phase}: {about}"),
     ("REASON", "{reason}"),
     ("REFUSED", "{message}"),

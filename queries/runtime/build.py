@@ -5,10 +5,11 @@ nothing here may start a query or change anything: SQL texts are parsed first an
 as queries only, a user's function that calls `start()` itself is refused.
 """
 
+import functools
 import importlib
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, assert_never
 
@@ -29,7 +30,7 @@ from queries.domain.definitions.spec import (
     Table,
     Trigger,
 )
-from queries.runtime.error_capture import StepFailed
+from queries.runtime.error_capture import ExitInUsersCode, StepFailed
 from queries.runtime.sql import QueryOnly, require_query
 from queries.secret_references import ReferenceMissing, References
 
@@ -52,14 +53,51 @@ class CallsNeedBatches(Exception):
     """Calls by `map_async` go with micro-batches alone; the definition's trigger makes none."""
 
 
+class Callbacks:
+    """The calls of one run's foreachBatch function: Spark's thread may be gone before they are."""
+
+    def __init__(self, returned: Callable[[], None] = lambda: None) -> None:
+        self._lock = threading.Lock()
+        self._returned = returned
+        self.open = 0  # calls that have not returned
+
+    def counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function, whose calls are counted, and which raises nothing but errors."""
+
+        @functools.wraps(function)
+        def call(*arguments: Any) -> Any:
+            with self._lock:
+                self.open += 1
+            try:
+                return function(*arguments)
+            except Exception:
+                raise
+            except BaseException as error:
+                raise ExitInUsersCode.of(error) from error
+            finally:
+                with self._lock:
+                    self.open -= 1
+                self._returned()
+
+        return call
+
+
 def writer(
-    session: Any, raw: dict[str, Any], *, name: str, checkpoint: str, references: References
+    session: Any,
+    raw: dict[str, Any],
+    *,
+    name: str,
+    checkpoint: str,
+    references: References,
+    callbacks: Callbacks,
 ) -> Any:
     """Return the DataStreamWriter of a definition, complete but for `start()`.
 
-    Raises `StepFailed` naming the part that failed.
+    Calls of its foreachBatch function are counted in `callbacks`. Raises `StepFailed` naming the
+    part that failed.
     """
     spec = _SPEC.validate_python(raw)
+    _building.callbacks = callbacks
     if isinstance(spec, SqlQuery):
         built = _to_sink(_sql_frame(session, spec, references), _sink(spec), references)
     else:
@@ -106,6 +144,18 @@ def refuse_starts_while_building(data_stream_writer: type) -> None:
     """Make `start` and `toTable` raise in a thread that builds; elsewhere they work as ever."""
     for method in ("start", "toTable"):
         setattr(data_stream_writer, method, _guarded(getattr(data_stream_writer, method), method))
+
+
+def count_callbacks(data_stream_writer: type) -> None:
+    """Have `foreachBatch`, in a thread that builds, count the calls of its function."""
+    given: Any = data_stream_writer.foreachBatch  # type: ignore[attr-defined]
+
+    @functools.wraps(given)
+    def counting(self: Any, func: Any) -> Any:
+        callbacks: Callbacks | None = getattr(_building, "callbacks", None)
+        return given(self, func if callbacks is None else callbacks.counted(func))
+
+    data_stream_writer.foreachBatch = counting  # type: ignore[attr-defined]
 
 
 # --- sql ------------------------------------------------------------------------------
@@ -253,3 +303,6 @@ def _step(name: str, *, error_class: str = "") -> Iterator[None]:
         raise StepFailed(name, error, error_class=CONFIGURATION) from error
     except Exception as error:
         raise StepFailed(name, error, error_class=error_class) from error
+    except BaseException as error:  # sys.exit() in users' code: it ends no thread of ours
+        left = ExitInUsersCode.of(error)
+        raise StepFailed(name, left, error_class=error_class) from error

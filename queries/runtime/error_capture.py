@@ -7,10 +7,13 @@ may be dying meanwhile.
 
 import contextlib
 import re
+import sys
+import sysconfig
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 from queries.domain.failures.error_text import bounded, telling
 from queries.domain.protocol import RunError
@@ -32,6 +35,44 @@ class StepFailed(Exception):
         self.step = step
         self.cause = cause
         self.error_class = error_class  # where the cause has none of its own
+
+
+class ExitInUsersCode(Exception):
+    """Users' code asked for the end of the process: SystemExit, KeyboardInterrupt and the like.
+
+    They are no `Exception`, so that whatever catches those lets them pass: a thread ends by them
+    without a word, and Spark waits for ever for the answer of a callback.
+    """
+
+    @classmethod
+    def of(cls, error: BaseException) -> Self:
+        """Return what was raised, and where in the users' own code."""
+        place = users_place(traceback.extract_tb(error.__traceback__))
+        found = cls(f"{error!r} was raised{f' in {place}' if place else ''}")
+        found.__cause__ = error
+        return found
+
+
+def users_place(frames: Iterable[traceback.FrameSummary]) -> str:
+    """Return the innermost of the frames that is in users' code: "module.py, line 12".
+
+    "" where none is: only Python's own and installed packages are among them, and ours.
+    """
+    paths = sysconfig.get_paths()
+    ours = Path(__file__).parents[2]
+    foreign = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    foreign += [str(ours / name) for name in ("queries", "listeners", "headgate_async")]
+    for frame in reversed(list(frames)):
+        if frame.filename.startswith("<") or any(_below(frame.filename, root) for root in foreign):
+            continue
+        roots = [root for root in sys.path if root and _below(frame.filename, root)]
+        name = frame.filename.removeprefix(max(roots, key=len, default="")).lstrip("/")
+        return f"{name}, line {frame.lineno}"
+    return ""
+
+
+def _below(file: str, folder: str) -> bool:
+    return file.startswith(f"{folder.rstrip('/')}/")
 
 
 def from_python(error: BaseException, mask: Mask) -> RunError:
@@ -102,7 +143,7 @@ def _condition_of_python(error: BaseException) -> str:
 def _innermost(error: BaseException) -> BaseException:
     for _ in range(_CHAIN_LIMIT):
         inner = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-        if inner is None:
+        if inner is None or isinstance(error, ExitInUsersCode):
             break
         error = inner
     return error

@@ -115,6 +115,7 @@ class Driver:
         from pyspark.sql.streaming import DataStreamReader, DataStreamWriter
 
         build.refuse_starts_while_building(DataStreamWriter)
+        build.count_callbacks(DataStreamWriter)
         source_gaps.install(DataStreamReader)
         self.telemetry.attach(spark)
         self.board.tell_state = self.telemetry.status_changed

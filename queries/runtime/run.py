@@ -1,27 +1,40 @@
 """One run of one query, from lock to end, in a thread of its own.
 
 What decides how a run ended is what this thread asked for and what the query itself says
-(`isActive`, `exception()`); Spark's events may be dropped and only add to it. Nothing that
-happens to one run touches another.
+(`isActive`, `exception()`); Spark's events may be dropped and only add to it. That it has ended,
+and that its checkpoint may be given back, is decided by `queries.domain.run_end`: `isActive` is
+false as soon as a stop begins, and says nothing about it. Nothing that happens to one run touches
+another.
 """
 
 import logging
+import sys
 import threading
 import time
-from dataclasses import dataclass, replace
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from listeners.spark.telemetry import Telemetry
-from queries.domain.protocol import AssignmentEntry, RunError, RunState, RunStatus, Want
+from queries.domain.protocol import AssignmentEntry, Hangs, RunError, RunState, RunStatus, Want
+from queries.domain.run_end import RunFacts, RunVerdict, judge
 from queries.domain.triggers.continuous_epochs import Named
 from queries.runtime import build, source_gaps
 from queries.runtime.checkpoints.locks import Held, Locks, Refused
 from queries.runtime.checkpoints.logs import Checkpoint
 from queries.runtime.continuous_epochs import Epochs
-from queries.runtime.error_capture import StepFailed, from_java, from_python
+from queries.runtime.error_capture import (
+    StepFailed,
+    from_java,
+    from_python,
+    refusal,
+    users_place,
+)
 from queries.runtime.liveness import Life
 from queries.runtime.query_sessions import Sessions
 from queries.runtime.status_report import Board, now
@@ -32,6 +45,7 @@ logger = logging.getLogger(__name__)
 TICK_S = 0.2  # a failure shows in isActive() within it
 DRAIN_TICK_S = 0.02  # the next batch begins soon after a commit
 STOP_AGAIN_S = 10  # after a stop() that timed out
+END_S = 10  # for the query's thread to end once the query has
 TERMINATED_WAIT_S = 2  # for the event that may bring the error class
 JVM_NEWS_S = 2  # for the main loop to see that the JVM is gone
 
@@ -55,6 +69,22 @@ class _JvmGone(Exception):
     """The JVM has died: the driver's end, reported by the shim; no failure of the query."""
 
 
+#: Spark's words for a query that has not ended although its run has.
+_STILL_ACTIVE = "a query with that name is already active"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a run failed, and what its status says of it beside the error."""
+
+    error: RunError
+    changes: dict[str, Any] = field(default_factory=dict)
+
+
+def _none() -> Failure | None:
+    return None
+
+
 class Run:
     """A run in its thread."""
 
@@ -68,7 +98,10 @@ class Run:
         self._over = False  # the board has the run's end; nothing may change it
         self._refusal: RunError | None = None
         self._taken_at = time.monotonic()
-        self._started = False
+        self._jquery: Any = None  # the query, once it is started
+        self._building = True  # until start() has returned, or failed
+        self._stop_timed_out = False
+        self._callbacks = build.Callbacks(returned=self._news.set)
         self._thread = threading.Thread(target=self._run, name=f"run-{entry.run}", daemon=True)
         around.references.learn(entry.spec)
         around.board.add(RunStatus(entry.run, entry.query, RunState.STARTING))
@@ -99,14 +132,30 @@ class Run:
         self.ask(Want.STOP)
 
     def check_start(self) -> None:
-        """Call a start that takes too long a failure; should it ever come, it is stopped."""
+        """Call a start that takes too long a failure; should it ever come, it is stopped.
+
+        What is being built keeps its lock: its thread may start a query at any time.
+        """
         limit, waited = self._around.start_deadline_s, time.monotonic() - self._taken_at
-        if limit is not None and waited > limit and not self._started and not self._over:
-            text = f"The query was not started within {limit:g} s."
-            self._finish(RunState.FAILED, error=RunError("", "StartTimedOut", text, text))
-            with self._guard:
-                self._asked = Want.STOP
-            self._news.set()
+        if limit is None or waited <= limit or not self._building or self._over:
+            return
+        verdict = judge(RunFacts(building=True, asked=self._asked, overdue=True))
+        if verdict.outcome is not None:
+            error = self._start_timed_out(limit)
+            self._finish(verdict.outcome, error=error, hangs=verdict.hangs)
+        with self._guard:
+            self._asked = Want.STOP
+        self._news.set()
+
+    def _start_timed_out(self, limit_s: float) -> RunError:
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        frames = traceback.extract_stack(frame) if frame is not None else []
+        place = users_place(frames)
+        text = f"The query was not started within {limit_s:g} s"
+        text += f"; its code is at {place}." if place else "."
+        stack = "".join(traceback.format_list(frames))
+        message = self._around.references.mask(f"{text}\n\n{stack}").strip()
+        return RunError("", "StartTimedOut", text, message)
 
     def join(self, timeout_s: float) -> None:
         """Wait for the thread's end."""
@@ -119,7 +168,7 @@ class Run:
             self._live()
         except _JvmGone:
             logger.info("run %s ends with its JVM", self.entry.run)
-        except Exception as error:  # the loop's edge: whatever it was, the run has ended
+        except BaseException as error:  # the loop's edge: whatever it was, the run has ended
             if self._is_jvm_gone(error):
                 return
             logger.error("run %s failed: %s", self.entry.run, type(error).__name__)
@@ -132,9 +181,9 @@ class Run:
                 entry.checkpoint, run=entry.run, epoch=entry.epoch, takeover=entry.takeover
             )
         except Refused as refused:
-            self._finish(RunState.REFUSED, error=refused.error)
+            self._finish(RunState.REFUSED, error=self._named(refused))
             return
-        query = None
+        failure: Callable[[], Failure | None] = _none
         try:
             if held.warning:
                 self._change(warnings=(held.warning,))
@@ -144,20 +193,34 @@ class Run:
             if query is not None:
                 epochs = self._epochs(query, checkpoint, before)
                 life = Life(query._jsq, checkpoint, before, epochs)
+                failure = partial(self._failure_of, query._jsq, life)
                 self._watch(query._jsq, life)
-                self._settle(query._jsq, life, held)
-        finally:
-            self._let_go(query, held)
-        if query is None and self._refusal is None:
-            self._finish(RunState.ENDED)
+        except _JvmGone:  # the lock goes with it
+            raise
+        except Refused as refused:
+            self._refusal = self._named(refused)
+        except BaseException as raised:  # sys.exit() of users' code is none of this thread's
+            if self._is_jvm_gone(raised):
+                raise _JvmGone from raised
+            logger.error("run %s failed: %s", entry.run, type(raised).__name__)
+            told = from_python(raised, around.references.mask)
+            failure = partial(Failure, told)
+        self._building = False
+        self._end(held, failure)
 
-    def _let_go(self, query: Any, held: Held) -> None:
-        """Release the checkpoint unless the query, against all, still runs."""
-        if query is not None and self._active(query._jsq):
-            self._stop(query._jsq)  # the watch itself failed: nothing runs unwatched
-            if self._active(query._jsq):
-                return
-        self._around.locks.release(held)
+    def _named(self, refused: Refused) -> RunError:
+        """Return why the checkpoint cannot be had, with what is known of the run that has it."""
+        holder = self._around.board.read(refused.run) if refused.run is not None else None
+        if holder is None or holder.hangs is Hangs.NOTHING:
+            return refused.error
+        does = "was stopped, but its thread in this driver does not end"
+        if holder.hangs is Hangs.START:
+            does = "is still being built by a thread of this driver that does not end"
+        text = (
+            f"Run {holder.run} {does}, and holds the checkpoint {self.entry.checkpoint}. "
+            "A fresh driver is the way out."
+        )
+        return refusal(refused.error.refused, text, refused.error.holder_pid)
 
     def _start(self) -> Any:
         """Return the started query; None where its end was asked for before."""
@@ -173,19 +236,23 @@ class Run:
                     name=entry.name,
                     checkpoint=entry.checkpoint,
                     references=around.references,
+                    callbacks=self._callbacks,
                 )
             if self._asked is not Want.RUN:
                 return None
             query = writer.start()
-        except Exception as error:
+        except BaseException as error:
             if self._is_jvm_gone(error):
                 raise _JvmGone from error
             told = from_python(error, around.references.mask)
             around.telemetry.start_failed(
                 query=entry.query, run=entry.run, error_class=told.error_class, message=told.message
             )
+            if _STILL_ACTIVE in told.message:
+                raise around.locks.still_active(told.root_cause) from error
             raise
-        self._started = True
+        self._jquery = query._jsq
+        self._building = False
         run_id = str(query.runId)
         around.telemetry.query_started(
             query=entry.query, run=entry.run, spark_run_id=run_id, jquery=query._jsq
@@ -248,6 +315,7 @@ class Run:
             if self._is_jvm_gone(error):
                 raise _JvmGone from error
             # Spark joined the query's thread for spark.sql.streaming.stopTimeout in vain.
+            self._stop_timed_out = True
             logger.warning("stop of run %s hangs: %s", self.entry.run, type(error).__name__)
 
     def _note(self, life: Life) -> None:
@@ -261,33 +329,94 @@ class Run:
 
     # --- the end ----------------------------------------------------------------------
 
-    def _settle(self, jquery: Any, life: Life, held: Held) -> None:
-        """Free the checkpoint, then say how the run ended."""
-        entry, around = self.entry, self._around
-        self._stop(jquery)  # returns once the query's thread is gone
-        self._note(life)
-        run_id = str(jquery.runId().toString())
-        around.telemetry.query_ended(
-            query=entry.query, run=entry.run, spark_run_id=run_id, jquery=jquery
-        )
-        found = jquery.exception()
-        failure = None
-        if found.isDefined():
-            self._blame_no_query_for_a_stopped_spark()
-            failure = self._failure(found.get(), run_id)
-        changes = life.at_failure() if failure is not None else {}
+    def _end(self, held: Held, failure: Callable[[], Failure | None]) -> None:
+        """See the run to its end, free its checkpoint, then say how it ended."""
+        around, jquery = self._around, self._jquery
+        if jquery is not None:
+            self._outlive(jquery, failure)
+        try:  # nothing of the run is left: whatever else fails, its lock goes
+            if jquery is not None:
+                run_id = str(jquery.runId().toString())
+                around.telemetry.query_ended(
+                    query=self.entry.query, run=self.entry.run, spark_run_id=run_id, jquery=jquery
+                )
+            found = failure()
+        except BaseException:
+            around.locks.release(held)
+            self._show(Hangs.NOTHING)
+            raise
         around.locks.release(held)
-        if self._refusal is not None:
-            self._finish(RunState.REFUSED, error=self._refusal)
-        elif failure is None:
-            self._finish(RunState.ENDED)
-        elif self._asked is not Want.RUN:
-            # A stop in the middle of a batch is no failure, whatever it tears on its way.
-            warning = f"ended with an error while stopping: {failure.root_cause}"
-            self._finish(RunState.ENDED, warnings=(warning,))
-        else:
-            error = replace(failure, unknown_batch=changes.get("failed_batch") is None)
-            self._finish(RunState.FAILED, error=error, **changes)
+        self._tell_outcome(judge(self._facts(failed=found is not None)), found)
+        self._show(Hangs.NOTHING)  # of a run whose outcome was known before its end
+
+    def _outlive(self, jquery: Any, failure: Callable[[], Failure | None]) -> None:
+        """Return once nothing of the run is left that could write; say meanwhile what hangs."""
+        began, stop_again = time.monotonic(), 0.0
+        while True:
+            late = self._stop_timed_out or time.monotonic() - began > END_S
+            alive = self._is_thread_alive(jquery)
+            verdict = judge(self._facts(thread_alive=alive, overdue=late))
+            if verdict.release:
+                return
+            if verdict.hangs:
+                self._tell_hanging(verdict, failure)
+            if alive and time.monotonic() >= stop_again:
+                self._stop(jquery)  # returns once the query's thread is gone, or in vain
+                stop_again = time.monotonic() + STOP_AGAIN_S
+                continue
+            self._news.wait(TICK_S)
+            self._news.clear()
+
+    def _facts(self, **seen: Any) -> RunFacts:
+        return RunFacts(
+            building=self._building,
+            callbacks_open=self._callbacks.open,
+            asked=self._asked,
+            refused=self._refusal is not None,
+            **seen,
+        )
+
+    def _tell_hanging(self, verdict: RunVerdict, failure: Callable[[], Failure | None]) -> None:
+        """Say what hangs, and that the run has failed where that is known."""
+        self._show(verdict.hangs)
+        if self._over:
+            return
+        try:
+            found = failure()
+        except _JvmGone:
+            raise
+        except Exception as error:  # it is asked again: whatever hangs must be seen to its end
+            logger.warning("run %s: its failure cannot be read: %s", self.entry.run, error)
+            return
+        if found is not None:
+            seen = self._facts(thread_alive=True, failed=True, overdue=True)
+            self._tell_outcome(judge(seen), found)
+
+    def _tell_outcome(self, verdict: RunVerdict, found: Failure | None) -> None:
+        hangs = verdict.hangs
+        match verdict.outcome:
+            case RunState.REFUSED:
+                self._finish(RunState.REFUSED, error=self._refusal, hangs=hangs)
+            case RunState.FAILED if found is not None:
+                self._finish(RunState.FAILED, error=found.error, hangs=hangs, **found.changes)
+            case RunState.ENDED if found is not None:
+                # A stop in the middle of a batch is no failure, whatever it tears on its way.
+                warning = f"ended with an error while stopping: {found.error.root_cause}"
+                self._finish(RunState.ENDED, warnings=(warning,), hangs=hangs)
+            case RunState.ENDED:
+                self._finish(RunState.ENDED, hangs=hangs)
+
+    def _failure_of(self, jquery: Any, life: Life) -> Failure | None:
+        """Return why the query failed, as far as Spark knows by now; None: it has not."""
+        self._note(life)
+        found = jquery.exception()
+        if not found.isDefined():
+            return None
+        self._blame_no_query_for_a_stopped_spark()
+        error = self._named_failure(found.get(), str(jquery.runId().toString()))
+        changes = life.at_failure()
+        unknown = changes.get("failed_batch") is None
+        return Failure(replace(error, unknown_batch=unknown), changes)
 
     def _blame_no_query_for_a_stopped_spark(self) -> None:
         """Raise where Spark itself was stopped (a SIGTERM to the JVM, users' `spark.stop()`).
@@ -300,7 +429,7 @@ class Run:
             around.board.call()
             raise _JvmGone
 
-    def _failure(self, throwable: Any, run_id: str) -> RunError:
+    def _named_failure(self, throwable: Any, run_id: str) -> RunError:
         error = from_java(throwable, self._around.references.mask)
         if error.error_class in ("", "STREAM_FAILED"):
             body = self._around.telemetry.terminated(run_id, TERMINATED_WAIT_S) or {}
@@ -315,6 +444,16 @@ class Run:
             self._over = True
             self._around.board.run(self.entry.run, state=state, ended_at=now(), **changes)
 
+    def _show(self, hangs: Hangs) -> None:
+        """Say what of the run hangs, of one that has an outcome too."""
+        with self._guard:
+            status = self._around.board.read(self.entry.run)
+            if status is None or status.hangs is hangs:
+                return
+            logger.warning("run %s: what hangs is now %r", self.entry.run, hangs.value)
+            state = status.state if self._over else RunState.STOPPING
+            self._around.board.run(self.entry.run, hangs=hangs, state=state)
+
     def _change(self, **changes: Any) -> None:
         if not self._over:
             self._around.board.run(self.entry.run, **changes)
@@ -328,6 +467,16 @@ class Run:
             if self._is_jvm_gone(error):
                 raise _JvmGone from error
             raise
+
+    def _is_thread_alive(self, jquery: Any) -> bool:
+        """Whether Spark's thread of the query is there; what cannot be known is not "gone"."""
+        try:
+            return bool(jquery.streamingQuery().queryExecutionThread().isAlive())
+        except Exception as error:
+            if self._is_jvm_gone(error):
+                raise _JvmGone from error
+            logger.warning("the thread of run %s cannot be seen: %s", self.entry.run, error)
+            return True
 
     def _is_jvm_gone(self, error: BaseException) -> bool:
         """Tell a dead JVM from a failed call; the main loop sees its end by event."""

@@ -80,7 +80,7 @@ class Board:
                 self._live_dirty = self._live_dirty or after != before
                 return
             self._dirty = self._dirty or after != before
-        if after.state is not before.state:
+        if after.state is not before.state or after.hangs is not before.hangs:
             self.write()  # files are the truth: on disk before the event
             self._tell(after)
         self.call()

@@ -3,6 +3,9 @@
 It keeps the `Launcher` protocol to the letter (idempotent launches, assignments that never
 go back, ended runs that stay until acknowledged), so that supervision is tested against what
 the real launcher promises. With `obliging=True` drivers do at once whatever they are asked.
+
+When a run has ended, and when its checkpoint is free, is decided by the rule that drivers use
+(`queries.domain.run_end`), on facts that a test sets.
 """
 
 import hashlib
@@ -14,23 +17,32 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from queries.domain.checkpoints.lock_files import lock_file
 from queries.domain.protocol import (
     Assignment,
     AssignmentEntry,
     DriverSpec,
     ExitReport,
+    Hangs,
     RunError,
     RunState,
     RunStatus,
     Status,
     Want,
 )
+from queries.domain.run_end import RunFacts, judge
 from queries.domain.supervision.observation import Liveness, Sighting
 from queries.launchers.base import LaunchRefused
 from tests.launchers.in_memory_probes import InMemoryProbes
 
 ENDED = frozenset({RunState.ENDED, RunState.FAILED, RunState.REFUSED})
 BOOT_ID = "in-memory"
+START_TIMED_OUT = RunError(
+    error_class="",
+    type_name="StartTimedOut",
+    root_cause="The query was not started within 180 s; its code is at users_code.py, line 12.",
+    message="The query was not started within 180 s; its code is at users_code.py, line 12.",
+)
 
 
 class Crash(BaseException):
@@ -57,6 +69,8 @@ class _Driver:
     hanging: bool = False  # applies no assignment
     applied_generation: int = 0
     runs: dict[int, RunStatus] = field(default_factory=dict)
+    facts: dict[int, RunFacts] = field(default_factory=dict)  # what is left of each run
+    places: dict[int, str] = field(default_factory=dict)  # the checkpoint of each run
     error: RunError | None = None
     exit: ExitReport | None = None
     gone: bool = False
@@ -278,8 +292,18 @@ class InMemoryLauncher(InMemoryProbes):
         self._change(run, state=RunState.RUNNING, first_idle_at=self._now())
 
     def end_run(self, run: int) -> None:
-        """The run ends cleanly: stopped as asked, or finished by itself."""
-        self._change(run, state=RunState.ENDED, ended_at=self._now())
+        """Nothing of the run is left: it stopped as asked, finished by itself, or hangs no more."""
+        self._left(run, building=False, thread_alive=False, callbacks_open=0)
+
+    def hang_stop(self, run: int) -> None:
+        """The run's stop times out: its thread goes on."""
+        self._left(run, overdue=True)
+
+    def hang_start(self, run: int) -> None:
+        """The run is not started in time: the thread that builds it goes on."""
+        with self._lock:
+            self._change(run, started_at=None, error=START_TIMED_OUT)
+            self._left(run, building=True, thread_alive=False, overdue=True)
 
     def fail_run(
         self,
@@ -288,29 +312,36 @@ class InMemoryLauncher(InMemoryProbes):
         *,
         batch: int | None = None,
         offsets: dict[str, Any] | None = None,
+        left: bool = False,
     ) -> None:
-        """The run fails with the error, at that batch."""
-        self._change(
-            run,
-            state=RunState.FAILED,
-            ended_at=self._now(),
-            failed_batch=batch,
-            failed_offsets=offsets or {},
-            error=replace(error, unknown_batch=batch is None),
-        )
+        """The run fails with the error, at that batch; `left`: its thread does not end."""
+        with self._lock:
+            if self._run(run)[1].asked_for is Want.RUN:
+                self._change(
+                    run,
+                    failed_batch=batch,
+                    failed_offsets=offsets or {},
+                    error=replace(error, unknown_batch=batch is None),
+                )
+            if left:
+                self._left(run, failed=True, overdue=True)
+                return
+            self._left(run, building=False, thread_alive=False, callbacks_open=0, failed=True)
 
     def refuse(self, run: int, why: str, *, holder_pid: int | None = None) -> None:
         """The checkpoint refuses the run: `why` is held, fenced or foreign."""
         message = f"the checkpoint is {why}" + (f" by pid {holder_pid}" if holder_pid else "")
         error = RunError("", "", message, message, refused=why, holder_pid=holder_pid)
-        self._change(run, state=RunState.REFUSED, ended_at=self._now(), error=error)
+        with self._lock:
+            self._change(run, error=error)
+            self._left(run, building=False, thread_alive=False, callbacks_open=0, refused=True)
 
     def leave(self, application: str, *, epoch: int | None = None) -> None:
         """The driver ends its runs and leaves with 0."""
         with self._lock:
             driver = self._driver(application, epoch)
             for run, status in driver.runs.items():
-                if status.state not in ENDED:
+                if status.state not in ENDED and status.hangs is Hangs.NOTHING:
                     driver.runs[run] = replace(
                         status, state=RunState.ENDED, asked_for=Want.STOP, ended_at=self._now()
                     )
@@ -346,6 +377,17 @@ class InMemoryLauncher(InMemoryProbes):
 
     # --- for assertions ---------------------------------------------------------------
 
+    def holders(self, location: str) -> list[tuple[str, int, int]]:
+        """Return application, epoch and run of what holds a checkpoint: one at most."""
+        with self._lock:
+            return [
+                (driver.spec.application, driver.spec.epoch, run)
+                for driver in self._all()
+                if driver.jvm_lives
+                for run, place in driver.places.items()
+                if _same(place, location) and not judge(driver.facts[run]).release
+            ]
+
     def epochs(self, application: str) -> tuple[int, ...]:
         """Return the epochs that were launched, in order."""
         return tuple(sorted(self._drivers.get(application, {})))
@@ -380,15 +422,14 @@ class InMemoryLauncher(InMemoryProbes):
         if not driver.ready or driver.hanging or not driver.alive:
             return
         wanted = {entry.run: entry for entry in driver.assignment.queries}
-        for run, status in list(driver.runs.items()):
-            if run not in wanted and status.state in ENDED:
-                del driver.runs[run]
-            elif run not in wanted:
-                self._ask(driver, run, Want.STOP)
+        for run in list(driver.runs.keys() - wanted.keys()):
+            self._ask(driver, run, Want.STOP)
+            if driver.runs[run].state in ENDED and judge(driver.facts[run]).release:
+                del driver.runs[run], driver.facts[run], driver.places[run]
         for entry in wanted.values():
             if entry.run not in driver.runs:
-                driver.runs[entry.run] = self._starting(entry)
-                if self.obliging and entry.want is Want.RUN:
+                self._begin(driver, entry)
+                if self.obliging and driver.runs[entry.run].state is RunState.STARTING:
                     self.commit(entry.run)
             if entry.want is not Want.RUN:
                 self._ask(driver, entry.run, entry.want)
@@ -396,6 +437,21 @@ class InMemoryLauncher(InMemoryProbes):
         idle = all(status.state in ENDED for status in driver.runs.values())
         if self.obliging and driver.assignment.end and idle:
             driver.exit = self._exit("0", "0")
+
+    def _begin(self, driver: _Driver, entry: AssignmentEntry) -> None:
+        """Start a run, unless it was to stop before, or its checkpoint is held."""
+        held = self.holders(entry.checkpoint)
+        never = entry.want is not Want.RUN
+        driver.runs[entry.run] = replace(self._starting(entry), asked_for=entry.want)
+        driver.places[entry.run] = entry.checkpoint
+        driver.facts[entry.run] = RunFacts(thread_alive=not never and not held)
+        if never:
+            self._left(entry.run, asked=entry.want)
+        elif held:
+            own = held[0][:2] == (driver.spec.application, driver.spec.epoch)
+            holder = self._drivers[held[0][0]][held[0][1]]
+            pid = int(holder.process["jvm_pid"])
+            self.refuse(entry.run, "own" if own else "held", holder_pid=pid)
 
     def _starting(self, entry: AssignmentEntry) -> RunStatus:
         return RunStatus(
@@ -411,9 +467,23 @@ class InMemoryLauncher(InMemoryProbes):
         status = driver.runs[run]
         if status.state in ENDED:
             return
-        state = RunState.ENDED if self.obliging else RunState.STOPPING
-        ended_at = self._now() if self.obliging else None
-        driver.runs[run] = replace(status, state=state, asked_for=want, ended_at=ended_at)
+        driver.runs[run] = replace(status, state=RunState.STOPPING, asked_for=want)
+        self._left(run, asked=want)
+        if self.obliging and driver.runs[run].hangs is Hangs.NOTHING:
+            self.end_run(run)
+
+    def _left(self, run: int, **facts: Any) -> None:
+        """Change what is left of a run, and report what follows from it, as a driver does."""
+        with self._lock:
+            driver, status = self._run(run)
+            driver.facts[run] = replace(driver.facts[run], **facts)
+            verdict = judge(driver.facts[run])
+            changes: dict[str, Any] = {"hangs": verdict.hangs}
+            if status.state not in ENDED and verdict.outcome is not None:
+                changes |= {"state": verdict.outcome, "ended_at": self._now()}
+            elif status.state not in ENDED and verdict.hangs is not Hangs.NOTHING:
+                changes["state"] = RunState.STOPPING
+            driver.runs[run] = replace(status, **changes)
 
     def _change(self, run: int, **changes: Any) -> None:
         with self._lock:
@@ -444,6 +514,11 @@ class InMemoryLauncher(InMemoryProbes):
 
     def _exit(self, python: str, jvm: str, *, oom: bool = False) -> ExitReport:
         return ExitReport(python, jvm, core=False, oom=oom, at=self._now(), last_seq=0)
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two locations are one checkpoint: they have one lock file."""
+    return one == other or (lock_file(one) is not None and lock_file(one) == lock_file(other))
 
 
 def _liveness(driver: _Driver) -> Liveness:

@@ -348,12 +348,22 @@ def test_a_driver_takes_its_runs_keeps_their_ends_and_leaves_when_asked(
 
     launcher.launch(_spec(1), Assignment(1, 1, (entry,)), "<allocations/>")
     until(RunState.RUNNING)
-    launcher.assign(NAME, Assignment(2, 1, (replace(entry, want=Want.STOP),)))
+    second = replace(entry, query=2, name="q2", run=8, epoch=8)  # on the same checkpoint
+    launcher.assign(NAME, Assignment(2, 1, (entry, second)))
+    _, refused = until(RunState.RUNNING, RunState.REFUSED)
+    assert refused.error is not None
+    jvm = launcher.sight(NAME, 1).status
+    assert jvm is not None
+    assert (refused.error.refused, refused.error.holder_pid) == ("own", jvm.jvm_pid)
+    launcher.assign(NAME, Assignment(3, 1, (replace(entry, want=Want.STOP),)))
     (ended,) = until(RunState.ENDED)
     assert (ended.run, ended.asked_for, ended.error) == (7, Want.STOP, None)
-    launcher.assign(NAME, Assignment(3, 1))
+    third = replace(second, run=9, epoch=9)
+    launcher.assign(NAME, Assignment(4, 1, (third,)))
+    until(RunState.RUNNING)
+    launcher.assign(NAME, Assignment(5, 1))
     until()
-    assert obliging.until(1, Liveness.ALIVE).assignment_generation == 3
+    assert obliging.until(1, Liveness.ALIVE).assignment_generation == 5
     launcher.terminate(NAME, 1)
     report = obliging.until(1, Liveness.EXITED).exit
     assert report is not None

@@ -24,6 +24,7 @@ class Category(StrEnum):
     MEMORY = "memory"
     PROCESS = "process"
     LOCK = "lock held"
+    EARLIER_RUN = "earlier run"
     FENCED = "fenced"
     ENDED = "ended unasked"
     UNKNOWN = "unknown"
@@ -79,6 +80,12 @@ GENERAL: dict[Category, Advice] = {
         Category.LOCK: (
             "Another process on this host holds the checkpoint.",
             "The query waits and tries again. End the process that holds it if it should not run.",
+        ),
+        Category.EARLIER_RUN: (
+            "An earlier run in the same driver has not ended and may still write to the "
+            "checkpoint.",
+            "The query waits and tries again. If that run does not end, restart the application: "
+            "a fresh driver is the way out, and its other queries restart too.",
         ),
         Category.FENCED: (
             "A later start of this query has taken over the checkpoint.",

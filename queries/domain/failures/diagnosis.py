@@ -68,6 +68,7 @@ _SQLSTATES = {
 }
 _REFUSED = {
     "held": Category.LOCK,
+    "own": Category.EARLIER_RUN,
     "fenced": Category.FENCED,
     "foreign": Category.OWNERSHIP,
 }
@@ -80,7 +81,7 @@ def classify(
 
     The arguments are `RunError`'s: Spark's condition ("" or STREAM_FAILED where it is not
     known; it is then looked for in the texts), the innermost type and message, the whole
-    text, and why a start was refused ("held", "fenced", "foreign").
+    text, and why a start was refused ("held", "own", "fenced", "foreign").
     """
     root_cause = error_text.bounded(root_cause)
     message = error_text.without_plan(error_text.bounded(message))

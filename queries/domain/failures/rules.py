@@ -169,6 +169,22 @@ TYPE_RULES: tuple[Rule, ...] = (
         "Do what the root cause says, then start the query.",
     ),
     _rule(
+        r"ExitInUsersCode",
+        Category.USER_CODE,
+        "The query's own code asked for the end of the process (sys.exit(), for instance). A query "
+        "cannot end its driver, in which others may run.",
+        "Remove the call at the line in the root cause, or raise an error instead; then restart "
+        "the query.",
+    ),
+    _rule(
+        r"StartTimedOut",
+        Category.UNKNOWN,
+        "Nothing was started within the limit: a function of the query's code, or a service that "
+        "it waits for, does not return.",
+        "Look at the line in the root cause, where there is one, and give such calls a time-out. A "
+        "thread that does not end keeps its checkpoint locked; a fresh driver ends it.",
+    ),
+    _rule(
         r"ReferenceMissing",
         Category.CONFIGURATION,
         "A secret that the definition names is missing on the driver's host.",

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from queries.domain.protocol import ExitReport, Want
+from queries.domain.protocol import ExitReport, Hangs, Want
 from queries.domain.reasons import Because
 from queries.domain.states import Desired, DriverState, Hold, Reason
 from queries.domain.supervision.decision import DriverAction, Fault, RunEnd
@@ -26,7 +26,7 @@ class QueryDraft:
     open_run: Reason | None = None
     want: Want = Want.RUN
     deadline: datetime | None = None
-    stuck: bool = False
+    hangs: Hangs = Hangs.NOTHING
     stalled: bool = False
 
 

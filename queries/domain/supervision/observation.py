@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from queries.domain.protocol import LEAVE_S, ExitReport, RunStatus, Status
+from queries.domain.protocol import LEAVE_S, ExitReport, Hangs, RunStatus, Status
 from queries.domain.reasons import NOTHING, Because
 from queries.domain.restart import RestartPolicy
 from queries.domain.states import Desired, DriverState, Hold, Phase, Reason, StopMode
@@ -74,6 +74,7 @@ class QuerySeen:
     next_attempt_at: datetime | None = None
     hold: Hold = Hold.NONE
     run: RunSeen | None = None
+    hangs: Hangs = Hangs.NOTHING  # of its open run, or of one that has ended, in the open driver
     source_unreachable_since: datetime | None = None  # None: reachable, or not known
     stalled: bool = False  # its health is STALLED (looked at only where the policy acts on it)
     #: (fingerprint, batch) of the newest failures since the counters were cleared, newest first

@@ -10,7 +10,14 @@ from queries.domain.supervision.observation import DriverSeen, QuerySeen, RunSee
 
 #: Ends of a driver that were requested and are no failures.
 ASKED_ENDS = frozenset(
-    {Reason.NOT_WANTED, Reason.REPLACED, Reason.SHUTDOWN, Reason.FAILURE_SCOPE, Reason.FENCED}
+    {
+        Reason.NOT_WANTED,
+        Reason.REPLACED,
+        Reason.SHUTDOWN,
+        Reason.FAILURE_SCOPE,
+        Reason.FENCED,
+        Reason.HANGS,
+    }
 )
 
 #: The exit that a shim reports if it found a later epoch: it never started a driver.

@@ -6,6 +6,7 @@ from queries.domain.protocol import Want
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import STOPPED_PHASES, Desired, Hold, Phase, Reason
 from queries.domain.supervision.draft import Draft, QueryDraft
+from queries.domain.supervision.hanging import about
 from queries.domain.triggers.cores import HOLDING
 
 #: A continuous or real-time query without a result for this long may lack cores.
@@ -21,7 +22,7 @@ def name_phase(draft: Draft, work: QueryDraft) -> Named:
     if work.open_run is not None:
         return Phase.STARTING, work.open_run, Because(Detail.GIVEN)
     if work.seen.desired is Desired.STOPPED or work.completed:
-        return _at_rest(work)
+        return _at_rest(draft, work)
     return _wanted_without_run(draft, work)
 
 
@@ -38,9 +39,9 @@ def _with_run(draft: Draft, work: QueryDraft) -> Named:
     assert run is not None
     if draft.lost:
         return Phase.LOST, Reason.HOST_SILENT, Because(Detail.HOST_SILENT)
+    if work.hangs:
+        return Phase.STOPPING, Reason.STUCK, about(draft, work)
     if work.want is not Want.RUN:
-        if work.stuck:
-            return Phase.STOPPING, Reason.STUCK, Because(Detail.STOP_HANGS)
         if work.stalled:
             return Phase.STOPPING, Reason.STALLED, Because(Detail.NO_PROGRESS)
         if work.seen.desired is Desired.STOPPED:
@@ -70,7 +71,9 @@ def _unproven(draft: Draft, trigger: str, started_at: str) -> Because:
     return Because(Detail.UNPROVEN)
 
 
-def _at_rest(work: QueryDraft) -> Named:
+def _at_rest(draft: Draft, work: QueryDraft) -> Named:
+    if work.hangs:
+        return Phase.STOPPING, Reason.STUCK, about(draft, work)
     fresh = work.seen.generation > work.seen.seen_generation
     if work.completed or (work.seen.phase is Phase.COMPLETED and not fresh):
         return Phase.COMPLETED, Reason.COMPLETED, Because(Detail.ALL_READ)
@@ -88,6 +91,8 @@ def _wanted_without_run(draft: Draft, work: QueryDraft) -> Named:
         return Phase.FAILED, Reason.FAILED_FATAL, draft.hold_reason
     if draft.obs.paused:
         return Phase.PENDING, Reason.SHUTDOWN, Because(Detail.WITH_INSTALLATION)
+    if work.hangs:
+        return Phase.PENDING, Reason.WAITS_THREAD, about(draft, work)
     if work.next_attempt_at is not None and work.next_attempt_at > draft.now:
         held = work.refused or (work.ended is None and work.seen.phase_reason is Reason.WAITS_LOCK)
         return Phase.BACKOFF, Reason.WAITS_LOCK if held else Reason.FAILED_RETRY, work.detail

@@ -13,13 +13,13 @@ from queries.domain.states import FAILED_PHASES, STOPPED_PHASES, Desired, Phase,
 _NEXT = {
     Phase.STOPPED: "PENDING STARTING FAILED",
     Phase.COMPLETED: "PENDING STARTING STOPPED",
-    Phase.PENDING: "STARTING BACKOFF FAILED STOPPED",
+    Phase.PENDING: "STARTING BACKOFF FAILED STOPPED STOPPING",
     Phase.STARTING: "RUNNING PENDING COMPLETED BACKOFF BROKEN FAILED STOPPING STOPPED LOST",
     Phase.RUNNING: "PENDING STARTING COMPLETED BACKOFF BROKEN FAILED STOPPING STOPPED LOST",
     Phase.STOPPING: "STOPPED PENDING STARTING COMPLETED BACKOFF FAILED BROKEN LOST",
-    Phase.BACKOFF: "PENDING STARTING STOPPED FAILED",
-    Phase.BROKEN: "PENDING STARTING STOPPED",
-    Phase.FAILED: "PENDING STARTING BACKOFF STOPPED",
+    Phase.BACKOFF: "PENDING STARTING STOPPED FAILED STOPPING",
+    Phase.BROKEN: "PENDING STARTING STOPPED STOPPING",
+    Phase.FAILED: "PENDING STARTING BACKOFF STOPPED STOPPING",
     Phase.LOST: "STARTING RUNNING STOPPING STOPPED PENDING BACKOFF BROKEN COMPLETED FAILED",
 }
 #: (from, to) of every change of phase that supervision makes.
@@ -84,7 +84,8 @@ def restart(asked: Asked) -> Change | None:
 def archive(asked: Asked) -> None:
     """Raise `NotAllowed` unless the query may be deleted now."""
     _alive(asked)
-    if asked.desired is not Desired.STOPPED or asked.has_run:
+    stopping = asked.has_run or asked.phase is Phase.STOPPING
+    if asked.desired is not Desired.STOPPED or stopping:
         raise NotAllowed(
             f"{asked.name} is {asked.phase.label.lower()} and can be deleted only when stopped.",
             way_out="Stop it first.",

@@ -6,18 +6,21 @@ from queries.domain.protocol import RunState, Want
 from queries.domain.states import Desired, DriverState, Hold, Phase, Reason, StopMode
 from queries.domain.supervision.decision import DriverAction
 from queries.domain.supervision.draft import Draft, QueryDraft
+from queries.domain.supervision.hanging import note_hanging, nothing_else_runs, stop_deadline
 from queries.domain.supervision.observation import RunSeen
 
 
 def decide_wants(draft: Draft) -> None:
     """Decide what the driver and each run should do now.
 
-    1. Decide whether a driver is needed; launch one if it is missing.
+    1. Decide whether a driver is needed; launch one if it is missing, end one in which only what
+       hangs is left.
     2. Open a run for each query that is due.
     3. Decide for each open run whether it continues, ends after its batch, or ends at once.
     4. Terminate, then kill a driver that takes too long to end.
     """
     _want_driver(draft)
+    note_hanging(draft)
     _open_runs(draft)
     _want_runs(draft)
     _end_slow_driver(draft)
@@ -66,7 +69,7 @@ def _open_runs(draft: Draft) -> None:
     if draft.action is DriverAction.KILL:
         return
     for work in draft.queries:
-        if draft.due(work):
+        if draft.due(work) and not work.hangs:
             work.open_run = _cause(work)
 
 
@@ -91,8 +94,6 @@ def _cause(work: QueryDraft) -> Reason:
 
 def _want_runs(draft: Draft) -> None:
     """Decide for each open run whether it continues, ends after its batch, or ends at once."""
-    stop = timedelta(seconds=draft.obs.limits.stop_s)
-    leave = timedelta(seconds=draft.obs.limits.leave_s)
     for work in draft.queries:
         run, seen = work.run, work.seen
         if run is None:
@@ -108,11 +109,8 @@ def _want_runs(draft: Draft) -> None:
             or work.stalled
             or (seen.desired is Desired.STOPPED and seen.stop_mode is StopMode.NOW)
         )
-        since = run.stop_asked_at or draft.now
-        asked_until = seen.stop_deadline if asked else None
-        work.deadline = asked_until or since + stop
+        work.deadline = stop_deadline(draft, work)
         work.want = Want.STOP if at_once or work.deadline <= draft.now else Want.DRAIN
-        work.stuck = run.stop_asked_at is not None and draft.now > work.deadline + leave
 
 
 def _hung_in_start(draft: Draft, run: RunSeen) -> bool:
@@ -135,5 +133,5 @@ def _end_slow_driver(draft: Draft) -> None:
     leave = timedelta(seconds=draft.obs.limits.leave_s)
     if draft.action is DriverAction.KILL or draft.now > last + 2 * leave:
         draft.action = DriverAction.KILL
-    elif draft.now > last + leave:
+    elif draft.now > last + leave or nothing_else_runs(draft):
         draft.action = DriverAction.TERMINATE

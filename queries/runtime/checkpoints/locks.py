@@ -28,11 +28,17 @@ Key = tuple[int, int]  # (st_dev, st_ino) of the lock file
 
 
 class Refused(Exception):
-    """The checkpoint cannot be had; `why` is held, fenced or foreign."""
+    """The checkpoint cannot be had; `why` is held, own, fenced or foreign.
 
-    def __init__(self, why: str, message: str, holder_pid: int | None = None) -> None:
+    `run` is the run of this driver that has it, None where it is not one of ours.
+    """
+
+    def __init__(
+        self, why: str, message: str, holder_pid: int | None = None, *, run: int | None = None
+    ) -> None:
         super().__init__(message)
         self.error = refusal(why, message, holder_pid)
+        self.run = run
 
 
 @dataclass(slots=True)
@@ -58,17 +64,14 @@ class Locks:
         self._owner = {"installation": installation, "driver": driver, "host": host}
         self._guard = threading.Lock()
         self._held: dict[Key, Held] = {}
+        self._unlocked: dict[str, Held] = {}  # by location: on no local file system
         self._pins = jvm.java.util.concurrent.ConcurrentHashMap()
         jvm.java.lang.System.getProperties().put(_PIN, self._pins)
 
     def take(self, location: str, *, run: int, epoch: int, takeover: bool = False) -> Held:
         """Lock a checkpoint and write its owner file; raise `Refused` where that must not be."""
         path = lock_file(location)
-        if path is None:
-            warning = f"not locked: {location} is on no local file system"
-            held = Held(location, run, warning)
-        else:
-            held = self._lock(location, path, run)
+        held = self._note(location, run) if path is None else self._lock(location, path, run)
         try:
             self._own(location, epoch, takeover)
         except BaseException:
@@ -78,9 +81,11 @@ class Locks:
 
     def release(self, held: Held) -> None:
         """Give a checkpoint back; only once nothing of the run writes to it any more."""
-        if held.key is None:
-            return
         with self._guard:
+            if held.key is None:
+                if self._unlocked.get(held.location) is held:
+                    del self._unlocked[held.location]
+                return
             if self._held.get(held.key) is not held:
                 return
             try:
@@ -89,6 +94,11 @@ class Locks:
                 self._pins.remove(_pin(held.key))
             finally:
                 del self._held[held.key]
+
+    def still_active(self, told: str) -> Refused:
+        """Return the refusal of a start that finds its query active without a run of ours."""
+        text = f"An earlier run of the query has not ended in this driver. Spark says: {told}"
+        return Refused("own", text, self._jvm_pid)
 
     def lost(self) -> list[tuple[Held, int | None]]:
         """Return the locks that the kernel no longer shows as ours, with who has them now.
@@ -111,6 +121,19 @@ class Locks:
 
     # --- the lock ---------------------------------------------------------------------
 
+    def _note(self, location: str, run: int) -> Held:
+        """Keep the runs of this driver apart where no lock can; other drivers are not kept out."""
+        with self._guard:
+            if location in self._unlocked:
+                raise self._own_run(location, self._unlocked[location].run)
+            warning = f"not locked: {location} is on no local file system"
+            held = self._unlocked[location] = Held(location, run, warning)
+            return held
+
+    def _own_run(self, location: str, run: int) -> Refused:
+        text = f"The checkpoint {location} is held by run {run} of the same driver, which has not "
+        return Refused("own", f"{text}ended.", self._jvm_pid, run=run)
+
     def _lock(self, location: str, path: PurePosixPath, run: int) -> Held:
         file = Path(path)
         file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -120,13 +143,7 @@ class Locks:
         key = (found.st_dev, found.st_ino)
         with self._guard:
             if key in self._held:
-                other = self._held[key].run
-                raise Refused(
-                    "held",
-                    f"The checkpoint {location} is held by run {other} of this driver "
-                    f"(JVM pid {self._jvm_pid}).",
-                    self._jvm_pid,
-                )
+                raise self._own_run(location, self._held[key].run)
             self._refuse_held(location, lock_holder(file))
             handles = self._open(location, file)
             held = Held(location, run, key=key, path=path, handles=handles)

@@ -8,7 +8,7 @@ import psutil
 from django.conf import settings
 
 from queries.domain.definitions.spec import ENDING_TRIGGERS, ApplicationSpec
-from queries.domain.protocol import RunStatus
+from queries.domain.protocol import Hangs, RunStatus
 from queries.domain.states import (
     OPEN_DRIVER_STATES,
     Desired,
@@ -193,10 +193,15 @@ def _query(
         next_attempt_at=query.next_attempt_at,
         hold=Hold(query.hold),
         run=_run(run, by_run.get(run.pk)) if run else None,
+        hangs=next((each.hangs for each in by_run.values() if _hangs(each, query)), Hangs.NOTHING),
         source_unreachable_since=query.source_unreachable_since,
         stalled=query.pk in stalled,
         recent_failures=_recent(query),
     )
+
+
+def _hangs(status: RunStatus, query: Query) -> bool:
+    return status.query == query.pk and status.hangs is not Hangs.NOTHING
 
 
 def _run(run: Run, status: RunStatus | None) -> RunSeen:

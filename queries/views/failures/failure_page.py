@@ -113,6 +113,7 @@ def _concerns(failure: Failure, heard: Changes) -> bool:
 
 _REFUSED: dict[str, str] = {
     Category.LOCK: "held",
+    Category.EARLIER_RUN: "own",
     Category.FENCED: "fenced",
     Category.OWNERSHIP: "foreign",
 }

@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.urls import path, reverse
 
-from queries.domain.states import LIVE_PHASES
+from queries.domain.states import HANGING_REASONS, LIVE_PHASES
 from queries.roles import OPERATE
 from queries.selectors.supervision.applications import ApplicationDetail, application_detail
 from queries.services.supervision.application_operations import (
@@ -39,7 +39,12 @@ def act(request: HttpRequest, name: str, *, restart: bool) -> HttpResponseBase:
 def _confirm(request: HttpRequest, detail: ApplicationDetail, *, restart: bool) -> HttpResponse:
     verb = "restart" if restart else "stop"
     name = detail.application.name
-    live = [query.name for query in detail.queries if query.phase in LIVE_PHASES]
+    hanging = _hanging(detail)
+    live = [
+        query.name
+        for query in detail.queries
+        if query.phase in LIVE_PHASES and query.name not in hanging
+    ]
     context = {
         "application": detail.application,
         "restart": restart,
@@ -52,11 +57,24 @@ def _confirm(request: HttpRequest, detail: ApplicationDetail, *, restart: bool) 
     return render(request, "supervision/applications/confirm.html", context)
 
 
+def _hanging(detail: ApplicationDetail) -> list[str]:
+    """Return the queries of which a thread does not end in the driver."""
+    return [query.name for query in detail.queries if query.phase_reason in HANGING_REASONS]
+
+
 def _restart_words(detail: ApplicationDetail, live: list[str]) -> list[str]:
+    hanging = _hanging(detail)
+    ends = [
+        f"A thread of {named(hanging)} does not end: the driver is ended by force once the other "
+        "queries have stopped. A batch that the thread is writing may be written in part, and is "
+        "executed again by the next start."
+    ]
     if not live:
-        return ["None of its queries is running: nothing is interrupted."]
+        none = "None of its other queries" if hanging else "None of its queries"
+        return [*(ends if hanging else ()), f"{none} is running: nothing is interrupted."]
     newer = ", ".join(detail.needs_restart)
     return [
+        *(ends if hanging else ()),
         f"{named(live)} {'stops' if len(live) == 1 else 'stop'} after the batch in flight and "
         f"{'continues' if len(live) == 1 else 'continue'} in a new driver from "
         f"{'its checkpoint' if len(live) == 1 else 'their checkpoints'}.",

@@ -8,6 +8,7 @@ from queries.domain.definitions.spec import ENDING_TRIGGERS
 from queries.domain.reasons import NOTHING, Because, phrase
 from queries.domain.states import (
     FAILED_PHASES,
+    HANGING_REASONS,
     STOPPED_PHASES,
     TROUBLED_PHASES,
     TROUBLED_VERDICTS,
@@ -97,6 +98,8 @@ def is_troubled(line: QueryLine) -> bool:
     """Tell whether an operator should look at this query."""
     if line.phase in TROUBLED_PHASES or line.query.risk or line.crash_loop:
         return True
+    if line.query.phase_reason in HANGING_REASONS:
+        return True
     return line.dropped.missing_batches > line.dropped.repaired or is_cut_off(line) or _ill(line)
 
 
@@ -112,8 +115,11 @@ def is_cut_off(line: QueryLine) -> bool:
 
 def verbs(line: QueryLine) -> list[str]:
     """Return the verbs that would change something now."""
+    ends = ["end-driver"] if line.query.phase_reason in HANGING_REASONS else []
     if line.query.desired != Desired.RUNNING:
-        return ["start"] if line.phase in STOPPED_PHASES else ["start", "stop-now"]
+        return ["start"] if line.phase in STOPPED_PHASES else ["start", "stop-now", *ends]
+    if ends:
+        return ["stop", *ends]
     return ["start", "stop"] if line.phase in FAILED_PHASES else ["stop", "restart"]
 
 

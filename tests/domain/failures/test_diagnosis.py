@@ -361,6 +361,7 @@ def test_division_by_zero_says_how_to_go_on() -> None:
     ("refused", "category", "policy"),
     [
         ("held", Category.LOCK, RETRY),
+        ("own", Category.EARLIER_RUN, RETRY),
         ("fenced", Category.FENCED, RETRY),
         ("foreign", Category.OWNERSHIP, FATAL),
     ],
@@ -375,6 +376,45 @@ def test_a_refused_start_is_told_by_why(refused: str, category: Category, policy
     )
     assert (found.category, found.policy) == (category, policy)
     assert found.title == "The checkpoint is held by pid 4711."
+
+
+def test_a_checkpoint_that_its_own_driver_holds_is_no_reason_to_end_a_process() -> None:
+    text = "The checkpoint /c is held by run 41 of the same driver, which has not ended."
+    found = classify(error_class="", type_name="", root_cause=text, message=text, refused="own")
+    assert "End the process" not in found.way_out
+    assert "a fresh driver is the way out, and its other queries restart too" in found.way_out
+
+
+@pytest.mark.parametrize(
+    ("type_name", "error_class", "root_cause", "category", "policy", "says"),
+    [
+        (
+            "queries.runtime.error_capture.ExitInUsersCode",
+            "HEADGATE_USER_CODE",
+            "function 'app:build': SystemExit(3) was raised in app.py, line 12",
+            Category.USER_CODE,
+            POISON,
+            "asked for the end of the process",
+        ),
+        (
+            "StartTimedOut",
+            "",
+            "The query was not started within 180 s; its code is at app.py, line 12.",
+            Category.UNKNOWN,
+            RETRY,
+            "does not return",
+        ),
+    ],
+)
+def test_code_that_leaves_or_never_returns_is_named_with_its_line(
+    type_name: str, error_class: str, root_cause: str, category: Category, policy: Policy, says: str
+) -> None:
+    found = classify(
+        error_class=error_class, type_name=type_name, root_cause=root_cause, message=root_cause
+    )
+    assert (found.category, found.policy) == (category, policy)
+    assert says in found.meaning
+    assert "app.py, line 12" in found.title
 
 
 @pytest.mark.parametrize(

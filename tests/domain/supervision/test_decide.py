@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queries.domain.protocol import ExitReport, RunError, RunState, RunStatus, Status, Want
+from queries.domain.protocol import ExitReport, Hangs, RunError, RunState, RunStatus, Status, Want
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.restart import RestartPolicy
 from queries.domain.states import (
@@ -99,6 +99,8 @@ def queries(draw: st.DrawFn, number: int, driver: int | None) -> QuerySeen:
         )
     phase = draw(_live_phases(run is not None, desired))
     hold = Hold(phase.value) if phase in HELD_PHASES else Hold.NONE
+    # A query whose phase says that it has stopped has left nothing in its driver.
+    may_hang = driver is not None and phase not in STOPPED_PHASES
     return QuerySeen(
         id=number,
         name=f"q{number}",
@@ -115,6 +117,7 @@ def queries(draw: st.DrawFn, number: int, driver: int | None) -> QuerySeen:
         next_attempt_at=draw(maybe),
         hold=hold,
         run=run,
+        hangs=draw(st.sampled_from(list(Hangs))) if may_hang else Hangs.NOTHING,
         recent_failures=tuple(
             draw(st.lists(st.tuples(st.just("f"), st.integers(0, 3)), max_size=4))
         ),
@@ -259,6 +262,8 @@ def test_phases_change_only_along_the_diagram(obs: Observation) -> None:
     decision = decide(obs, NOW)
     for seen, choice in zip(obs.queries, decision.queries, strict=True):
         fits = seen.desired is Desired.RUNNING or seen.run is not None
+        # A stop is never taken back: no run that was to stop is wanted again.
+        fits = fits and not (seen.phase is Phase.STOPPING and choice.phase is Phase.RUNNING)
         if choice.phase is not seen.phase and fits and seen.generation == seen.seen_generation:
             assert (seen.phase, choice.phase) in TRANSITIONS
 

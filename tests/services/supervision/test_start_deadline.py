@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.test import override_settings
 
-from queries.domain.protocol import AssignmentEntry, DriverSpec, RunState, Want
+from queries.domain.protocol import AssignmentEntry, DriverSpec, Hangs, RunState, Want
 from queries.runtime.run import Run, Surroundings
 from queries.runtime.status_report import Board
 from queries.secret_references import References
@@ -66,4 +66,7 @@ def test_the_driver_calls_a_start_that_takes_longer_a_failure(
     assert line is not None
     assert line.state == RunState(state)
     if line.error is not None:
-        assert line.error.root_cause == "The query was not started within 0.05 s."
+        here = "tests/services/supervision/test_start_deadline.py, line 41"
+        said = f"The query was not started within 0.05 s; its code is at {here}."
+        assert line.error.root_cause == said
+        assert line.hangs is Hangs.START

@@ -1,0 +1,60 @@
+"""What of a query does not end in its driver although it should, and who must make room for it.
+
+What hangs keeps its checkpoint locked (`queries.domain.run_end`): the query neither counts as
+stopped nor starts again in that driver. It ends by itself, or with the driver's process.
+"""
+
+from datetime import datetime, timedelta
+
+from queries.domain.protocol import Hangs
+from queries.domain.reasons import Because, Detail
+from queries.domain.states import Desired, Reason
+from queries.domain.supervision.draft import Draft, QueryDraft
+
+
+def note_hanging(draft: Draft) -> None:
+    """Note what hangs, and end the driver where nothing else runs in it.
+
+    Where something does, the driver goes on: an operator decides whether the others restart too.
+    """
+    if draft.obs.driver is None or draft.exit is not None or draft.lost:
+        return
+    for work in draft.queries:
+        work.hangs = work.seen.hangs or (Hangs.STOP if _is_late(draft, work) else Hangs.NOTHING)
+    alone = not any(work.run is not None and not work.hangs for work in draft.queries)
+    if alone and any(work.hangs for work in draft.queries):
+        draft.end_wanted = draft.end_wanted or Reason.HANGS
+
+
+def nothing_else_runs(draft: Draft) -> bool:
+    """Return whether what is left in the driver will not end by itself."""
+    open_runs = [work for work in draft.queries if work.run is not None]
+    return bool(open_runs) and all(work.hangs for work in open_runs)
+
+
+def stop_deadline(draft: Draft, work: QueryDraft) -> datetime:
+    """Return when the batch in flight of a run that is to end has had its time."""
+    run, seen = work.run, work.seen
+    assert run is not None
+    asked = seen.desired is Desired.STOPPED or run.generation < seen.generation
+    until = seen.stop_deadline if asked else None
+    since = run.stop_asked_at or draft.now
+    return until or since + timedelta(seconds=draft.obs.limits.stop_s)
+
+
+def about(draft: Draft, work: QueryDraft) -> Because:
+    """Return what hangs, and who is affected by what ends it."""
+    if draft.end_wanted:
+        return Because(Detail.HANG_ENDING)
+    others = [each.seen.name for each in draft.queries if each is not work and each.run is not None]
+    named = ", ".join(others[:-1]) + " and " + others[-1] if others[1:] else "".join(others)
+    code = Detail.START_HANGS if work.hangs is Hangs.START else Detail.STOP_TIMED_OUT
+    return Because(code, {"others": named})
+
+
+def _is_late(draft: Draft, work: QueryDraft) -> bool:
+    """Whether a stop takes too long, though its driver does not say that it hangs."""
+    if work.run is None or work.run.stop_asked_at is None:
+        return False
+    leave = timedelta(seconds=draft.obs.limits.leave_s)
+    return draft.now > stop_deadline(draft, work) + leave
