@@ -115,6 +115,23 @@ class RunOutcome(StrEnum):
     DRIVER_ENDED = "DRIVER_ENDED"
 
 
+class Candidacy(StrEnum):
+    """What a run was doing when its driver died; empty: nothing that could have ended it."""
+
+    description: str  # the words that pages show for it
+
+    def __new__(cls, code: str, description: str = "") -> Self:
+        """Return a member whose value is its code alone."""
+        member = str.__new__(cls, code)
+        member._value_, member.description = code, description
+        return member
+
+    NONE = ""
+    STARTING = "STARTING", "starting, no batch committed yet"
+    BATCH = "BATCH", "a batch in flight"
+    UNKNOWN = "UNKNOWN", "not known whether a batch was in flight"
+
+
 #: Outcomes of runs in which the query failed by itself, with an error of its own.
 FAILED_OUTCOMES = frozenset({RunOutcome.FAILED, RunOutcome.REFUSED})
 #: Outcomes of runs that ended badly, with their driver or by themselves.
@@ -233,6 +250,8 @@ class Reason(StrEnum):
     DRIVER_DIED = "DRIVER_DIED"
     HOST_SILENT = "HOST_SILENT"
     RETRY_DUE = "RETRY_DUE"
+    KILLS_DRIVER = "KILLS_DRIVER"
+    WAITS_TURN = "WAITS_TURN"
     REGRESSED = "REGRESSED"
     STALLED = "STALLED"
     PROBE = "PROBE"

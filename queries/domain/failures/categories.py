@@ -36,6 +36,7 @@ class Category(StrEnum):
     INCOMPATIBLE = "checkpoint incompatible", Policy.FATAL
     DAMAGED = "checkpoint damaged", Policy.FATAL
     OWNERSHIP = "checkpoint ownership", Policy.FATAL
+    CULPRIT = "ends its driver", Policy.FATAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,12 @@ GENERAL: dict[Category, Advice] = {
             "Something else is writing to this checkpoint.",
             "Find the other process (a notebook, another installation) and end it, then start "
             "the query. Both may have executed the same batch.",
+        ),
+        Category.CULPRIT: (
+            "This query ends the process of its driver, and with it every other query there: a "
+            "call of os._exit, a crash in native code, or more memory than the driver has.",
+            "The end of the driver's log may name the place. Fix it, or move the query to an "
+            "application of its own; then start it. Until then the other queries run without it.",
         ),
     }.items()
 }

@@ -168,6 +168,7 @@ TYPE_RULES: tuple[Rule, ...] = (
         "The definition does not produce a stream that Headgate can start.",
         "Do what the root cause says, then start the query.",
     ),
+    _rule(r"KillsDriver", Category.CULPRIT),
     _rule(
         r"ReferenceMissing",
         Category.CONFIGURATION,

@@ -3,14 +3,18 @@
 import re
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import takewhile
 
 import psutil
 from django.conf import settings
+from django.db.models import Exists, OuterRef
 
+from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.domain.definitions.spec import ENDING_TRIGGERS, ApplicationSpec
 from queries.domain.protocol import RunStatus
 from queries.domain.states import (
     OPEN_DRIVER_STATES,
+    Candidacy,
     Desired,
     DriverKind,
     DriverState,
@@ -21,15 +25,20 @@ from queries.domain.states import (
     StopMode,
     Verdict,
 )
+from queries.domain.supervision.culprits import DEATHS
 from queries.domain.supervision.observation import (
     DriverSeen,
     Limits,
+    Liveness,
     Observation,
     QuerySeen,
     RunSeen,
     Sighting,
     Slots,
+    Suspicion,
 )
+from queries.domain.triggers.async_progress import tracking
+from queries.domain.triggers.cores import HOLDING
 from queries.models.applications import Application, ApplicationRevision
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
@@ -39,6 +48,11 @@ from queries.selectors.supervision.health import healths
 
 #: Spark's own units of memory in MB; a bare number is MB in `spark.driver.memory`.
 _UNITS_MB = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
+
+#: Sightings of a driver whose processes are gone.
+_ENDED = frozenset({Liveness.EXITED, Liveness.GONE})
+#: Runs of a query that are looked at for deaths of their drivers, newest first.
+RUNS_JUDGED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +113,7 @@ def observation(rows: Rows, sighting: Sighting | None, *, now: datetime) -> Obse
     spec = ApplicationSpec.model_validate(rows.revision.spec)
     by_run = statuses(sighting)
     stalled = _stalled(rows, now) if spec.policy.restart_on_stall else frozenset()
+    ended = sighting is not None and sighting.liveness in _ENDED
     return Observation(
         application=application.pk,
         name=application.name,
@@ -107,7 +122,7 @@ def observation(rows: Rows, sighting: Sighting | None, *, now: datetime) -> Obse
         reached_generation=application.reached_generation,
         policy=spec.policy,
         failure_scope=spec.failure_scope,
-        queries=tuple(_query(rows, query, by_run, stalled) for query in rows.queries),
+        queries=tuple(_query(rows, query, by_run, stalled, ended) for query in rows.queries),
         driver=_driver(rows.driver, sighting),
         slots=slots(spec, but=rows.driver),
         limits=Limits(
@@ -167,7 +182,11 @@ def _stalled(rows: Rows, now: datetime) -> frozenset[int]:
 
 
 def _query(
-    rows: Rows, query: Query, by_run: dict[int, RunStatus], stalled: frozenset[int]
+    rows: Rows,
+    query: Query,
+    by_run: dict[int, RunStatus],
+    stalled: frozenset[int],
+    ended: bool,
 ) -> QuerySeen:
     run = rows.runs.get(query.pk)
     return QuerySeen(
@@ -185,17 +204,19 @@ def _query(
         failures=query.failures,
         next_attempt_at=query.next_attempt_at,
         hold=Hold(query.hold),
-        run=_run(run, by_run.get(run.pk)) if run else None,
+        run=_run(run, by_run.get(run.pk), ended) if run else None,
         source_unreachable_since=query.source_unreachable_since,
         stalled=query.pk in stalled,
         recent_failures=_recent(query),
+        suspicion=_suspicion(query) if rows.application.failures >= DEATHS else Suspicion(),
     )
 
 
-def _run(run: Run, status: RunStatus | None) -> RunSeen:
+def _run(run: Run, status: RunStatus | None, driver_ended: bool) -> RunSeen:
     committed = run.first_commit_at or (status and time_of(status.first_commit_at))
     idle = status and time_of(status.first_idle_at)
     trigger = str(run.revision.spec.get("trigger", {}).get("kind", ""))
+    known, batch = _in_flight(run, trigger) if driver_ended else (True, None)
     return RunSeen(
         id=run.pk,
         driver=run.driver_id,
@@ -207,6 +228,35 @@ def _run(run: Run, status: RunStatus | None) -> RunSeen:
         committed=bool(committed),
         stop_asked_at=run.stop_asked_at,
         status=status,
+        in_flight=batch,
+        in_flight_known=known,
+    )
+
+
+def _in_flight(run: Run, trigger: str) -> tuple[bool, int | None]:
+    """Return whether a run's batch in flight can be known now that its driver is gone, and it."""
+    if trigger in HOLDING or tracking(run.revision.spec) is not None:
+        return False, None  # its logs follow the batches at a distance, or not at all
+    try:
+        return True, CheckpointLogs.at(run.checkpoint.location).in_flight()
+    except (NotLocal, OSError):
+        return False, None
+
+
+def _suspicion(query: Query) -> Suspicion:
+    """Return what the query's newest runs did when their drivers died."""
+    others = Run.objects.filter(driver=OuterRef("driver")).exclude(at_death=Candidacy.NONE)
+    ended = Run.objects.filter(query=query, generation=query.generation).exclude(
+        outcome=RunOutcome.OPEN
+    )
+    neighbours = Exists(others.exclude(pk=OuterRef("pk")))
+    runs = list(ended.annotate(crowded=neighbours).order_by("-epoch")[:RUNS_JUDGED])
+    lone = takewhile(lambda run: run.at_death == Candidacy.STARTING and not run.crowded, runs)
+    newest = runs[0] if runs else None
+    return Suspicion(
+        last=Candidacy(newest.at_death) if newest else Candidacy.NONE,
+        run=newest.pk if newest else 0,
+        lone=len(list(lone)),
     )
 
 

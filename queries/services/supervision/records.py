@@ -193,7 +193,12 @@ def update_run(run: Run, status: RunStatus | None, choice: QueryDecision, *, now
     if run.replayed is None and tracking(run.revision.spec) is not None:
         fields["replayed"] = _replayed(run, ended=choice.ended is not None, now=now)
     if choice.ended is not None:
-        fields |= {"outcome": choice.ended.outcome, "ended_at": now}
+        fields |= {
+            "outcome": choice.ended.outcome,
+            "ended_at": now,
+            "at_death": choice.ended.candidacy,
+            "batch_at_death": choice.ended.batch,
+        }
     elif choice.want is not Want.RUN and run.stop_asked_at is None:
         fields["stop_asked_at"] = now
     if update_changed(run, fields):
