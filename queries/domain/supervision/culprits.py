@@ -17,6 +17,8 @@ from queries.domain.supervision.outcomes import fault_of
 
 #: Deaths of drivers in a row (`Application.failures`) after which the culprit is looked for.
 DEATHS = 3
+#: The type of the error that a held culprit's failure has.
+KILLS_DRIVER = "KillsDriver"
 #: How long a query has for its first commit or idle event before the next one is started: a
 #: source that does not respond must not hold up its neighbours.
 TURN = timedelta(seconds=60)
@@ -68,7 +70,7 @@ def convict(draft: Draft) -> None:
         return
     exit_ = draft.fault.classified.title
     evidence = Because(Detail.KILLS_DRIVER, {"deaths": draft.failures, "exit": exit_})
-    error = RunError("", "KillsDriver", evidence.text, evidence.text)
+    error = RunError("", KILLS_DRIVER, evidence.text, evidence.text)
     work.ended = work.ended.with_fault(fault_of(error))
     work.failures += 1
     work.hold, work.next_attempt_at = Hold.BROKEN, None
