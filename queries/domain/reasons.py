@@ -126,6 +126,8 @@ class Detail(Enum):
     TO_START = "to {start}"
     POOL = "pool {pool}"
     # operations
+    TRIED_AGAIN = "{about} It is tried again at {at} UTC."
+    TRIED_AGAIN_NOW = "{about} It is tried again now."
     DELETED_BY = "deleted by {actor}"
     CANCELLED_BY = "cancelled by {actor}"
     SUPERSEDED_BY = "{verb} by {actor}"

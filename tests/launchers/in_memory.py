@@ -309,6 +309,10 @@ class InMemoryLauncher(InMemoryProbes):
         error = RunError("", "", message, message, refused=why, holder_pid=holder_pid)
         self._change(run, state=RunState.REFUSED, ended_at=self._now(), error=error)
 
+    def not_started(self, run: int) -> None:
+        """Spark has not started the run's query yet: it is still being built."""
+        self._change(run, started_at=None)
+
     def leave(self, application: str, *, epoch: int | None = None) -> None:
         """The driver ends its runs and leaves with 0."""
         with self._lock:
