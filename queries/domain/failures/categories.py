@@ -48,6 +48,9 @@ class Advice:
     way_out: str
 
 
+#: Said of a failure within a batch only: before any batch there is none to be read again.
+AGAIN = ": the same batch is read again"
+
 #: The advice of each category where no rule is more specific.
 GENERAL: dict[Category, Advice] = {
     category: Advice(category, meaning, way_out)
@@ -96,12 +99,11 @@ GENERAL: dict[Category, Advice] = {
         Category.DATA: (
             "The query cannot process a row in the batch.",
             "Change the query to handle such rows (try_divide, try_cast, nullif, a "
-            "filter), then restart it: the same batch is read again.",
+            f"filter), then restart it{AGAIN}.",
         ),
         Category.USER_CODE: (
             "The query's own code raised an error.",
-            "Read the traceback, fix the function, then restart the query: the same batch is "
-            "read again.",
+            f"Read the traceback, fix the function, then restart the query{AGAIN}.",
         ),
         Category.CORRUPTION: (
             "A file of the checkpoint does not contain what was written.",

@@ -112,6 +112,6 @@ def fault_of(
     """Return the failure that an error is, classified."""
     fields = ("error_class", "type_name", "root_cause", "message")
     texts = {name: str(getattr(error, name)) for name in fields}
-    classified = classify(**texts, refused=error.refused)
+    classified = classify(**texts, refused=error.refused, in_batch=batch is not None)
     print_ = fingerprint(**texts)
     return Fault(classified, print_, error, batch, dict(offsets or {}), last_progress)

@@ -1,7 +1,7 @@
 """Build the Observation that `decide` reads, from the rows and the launcher's sighting."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import takewhile
 
@@ -10,7 +10,10 @@ from django.conf import settings
 from django.db.models import Exists, OuterRef
 
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
+from queries.code_roots import has_module
 from queries.domain.definitions.spec import ENDING_TRIGGERS, ApplicationSpec
+from queries.domain.failures.error_text import missing_module
+from queries.domain.failures.rules import MODULE_ADDED_LATER
 from queries.domain.protocol import RunStatus
 from queries.domain.states import (
     OPEN_DRIVER_STATES,
@@ -111,7 +114,7 @@ def observation(rows: Rows, sighting: Sighting | None, *, now: datetime) -> Obse
     """Return what is known of the application; `sighting` is of its open driver, if any."""
     application = rows.application
     spec = ApplicationSpec.model_validate(rows.revision.spec)
-    by_run = statuses(sighting)
+    by_run = {run: _said(status, spec) for run, status in statuses(sighting).items()}
     stalled = _stalled(rows, now) if spec.policy.restart_on_stall else frozenset()
     ended = sighting is not None and sighting.liveness in _ENDED
     return Observation(
@@ -173,6 +176,18 @@ def statuses(sighting: Sighting | None) -> dict[int, RunStatus]:
     if sighting is None or sighting.status is None:
         return {}
     return {status.run: status for status in sighting.status.runs}
+
+
+def _said(status: RunStatus, spec: ApplicationSpec) -> RunStatus:
+    """Return what a run reports; a missing module that is in the code by now is called so.
+
+    Only the control plane sees the code on disk: the driver runs the copy made at its start.
+    """
+    error = status.error
+    module = missing_module(error.type_name, error.root_cause) if error else ""
+    if error is None or not module or not has_module(spec.python_path, module):
+        return status
+    return replace(status, error=replace(error, type_name=MODULE_ADDED_LATER))
 
 
 def _stalled(rows: Rows, now: datetime) -> frozenset[int]:
