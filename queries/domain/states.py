@@ -48,7 +48,8 @@ class Phase(StrEnum):
     BACKOFF = "BACKOFF", "Failed; waiting for the next attempt."
     BROKEN = (
         "BROKEN",
-        "At its poison limit: the same error on one batch; retry probes run from time to time.",
+        "Held: the same error on one batch at its poison limit, which retry probes try from time "
+        "to time; or its start ends the driver, and it waits for an operator.",
     )
     FAILED = "FAILED", "Failed in a way that a restart does not fix; waits for an operator."
     LOST = "LOST", "Its host does not respond: it may still run, so nothing else may start it."
