@@ -63,6 +63,15 @@ def digest_of(files: list[File], read: Callable[[Path], str] = read_digest) -> s
     return whole.hexdigest()
 
 
+def has_module(roots: tuple[str, ...], name: str) -> bool:
+    """Return whether one of the roots has a module of this dotted name now."""
+    path = Path(*name.split("."))
+    return any(
+        (Path(root) / path).is_dir() or (Path(root) / path).with_suffix(".py").is_file()
+        for root in roots
+    )
+
+
 _looks: dict[tuple[str, ...], tuple[float, str | None]] = {}  # roots -> when, what
 _lock = threading.Lock()
 

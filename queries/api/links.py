@@ -68,6 +68,8 @@ def operation_links(operation: Operation) -> Links:
     links = {"self": reverse("api:operation", args=[operation.uuid])}
     if operation.cancellable:
         links["cancel"] = reverse("api:operation-cancel", args=[operation.uuid])
+    if operation.failure_id is not None:
+        links["failure"] = reverse("api:failure", args=[operation.failure_id])
     if operation.parent is not None:
         links["parent"] = reverse("api:operation", args=[operation.parent.uuid])
     if operation.query is not None and operation.query.archived_at is None:

@@ -45,14 +45,15 @@ class OperationStepBody(Body):
 @shows(
     Operation,
     "id=uuid verb query=query.name application=application.name outcome detail detail_code actor "
-    "created_at deadline ended_at steps arguments result parent=parent.uuid cancellable "
-    "links",
+    "created_at deadline ended_at failure=failure_id steps arguments result "
+    "parent=parent.uuid cancellable links",
     links=operation_links,
 )
 class OperationBody(Body):
     """An act of a person or of CI, followed to its end.
 
     outcome: Null while it is in progress.
+    failure: The failure that ended it; null where there is none.
     arguments: The arguments of the verb.
     result: The results of its steps.
     parent: The operation that started this one as a step.

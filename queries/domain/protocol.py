@@ -57,6 +57,11 @@ LAST_SEQ = "last_seq"
 LEAVE_S = 30
 
 
+#: Codes that a driver's Python leaves with when something ended its Spark.
+JVM_DIED = 71
+SPARK_STOPPED = 74  # by users' code, or by a signal to the JVM
+
+
 class Want(StrEnum):
     """What an assignment wants of a run."""
 

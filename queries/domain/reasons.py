@@ -45,6 +45,8 @@ PHRASES: dict[Reason, str] = {
     Reason.DRIVER_DIED: "its driver died",
     Reason.HOST_SILENT: "its host does not respond",
     Reason.RETRY_DUE: "retry due",
+    Reason.KILLS_DRIVER: "its start ends the driver",
+    Reason.WAITS_TURN: "waiting for its turn to start",
     Reason.REGRESSED: "failed again after it was resolved",
     Reason.STALLED: "stalled; restarted by its policy",
     Reason.PROBE: "retry probe of a broken query",
@@ -108,7 +110,19 @@ class Detail(Enum):
     SLOTS_TAKEN = "{starting} of {limit} drivers are starting on this host."
     MEMORY_TAKEN = "It needs {needed} MB; {used} of {budget} MB are taken by other drivers."
     DRIVER_LEAVING = "Waiting for the previous driver to exit."
+    TURN = (
+        "Its driver has died {deaths} times in a row. Queries now start one after the other, to "
+        "find the one that ends it; {name} is starting."
+    )
+    TURN_AFTER_DRIVER = (
+        "Its driver has died {deaths} times in a row. Queries will start one after the other, to "
+        "find the one that ends it; the driver is starting."
+    )
     # failures, in the words of their diagnosis
+    KILLS_DRIVER = (
+        "The driver died {deaths} times in a row, and the last time nothing but the start or the "
+        "first batch of this query was under way in it. {exit}."
+    )
     FAILURE = "{title}. {way_out}"
     POISONED = (
         "The same error on batch {batch} has reached the poison limit of {limit}. "
@@ -125,6 +139,8 @@ class Detail(Enum):
     TO_START = "to {start}"
     POOL = "pool {pool}"
     # operations
+    TRIED_AGAIN = "{about} It is tried again at {at} UTC."
+    TRIED_AGAIN_NOW = "{about} It is tried again now."
     DELETED_BY = "deleted by {actor}"
     CANCELLED_BY = "cancelled by {actor}"
     SUPERSEDED_BY = "{verb} by {actor}"

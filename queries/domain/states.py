@@ -48,7 +48,8 @@ class Phase(StrEnum):
     BACKOFF = "BACKOFF", "Failed; waiting for the next attempt."
     BROKEN = (
         "BROKEN",
-        "At its poison limit: the same error on one batch; retry probes run from time to time.",
+        "Held: the same error on one batch at its poison limit, which retry probes try from time "
+        "to time; or its start ends the driver, and it waits for an operator.",
     )
     FAILED = "FAILED", "Failed in a way that a restart does not fix; waits for an operator."
     LOST = "LOST", "Its host does not respond: it may still run, so nothing else may start it."
@@ -113,6 +114,23 @@ class RunOutcome(StrEnum):
     FAILED = "FAILED"
     REFUSED = "REFUSED"
     DRIVER_ENDED = "DRIVER_ENDED"
+
+
+class Candidacy(StrEnum):
+    """What a run was doing when its driver died; empty: nothing that could have ended it."""
+
+    description: str  # the words that pages show for it
+
+    def __new__(cls, code: str, description: str = "") -> Self:
+        """Return a member whose value is its code alone."""
+        member = str.__new__(cls, code)
+        member._value_, member.description = code, description
+        return member
+
+    NONE = ""
+    STARTING = "STARTING", "starting, no batch committed yet"
+    BATCH = "BATCH", "a batch in flight"
+    UNKNOWN = "UNKNOWN", "not known whether a batch was in flight"
 
 
 #: Outcomes of runs in which the query failed by itself, with an error of its own.
@@ -235,6 +253,8 @@ class Reason(StrEnum):
     DRIVER_DIED = "DRIVER_DIED"
     HOST_SILENT = "HOST_SILENT"
     RETRY_DUE = "RETRY_DUE"
+    KILLS_DRIVER = "KILLS_DRIVER"
+    WAITS_TURN = "WAITS_TURN"
     REGRESSED = "REGRESSED"
     STALLED = "STALLED"
     PROBE = "PROBE"

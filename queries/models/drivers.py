@@ -95,6 +95,8 @@ class Run(models.Model):
     )
     warnings = models.JSONField(default=list)
     replayed = models.JSONField(null=True)  # what it replayed (exposure.py); null: not measured
+    at_death = models.CharField(max_length=8, default="")  # Candidacy, when its driver died
+    batch_at_death = models.BigIntegerField(null=True)  # in flight at that moment
     accepts_loss = models.BooleanField(default=False)  # skips a gap in its sources, by go-on
 
     class Meta:

@@ -33,6 +33,9 @@ class Operation(models.Model):
     leased_until = models.DateTimeField(null=True)  # [R] a worker is at a step of it until then
     committed = models.BooleanField(default=False)  # [R] past the step after which none is undone
     to_undo = models.BooleanField(default=False, db_index=True)  # [R] left something to tidy away
+    failure = models.ForeignKey(  # [R] that ended it
+        "queries.Failure", null=True, on_delete=models.SET_NULL, related_name="+"
+    )
     outcome = models.CharField(  # [R]
         max_length=12, default="", choices=[(o, o) for o in OperationOutcome], db_index=True
     )

@@ -18,6 +18,8 @@ from listeners.spark.telemetry import Telemetry
 from queries.domain.protocol import (
     CURRENT,
     DRIVER_LOG,
+    JVM_DIED,
+    SPARK_STOPPED,
     SPEC,
     Current,
     DriverSpec,
@@ -44,9 +46,7 @@ FLUSH_S = 5.0  # for the outbox, when leaving
 LOG_LIMIT = 64 * 1024 * 1024  # bytes of driver.log; then it is emptied, after a copy
 
 SESSION_FAILED = 70
-JVM_DIED = 71
 FENCED = 72  # current.json names a later epoch
-SPARK_STOPPED = 74  # by users' code, or by a signal to the JVM
 
 
 def main(arguments: list[str]) -> int:

@@ -91,7 +91,10 @@ class InMemoryLauncher(InMemoryProbes):
     Switches: `refusal` (the next launches raise `LaunchRefused` with it), `crash_before` and
     `crash_after` (verbs that raise `Crash` before or after they act, once each),
     `elsewhere` (every driver belongs to another host), `code_version` (changes what
-    `freeze_code` returns, as an edited file would).
+    `freeze_code` returns, as an edited file would), `kills` (query -> when it ends its driver's
+    process: "start", or the number of its batch: 0, 1…), `kill_exit` (how the process ends then:
+    Python, JVM), `silent` (queries whose runs start and never commit, not even for an obliging
+    driver).
     """
 
     def __init__(
@@ -109,6 +112,9 @@ class InMemoryLauncher(InMemoryProbes):
         self.crash_after: set[str] = set()
         self.elsewhere = False
         self.code_version = "1"
+        self.kills: dict[str, str | int] = {}
+        self.kill_exit = ("1", "SIGKILL")  # as os._exit(1) in a callback of Python
+        self.silent: set[str] = set()
         self.spools: dict[int, list[tuple[int, bytes]]] = {}  # epoch -> (seq, JSON)
         self._frozen: set[str] = set()
         self._drivers: dict[str, dict[int, _Driver]] = {}
@@ -278,8 +284,13 @@ class InMemoryLauncher(InMemoryProbes):
         """A batch commits: the run is RUNNING."""
         with self._lock:
             driver, status = self._run(run)
+            if not driver.alive:
+                return
             previous = -1 if status.last_batch is None else status.last_batch
             last = previous + 1 if batch is None else batch
+            if self.kills.get(_name(driver, run)) == last:
+                driver.exit = self._exit(*self.kill_exit)
+                return
             driver.runs[run] = replace(
                 status,
                 state=RunState.RUNNING if status.state is RunState.STARTING else status.state,
@@ -335,6 +346,10 @@ class InMemoryLauncher(InMemoryProbes):
         with self._lock:
             self._change(run, error=error)
             self._left(run, building=False, thread_alive=False, callbacks_open=0, refused=True)
+
+    def not_started(self, run: int) -> None:
+        """Spark has not started the run's query yet: it is still being built."""
+        self._change(run, started_at=None)
 
     def leave(self, application: str, *, epoch: int | None = None) -> None:
         """The driver ends its runs and leaves with 0."""
@@ -404,6 +419,10 @@ class InMemoryLauncher(InMemoryProbes):
         """Return the newest driver's fairscheduler.xml."""
         return self._driver(application, None).pools_xml
 
+    def has(self, run: int) -> bool:
+        """Return whether a living driver has taken the run."""
+        return any(driver.alive and run in driver.runs for driver in self._all())
+
     # --- inside -----------------------------------------------------------------------
 
     @contextmanager
@@ -426,14 +445,22 @@ class InMemoryLauncher(InMemoryProbes):
             self._ask(driver, run, Want.STOP)
             if driver.runs[run].state in ENDED and judge(driver.facts[run]).release:
                 del driver.runs[run], driver.facts[run], driver.places[run]
+        begun: list[AssignmentEntry] = []
         for entry in wanted.values():
             if entry.run not in driver.runs:
                 self._begin(driver, entry)
-                if self.obliging and driver.runs[entry.run].state is RunState.STARTING:
-                    self.commit(entry.run)
+                if driver.runs[entry.run].state is RunState.STARTING:
+                    begun.append(entry)
             if entry.want is not Want.RUN:
                 self._ask(driver, entry.run, entry.want)
         driver.applied_generation = driver.assignment.generation
+        for entry in begun:
+            if self.kills.get(entry.name) == "start":
+                driver.exit = self._exit(*self.kill_exit)
+            elif self.obliging and entry.want is Want.RUN and entry.name not in self.silent:
+                self.commit(entry.run)
+        if not driver.alive:
+            return
         idle = all(status.state in ENDED for status in driver.runs.values())
         if self.obliging and driver.assignment.end and idle:
             driver.exit = self._exit("0", "0")
@@ -519,6 +546,11 @@ class InMemoryLauncher(InMemoryProbes):
 def _same(one: str, other: str) -> bool:
     """Whether two locations are one checkpoint: they have one lock file."""
     return one == other or (lock_file(one) is not None and lock_file(one) == lock_file(other))
+
+
+def _name(driver: _Driver, run: int) -> str:
+    named = (entry.name for entry in driver.assignment.queries if entry.run == run)
+    return next(named, "")
 
 
 def _liveness(driver: _Driver) -> Liveness:

@@ -10,7 +10,7 @@ from queries.api.operation_bodies import MaskedText
 from queries.api.reasons import PhraseField
 from queries.api.schema import MaskedObject
 from queries.domain.masking import mask
-from queries.domain.states import GroupStatus, Policy
+from queries.domain.states import Candidacy, GroupStatus, Policy
 from queries.models.drivers import Run
 from queries.models.failures import Failure, FailureGroup
 from queries.models.history import Transition
@@ -118,8 +118,27 @@ class ActBody(Body):
     reason = PhraseField()
 
 
+@described
+class CandidateBody(Body):
+    """A query that may have ended the driver that it shared.
+
+    was: What it was doing when the driver died.
+    batch: In flight at that moment; null where none was, or it is not known.
+    """
+
+    query = serializers.CharField()
+    run = serializers.IntegerField(source="run.pk")
+    was = serializers.ChoiceField([str(was) for was in Candidacy if was])
+    batch = serializers.IntegerField(allow_null=True)
+
+
+@described
 class FailureDetailBody(FailureBody):
-    """A failure with its log tail and what changed since the last good run."""
+    """A failure with its log tail and what changed since the last good run.
+
+    candidates: Of a shared driver's death, the queries that may have ended it.
+    culprit: The query that is held because it ended the driver; null where none is known.
+    """
 
     message = MaskedText()
     log_tail = MaskedText()
@@ -127,11 +146,15 @@ class FailureDetailBody(FailureBody):
     last_good_run = serializers.IntegerField(allow_null=True)
     changes = ChangeBody(many=True)
     acts = ActBody(many=True)
+    candidates = CandidateBody(many=True)
+    culprit = serializers.CharField(allow_null=True)
 
     def to_representation(self, instance: FailureDetail) -> dict[str, Any]:
         """Return the failure's body and what was read beside it."""
         failure = mask_failure(instance.failure)
         body: dict[str, Any] = FailureBody(failure).data
+        death = instance.death
+        culprit = death.culprit if death else None
         return {
             **body,
             "message": failure.message,
@@ -140,6 +163,8 @@ class FailureDetailBody(FailureBody):
             "last_good_run": instance.good.pk if instance.good else None,
             "changes": ChangeBody(instance.changes, many=True).data,
             "acts": ActBody(instance.acts, many=True).data,
+            "candidates": CandidateBody(death.candidates if death else [], many=True).data,
+            "culprit": culprit.run.query.name if culprit and culprit.run else None,
         }
 
 

@@ -37,6 +37,7 @@ class Category(StrEnum):
     INCOMPATIBLE = "checkpoint incompatible", Policy.FATAL
     DAMAGED = "checkpoint damaged", Policy.FATAL
     OWNERSHIP = "checkpoint ownership", Policy.FATAL
+    CULPRIT = "ends its driver", Policy.FATAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,9 @@ class Advice:
     meaning: str
     way_out: str
 
+
+#: Said of a failure within a batch only: before any batch there is none to be read again.
+AGAIN = ": the same batch is read again"
 
 #: The advice of each category where no rule is more specific.
 GENERAL: dict[Category, Advice] = {
@@ -102,12 +106,11 @@ GENERAL: dict[Category, Advice] = {
         Category.DATA: (
             "The query cannot process a row in the batch.",
             "Change the query to handle such rows (try_divide, try_cast, nullif, a "
-            "filter), then restart it: the same batch is read again.",
+            f"filter), then restart it{AGAIN}.",
         ),
         Category.USER_CODE: (
             "The query's own code raised an error.",
-            "Read the traceback, fix the function, then restart the query: the same batch is "
-            "read again.",
+            f"Read the traceback, fix the function, then restart the query{AGAIN}.",
         ),
         Category.CORRUPTION: (
             "A file of the checkpoint does not contain what was written.",
@@ -140,6 +143,12 @@ GENERAL: dict[Category, Advice] = {
             "Something else is writing to this checkpoint.",
             "Find the other process (a notebook, another installation) and end it, then start "
             "the query. Both may have executed the same batch.",
+        ),
+        Category.CULPRIT: (
+            "This query ends the process of its driver, and with it every other query there: a "
+            "call of os._exit, a crash in native code, or more memory than the driver has.",
+            "The end of the driver's log may name the place. Fix it, or move the query to an "
+            "application of its own; then start it. Until then the other queries run without it.",
         ),
     }.items()
 }

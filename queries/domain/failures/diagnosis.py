@@ -6,11 +6,18 @@ costs a night.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from queries.domain.failures import error_text
-from queries.domain.failures.categories import GENERAL, Advice, Category
-from queries.domain.failures.rules import CONDITION_RULES, MESSAGE_RULES, TYPE_RULES
+from queries.domain.failures.categories import AGAIN, GENERAL, Advice, Category
+from queries.domain.failures.rules import (
+    CONDITION_RULES,
+    MESSAGE_RULES,
+    PACKAGE_CONDITIONS,
+    SPARK_PACKAGES,
+    TYPE_RULES,
+    package_missing,
+)
 from queries.domain.states import Policy
 
 
@@ -75,13 +82,20 @@ _REFUSED = {
 
 
 def classify(
-    *, error_class: str, type_name: str, root_cause: str, message: str, refused: str = ""
+    *,
+    error_class: str,
+    type_name: str,
+    root_cause: str,
+    message: str,
+    refused: str = "",
+    in_batch: bool = True,
 ) -> Classified:
     """Return what a run's failure is.
 
     The arguments are `RunError`'s: Spark's condition ("" or STREAM_FAILED where it is not
     known; it is then looked for in the texts), the innermost type and message, the whole
-    text, and why a start was refused ("held", "own", "fenced", "foreign").
+    text, and why a start was refused ("held", "own", "fenced", "foreign"). `in_batch` is False
+    where it failed before any batch.
     """
     root_cause = error_text.bounded(root_cause)
     message = error_text.without_plan(error_text.bounded(message))
@@ -92,6 +106,7 @@ def classify(
     text = f"{root_cause}\n{message}"
     advice = (
         _of_our_own(type_name)
+        or _of_package(name, error_class, type_name, text)
         or _of_user_code(name, error_class, type_name, text)
         or _of_condition(name, type_name, text)
         or _of_message(text, type_name)
@@ -100,7 +115,8 @@ def classify(
         or _of_type(type_name, text)
         or GENERAL[Category.UNKNOWN]
     )
-    return _classified(_with_offsets(advice, text), title=title)
+    found = _classified(_with_offsets(advice, text), title=title)
+    return found if in_batch else replace(found, way_out=found.way_out.replace(AGAIN, ""))
 
 
 def classify_exit(*, python: str, jvm: str, oom: bool, log_tail: str = "") -> Classified:
@@ -157,6 +173,14 @@ def _refusal(refused: str) -> Advice:
 def _of_our_own(type_name: str) -> Advice | None:
     short = error_text.short_type(type_name)
     return next((rule.advice for rule in TYPE_RULES if re.fullmatch(rule.pattern, short)), None)
+
+
+def _of_package(name: str, error_class: str, type_name: str, text: str) -> Advice | None:
+    """Judge a package that Spark itself needs and that is not there."""
+    if PACKAGE_CONDITIONS & {name, error_class, *error_text.conditions(text)}:
+        return package_missing("")
+    module = error_text.missing_module(type_name, text).partition(".")[0]
+    return package_missing(SPARK_PACKAGES[module]) if module in SPARK_PACKAGES else None
 
 
 def _of_user_code(name: str, error_class: str, type_name: str, text: str) -> Advice | None:

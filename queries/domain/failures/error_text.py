@@ -27,6 +27,7 @@ _EXCEPTION_LINE = re.compile(
 _PYTHON_FRAME = re.compile(r'^[ \t]*File "([^"\n]+)", line \d+, in (\S+)', re.MULTILINE)
 _JAVA_FRAME = re.compile(r"^[ \t]*at ((?:[\w$]+\.)+[\w$<>]+)\(", re.MULTILINE)
 _SQL_CONTEXT = re.compile(r"^== SQL.*==[ \t]*\n(.*)\n([ \t]*)(\^+)", re.MULTILINE)
+_MISSING_MODULE = re.compile(r"No module named '([\w.]{1,200})'")
 #: The plan and offsets that Spark prints into the message: the query's text, not the error's.
 _QUERY_SECTION = re.compile(
     r"=== Streaming Query ===.*?(?=^[ \t]+at |^Caused by: |\Z)", re.DOTALL | re.MULTILINE
@@ -159,3 +160,11 @@ def _module_path(path: str) -> str:
     parent = folders[-1] if folders else ""
     keep = re.fullmatch(r"(?![0-9a-f]{16,}$)[a-z_]+", parent) and parent != "code"
     return f"{parent}/{name}" if keep else name
+
+
+def missing_module(type_name: str, text: str) -> str:
+    """Return the module that an import did not find ("prices.rules"), "" for other errors."""
+    if short_type(type_name) != "ModuleNotFoundError":
+        return ""
+    found = _MISSING_MODULE.search(text)
+    return found[1] if found else ""

@@ -7,7 +7,7 @@ so the narrower one comes first.
 
 from dataclasses import dataclass
 
-from queries.domain.failures.categories import GENERAL, Advice, Category
+from queries.domain.failures.categories import AGAIN, GENERAL, Advice, Category
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ CONDITION_RULES: tuple[Rule, ...] = (
         Category.DATA,
         "A row of the batch divides by zero, and Spark's ANSI mode makes that an error.",
         "Use try_divide(a, b), or a / nullif(b, 0), or filter such rows out; then restart the "
-        "query: the same batch is read again.",
+        f"query{AGAIN}.",
     ),
     _rule(
         r"CAST_INVALID_INPUT|CAST_OVERFLOW|CONVERSION_INVALID_INPUT|CANNOT_PARSE_",
@@ -160,6 +160,36 @@ CONDITION_RULES: tuple[Rule, ...] = (
     ),
 )
 
+#: The type of a missing module that has been added to the code since the driver started.
+MODULE_ADDED_LATER = "ModuleAddedLater"
+
+#: Packages that Spark itself imports: by the name of the module, how they are installed.
+SPARK_PACKAGES = {
+    "google": "protobuf",
+    "grpc": "grpcio",
+    "numpy": "numpy",
+    "pandas": "pandas",
+    "pyarrow": "pyarrow",
+    "zstandard": "zstandard",
+}
+#: Conditions of PySpark for a package that is missing or too old.
+PACKAGE_CONDITIONS = frozenset({"PACKAGE_NOT_INSTALLED", "UNSUPPORTED_PACKAGE_VERSION"})
+
+
+def package_missing(package: str) -> Advice:
+    """Return the advice for a package that Spark needs; "": the root cause names it."""
+    named = package or "what the root cause names"
+    what = f" with `pip install {package}`" if package else ""
+    return Advice(
+        Category.CONFIGURATION,
+        f"Spark needs the Python package {package} for this query, and it is not installed."
+        if package
+        else "Spark needs a Python package for this query that is not installed, or is too old.",
+        f"Install {named} in the Python environment that Headgate runs in{what}, then restart "
+        "the application and start the query.",
+    )
+
+
 #: On the type, for what our own driver refuses to start (`queries.runtime`).
 TYPE_RULES: tuple[Rule, ...] = (
     _rule(
@@ -167,6 +197,15 @@ TYPE_RULES: tuple[Rule, ...] = (
         Category.CONFIGURATION,
         "The definition does not produce a stream that Headgate can start.",
         "Do what the root cause says, then start the query.",
+    ),
+    _rule(r"KillsDriver", Category.CULPRIT),
+    _rule(
+        MODULE_ADDED_LATER,
+        Category.USER_CODE,
+        "The code on disk has this module. The driver has not: it runs the copy of the code that "
+        "was made when it started.",
+        "Restart the application: its new driver runs the code on disk. Until then the query "
+        "retries.",
     ),
     _rule(
         r"ExitInUsersCode",

@@ -86,7 +86,7 @@ def _conclude(draft: Draft) -> Decision:
             draft.wakes.append(work.next_attempt_at)
     if draft.next_attempt_at is not None:
         draft.wakes.append(draft.next_attempt_at)
-    if draft.waits is not Reason.NONE:
+    if draft.waits is not Reason.NONE or draft.one_by_one:
         draft.wakes.append(draft.now + WATCHFUL)
     if draft.driver_open or draft.lost:
         acts = draft.action is not DriverAction.NOTHING

@@ -1,6 +1,6 @@
 """What `decide` returns: data that `services` carry out, nothing that acts."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 from queries.domain.failures.diagnosis import Classified
 from queries.domain.protocol import ExitReport, RunError, Want
 from queries.domain.reasons import Because
-from queries.domain.states import DriverState, Hold, Phase, Reason, RunOutcome
+from queries.domain.states import Candidacy, DriverState, Hold, Phase, Reason, RunOutcome
 
 
 class DriverAction(StrEnum):
@@ -40,6 +40,12 @@ class RunEnd:
     run: int
     outcome: RunOutcome
     fault: Fault | None = None
+    candidacy: Candidacy = Candidacy.NONE  # what it was doing when its driver died
+    batch: int | None = None  # in flight at that moment
+
+    def with_fault(self, fault: Fault) -> "RunEnd":
+        """Return the same end, as a failure of the query."""
+        return replace(self, fault=fault)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ class QueryDraft:
     deadline: datetime | None = None
     hangs: Hangs = Hangs.NOTHING
     stalled: bool = False
+    culprit: bool = False  # its start has ended the driver
 
 
 @dataclass(slots=True)
@@ -48,6 +49,8 @@ class Draft:
     fault: Fault | None = None
     lost: bool = False
     waits: Reason = Reason.NONE
+    one_by_one: bool = False  # queries start one after the other (`culprits.py`)
+    turn: str = ""  # the query that is starting meanwhile
     wakes: list[datetime] = field(default_factory=list)
 
     @property

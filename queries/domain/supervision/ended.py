@@ -6,6 +6,7 @@ from typing import assert_never
 from queries.domain import restart
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import Desired, DriverState, Hold, Policy, Reason, RunOutcome
+from queries.domain.supervision.culprits import convict, one_by_one
 from queries.domain.supervision.decision import DriverAction, Fault, RunEnd
 from queries.domain.supervision.draft import Draft, QueryDraft
 from queries.domain.supervision.observation import Liveness
@@ -17,10 +18,13 @@ def settle_ends(draft: Draft) -> None:
 
     1. Read the driver: did it end, hang in its start, leave an orphan?
     2. Settle the runs that ended: outcome, failure, ladder.
-    3. Forget the failures of runs that have been healthy long enough.
+    3. Hold the query that ended the driver, where that is proven.
+    4. Forget the failures of runs that have been healthy long enough.
     """
+    draft.one_by_one = one_by_one(draft)
     _read_driver(draft)
     _settle_runs(draft)
+    convict(draft)
     _forget_failures(draft)
 
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from queries.domain.protocol import LEAVE_S, ExitReport, Hangs, RunStatus, Status
 from queries.domain.reasons import NOTHING, Because
 from queries.domain.restart import RestartPolicy
-from queries.domain.states import Desired, DriverState, Hold, Phase, Reason, StopMode
+from queries.domain.states import Candidacy, Desired, DriverState, Hold, Phase, Reason, StopMode
 
 
 class Liveness(StrEnum):
@@ -53,6 +53,29 @@ class RunSeen:
     stop_asked_at: datetime | None = None
     status: RunStatus | None = None  # None: its driver does not know it yet
     trigger: str = ""  # its kind
+    #: Of a run whose driver has ended: the batch that its checkpoint shows begun and not committed.
+    in_flight: int | None = None
+    in_flight_known: bool = True  # False: its checkpoint cannot tell
+
+    @property
+    def candidacy(self) -> Candidacy:
+        """Return what it was doing when its driver died."""
+        if self.status is None:  # the driver had not begun with it
+            return Candidacy.NONE
+        if self.proven_at is None:
+            return Candidacy.STARTING
+        if not self.in_flight_known:
+            return Candidacy.UNKNOWN
+        return Candidacy.NONE if self.in_flight is None else Candidacy.BATCH
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """What a query's runs did when their drivers died, since its counters were cleared."""
+
+    last: Candidacy = Candidacy.NONE  # of its newest run
+    run: int = 0  # that run
+    lone: int = 0  # its newest runs in a row that were starting, and nothing else, at a death
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +102,7 @@ class QuerySeen:
     stalled: bool = False  # its health is STALLED (looked at only where the policy acts on it)
     #: (fingerprint, batch) of the newest failures since the counters were cleared, newest first
     recent_failures: tuple[tuple[str, int | None], ...] = ()
+    suspicion: Suspicion = Suspicion()  # looked at only after some deaths of drivers in a row
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,10 +47,10 @@ def driver_fault(driver: DriverSeen, report: ExitReport) -> Fault | None:
     status = driver.sighting.status
     error = status.error if status else None
     if error is not None:
-        return _fault(error)
+        return fault_of(error)
     if driver.end_wanted is Reason.START_TIMED_OUT:
         text = "The driver's Spark session was not up in time."
-        return _fault(
+        return fault_of(
             RunError(error_class="", type_name="StartTimedOut", root_cause=text, message=text)
         )
     classified = classify_exit(python=report.python, jvm=report.jvm, oom=report.oom)
@@ -83,7 +83,10 @@ def run_end(
     if driver_ended:
         replaced = query.generation > run.generation
         stopped = driver_asked or replaced or run.stop_asked_at is not None
-        return RunEnd(run.id, RunOutcome.STOPPED if stopped else RunOutcome.DRIVER_ENDED)
+        outcome = RunOutcome.STOPPED if stopped else RunOutcome.DRIVER_ENDED
+        if driver_asked:
+            return RunEnd(run.id, outcome)
+        return RunEnd(run.id, outcome, candidacy=run.candidacy, batch=run.in_flight)
     return None
 
 
@@ -98,7 +101,7 @@ def _run_fault(status: RunStatus) -> Fault:
     error = status.error or RunError(
         error_class="", type_name="", root_cause="The driver gave no reason.", message=""
     )
-    return _fault(
+    return fault_of(
         error,
         batch=status.failed_batch,
         offsets=status.failed_offsets,
@@ -106,15 +109,16 @@ def _run_fault(status: RunStatus) -> Fault:
     )
 
 
-def _fault(
+def fault_of(
     error: RunError,
     *,
     batch: int | None = None,
     offsets: dict[str, object] | None = None,
     last_progress: dict[str, object] | None = None,
 ) -> Fault:
+    """Return the failure that an error is, classified."""
     fields = ("error_class", "type_name", "root_cause", "message")
     texts = {name: str(getattr(error, name)) for name in fields}
-    classified = classify(**texts, refused=error.refused)
+    classified = classify(**texts, refused=error.refused, in_batch=batch is not None)
     print_ = fingerprint(**texts)
     return Fault(classified, print_, error, batch, dict(offsets or {}), last_progress)

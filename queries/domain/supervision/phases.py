@@ -86,7 +86,9 @@ def _wanted_without_run(draft: Draft, work: QueryDraft) -> Named:
     if work.hold is Hold.FAILED:
         return Phase.FAILED, Reason.FAILED_FATAL, work.detail
     if work.hold is Hold.BROKEN:
-        return Phase.BROKEN, Reason.FAILED_POISON, work.detail
+        known = work.ended is None and work.seen.phase_reason is Reason.KILLS_DRIVER
+        kills = work.culprit or known
+        return Phase.BROKEN, Reason.KILLS_DRIVER if kills else Reason.FAILED_POISON, work.detail
     if draft.hold is Hold.FAILED:
         return Phase.FAILED, Reason.FAILED_FATAL, draft.hold_reason
     if draft.obs.paused:
@@ -100,10 +102,18 @@ def _wanted_without_run(draft: Draft, work: QueryDraft) -> Named:
         return Phase.BACKOFF, Reason.DRIVER_DIED, draft.hold_reason
     if draft.waits is not Reason.NONE:
         return Phase.PENDING, draft.waits, _taken(draft)
+    if draft.one_by_one and draft.driver_open:
+        return Phase.PENDING, Reason.WAITS_TURN, _turn(draft)
     # The reason for waiting becomes the cause of its next run.
     asked = work.seen.phase_reason is Reason.ASKED_RESTART
     reason = Reason.ASKED_RESTART if asked else Reason.WAITS_DRIVER
     return Phase.PENDING, reason, Because(Detail.DRIVER_LEAVING)
+
+
+def _turn(draft: Draft) -> Because:
+    if draft.turn:
+        return Because(Detail.TURN, {"deaths": draft.failures, "name": draft.turn})
+    return Because(Detail.TURN_AFTER_DRIVER, {"deaths": draft.failures})
 
 
 def _taken(draft: Draft) -> Because:

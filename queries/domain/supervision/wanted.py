@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from queries.domain.protocol import RunState, Want
 from queries.domain.states import Desired, DriverState, Hold, Phase, Reason, StopMode
+from queries.domain.supervision import culprits
 from queries.domain.supervision.decision import DriverAction
 from queries.domain.supervision.draft import Draft, QueryDraft
 from queries.domain.supervision.hanging import note_hanging, nothing_else_runs, stop_deadline
@@ -63,14 +64,25 @@ def _needs_driver(draft: Draft, work: QueryDraft) -> bool:
 
 
 def _open_runs(draft: Draft) -> None:
-    """Open a run for each query that is due and has a driver to take it."""
+    """Open a run for each query that is due and has a driver to take it.
+
+    After some deaths of drivers in a row, for one at a time.
+    """
     if draft.exit is not None or draft.lost or draft.end_wanted or not draft.driver_open:
         return
     if draft.action is DriverAction.KILL:
         return
-    for work in draft.queries:
-        if draft.due(work) and not work.hangs:
-            work.open_run = _cause(work)
+    draft.one_by_one = culprits.one_by_one(draft)
+    if not draft.one_by_one:
+        for work in draft.queries:
+            if draft.due(work) and not work.hangs:
+                work.open_run = _cause(work)
+        return
+    first = culprits.next_on_turn(draft)
+    if first is not None:
+        first.open_run = _cause(first)
+    starting = first or culprits.on_turn(draft)
+    draft.turn = starting.seen.name if starting else ""
 
 
 def _cause(work: QueryDraft) -> Reason:

@@ -1,6 +1,6 @@
 """Failures and their groups, as lists filter them."""
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from queries.models.definitions import Query
 from queries.models.drivers import Run
@@ -17,21 +17,32 @@ def failures() -> QuerySet[Failure]:
 
 def failures_of(query: Query) -> QuerySet[Failure]:
     """Return a query's failures, and the deaths of drivers that ended one of its runs."""
-    ended_a_run = Run.objects.filter(query=query, driver=OuterRef("driver"))
+    ended_a_run = Run.objects.filter(
+        query=query, driver=OuterRef("driver"), ended_at__gte=OuterRef("at")
+    )
     return failures().filter(Q(run__query=query) | Q(run__isnull=True) & Exists(ended_a_run))
 
 
 def failure_groups(
     *, status: str = "", application: str = "", query: str = "", search: str = ""
 ) -> QuerySet[FailureGroup]:
-    """Return groups, the last seen first; an empty filter lets everything through."""
+    """Return groups, the last seen first; an empty filter lets everything through.
+
+    A query's groups include those of its drivers' deaths that ended one of its runs.
+    """
     rows = FailureGroup.objects.select_related("query", "application").order_by("-last_seen", "-pk")
     if status:
         rows = rows.filter(status=status)
     if application:
         rows = rows.filter(application__name=application)
     if query:
-        rows = rows.filter(query__name=query)
+        deaths = Failure.objects.filter(
+            group=OuterRef("pk"),
+            run=None,
+            driver__runs__query__name=query,
+            driver__runs__ended_at__gte=F("at"),
+        )
+        rows = rows.filter(Q(query__name=query) | Q(query=None) & Exists(deaths))
     if search:
         rows = rows.filter(
             Q(title__icontains=search)

@@ -12,6 +12,7 @@ from queries.models.definitions import QueryRevision
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
 from queries.models.history import Transition
+from queries.selectors.failures.deaths import Death, death_of
 from queries.selectors.failures.failures import failures
 from queries.selectors.found import found
 
@@ -43,6 +44,7 @@ class FailureDetail:
     acts: list[Transition]  # of users, between the good run's start and the failure, oldest first
     previous: Failure | None  # of the same group
     next: Failure | None
+    death: Death | None  # of a driver that several queries shared
 
 
 def failure_with_changes(failure_id: int) -> FailureDetail:
@@ -69,6 +71,7 @@ def failure_with_changes(failure_id: int) -> FailureDetail:
             Q(at__lt=failure.at) | Q(at=failure.at, pk__lt=failure.pk)
         ).first(),
         next=siblings.filter(Q(at__gt=failure.at) | Q(at=failure.at, pk__gt=failure.pk)).last(),
+        death=death_of(failure),
     )
 
 

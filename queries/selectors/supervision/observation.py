@@ -1,16 +1,23 @@
 """Build the Observation that `decide` reads, from the rows and the launcher's sighting."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import takewhile
 
 import psutil
 from django.conf import settings
+from django.db.models import Exists, OuterRef
 
+from queries.checkpoints.logs import CheckpointLogs, NotLocal
+from queries.code_roots import has_module
 from queries.domain.definitions.spec import ENDING_TRIGGERS, ApplicationSpec
+from queries.domain.failures.error_text import missing_module
+from queries.domain.failures.rules import MODULE_ADDED_LATER
 from queries.domain.protocol import Hangs, RunStatus
 from queries.domain.states import (
     OPEN_DRIVER_STATES,
+    Candidacy,
     Desired,
     DriverKind,
     DriverState,
@@ -21,15 +28,20 @@ from queries.domain.states import (
     StopMode,
     Verdict,
 )
+from queries.domain.supervision.culprits import DEATHS
 from queries.domain.supervision.observation import (
     DriverSeen,
     Limits,
+    Liveness,
     Observation,
     QuerySeen,
     RunSeen,
     Sighting,
     Slots,
+    Suspicion,
 )
+from queries.domain.triggers.async_progress import tracking
+from queries.domain.triggers.cores import HOLDING
 from queries.models.applications import Application, ApplicationRevision
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
@@ -42,6 +54,10 @@ _UNITS_MB = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
 
 #: Nothing is launched beside an open driver, so its application does not look for room.
 _UNREAD = Slots(starting=0, limit=0, memory_used_mb=0, memory_budget_mb=0, memory_needed_mb=0)
+#: Sightings of a driver whose processes are gone.
+_ENDED = frozenset({Liveness.EXITED, Liveness.GONE})
+#: Runs of a query that are looked at for deaths of their drivers, newest first.
+RUNS_JUDGED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +122,9 @@ def observation(rows: Rows, sighting: Sighting | None, *, now: datetime) -> Obse
     """Return what is known of the application; `sighting` is of its open driver, if any."""
     application = rows.application
     spec = ApplicationSpec.model_validate(rows.revision.spec)
-    by_run = statuses(sighting)
+    by_run = {run: _said(status, spec) for run, status in statuses(sighting).items()}
     stalled = _stalled(rows, now) if spec.policy.restart_on_stall else frozenset()
+    ended = sighting is not None and sighting.liveness in _ENDED
     return Observation(
         application=application.pk,
         name=application.name,
@@ -116,7 +133,7 @@ def observation(rows: Rows, sighting: Sighting | None, *, now: datetime) -> Obse
         reached_generation=application.reached_generation,
         policy=spec.policy,
         failure_scope=spec.failure_scope,
-        queries=tuple(_query(rows, query, by_run, stalled) for query in rows.queries),
+        queries=tuple(_query(rows, query, by_run, stalled, ended) for query in rows.queries),
         driver=_driver(rows.driver, sighting),
         slots=slots(spec) if rows.driver is None else _UNREAD,
         limits=Limits(
@@ -167,6 +184,18 @@ def statuses(sighting: Sighting | None) -> dict[int, RunStatus]:
     return {status.run: status for status in sighting.status.runs}
 
 
+def _said(status: RunStatus, spec: ApplicationSpec) -> RunStatus:
+    """Return what a run reports; a missing module that is in the code by now is called so.
+
+    Only the control plane sees the code on disk: the driver runs the copy made at its start.
+    """
+    error = status.error
+    module = missing_module(error.type_name, error.root_cause) if error else ""
+    if error is None or not module or not has_module(spec.python_path, module):
+        return status
+    return replace(status, error=replace(error, type_name=MODULE_ADDED_LATER))
+
+
 def _stalled(rows: Rows, now: datetime) -> frozenset[int]:
     """Return the queries whose health is STALLED."""
     found = healths([query for query in rows.queries if query.pk in rows.runs], rows.runs, now=now)
@@ -174,7 +203,11 @@ def _stalled(rows: Rows, now: datetime) -> frozenset[int]:
 
 
 def _query(
-    rows: Rows, query: Query, by_run: dict[int, RunStatus], stalled: frozenset[int]
+    rows: Rows,
+    query: Query,
+    by_run: dict[int, RunStatus],
+    stalled: frozenset[int],
+    ended: bool,
 ) -> QuerySeen:
     run = rows.runs.get(query.pk)
     return QuerySeen(
@@ -192,11 +225,12 @@ def _query(
         failures=query.failures,
         next_attempt_at=query.next_attempt_at,
         hold=Hold(query.hold),
-        run=_run(run, by_run.get(run.pk)) if run else None,
+        run=_run(run, by_run.get(run.pk), ended) if run else None,
         hangs=next((each.hangs for each in by_run.values() if _hangs(each, query)), Hangs.NOTHING),
         source_unreachable_since=query.source_unreachable_since,
         stalled=query.pk in stalled,
         recent_failures=_recent(query),
+        suspicion=_suspicion(query) if rows.application.failures >= DEATHS else Suspicion(),
     )
 
 
@@ -204,10 +238,11 @@ def _hangs(status: RunStatus, query: Query) -> bool:
     return status.query == query.pk and status.hangs is not Hangs.NOTHING
 
 
-def _run(run: Run, status: RunStatus | None) -> RunSeen:
+def _run(run: Run, status: RunStatus | None, driver_ended: bool) -> RunSeen:
     committed = run.first_commit_at or (status and time_of(status.first_commit_at))
     idle = status and time_of(status.first_idle_at)
     trigger = str(run.revision.spec.get("trigger", {}).get("kind", ""))
+    known, batch = _in_flight(run, trigger) if driver_ended else (True, None)
     return RunSeen(
         id=run.pk,
         driver=run.driver_id,
@@ -219,6 +254,35 @@ def _run(run: Run, status: RunStatus | None) -> RunSeen:
         committed=bool(committed),
         stop_asked_at=run.stop_asked_at,
         status=status,
+        in_flight=batch,
+        in_flight_known=known,
+    )
+
+
+def _in_flight(run: Run, trigger: str) -> tuple[bool, int | None]:
+    """Return whether a run's batch in flight can be known now that its driver is gone, and it."""
+    if trigger in HOLDING or tracking(run.revision.spec) is not None:
+        return False, None  # its logs follow the batches at a distance, or not at all
+    try:
+        return True, CheckpointLogs.at(run.checkpoint.location).in_flight()
+    except (NotLocal, OSError):
+        return False, None
+
+
+def _suspicion(query: Query) -> Suspicion:
+    """Return what the query's newest runs did when their drivers died."""
+    others = Run.objects.filter(driver=OuterRef("driver")).exclude(at_death=Candidacy.NONE)
+    ended = Run.objects.filter(query=query, generation=query.generation).exclude(
+        outcome=RunOutcome.OPEN
+    )
+    neighbours = Exists(others.exclude(pk=OuterRef("pk")))
+    runs = list(ended.annotate(crowded=neighbours).order_by("-epoch")[:RUNS_JUDGED])
+    lone = takewhile(lambda run: run.at_death == Candidacy.STARTING and not run.crowded, runs)
+    newest = runs[0] if runs else None
+    return Suspicion(
+        last=Candidacy(newest.at_death) if newest else Candidacy.NONE,
+        run=newest.pk if newest else 0,
+        lone=len(list(lone)),
     )
 
 

@@ -9,7 +9,7 @@ from listeners import selectors as heard
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.failures import Failure
-from queries.models.history import Transition
+from queries.models.history import Operation, Transition
 from queries.selectors.failures.failures import failures
 from queries.selectors.found import found
 
@@ -36,6 +36,12 @@ def runs() -> QuerySet[Run]:
 def runs_of(query: Query) -> QuerySet[Run]:
     """Return a query's runs, newest first."""
     return runs().filter(query=query)
+
+
+def first_attempt(operation: Operation) -> Run | None:
+    """Return the first run that a start or restart has led to, None where it led to none."""
+    rows = Run.objects.filter(query=operation.query_id, generation=operation.generation)
+    return rows.order_by("epoch").first()
 
 
 def run_with_neighbours(*, run_id: int | None = None, epoch: int | None = None) -> RunDetail:

@@ -92,6 +92,7 @@ class _Step:
         self.code_sha256 = ""
         self.assignment: Assignment | None = None  # what its driver has to do now
         self.assignment_is_news = False  # the file on disk is older
+        self.driver_failure: Failure | None = None
 
     def take(self) -> bool:
         """Carry the decision out; return whether the compare-and-set was won."""
@@ -201,17 +202,23 @@ class _Step:
                 )
             records.update_driver(self.driver, self.sighting, choice, now=self.now)
             if choice.fault is not None:
-                record(choice.fault, self.decision, driver=self.driver, run=None)
+                self.driver_failure = record(
+                    choice.fault, self.decision, driver=self.driver, run=None
+                )
 
     def _write_queries(self, record: Callable[..., Failure]) -> None:
         by_run = statuses(self.sighting)
         rows = {query.pk: query for query in self.rows.queries}
+        failed = records.FailedRuns(self.driver_failure)
         for choice in self.decision.queries:
             query, run = rows[choice.query], self.rows.runs.get(choice.query)
             if run is not None:
                 records.update_run(run, by_run.get(run.pk), choice, now=self.now)
+            failure = self.driver_failure if choice.ended is not None else None
             if choice.ended is not None and choice.ended.fault is not None and run is not None:
-                record(choice.ended.fault, choice, driver=run.driver, run=run)
+                failure = record(choice.ended.fault, choice, driver=run.driver, run=run)
+            if failure is not None and run is not None:
+                failed.runs[query.pk] = failure, run.generation
             if choice.ended is not None:
                 self._outrun(choice.ended, run)
                 self.rows.runs.pop(choice.query, None)
@@ -222,7 +229,7 @@ class _Step:
                 )
             about = self.rows.runs.get(choice.query) or run
             records.update_query(query, about, choice, now=self.now)
-        records.close_operations(self.application, self.decision, now=self.now)
+        records.close_operations(self.application, self.driver, self.decision, failed, now=self.now)
 
     def _outrun(self, ended: RunEnd, run: Run | None) -> None:
         error = ended.fault.error if ended.fault else None

@@ -134,6 +134,7 @@ def advice_of(failure: Failure) -> Classified:
         root_cause=failure.root_cause,
         message=failure.message,
         refused=_REFUSED.get(failure.category, ""),
+        in_batch=failure.batch is not None,
     )
 
 

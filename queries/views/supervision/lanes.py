@@ -1,10 +1,16 @@
-"""The swim-lanes: the runs of each query over one hour, as bars on one line of time."""
+"""The swim-lanes: the runs of each query over one hour, as bars on one line of time.
+
+Red is the time in which a query was down although it was wanted, not the run before.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import zip_longest
+
+from django.db.models import Q
 
 from queries.domain.reasons import phrase
-from queries.domain.states import BAD_OUTCOMES
+from queries.domain.states import BAD_OUTCOMES, FAILED_PHASES, STOPPED_PHASES
 from queries.models.drivers import Run
 from queries.selectors.supervision.runs import runs
 from queries.views.console.wording import duration_words
@@ -18,7 +24,7 @@ RUNS_AT_MOST = 600
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """One run within the picture."""
+    """One run within the picture, or a time in which the query was down."""
 
     x: float
     width: float
@@ -45,12 +51,41 @@ class Lanes:
 def lanes(now: datetime) -> Lanes:
     """Return the lanes of all queries that ran within the last hour, by name."""
     since = now - SPAN
-    found: dict[str, list[Stretch]] = {}
-    recent = runs().filter(query__archived_at__isnull=True).exclude(ended_at__lt=since)
-    for run in reversed(recent[:RUNS_AT_MOST]):
-        found.setdefault(run.query.name, []).append(_stretch(run, since, now))
+    found: dict[str, list[Run]] = {}
+    # A run that failed before the hour may have left its query down within it.
+    down = Q(outcome__in=BAD_OUTCOMES, query__phase__in=FAILED_PHASES)
+    recent = runs().filter(query__archived_at__isnull=True)
+    for run in reversed(recent.filter(~Q(ended_at__lt=since) | down)[:RUNS_AT_MOST]):
+        found.setdefault(run.query.name, []).append(run)
     names = sorted(found)[:LANES_AT_MOST]
-    return Lanes([Lane(name, found[name]) for name in names], _ticks(since, now))
+    return Lanes(
+        [Lane(name, _stretches(found[name], since, now)) for name in names], _ticks(since, now)
+    )
+
+
+def _stretches(ran: list[Run], since: datetime, now: datetime) -> list[Stretch]:
+    """Return a query's runs, and the times in which it was down after one that ended badly."""
+    drawn: list[Stretch] = []
+    for run, after in zip_longest(ran, ran[1:]):
+        if run.ended_at is None or run.ended_at >= since:
+            drawn.append(_stretch(run, since, now))
+        until = after.created_at if after else _down_until(run, now)
+        if run.outcome in BAD_OUTCOMES and run.ended_at is not None and until >= since:
+            drawn.append(_down(run.ended_at, until, since))
+    return drawn
+
+
+def _down_until(run: Run, now: datetime) -> datetime:
+    """Return when the query of its newest run stopped being wanted; now where it is wanted."""
+    query = run.query
+    rested = query.phase_since if query.phase in STOPPED_PHASES else None
+    return rested or now
+
+
+def _down(begins: datetime, ends: datetime, since: datetime) -> Stretch:
+    x = _x(max(begins, since), since)
+    title = f"Down from {begins:%H:%M:%S} UTC"
+    return Stretch(round(x, 1), round(max(2.0, _x(ends, since) - x), 1), "failed", title)
 
 
 def _stretch(run: Run, since: datetime, now: datetime) -> Stretch:
@@ -58,7 +93,9 @@ def _stretch(run: Run, since: datetime, now: datetime) -> Stretch:
     ends = run.ended_at or now
     x = _x(begins, since)
     width = max(2.0, _x(ends, since) - x)
-    kind = "failed" if run.outcome in BAD_OUTCOMES else "ended" if run.outcome else "running"
+    # Before its first commit or idle event a run that failed was never up.
+    never_up = run.outcome in BAD_OUTCOMES and run.proven_at is None
+    kind = "failed" if never_up else "ended" if run.outcome else "running"
     lasted = duration_words((ends - run.created_at).total_seconds() * 1000)
     # The end of an open run moves with the clock: say no more than what stays true.
     end = f"{lasted} · {run.outcome.replace('_', ' ').lower()}" if run.outcome else "running"

@@ -7,6 +7,7 @@ from queries.domain.reasons import NOTHING, Because
 from queries.domain.states import FAILED_OPERATIONS, OperationOutcome, Phase, StepState, Verb
 from queries.models.history import Operation
 from queries.selectors.query_lines import QueryLine
+from queries.selectors.supervision.runs import first_attempt
 
 #: An operation that ended is shown this long.
 SHOWN_AFTER_END = timedelta(minutes=2)
@@ -60,14 +61,27 @@ def way(operation: Operation | None, line: QueryLine, now: datetime) -> Way | No
     labels = _STEPS[operation.verb]
     if operation.outcome == OperationOutcome.DONE:
         return Way(operation, [Step(label, "done") for label in labels], NOTHING)
+    if operation.outcome in FAILED_OPERATIONS:
+        return Way(operation, failed_steps(operation), operation.detail)
     at = _AT[operation.verb].get(line.phase, 0)
-    steps = [
-        Step(label, "done" if index < at else "todo" if index > at else "now")
+    return Way(operation, _steps(labels, at, "now"), operation.detail or line.query.phase_detail)
+
+
+def failed_steps(operation: Operation) -> list[Step]:
+    """Return the steps of a plain verb that failed, the one where it failed marked."""
+    labels = _STEPS[operation.verb]
+    if operation.verb == Verb.STOP:
+        return _steps(labels, 1, "failed")
+    run = first_attempt(operation)
+    at = 1 if run is None else 2 if run.started_at is None else 3
+    return _steps(labels, at, "failed")
+
+
+def _steps(labels: tuple[str, ...], at: int, state: str) -> list[Step]:
+    return [
+        Step(label, "done" if index < at else "todo" if index > at else state)
         for index, label in enumerate(labels)
     ]
-    if operation.outcome in FAILED_OPERATIONS:
-        steps[at] = Step(labels[at], "failed")
-    return Way(operation, steps, operation.detail or line.query.phase_detail)
 
 
 def _step(step: dict[str, str]) -> Step:

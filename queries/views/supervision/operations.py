@@ -22,7 +22,7 @@ from django.utils.dateparse import parse_datetime
 
 from queries.domain.errors import NotAllowed
 from queries.domain.masking import mask, mask_text
-from queries.domain.states import FAILED_OPERATIONS, OperationOutcome, StepState, Verb
+from queries.domain.states import FAILED_OPERATIONS, PLAIN_VERBS, OperationOutcome, StepState, Verb
 from queries.models.history import Operation
 from queries.roles import OPERATE, VIEW
 from queries.selectors.query_lines import query_line
@@ -32,7 +32,7 @@ from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import by, needs
 from queries.views.console.shell import next_address, told
 from queries.views.definitions.diffs import readable
-from queries.views.supervision.operation_steps import STEP_STATES, way
+from queries.views.supervision.operation_steps import STEP_STATES, failed_steps, way
 
 Result = Callable[[Operation, datetime], dict[str, Any]]
 
@@ -121,10 +121,17 @@ def steps_of(row: Operation, now: datetime) -> list[StepLine]:
     if row.steps:
         over = bool(row.outcome)
         return [_step(step, over=over) for step in row.steps]
+    plain = row.query is not None and row.verb in PLAIN_VERBS
+    if plain and row.outcome in FAILED_OPERATIONS:
+        return [StepLine(step.label, _left(step.state), None, "") for step in failed_steps(row)]
     if row.query is None or row.query.archived_at is not None or row.outcome:
         return []
     found = way(row, query_line(row.query.name, now=now, bars=0), now)
     return [StepLine(step.label, step.state, None, "") for step in found.steps] if found else []
+
+
+def _left(state: str) -> str:
+    return "left" if state == "todo" else state
 
 
 def _step(step: dict[str, Any], *, over: bool) -> StepLine:

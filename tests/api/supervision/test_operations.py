@@ -33,6 +33,7 @@ BODY = {
     "created_at",
     "deadline",
     "ended_at",
+    "failure",
     "steps",
     "arguments",
     "result",

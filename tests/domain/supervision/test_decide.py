@@ -16,6 +16,7 @@ from queries.domain.states import (
     LIVE_PHASES,
     RESTING_PHASES,
     STOPPED_PHASES,
+    Candidacy,
     Desired,
     DriverState,
     Hold,
@@ -35,6 +36,7 @@ from queries.domain.supervision.observation import (
     RunSeen,
     Sighting,
     Slots,
+    Suspicion,
 )
 from queries.domain.supervision.transitions import TRANSITIONS
 from tests.examples import examples
@@ -96,6 +98,8 @@ def queries(draw: st.DrawFn, number: int, driver: int | None) -> QuerySeen:
             committed=proven is not None and draw(st.booleans()),
             stop_asked_at=draw(st.none() | past),
             status=draw(st.none() | run_statuses(number * 10, number)),
+            in_flight=draw(st.none() | st.integers(0, 3)),
+            in_flight_known=draw(st.booleans()),
         )
     phase = draw(_live_phases(run is not None, desired))
     hold = Hold(phase.value) if phase in HELD_PHASES else Hold.NONE
@@ -120,6 +124,9 @@ def queries(draw: st.DrawFn, number: int, driver: int | None) -> QuerySeen:
         hangs=draw(st.sampled_from(list(Hangs))) if may_hang else Hangs.NOTHING,
         recent_failures=tuple(
             draw(st.lists(st.tuples(st.just("f"), st.integers(0, 3)), max_size=4))
+        ),
+        suspicion=Suspicion(
+            draw(st.sampled_from(list(Candidacy))), draw(st.integers(0, 9)), draw(st.integers(0, 2))
         ),
     )
 

@@ -1,0 +1,95 @@
+"""Find the query of a shared driver that ends its process, and let its neighbours go on.
+
+`os._exit`, a crash of the JVM or a full memory take every query of the driver along, and no
+error names the one that did it. So after some deaths in a row the next driver starts its queries
+one after the other. The query at whose start or first batch the driver dies, while nothing else
+was under way in it, is held. Where others were under way, it only goes first in the next driver,
+alone: nobody is held because of a neighbour's late death.
+"""
+
+from datetime import timedelta
+
+from queries.domain.protocol import JVM_DIED, SPARK_STOPPED, ExitReport, RunError
+from queries.domain.reasons import Because, Detail
+from queries.domain.states import Candidacy, Desired, Hold, RunOutcome
+from queries.domain.supervision.draft import Draft, QueryDraft
+from queries.domain.supervision.outcomes import fault_of
+
+#: Deaths of drivers in a row (`Application.failures`) after which the culprit is looked for.
+DEATHS = 3
+#: The type of the error that a held culprit's failure has.
+KILLS_DRIVER = "KillsDriver"
+#: How long a query has for its first commit or idle event before the next one is started: a
+#: source that does not respond must not hold up its neighbours.
+TURN = timedelta(seconds=60)
+#: Exits that somebody outside can cause as well (`kill`, the kernel, a reboot): one of them
+#: proves nothing against the query that happened to be starting.
+_OUTSIDE = frozenset({"0", "SIGKILL", "SIGTERM", "143", str(SPARK_STOPPED), "UNKNOWN"})
+
+_ORDER = (Candidacy.STARTING, Candidacy.BATCH, Candidacy.UNKNOWN, Candidacy.NONE)
+
+
+def one_by_one(draft: Draft) -> bool:
+    """Return whether the application's queries start one after the other."""
+    return draft.failures >= DEATHS and sum(_may_run(work) for work in draft.queries) > 1
+
+
+def on_turn(draft: Draft) -> QueryDraft | None:
+    """Return the query whose start is being waited for; None where the next may start."""
+    for work in draft.queries:
+        run = work.run
+        if run is not None and run.proven_at is None and draft.now - run.created_at < TURN:
+            return work
+    return None
+
+
+def next_on_turn(draft: Draft) -> QueryDraft | None:
+    """Return the due query to start now: those first that looked guilty at the last death.
+
+    None while the driver's session is not up, while another query has its turn, and where none
+    is due.
+    """
+    if not draft.driver_ready or on_turn(draft) is not None:
+        return None
+    due = [work for work in draft.queries if draft.due(work) and not work.hangs]
+    return min(due, key=_rank, default=None)
+
+
+def convict(draft: Draft) -> None:
+    """Hold the query whose start has ended the driver, where that is proven."""
+    candidates = [work for work in draft.queries if work.ended and work.ended.candidacy]
+    if not draft.one_by_one or draft.fault is None or len(candidates) != 1:
+        return
+    [work] = candidates
+    assert work.ended is not None
+    assert draft.exit is not None
+    starting = work.ended.candidacy is Candidacy.STARTING
+    if not starting or work.ended.outcome is not RunOutcome.DRIVER_ENDED:
+        return
+    if work.seen.suspicion.lone + 1 < _deaths_needed(draft.exit):
+        return
+    exit_ = draft.fault.classified.title
+    evidence = Because(Detail.KILLS_DRIVER, {"deaths": draft.failures, "exit": exit_})
+    error = RunError("", KILLS_DRIVER, evidence.text, evidence.text)
+    work.ended = work.ended.with_fault(fault_of(error))
+    work.failures += 1
+    work.hold, work.next_attempt_at = Hold.BROKEN, None
+    work.detail, work.culprit = evidence, True
+    draft.next_attempt_at = None  # what ended the driver is out of it: the others go on at once
+
+
+def _deaths_needed(report: ExitReport) -> int:
+    """Return how often a driver must have died in a start, alone, before the query is held."""
+    code = report.jvm if report.python == str(JVM_DIED) else report.python
+    return 2 if code in _OUTSIDE and not report.oom else 1
+
+
+def _may_run(work: QueryDraft) -> bool:
+    waits = work.hold is Hold.BROKEN and work.next_attempt_at is None
+    wanted = work.seen.desired is Desired.RUNNING and not work.completed
+    return wanted and work.hold is not Hold.FAILED and not waits
+
+
+def _rank(work: QueryDraft) -> tuple[int, int]:
+    suspicion = work.seen.suspicion
+    return _ORDER.index(suspicion.last), -suspicion.run
