@@ -76,7 +76,11 @@ def test_the_query_that_ends_its_driver_is_held_and_the_others_run_on(system: Sy
     before = {name: system.running(name)["current_run"] for name in NEIGHBOURS}
     batches = {name: system.batch(name) for name in NEIGHBOURS}
     for name in NEIGHBOURS:
-        system.wait("batches go on", lambda name=name: system.batch(name) > batches[name] + 5)
+
+        def goes_on(name: str = name) -> bool:
+            return system.batch(name) > batches[name] + 5
+
+        system.wait("batches go on", goes_on)
         assert system.query(name)["current_run"]["id"] == before[name]["id"]
     failures = system.get("queries/arrivals/failures/")["results"]
     assert len(failures) >= 3, "each death shows at a neighbour"

@@ -92,7 +92,14 @@ def main(home: Path) -> None:
             session.conf.set(key, value)
         place = str(home / "checkpoints" / name)
         _use_code(home / "users-code" / "a" if "function" in spec else None)
-        writer = build.writer(session, spec, name=name, checkpoint=place, references=references)
+        writer = build.writer(
+            session,
+            spec,
+            name=name,
+            checkpoint=place,
+            references=references,
+            callbacks=build.Callbacks(returned=lambda: None),
+        )
         writer.trigger(availableNow=True).start().awaitTermination()
     write_rows(home / "in", "new.json", rows(9))
     real = ("checkpoints", "in", "out")

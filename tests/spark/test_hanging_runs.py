@@ -220,8 +220,12 @@ def test_an_exit_in_users_code_is_named_at_once_with_its_line(
     assert error.type_name.endswith("ExitInUsersCode"), error
     assert error.root_cause.endswith(f"was raised in {said}")
     assert type_name in error.root_cause
-    texts = {"error_class": error.error_class, "type_name": error.type_name}
-    found = classify(**texts, root_cause=error.root_cause, message=error.message)
+    found = classify(
+        error_class=error.error_class,
+        type_name=error.type_name,
+        root_cause=error.root_cause,
+        message=error.message,
+    )
     assert found.category is Category.USER_CODE
     assert holder(f"file://{driver.home}/checkpoints/q{run // 10}") is None
     driver.drop(run)
