@@ -78,6 +78,11 @@ class Detail(Enum):
     # phases of a query
     GIVEN = "The query is assigned to a driver."
     HOST_SILENT = "Its host does not respond; the query may still run."
+    LOST_ON = "Host {host} does not respond; the query may still run there."
+    WAITS_HOST = (
+        "Host {host} does not respond, and its checkpoint is there; "
+        "it starts once the host is back."
+    )
     STOP_HANGS = "The stop hangs. Restart the application to end it; its other queries restart too."
     NO_PROGRESS = "It made no progress; it is restarted."
     BATCH_ENDING = "The batch in flight is being finished or interrupted."

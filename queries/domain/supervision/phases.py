@@ -37,7 +37,7 @@ def _with_run(draft: Draft, work: QueryDraft) -> Named:
     run = work.run
     assert run is not None
     if draft.lost:
-        return Phase.LOST, Reason.HOST_SILENT, Because(Detail.HOST_SILENT)
+        return Phase.LOST, Reason.HOST_SILENT, _silent(draft, Detail.LOST_ON)
     if work.want is not Want.RUN:
         if work.stuck:
             return Phase.STOPPING, Reason.STUCK, Because(Detail.STOP_HANGS)
@@ -86,6 +86,8 @@ def _wanted_without_run(draft: Draft, work: QueryDraft) -> Named:
         return Phase.BROKEN, Reason.FAILED_POISON, work.detail
     if draft.hold is Hold.FAILED:
         return Phase.FAILED, Reason.FAILED_FATAL, draft.hold_reason
+    if draft.lost:
+        return Phase.PENDING, Reason.HOST_SILENT, _silent(draft, Detail.WAITS_HOST)
     if draft.obs.paused:
         return Phase.PENDING, Reason.SHUTDOWN, Because(Detail.WITH_INSTALLATION)
     if work.next_attempt_at is not None and work.next_attempt_at > draft.now:
@@ -99,6 +101,10 @@ def _wanted_without_run(draft: Draft, work: QueryDraft) -> Named:
     asked = work.seen.phase_reason is Reason.ASKED_RESTART
     reason = Reason.ASKED_RESTART if asked else Reason.WAITS_DRIVER
     return Phase.PENDING, reason, Because(Detail.DRIVER_LEAVING)
+
+
+def _silent(draft: Draft, detail: Detail) -> Because:
+    return Because(detail, {"host": draft.obs.silent_host})
 
 
 def _taken(draft: Draft) -> Because:
