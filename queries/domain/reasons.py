@@ -100,6 +100,7 @@ class Detail(Enum):
     SLOTS_TAKEN = "{starting} of {limit} drivers are starting on this host."
     MEMORY_TAKEN = "It needs {needed} MB; {used} of {budget} MB are taken by other drivers."
     DRIVER_LEAVING = "Waiting for the previous driver to exit."
+    STEPS_ON = "Its files are on host {host}, which does not respond; it goes on once that is back."
     # failures, in the words of their diagnosis
     FAILURE = "{title}. {way_out}"
     POISONED = (

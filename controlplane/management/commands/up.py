@@ -96,6 +96,7 @@ class _Run:
     def prepare(self) -> None:
         """Choose Java, Redis and database, print them, and prepare them."""
         self.home.make()
+        self.home.keep_host(settings.HEADGATE_HOST)
         self.claim = claims.claim(self.home, address=self.address)
         left = claims.started_here(self.home)
         if left:

@@ -23,8 +23,8 @@ def turn(placed_on: str, here: str, *, silent: bool, movable: bool) -> Turn:
     """Return what the worker of host `here` may do about an application.
 
     `placed_on` is the application's host, "" for none; `silent`: that one is another host and
-    known to give no sign of life. `movable`: no driver of it is open and no checkpoint is a local file, so
-    that another host may start it without taking anything over.
+    known to give no sign of life. `movable`: no driver of it is open and no checkpoint is a local
+    file, so that another host may start it without taking anything over.
     """
     if placed_on in ("", here):
         return Turn.OURS

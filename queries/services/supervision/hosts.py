@@ -6,16 +6,27 @@ the Host row that only its holder renews; whoever finds it held by another that 
 
 import os
 import uuid
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
+from typing import assert_never
 
 from django.conf import settings
 from django.db.models import Case, F, When
 from django.db.models.functions import Now
 
-from queries.domain.supervision.hosts import LATE_AFTER, ClaimSeen, Worker
+from queries.domain.supervision.hosts import (
+    LATE_AFTER,
+    SIGN_EVERY_S,
+    ClaimSeen,
+    ClaimVerdict,
+    Worker,
+    judge_claim,
+)
 from queries.launchers.process import identities
 from queries.models.hosts import Host
+
+__all__ = ["SIGN_EVERY_S", "attempt", "release", "renew", "this_worker"]  # `controlplane.hosts`
 
 
 @cache
@@ -29,6 +40,29 @@ def this_worker() -> Worker:
         pid=pid,
         start_time=identities.start_time(pid) or 0,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What came of one attempt to claim this host's name."""
+
+    seen: ClaimSeen
+    taken: bool = False  # it is this worker's now
+    refused: bool = False  # another worker that lives holds it
+
+
+def attempt(worker: Worker, first: ClaimSeen | None) -> Attempt:
+    """Claim this host's name where it is free; `first` is what the first attempt saw."""
+    seen = look(worker)
+    match judge_claim(first or seen, seen):
+        case ClaimVerdict.TAKE:
+            return Attempt(seen, taken=take(worker, seen))
+        case ClaimVerdict.LEAVE:
+            return Attempt(seen, refused=True)
+        case ClaimVerdict.WATCH:
+            return Attempt(seen)
+        case never:
+            assert_never(never)
 
 
 def look(worker: Worker) -> ClaimSeen:

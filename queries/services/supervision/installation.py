@@ -8,7 +8,7 @@ from django.db.models import F
 from controlplane.nudge import reconcile_soon
 from queries.models.applications import Application
 from queries.models.hosts import Host
-from queries.selectors.supervision.hosts import placed_here
+from queries.selectors.hosts import placed_here
 
 
 def request_shutdown(*, now: datetime) -> None:

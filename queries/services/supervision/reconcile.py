@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -27,7 +28,7 @@ from queries.models.applications import Application
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
 from queries.models.installation import Installation
-from queries.selectors.supervision.hosts import is_silent, placed_here, to_look_after
+from queries.selectors.hosts import is_silent, placed_here, to_look_after
 from queries.selectors.supervision.observation import Rows, observation, read_rows, slots, statuses
 from queries.services.failures.driver_logs import read_log, without_secrets
 from queries.services.failures.recording import record_failure
@@ -165,14 +166,14 @@ class _Step:
         ended = self.decision.driver.fault is not None or any(
             choice.ended and choice.ended.fault for choice in self.decision.queries
         )
-        if not ended or self.driver is None:
+        if not ended or self.driver is None or self.driver.host != settings.HEADGATE_HOST:
             return ""
         return read_log(self.driver, launcher=self.launcher, lines=100)
 
     def _claim(self) -> bool:
         """Win the application's version, or nothing."""
         choice, before = self.decision, self.application
-        fields = {
+        fields: dict[str, Any] = {
             "failures": choice.failures,
             "next_attempt_at": choice.next_attempt_at,
             "hold": choice.hold,

@@ -14,7 +14,9 @@ from queries.domain.supervision.hosts import SILENT_AFTER
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Driver
+from queries.models.history import Operation
 from queries.models.hosts import Host
+
 
 def placed_here(prefix: str = "") -> Q:
     """Return the condition that an application is placed on this host, or on none yet.
@@ -22,6 +24,16 @@ def placed_here(prefix: str = "") -> Q:
     `prefix` leads to the application: "query__application__".
     """
     return Q(**{f"{prefix}host__in": ("", settings.HEADGATE_HOST)})
+
+
+def looked_after(prefix: str = "") -> Q:
+    """Return the condition that this host looks after an application's sources.
+
+    It does so for those placed here; for those placed nowhere the first living host does.
+    """
+    here = settings.HEADGATE_HOST
+    first = min({*heard_of(), here}) == here
+    return Q(**{f"{prefix}host__in": ("", here) if first else (here,)})
 
 
 def heard_of() -> frozenset[str]:
@@ -63,12 +75,17 @@ class OnAnotherHost(NotLocal):
         self.host = host
 
 
-def logs_of(checkpoint: Checkpoint) -> CheckpointLogs:
-    """Return a checkpoint's logs; raise `NotLocal` where this host cannot read them."""
-    host = elsewhere(checkpoint.query.application)
-    if host and local_path(checkpoint.location) is not None:
-        raise OnAnotherHost(checkpoint.location, host)
-    return CheckpointLogs.at(checkpoint.location)
+def logs_at(location: str) -> CheckpointLogs:
+    """Return the logs of a query's checkpoint; raise `NotLocal` where this host has no such file.
+
+    The host of a checkpoint is that of its query's application.
+    """
+    held = Checkpoint.objects.filter(location=location).order_by("-pk")
+    host = held.values_list("query__application__host", flat=True).first()
+    foreign = host and host != settings.HEADGATE_HOST
+    if host and foreign and local_path(location) is not None:
+        raise OnAnotherHost(location, host)
+    return CheckpointLogs.at(location)
 
 
 def drivers_here(ids: set[int]) -> set[int]:
@@ -107,6 +124,18 @@ def queue_of_application(application_id: int) -> str:
     """Return the queue whose worker acts for an application (`queue_of`)."""
     host = Application.objects.filter(pk=application_id).values_list("host", flat=True).first()
     return queue_of(host or "")
+
+
+def queue_of_driver(driver_id: int) -> str:
+    """Return the queue whose worker acts for a driver (`queue_of`)."""
+    host = Driver.objects.filter(pk=driver_id).values_list("host", flat=True).first()
+    return queue_of(host or "")
+
+
+def queue_of_operation(operation_id: int) -> str:
+    """Return the queue whose worker takes the steps of an operation (`queue_of`)."""
+    found = Operation.objects.filter(pk=operation_id).values_list("host", "application__host")
+    return queue_of(next((name for name in found.first() or () if name), ""))
 
 
 def queue_of(host: str) -> str:
