@@ -65,12 +65,19 @@ class HostName:
         container is watched until it is renewed, or has been silent for long enough (15 s).
         Waits for a database that does not respond.
         """
+        self._until_free(take=True)
+
+    def refuse_another(self) -> None:
+        """As `take`, and leave the name for the worker that is about to start."""
+        self._until_free(take=False)
+
+    def _until_free(self, *, take: bool) -> None:
         first = None
         while True:
             try:
-                found = self._service.attempt(self._worker, first)
+                found = self._service.attempt(self._worker, first, take=take)
                 first = first or found.seen
-                if found.taken:
+                if found.free:
                     return
                 if found.refused:
                     raise NameTaken

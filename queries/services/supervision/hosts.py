@@ -47,16 +47,19 @@ class Attempt:
     """What came of one attempt to claim this host's name."""
 
     seen: ClaimSeen
-    taken: bool = False  # it is this worker's now
+    free: bool = False  # nobody else holds it; if it was to be taken, it is this worker's now
     refused: bool = False  # another worker that lives holds it
 
 
-def attempt(worker: Worker, first: ClaimSeen | None) -> Attempt:
-    """Claim this host's name where it is free; `first` is what the first attempt saw."""
+def attempt(worker: Worker, first: ClaimSeen | None, *, take: bool) -> Attempt:
+    """Look whether this host's name is free; `take` it then. `first`: what the first attempt saw.
+
+    `free` is False where another worker was faster.
+    """
     seen = look(worker)
     match judge_claim(first or seen, seen):
         case ClaimVerdict.TAKE:
-            return Attempt(seen, taken=take(worker, seen))
+            return Attempt(seen, free=not take or _take(worker, seen))
         case ClaimVerdict.LEAVE:
             return Attempt(seen, refused=True)
         case ClaimVerdict.WATCH:
@@ -80,10 +83,9 @@ def _is_dead(row: Host, worker: Worker) -> bool:
     return not identities.is_alive(row.pid, row.start_time)
 
 
-def take(worker: Worker, seen: ClaimSeen) -> bool:
+def _take(worker: Worker, seen: ClaimSeen) -> bool:
     """Claim this host's name; return False where another worker was faster."""
-    mine = Host.objects.filter(name=settings.HEADGATE_HOST, claim=seen.claim, seen_at=seen.seen_at)
-    won = mine.update(
+    won = Host.objects.filter(name=settings.HEADGATE_HOST, claim=seen.claim).update(
         claim=worker.claim,
         boot_id=worker.boot_id,
         pid_space=worker.pid_space,
