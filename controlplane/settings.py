@@ -24,7 +24,9 @@ HEADGATE_PORT = env.whole("HEADGATE_PORT", 8000, low=1, high=65535)
 HOME = Home(HEADGATE_HOME)
 #: `make run` keeps the first name: drivers must find their host again if the machine is renamed.
 HEADGATE_HOST = env.text(
-    "HEADGATE_HOST", read_line(HOME.host) or socket.gethostname(), shown="the machine's name"
+    "HEADGATE_HOST",
+    read_line(HOME.host) or socket.gethostname(),
+    shown="HEADGATE_HOME/host, else the machine's name",
 )
 DRIVERS_DIR = HEADGATE_HOME / "drivers"
 CODE_DIR = HEADGATE_HOME / "code"

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -198,7 +199,7 @@ def test_the_holes_of_another_hosts_driver_are_left_to_that_host(
     """Its spool is there: here nothing of it could be found, and all would be called lost."""
     events = [progress(number, number) for number in range(1, 9)]
     arrive(*events[:2], *events[5:], event(Kind.DRIVER_EXIT, 0, body={"last_seq": 9}))
-    look = {"client": redis_client, "stream": STREAM, "now": START}
+    look: dict[str, Any] = {"client": redis_client, "stream": STREAM, "now": START}
     nothing_here = LocalProcessLauncher(drivers_dir / "a", drivers_dir).spooled
     gaps.judge(**look, spooled=nothing_here, host="host-a", drivers_here=lambda ids: set())
     assert models.Gap.objects.count() == 0

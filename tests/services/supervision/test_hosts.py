@@ -92,8 +92,9 @@ class Bench:
 
     def begin(self, stage: Stage) -> Operation:
         query = stage.row("delays")
-        about = {"arguments": {}, "actor": "ada", "now": timezone.now()}
-        return engine.begin(self.procedure, query=query, **about)
+        return engine.begin(
+            self.procedure, query=query, arguments={}, actor="ada", now=timezone.now()
+        )
 
     def advance(self, operation: Operation) -> bool:
         return engine.advance(
