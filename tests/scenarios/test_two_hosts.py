@@ -12,7 +12,7 @@ from queries.models.definitions import Checkpoint
 from queries.models.drivers import Driver
 from queries.models.hosts import Host
 from queries.services.supervision.installation import request_shutdown, resume
-from queries.services.supervision.reconcile import wake_all
+from queries.services.supervision.reconcile import reconcile, wake_all
 from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.django_db
@@ -68,6 +68,14 @@ def test_two_healthy_hosts_never_call_each_others_drivers_lost(hosts: TwoHosts) 
     }
 
 
+def test_a_nudge_that_reaches_the_wrong_host_does_nothing(hosts: TwoHosts) -> None:
+    stage = hosts.on("host-a")
+    before = stage.row("delays").application
+    assert not reconcile(before.pk, launcher=stage.launcher, now=stage.now)
+    assert stage.phase("delays") == "RUNNING"
+    assert stage.row("delays").application.version == before.version
+
+
 def test_a_silent_hosts_query_is_lost_and_running_again_once_its_host_is_back(
     hosts: TwoHosts,
 ) -> None:
@@ -100,8 +108,10 @@ def test_a_worker_whose_own_signs_came_late_calls_nobody_lost(hosts: TwoHosts) -
     """The database was away for a minute: whoever comes back first must not judge the other."""
     hosts.sign("host-b", seconds_ago=60)
     hosts.sign("host-a", steady_for=1)
-    hosts.on("host-a").look()
-    assert hosts.stages["host-a"].phase("delays") == "RUNNING"
+    stage = hosts.on("host-a")
+    stage.look()
+    assert not reconcile(stage.row("delays").application.pk, launcher=stage.launcher, now=stage.now)
+    assert stage.phase("delays") == "RUNNING"
 
 
 def test_a_stopped_query_starts_again_where_its_checkpoint_is(hosts: TwoHosts) -> None:
