@@ -62,18 +62,18 @@ class TwoHosts:
     def start_worker(self) -> None:
         """Start the second host's worker, as docs/operations.md says."""
         self.other.mkdir(exist_ok=True)
-        log = (self.other / "worker.log").open("ab")
-        self.worker = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "celery", "--app", "controlplane", "worker"),
-                *("--pool", "threads", "--concurrency", "4"),
-                *("--queues", f"headgate,headgate.{SECOND}"),
-            ],
-            cwd=REPOSITORY,
-            env=self.environment,
-            stdout=log,
-            stderr=log,
-        )
+        with (self.other / "worker.log").open("ab") as log:
+            self.worker = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "celery", "--app", "controlplane", "worker"),
+                    *("--pool", "threads", "--concurrency", "4"),
+                    *("--queues", f"headgate,headgate.{SECOND}"),
+                ],
+                cwd=REPOSITORY,
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+            )
 
     def close(self) -> None:
         if self.worker is not None and self.worker.poll() is None:
