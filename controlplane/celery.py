@@ -12,8 +12,10 @@ from typing import Any
 
 import redis
 from celery import Celery, signals
+from django.conf import settings
 
 from controlplane import signs_of_life
+from controlplane.hosts import NAME_TAKEN, HostName, NameTaken
 from controlplane.redis_client import connection
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
@@ -33,10 +35,31 @@ def _keep_our_logging(**_: Any) -> None:
     """Celery sets up no logging of its own where this signal has a receiver."""
 
 
+@signals.worker_init.connect
+def _worker_begins(**_: Any) -> None:
+    """Claim the host's name before anything is taken from its queue."""
+    name = HostName()
+    try:
+        name.take()
+    except NameTaken as taken:
+        logger.error("%s", taken)
+        raise SystemExit(NAME_TAKEN) from None
+    name.keep(_leave)
+    signals.worker_shutdown.connect(lambda **_: name.release(), weak=False)
+
+
+def _leave(taken: NameTaken) -> None:
+    """End this worker as SIGTERM would, with a code that says why."""
+    from celery.worker import state
+
+    logger.error("%s", taken)
+    setattr(state, "should_stop", NAME_TAKEN)  # noqa: B010 - what a signal's handler sets
+
+
 @signals.worker_ready.connect
 def _worker_is_ready(**_: Any) -> None:
     # Adopt drivers that outlived the last worker now, not at the next tick.
-    app.send_task("queries.tasks.adopt")
+    app.send_task("queries.tasks.adopt", queue=settings.HOST_QUEUE)
     threading.Thread(
         target=_say_every, args=(signs_of_life.WORKER,), name="signs-of-life", daemon=True
     ).start()
@@ -59,7 +82,7 @@ def _beat_starts(**_: Any) -> None:
 
 
 def _beat_has_sent(sender: str = "", **_: Any) -> None:
-    if sender == "queries.tasks.sweep":
+    if sender == "queries.tasks.on_each_host":
         _say(signs_of_life.BEAT)
 
 

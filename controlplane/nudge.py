@@ -7,40 +7,65 @@ Services and the ingester say *what changed*, not who acts on it. The sweep
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import redis
 from django.conf import settings
 from django.db import transaction
 
+from controlplane import hosts
 from controlplane.celery import app
 from controlplane.redis_client import connection
 
 logger = logging.getLogger(__name__)
 
+#: A nudge that nobody took within this is of no use: the sweep has been there. Seconds.
+NUDGE_EXPIRES_S = 60
+#: More tasks than this are not put into a queue; a worker takes thousands a second.
+MOST_WAITING = 10_000
+
 
 def reconcile_soon(application_id: int) -> None:
     """Ask for a reconcile of the application once the current transaction has committed."""
-    transaction.on_commit(lambda: _send("queries.tasks.reconcile_application", application_id))
+    task = "queries.tasks.reconcile_application"
+    transaction.on_commit(lambda: _send(task, "application", application_id))
 
 
 def reconcile_driver_soon(driver_id: int) -> None:
     """Ask for a reconcile of the driver's application once the transaction has committed."""
-    transaction.on_commit(lambda: _send("queries.tasks.reconcile_driver", driver_id))
+    transaction.on_commit(lambda: _send("queries.tasks.reconcile_driver", "driver", driver_id))
 
 
 def advance_soon(operation_id: int) -> None:
     """Ask for the next step of an operation once the transaction has committed."""
-    transaction.on_commit(lambda: _send("queries.tasks.advance_operation", operation_id))
+    task = "queries.tasks.advance_operation"
+    transaction.on_commit(lambda: _send(task, "operation", operation_id))
 
 
-def _send(task: str, row_id: int) -> None:
+def send_to_hosts(task: str, *, expires_s: float) -> None:
+    """Send a task to each host that gives signs of life, and to this one."""
+    for host in sorted({*hosts.heard_of(), settings.HEADGATE_HOST}):
+        _put(task, [], f"{settings.QUEUE}.{host}", expires_s)
+
+
+def _send(task: str, kind: str, row_id: int) -> None:
     try:
         # Celery's own client retries for six seconds where nobody listens, in the middle of a
         # request; ours fails at once.
         connection().ping()
-        app.send_task(task, args=[row_id], retry=False)
+        _put(task, [row_id], hosts.queue_of(kind, row_id), NUDGE_EXPIRES_S)
     except Exception as error:  # the broker is down: the sweep will find the row
         logger.warning("nudge %s(%s) not sent: %s", task, row_id, error)
+
+
+def _put(task: str, args: list[int], queue: str, expires_s: float) -> None:
+    """Put a task into a queue, unless so many wait there that its worker must be stuck."""
+    prefix = settings.CELERY_BROKER_TRANSPORT_OPTIONS["global_keyprefix"]
+    waiting: Any = connection().llen(f"{prefix}{queue}")
+    if waiting >= MOST_WAITING:
+        logger.warning("%s not sent: %s tasks wait in queue %s", task, waiting, queue)
+        return
+    app.send_task(task, args=args, queue=queue, expires=expires_s, retry=False)
 
 
 def changed(*topics: str) -> None:

@@ -20,9 +20,14 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 
 # --- where things are -----------------------------------------------------------------
 HEADGATE_HOME = Path(env.text("HEADGATE_HOME", str(BASE_DIR / "var"), shown="var/")).resolve()
-HEADGATE_HOST = env.text("HEADGATE_HOST", socket.gethostname(), shown="the machine's name")
 HEADGATE_PORT = env.whole("HEADGATE_PORT", 8000, low=1, high=65535)
 HOME = Home(HEADGATE_HOME)
+#: `make run` keeps the first name: drivers must find their host again if the machine is renamed.
+HEADGATE_HOST = env.text(
+    "HEADGATE_HOST",
+    read_line(HOME.host) or socket.gethostname(),
+    shown="HEADGATE_HOME/host, else the machine's name",
+)
 DRIVERS_DIR = HEADGATE_HOME / "drivers"
 CODE_DIR = HEADGATE_HOME / "code"
 CHECKPOINTS_DIR = HEADGATE_HOME / "checkpoints"
@@ -41,6 +46,9 @@ CODE_ROOTS = [
 ]
 #: Kinds of launcher, by the name that HEADGATE_LAUNCHER gives: the function that makes one.
 LAUNCHERS = {"process": "queries.launchers.process.launcher.configured"}
+#: Where the wiring finds what is known and done about hosts (`controlplane.hosts`).
+HOST_SELECTORS = "queries.selectors.hosts"
+HOST_SERVICE = "queries.services.supervision.hosts"
 LAUNCHER = env.choice("HEADGATE_LAUNCHER", "process", tuple(LAUNCHERS))
 #: Names that a definition's "env:NAME" may resolve, on the driver's host.
 SECRET_ENV_ALLOWLIST = env.names("HEADGATE_SECRET_ENV", ())
@@ -234,23 +242,36 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_REDIRECT_STDOUTS = False
 SWEEP_EVERY_S = 2.0
 LAG_EVERY_S = 5.0  # a broker that falls silent is seen within this and a check's 4 s
+#: Ticks that each host's worker takes: what touches its processes and files. Seconds.
+HOST_TICKS = {
+    "queries.tasks.sweep": SWEEP_EVERY_S,
+    "queries.tasks.advance_operations": SWEEP_EVERY_S,
+    "queries.tasks.adopt": 30.0,
+    "queries.tasks.look_at_sources": LAG_EVERY_S,
+    "queries.tasks.repair_from_checkpoints": 60.0,  # batches that only checkpoint logs show
+    "queries.tasks.prune": 3600.0,
+    "queries.tasks.prune_snapshots": 600.0,
+    "listeners.tasks.judge_gaps": 10.0,
+}
+#: Ticks that any worker takes: rows only. Seconds.
+TICKS = {
+    "queries.tasks.keep_ledger": 10.0,
+    "queries.tasks.forget_expired_tokens": 3600.0,
+    "listeners.tasks.roll_up": 10.0,
+    "listeners.tasks.expire": 3600.0,
+}
 #: A tick that no worker took before the next but one is of no use: it expires.
 CELERY_BEAT_SCHEDULE = {
     name: {"task": name, "schedule": every, "options": {"expires": 2 * every}}
-    for name, every in {  # seconds
-        "queries.tasks.sweep": SWEEP_EVERY_S,
-        "queries.tasks.advance_operations": SWEEP_EVERY_S,
-        "queries.tasks.adopt": 30.0,
-        "queries.tasks.look_at_sources": LAG_EVERY_S,
-        "queries.tasks.keep_ledger": 10.0,
-        "queries.tasks.repair_from_checkpoints": 60.0,  # batches that only checkpoint logs show
-        "queries.tasks.prune": 3600.0,
-        "queries.tasks.prune_snapshots": 600.0,
-        "queries.tasks.forget_expired_tokens": 3600.0,
-        "listeners.tasks.judge_gaps": 10.0,
-        "listeners.tasks.roll_up": 10.0,
-        "listeners.tasks.expire": 3600.0,
-    }.items()
+    for name, every in TICKS.items()
+} | {
+    name: {
+        "task": "queries.tasks.on_each_host",
+        "args": (name, 2 * every),
+        "schedule": every,
+        "options": {"expires": 2 * every},
+    }
+    for name, every in HOST_TICKS.items()
 }
 CELERY_BEAT_MAX_LOOP_INTERVAL = 5  # seconds
 CELERY_BEAT_SCHEDULE_FILENAME = str(HOME.run / "beat")

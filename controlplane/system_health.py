@@ -31,6 +31,8 @@ DATA_LATE_AFTER_S = 30
 
 #: The parts that `/readyz` requires.
 READY_PARTS = ("database", "redis", "worker", "beat", "ingester")
+#: What it names besides: with one of several hosts silent, the others can be worked with.
+TOLD_PARTS = (*READY_PARTS, "hosts")
 
 
 class State(StrEnum):
@@ -142,6 +144,7 @@ def look(now: datetime) -> tuple[Part, ...]:
     return (
         database,
         *_redis_and_processes(now),
+        _hosts() if database.ok else _unknown("hosts", "the database does not respond"),
         _disk(),
         _data(now) if database.ok else _unknown("data", "the database does not respond"),
     )
@@ -254,6 +257,32 @@ def _consumers(client: redis.Redis) -> list[datetime]:
     except redis.ResponseError:  # no such stream: nobody has read it yet
         return []
     return reads
+
+
+def _hosts() -> Part:
+    from queries.selectors.hosts import heard_of, silent_hosts
+
+    try:
+        heard, silent = sorted(heard_of()), silent_hosts()
+    except DatabaseError as error:
+        return _problem("hosts", f"The hosts cannot be read: {_first_line(error)}")
+    if not silent:
+        return _ok("hosts", f"Signs of life from {', '.join(heard)}." if heard else "None yet.")
+    if not heard:  # of the part "worker" it is said already
+        return _unknown("hosts", "no worker gives signs of life")
+    said = [
+        f"Host {one.name} has given no sign of life"
+        f"{f' since {_clock(one.seen_at)}' if one.seen_at else ''}; "
+        f"{_count(one.drivers, 'driver')} and {_count(one.queries, 'query', 'queries')} "
+        "that should run are there."
+        for one in silent
+    ]
+    known = [one.seen_at for one in silent if one.seen_at]
+    return _problem("hosts", " ".join(said), min(known, default=None))
+
+
+def _count(number: int, noun: str, plural: str = "") -> str:
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 def _disk() -> Part:

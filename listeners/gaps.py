@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from hashlib import sha256
 from typing import Any
 
 from django.db import transaction
@@ -33,6 +34,8 @@ _EXITS = "exits"  # the cursor over drivers' exits
 #: What gives (seq, JSON) of the spool of an epoch's driver, from a number on and in order;
 #: nothing where it is gone.
 Spooled = Callable[[int, int], Iterable[tuple[int, bytes]]]
+#: What gives those of some drivers whose spools are on this host.
+Here = Callable[[set[int]], set[int]]
 Ends = dict[int, tuple[int, int]]  # of drivers that have just ended: epoch, last number
 
 
@@ -57,8 +60,19 @@ class Missing:
     gaps: list[models.Gap]
 
 
-def judge(*, client: Any, stream: str, spooled: Spooled, now: datetime) -> bool:
+def judge(
+    *,
+    client: Any,
+    stream: str,
+    spooled: Spooled,
+    now: datetime,
+    host: str = "",
+    drivers_here: Here = set,
+) -> bool:
     """Bring gaps up to date, repairing from spools; return False where it is too early to judge.
+
+    Judges the drivers of `drivers_here` only, whose spools `spooled` can read; each `host` reads
+    the drivers' exits at its own pace.
 
     1. Note how far the stream had been handed out.
     2. Wait for the next call unless all of that is stored.
@@ -67,22 +81,23 @@ def judge(*, client: Any, stream: str, spooled: Spooled, now: datetime) -> bool:
     delivered = last_delivered(client, stream)
     if delivered is None or not drained_to(client, stream, delivered):
         return False
-    exits = _new_exits()
+    exits, place = _new_exits(host)
+    ours = drivers_here({event.driver for event in exits})
     ends = {
         event.driver: (event.epoch, last)
         for event in exits
-        if (last := _last_number(event, spooled))
+        if event.driver in ours and (last := _last_number(event, spooled))
     }
-    missing = _find_missing(ends)
+    missing = _find_missing(ends, drivers_here)
     for one in missing:
         _open(one, now)
     repaired = _repair_from_spools(missing, spooled, now)
     with transaction.atomic():
-        for one in _find_missing(ends):
+        for one in _find_missing(ends, drivers_here):
             for gap in one.gaps:
                 _update(gap, one.holes, now, from_spool=bool(repaired))
         if exits:
-            models.Cursor.advance(_EXITS, exits[-1].pk)
+            models.Cursor.advance(place, exits[-1].pk)
     return True
 
 
@@ -105,12 +120,14 @@ def note_exit(*, driver: int, epoch: int, last_seq: int | None, at: datetime) ->
 
 
 # --- what is missing ----------------------------------------------------------------------
-def _find_missing(ends: Ends) -> list[Missing]:
-    """Return every key with holes or with gaps that may still close."""
+def _find_missing(ends: Ends, drivers_here: Here) -> list[Missing]:
+    """Return every key of the drivers here with holes or with gaps that may still close."""
     gaps: dict[Key, list[models.Gap]] = defaultdict(list)
     for gap in models.Gap.objects.filter(Q(closed_at=None) | Q(beyond_repair=True)):
         gaps[Key(gap.driver, gap.kind, gap.spark_run_id)].append(gap)
     keys = {*gaps, *_keys_with_holes(), *(Key(driver, "seq") for driver in ends)}
+    ours = drivers_here({key.driver for key in keys})
+    keys = {key for key in keys if key.driver in ours}
     rows: dict[Key, list[models.Received]] = defaultdict(list)
     found = models.Received.objects.filter(
         driver__in={key.driver for key in keys}, spark_run_id__in={key.spark_run_id for key in keys}
@@ -151,11 +168,16 @@ def _keys_with_holes() -> set[Key]:
     return {Key(row["driver"], row["kind"], row["spark_run_id"]) for row in found}
 
 
-def _new_exits() -> list[models.Event]:
-    cursor = models.Cursor.objects.filter(name=_EXITS).first()
-    after = cursor.position if cursor else 0
+def _new_exits(host: str) -> tuple[list[models.Event], str]:
+    """Return the drivers' exits that a host has not read, and the name of its cursor.
+
+    A host that reads for the first time begins where there was one cursor for all.
+    """
+    name = f"{_EXITS}:{sha256(host.encode()).hexdigest()[:12]}" if host else _EXITS
+    known = dict(models.Cursor.objects.filter(name__in=(name, _EXITS)).values_list())
+    after = known.get(name, known.get(_EXITS, 0))
     exits = models.Event.objects.filter(kind=Kind.DRIVER_EXIT, pk__gt=after)
-    return list(exits.order_by("pk")[:1000])
+    return list(exits.order_by("pk")[:1000]), name
 
 
 def _last_number(exit_event: models.Event, spooled: Spooled) -> int | None:

@@ -7,6 +7,7 @@ import redis
 from celery import shared_task
 from django.conf import settings
 
+from controlplane import hosts
 from controlplane.launcher import launcher
 from controlplane.redis_client import connection
 from listeners import gaps, retention, rollups
@@ -16,13 +17,15 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name="listeners.tasks.judge_gaps")
 def judge_gaps() -> None:
-    """Bring gaps up to date and repair what spools still hold."""
+    """Bring gaps of this host's drivers up to date and repair what their spools still hold."""
     try:
         gaps.judge(
             client=connection(),
             stream=settings.EVENT_STREAM,
             spooled=launcher().spooled,
             now=datetime.now(UTC),
+            host=settings.HEADGATE_HOST,
+            drivers_here=hosts.drivers_here,
         )
     except redis.RedisError as error:  # the next call looks again
         logger.warning("gaps cannot be judged, Redis does not answer: %s", error)

@@ -3,9 +3,10 @@
 import logging
 
 from celery import shared_task
+from django.conf import settings
 from django.utils import timezone
 
-from controlplane.nudge import advance_soon, lease
+from controlplane.nudge import advance_soon, lease, send_to_hosts
 from queries.launchers.configured import launcher
 from queries.models.drivers import Driver
 from queries.services.checkpoints import batch_repair
@@ -14,10 +15,16 @@ from queries.services.console import tokens
 from queries.services.kafka import lag, loss_ledger
 from queries.services.probes.xray import forget_old_results
 from queries.services.procedure_registry import PROCEDURES
-from queries.services.procedures.engine import advance, due_operations
+from queries.services.procedures.engine import advance, due_operations, note_silent_hosts
 from queries.services.supervision import reconcile as service
 
 logger = logging.getLogger(__name__)
+
+
+@shared_task(name="queries.tasks.on_each_host")
+def on_each_host(task: str, expires_s: float) -> None:
+    """Have a task done by each living host's worker, in its own queue (a tick of beat)."""
+    send_to_hosts(task, expires_s=expires_s)
 
 
 @shared_task(name="queries.tasks.reconcile_application")
@@ -36,7 +43,7 @@ def reconcile_driver(driver_id: int) -> None:
 
 @shared_task(name="queries.tasks.sweep")
 def sweep() -> None:
-    """Reconcile every application that is due, whether or not a nudge was lost."""
+    """Reconcile every application of this host that is due, whether or not a nudge was lost."""
     for application_id in service.due_applications(now=timezone.now()):
         try:
             service.reconcile(application_id, launcher=launcher(), now=timezone.now())
@@ -52,15 +59,16 @@ def advance_operation(operation_id: int) -> None:
 
 @shared_task(name="queries.tasks.advance_operations")
 def advance_operations() -> None:
-    """Nudge every operation with steps that no worker has claimed, in case a nudge was lost."""
+    """Nudge this host's operations with steps that no worker has claimed: a nudge may be lost."""
     for operation_id in due_operations(now=timezone.now()):
         advance_soon(operation_id)
+    note_silent_hosts()
 
 
 @shared_task(name="queries.tasks.look_at_sources")
 def look_at_sources() -> None:
-    """Ask the brokers how far every query is behind; one look at a time, in any worker."""
-    with lease("look-at-sources", limit_s=60) as held:
+    """Ask the brokers how far this host's queries are behind; one look at a time."""
+    with lease(f"look-at-sources:{settings.HEADGATE_HOST}", limit_s=60) as held:
         if held:
             lag.look_at_sources(now=timezone.now())
 

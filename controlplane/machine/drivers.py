@@ -3,6 +3,8 @@
 import time
 from datetime import datetime
 
+from django.conf import settings
+
 from queries.domain.states import OPEN_DRIVER_STATES, Reason
 from queries.launchers.configured import launcher
 from queries.models.drivers import Driver
@@ -34,19 +36,20 @@ def wait_until_gone(limit_s: float) -> list[tuple[str, int]]:
 
 
 def end(*, now: datetime, limit_s: float) -> int:
-    """End every driver without supervision's help; return how many had to be killed.
+    """End this host's drivers without supervision's help; return how many had to be killed.
 
     The rows first record that the end is intended, so that the next start counts no failure.
     Each driver's Python gets SIGTERM; what outlives the limit is killed.
     """
-    Driver.objects.filter(state__in=sorted(OPEN_DRIVER_STATES), end_wanted="").update(
-        end_wanted=Reason.SHUTDOWN, end_wanted_at=now
+    here = Driver.objects.filter(
+        host=settings.HEADGATE_HOST, state__in=sorted(OPEN_DRIVER_STATES), end_wanted=""
     )
+    here.update(end_wanted=Reason.SHUTDOWN, end_wanted_at=now)
     return end_without_rows(limit_s=limit_s)
 
 
 def end_without_rows(*, limit_s: float) -> int:
-    """End every driver by its files alone; return how many had to be killed."""
+    """End this host's drivers by their files alone; return how many had to be killed."""
     launcher().end_probes()  # their results would be discarded anyway
     for application, epoch in living():
         launcher().terminate(application, epoch)

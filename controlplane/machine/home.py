@@ -22,6 +22,7 @@ class Home:
         #: A JAVA_HOME of our own around the JRE in a wheel, where no other Java is found.
         self.java = root / "java"
         self.kafka = root / "kafka"  # the trial broker: its jars, records and log; see `kafka.py`
+        self.host = root / "host"  # the name that drivers belong to, kept from the first start
         self.logs = root / "logs"  # one rotated log a program
         #: What holds only while the system runs: lock, process identities, configuration.
         self.run = root / "run"
@@ -32,6 +33,11 @@ class Home:
         """Create the folders, closed to other users."""
         for folder in (self.root, self.valkey, self.logs, self.run):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def keep_host(self, name: str) -> None:
+        """Keep the host's name for the next starts, unless one is kept already."""
+        if not self.host.exists():
+            write_private(self.host, name)
 
     def ensure_secret_key(self) -> str:
         """Return the secret key, created at the first call."""

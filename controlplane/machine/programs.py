@@ -31,6 +31,8 @@ class Program:
     command: tuple[str, ...]
     priority: int  # started from low to high, stopped from high to low
     leave_s: int  # then SIGKILL
+    #: An end sooner than this is a failed start: the next try waits, longer each time.
+    starts_s: int = 2
 
 
 def feeders(kafka_servers: str) -> list[Program]:
@@ -58,7 +60,8 @@ def all_programs(redis_command: Sequence[str], feeders: Sequence[Program] = ()) 
     )
     programs = [
         Program("ingester", (python, manage, "ingest_events"), 20, 15),
-        Program("worker", tuple(worker_command()), 30, 20),
+        # A worker that finds its host's name taken looks on for seconds before it leaves.
+        Program("worker", tuple(worker_command()), 30, 20, starts_s=30),
         Program("beat", (*celery, "beat", "--pidfile="), 40, 5),
         Program("web", (python, "-m", "uvicorn", *web.split()), 50, 8),
     ]
@@ -94,7 +97,7 @@ def configuration(home: Home, programs: Sequence[Program]) -> str:
         )
         blocks.append(
             f"[program:{one.name}]\ncommand={_escaped(command)}\npriority={one.priority}\n"
-            "autostart=true\nautorestart=true\nstartsecs=2\nstartretries=1000000\n"
+            f"autostart=true\nautorestart=true\nstartsecs={one.starts_s}\nstartretries=1000000\n"
             f"stopsignal=TERM\nstopwaitsecs={one.leave_s}\n"
             "stopasgroup=false\nkillasgroup=false\nredirect_stderr=true\n"
             f"stdout_logfile={_escaped(home.logs / f'{one.name}.log')}\n"

@@ -82,6 +82,11 @@ class Detail(Enum):
     # phases of a query
     GIVEN = "The query is assigned to a driver."
     HOST_SILENT = "Its host does not respond; the query may still run."
+    LOST_ON = "Host {host} does not respond; the query may still run there."
+    WAITS_HOST = (
+        "Host {host} does not respond, and its checkpoint is there; "
+        "it starts once the host is back."
+    )
     STOP_HANGS = "The stop hangs. Restart the application to end it; its other queries restart too."
     STOP_TIMED_OUT = (
         "Its stop has timed out: a thread of it in the driver does not end, so its checkpoint "
@@ -118,6 +123,7 @@ class Detail(Enum):
         "Its driver has died {deaths} times in a row. Queries will start one after the other, to "
         "find the one that ends it; the driver is starting."
     )
+    STEPS_ON = "Its files are on host {host}, which does not respond; it goes on once that is back."
     # failures, in the words of their diagnosis
     KILLS_DRIVER = (
         "The driver died {deaths} times in a row, and the last time nothing but the start or the "

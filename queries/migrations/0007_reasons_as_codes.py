@@ -138,6 +138,13 @@ LATER = [
     ("REASON", "{reason}"),
     ("REFUSED", "{message}"),
     ("OTHER", "{text}"),
+    ("LOST_ON", "Host {host} does not respond; the query may still run there."),
+    (
+        "WAITS_HOST",
+        "Host {host} does not respond, and its checkpoint is there; "
+        "it starts once the host is back.",
+    ),
+    ("STEPS_ON", "Its files are on host {host}, which does not respond."),
 ]
 _VALUES = {None: "(.+)", ":d": "(0|[1-9][0-9]*)", ":w": r"(\S+?)"}
 _PROBE = "probe of "

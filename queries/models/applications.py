@@ -24,6 +24,8 @@ class Application(models.Model):
     generation = models.BigIntegerField(default=0)  # [O] rises with each verb on the application
     archived_at = models.DateTimeField(null=True)  # [O]
 
+    #: [R] where its drivers run and its local files are; "": nowhere yet
+    host = models.CharField(max_length=255, default="", db_index=True)
     version = models.BigIntegerField(default=0)  # [R] compare-and-set of every reconcile
     assignment_generation = models.BigIntegerField(default=0)  # [R]
     reached_generation = models.BigIntegerField(default=0)  # [R]

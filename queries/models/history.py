@@ -30,6 +30,8 @@ class Operation(models.Model):
     parent = models.ForeignKey(  # the operation with steps that asked for this one
         "self", null=True, on_delete=models.SET_NULL, related_name="children"
     )
+    #: [R] where its steps are taken: its application's host, else that of its first step
+    host = models.CharField(max_length=255, default="")
     leased_until = models.DateTimeField(null=True)  # [R] a worker is at a step of it until then
     committed = models.BooleanField(default=False)  # [R] past the step after which none is undone
     to_undo = models.BooleanField(default=False, db_index=True)  # [R] left something to tidy away

@@ -9,7 +9,6 @@ class Installation(models.Model):
     """The single row that names the installation and holds its last epoch."""
 
     uuid = models.UUIDField(default=uuid.uuid4, editable=False)
-    stopping_since = models.DateTimeField(null=True)  # [O] drivers end, desired states remain
     last_epoch = models.BigIntegerField(default=0)  # [R] drawn for every Driver and every Run
 
     def __str__(self) -> str:

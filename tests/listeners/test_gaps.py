@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -190,3 +191,24 @@ def test_a_torn_line_of_a_spool_is_skipped(redis_client: redis.Redis, drivers_di
     arrive(progress(1, 1), progress(3, 3), progress(7, 7))
     judge(redis_client, drivers_dir)
     assert sorted(models.Progress.objects.values_list("batch", flat=True)) == [1, 2, 3, 7]
+
+
+def test_the_holes_of_another_hosts_driver_are_left_to_that_host(
+    redis_client: redis.Redis, drivers_dir: Path
+) -> None:
+    """Its spool is there: here nothing of it could be found, and all would be called lost."""
+    events = [progress(number, number) for number in range(1, 9)]
+    arrive(*events[:2], *events[5:], event(Kind.DRIVER_EXIT, 0, body={"last_seq": 9}))
+    look: dict[str, Any] = {"client": redis_client, "stream": STREAM, "now": START}
+    nothing_here = LocalProcessLauncher(drivers_dir / "a", drivers_dir).spooled
+    gaps.judge(**look, spooled=nothing_here, host="host-a", drivers_here=lambda ids: set())
+    assert models.Gap.objects.count() == 0
+
+    spooled(drivers_dir / "b", [*events, progress(9, 9)])
+    there = LocalProcessLauncher(drivers_dir / "b", drivers_dir).spooled
+    gaps.judge(**look, spooled=there, host="host-b", drivers_here=lambda ids: set(ids))
+    found = models.Gap.objects.filter(kind="seq").order_by("first")
+    assert [(gap.first, gap.last, gap.repaired, gap.beyond_repair) for gap in found] == [
+        (3, 5, 3, False),
+        (9, 9, 1, False),
+    ]

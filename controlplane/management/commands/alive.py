@@ -2,9 +2,11 @@
 
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
+from controlplane.hosts import heard_of
 from controlplane.system_health import system_health
 
 #: Names that a health check may ask for, and the part of the system's health that answers.
@@ -12,7 +14,7 @@ PARTS = ("worker", "beat", "ingester")
 
 
 class Command(BaseCommand):
-    """Exit with 0 where the named part works, else with 1 and the reason."""
+    """Exit with 0 where the named part (of the worker: this host's) works, else 1 and why."""
 
     help = "Check one part of the system: worker, beat or ingester."
     requires_system_checks = ()
@@ -26,3 +28,5 @@ class Command(BaseCommand):
         for one in system_health(timezone.now()).parts:
             if one.name == part and not one.ok:
                 raise CommandError(one.sentence)
+        if part == "worker" and settings.HEADGATE_HOST not in heard_of():
+            raise CommandError(f"The worker of host {settings.HEADGATE_HOST} is silent.")

@@ -16,6 +16,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 from django.utils import timezone
 
+from controlplane.hosts import HostName, NameTaken
 from controlplane.machine import (
     claims,
     drivers,
@@ -96,6 +97,7 @@ class _Run:
     def prepare(self) -> None:
         """Choose Java, Redis and database, print them, and prepare them."""
         self.home.make()
+        self.home.keep_host(settings.HEADGATE_HOST)
         self.claim = claims.claim(self.home, address=self.address)
         left = claims.started_here(self.home)
         if left:
@@ -121,6 +123,7 @@ class _Run:
         }
         self.say("Preparing the database…")
         preparation.prepare_database(timezone.now())
+        self._check_host()
         if preparation.collect_static_files():
             self.say("Collected the static files")
 
@@ -203,6 +206,15 @@ class _Run:
             return
         self.broker = broker
         self.say(f"Kafka     {broker.sentence()}{'' if started else ' (already running)'}")
+
+    def _check_host(self) -> None:
+        try:
+            HostName().refuse_another()
+        except NameTaken as taken:
+            raise Trouble(
+                f"Another worker already acts for host {settings.HEADGATE_HOST} in this database.",
+                "Give this host a name of its own with HEADGATE_HOST, or stop the other one.",
+            ) from taken
 
     def _check_port(self) -> None:
         port = settings.HEADGATE_PORT

@@ -59,6 +59,7 @@ def _begin(obs: Observation, now: datetime) -> Draft:
         obs.hold_reason,
         end_wanted=obs.driver.end_wanted if obs.driver else Reason.NONE,
         state=obs.driver.state if obs.driver else None,
+        lost=bool(obs.silent_host),
     )
     fresh = obs.generation > obs.seen_generation
     for seen in obs.queries:
@@ -88,7 +89,10 @@ def _conclude(draft: Draft) -> Decision:
         draft.wakes.append(draft.next_attempt_at)
     if draft.waits is not Reason.NONE or draft.one_by_one:
         draft.wakes.append(draft.now + WATCHFUL)
-    if draft.driver_open or draft.lost:
+    if draft.lost and draft.obs.driver is None:
+        if any(draft.due(work) for work in draft.queries):
+            draft.wakes.append(draft.now + CALM)
+    elif draft.driver_open:
         acts = draft.action is not DriverAction.NOTHING
         live = draft.state is DriverState.LIVE and not acts
         calm = live and all(_calm(work) for work in draft.queries)

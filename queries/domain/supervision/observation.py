@@ -24,7 +24,7 @@ class Liveness(StrEnum):
     EXITED = "EXITED"  # exit.json is there
     ORPHANED = "ORPHANED"  # its Python is gone, its JVM lives or holds a checkpoint's lock
     GONE = "GONE"  # no shim, no process, no lock, no exit.json: exit UNKNOWN
-    ELSEWHERE = "ELSEWHERE"  # belongs to another host: cannot be seen by this worker
+    ELSEWHERE = "ELSEWHERE"  # belongs to another host, which is silent: nobody can see it
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,4 +169,5 @@ class Observation:
     next_attempt_at: datetime | None = None
     hold: Hold = Hold.NONE
     hold_reason: Because = NOTHING
-    paused: bool = False  # the installation is stopping: drivers end, desired states remain
+    paused: bool = False  # its host is being stopped: drivers end, desired states remain
+    silent_host: str = ""  # the host that it is placed on, where that one is silent

@@ -38,7 +38,7 @@ def _with_run(draft: Draft, work: QueryDraft) -> Named:
     run = work.run
     assert run is not None
     if draft.lost:
-        return Phase.LOST, Reason.HOST_SILENT, Because(Detail.HOST_SILENT)
+        return Phase.LOST, Reason.HOST_SILENT, _silent(draft, Detail.LOST_ON)
     if work.hangs:
         return Phase.STOPPING, Reason.STUCK, about(draft, work)
     if work.want is not Want.RUN:
@@ -91,6 +91,8 @@ def _wanted_without_run(draft: Draft, work: QueryDraft) -> Named:
         return Phase.BROKEN, Reason.KILLS_DRIVER if kills else Reason.FAILED_POISON, work.detail
     if draft.hold is Hold.FAILED:
         return Phase.FAILED, Reason.FAILED_FATAL, draft.hold_reason
+    if draft.lost:
+        return Phase.PENDING, Reason.HOST_SILENT, _silent(draft, Detail.WAITS_HOST)
     if draft.obs.paused:
         return Phase.PENDING, Reason.SHUTDOWN, Because(Detail.WITH_INSTALLATION)
     if work.hangs:
@@ -114,6 +116,10 @@ def _turn(draft: Draft) -> Because:
     if draft.turn:
         return Because(Detail.TURN, {"deaths": draft.failures, "name": draft.turn})
     return Because(Detail.TURN_AFTER_DRIVER, {"deaths": draft.failures})
+
+
+def _silent(draft: Draft, detail: Detail) -> Because:
+    return Because(detail, {"host": draft.obs.silent_host})
 
 
 def _taken(draft: Draft) -> Because:

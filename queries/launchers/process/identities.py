@@ -18,6 +18,11 @@ def boot_id() -> str:
     return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
 
 
+def pid_space() -> str:
+    """Return the identity of the pid namespace: only within one does a pid mean one process."""
+    return os.readlink(_PROC / "self/ns/pid")
+
+
 def start_time(pid: int) -> int | None:
     """Return when the process began, in clock ticks since boot; None where there is none."""
     fields = _stat(pid)

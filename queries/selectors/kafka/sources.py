@@ -8,15 +8,18 @@ such a query, the progress of its run is the only source.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from django.db.models import Q
+
 from listeners import selectors as heard
 from listeners.selectors import LatestLine
 from queries.brokers.options import Unusable, Wanted, broker_set, wanted
-from queries.checkpoints.logs import CheckpointLogs, NotLocal
+from queries.checkpoints.logs import NotLocal
 from queries.domain.checkpoints.logs import Unreadable
 from queries.domain.kafka.lag import further, kafka_offsets, merged
 from queries.domain.states import Phase, RunOutcome
 from queries.models.definitions import Query
 from queries.models.drivers import Run
+from queries.selectors.hosts import logs_at
 from queries.selectors.newest import checkpoint_locations, newest_revisions, newest_runs
 
 Offsets = dict[str, dict[int, int]]  # topic -> partition -> next offset to read
@@ -48,9 +51,13 @@ class Reading:
         return self.run is not None and self.query.phase == Phase.RUNNING
 
 
-def readings(query_ids: Iterable[int] | None = None) -> list[Reading]:
-    """Return the living queries that read Kafka, all of them or those of these ids."""
-    rows = Query.objects.filter(archived_at__isnull=True).select_related("application")
+def readings(query_ids: Iterable[int] | None = None, *, where: Q | None = None) -> list[Reading]:
+    """Return the living queries that read Kafka, all of them or those of these ids.
+
+    `where` is a condition on the query's row.
+    """
+    rows = Query.objects.filter(where or Q(), archived_at__isnull=True)
+    rows = rows.select_related("application")
     if query_ids is not None:
         rows = rows.filter(pk__in=list(query_ids))
     queries = {query.pk: query for query in rows}
@@ -84,12 +91,12 @@ class ReportedOffsets:
     latest: Offsets
 
 
-def told_by_progress(but: Iterable[int]) -> list[ReportedOffsets]:
+def told_by_progress(but: Iterable[int], *, where: Q | None = None) -> list[ReportedOffsets]:
     """Return the running queries that read Kafka from their code, by what their progress reports.
 
-    `but` are the queries whose sources are in their definitions.
+    `but` are the queries whose sources are in their definitions; `where` is a condition on the row.
     """
-    rows = Query.objects.filter(archived_at__isnull=True, phase=Phase.RUNNING)
+    rows = Query.objects.filter(where or Q(), archived_at__isnull=True, phase=Phase.RUNNING)
     queries = {query.pk: query for query in rows.exclude(pk__in=list(but))}
     runs = newest_runs(list(queries))
     found = []
@@ -133,7 +140,7 @@ def kafka_sources(spec: Mapping[str, object]) -> tuple[KafkaSource, ...]:
 def committed_at(location: str) -> Offsets:
     """Return the offsets up to which a checkpoint's newest commit has read; {} for none."""
     try:
-        logs = CheckpointLogs.at(location)
+        logs = logs_at(location)
         batch = logs.last_commit()
         offsets = logs.offsets(batch) if batch is not None else None
     except (NotLocal, Unreadable, OSError):

@@ -8,13 +8,12 @@ stalled.
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from listeners import selectors as heard
 from listeners.latest import moment
 from listeners.selectors import BatchBar, DriverTelemetry, LatestLine
-from queries.domain.checkpoints.lock_files import local_path
+from queries.checkpoints.logs import NotLocal
 from queries.domain.states import Phase
 from queries.domain.supervision.health import (
     STALL_FLOOR_S,
@@ -27,6 +26,7 @@ from queries.domain.supervision.health import (
 from queries.domain.triggers.kinds import interval_ms
 from queries.models.definitions import Query
 from queries.models.drivers import Run
+from queries.selectors.hosts import logs_at
 from queries.selectors.kafka.lag import LagLine, lag_lines
 
 #: Batches that are read for a verdict and drawn: enough for an honest p99, few enough for a list.
@@ -114,11 +114,8 @@ def health_of(
 
 def newest_commit(location: str) -> datetime | None:
     """Return when a checkpoint on this host got its newest commit; None where none is seen."""
-    path = local_path(location)
-    if path is None:
-        return None
     try:
-        changed = Path(path / "commits").stat().st_mtime
-    except OSError:
+        changed = (logs_at(location).root / "commits").stat().st_mtime
+    except (NotLocal, OSError):
         return None
     return datetime.fromtimestamp(changed, UTC)

@@ -11,6 +11,7 @@ from django.db.models import Exists, OuterRef
 
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.code_roots import has_module
+from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.definitions.spec import ENDING_TRIGGERS, ApplicationSpec
 from queries.domain.failures.error_text import missing_module
 from queries.domain.failures.rules import MODULE_ADDED_LATER
@@ -46,7 +47,7 @@ from queries.models.applications import Application, ApplicationRevision
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
-from queries.models.installation import Installation
+from queries.models.hosts import Host
 from queries.selectors.supervision.health import healths
 
 #: Spark's own units of memory in MB; a bare number is MB in `spark.driver.memory`.
@@ -76,6 +77,17 @@ class Rows:
     def locations(self) -> tuple[str, ...]:
         """The checkpoints that the application's driver may hold."""
         return tuple(checkpoint.location for checkpoint in self.checkpoints.values())
+
+    @property
+    def placed_on(self) -> str:
+        """The host that the application is placed on, "" for none yet."""
+        return self.driver.host if self.driver is not None else self.application.host
+
+    @property
+    def movable(self) -> bool:
+        """Whether another host could start it without taking anything over."""
+        free = self.driver is None and not self.runs
+        return free and all(local_path(location) is None for location in self.locations)
 
 
 def read_rows(application_id: int) -> Rows | None:
@@ -107,6 +119,7 @@ def read_rows(application_id: int) -> Rows | None:
             if driver is not None and run.driver_id == driver.pk:
                 run.driver = driver
     checkpoints = Checkpoint.objects.filter(query__in=kept, retired_at=None).order_by()
+    host = (driver.host if driver else application.host) or settings.HEADGATE_HOST
     return Rows(
         application=application,
         revision=newest,
@@ -114,12 +127,17 @@ def read_rows(application_id: int) -> Rows | None:
         queries=kept,
         runs=by_query,
         checkpoints={checkpoint.query_id: checkpoint for checkpoint in checkpoints},
-        paused=Installation.get().stopping_since is not None,
+        paused=Host.objects.filter(name=host).exclude(stopping_since=None).exists(),
     )
 
 
-def observation(rows: Rows, sighting: Sighting | None, *, now: datetime) -> Observation:
-    """Return what is known of the application; `sighting` is of its open driver, if any."""
+def observation(
+    rows: Rows, sighting: Sighting | None, *, now: datetime, silent_host: str = ""
+) -> Observation:
+    """Return what is known of the application; `sighting` is of its open driver, if any.
+
+    `silent_host` is the host that it is placed on, where that one gives no sign of life.
+    """
     application = rows.application
     spec = ApplicationSpec.model_validate(rows.revision.spec)
     by_run = {run: _said(status, spec) for run, status in statuses(sighting).items()}
@@ -145,6 +163,7 @@ def observation(rows: Rows, sighting: Sighting | None, *, now: datetime) -> Obse
         hold=Hold(application.hold),
         hold_reason=application.hold_reason,
         paused=rows.paused,
+        silent_host=silent_host,
     )
 
 

@@ -17,6 +17,7 @@ from queries.domain.states import RunOutcome
 from queries.domain.triggers.async_progress import tracking
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
+from queries.selectors.hosts import logs_at
 
 #: Rows of progress that are read to add up what follows the last logged batch.
 ROWS_READ = 5000
@@ -66,7 +67,7 @@ def exposure(query: Query, *, now: datetime) -> Exposure | None:
     if asked is None:
         return None
     try:
-        logs = CheckpointLogs.at(checkpoint.location)
+        logs = logs_at(checkpoint.location)
         begun, committed = logs.begun(), logs.committed()
     except (NotLocal, OSError) as error:
         return _blind(asked.interval_ms, f"The checkpoint cannot be read from here: {error}")
@@ -95,7 +96,7 @@ def gap_of(location: str) -> Gap | None:
     None, too, for a checkpoint that cannot be read on this host: only its driver can know.
     """
     try:
-        begun = CheckpointLogs.at(location).begun()
+        begun = logs_at(location).begun()
     except (NotLocal, OSError):
         return None
     missing = missing_batch(begun)

@@ -8,6 +8,7 @@ import copy
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import transaction
 
 from queries.checkpoints.file_sink import FileSink
@@ -16,6 +17,7 @@ from queries.domain.errors import Invalid, NotAllowed, Problem
 from queries.domain.masking import unmask
 from queries.domain.states import Verb
 from queries.domain.validation.formats import FILES
+from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
 from queries.selectors.checkpoints import snapshot_of
@@ -52,6 +54,7 @@ def request_clone(
             f"{query.name} has committed no batch yet.", way_out="Create a new query instead."
         )
     spec = _spec(query, sink, same_sink, own=not application)
+    _refuse_another_host(query, application)
     host = None
     if not application:
         host = query.application.revisions.order_by("-number")[0].spec
@@ -66,6 +69,17 @@ def request_clone(
     catalog.check_query(**definition, checkpoint=location)
     arguments = {**definition, "origin": origin, "batch": batch, "location": location}
     return begin(PROCEDURE, query=query, arguments=arguments, actor=actor, now=now)
+
+
+def _refuse_another_host(query: Query, application: str) -> None:
+    """Raise `NotAllowed` where the clone would run on a host that its checkpoint is not on."""
+    named = Application.objects.filter(name=application, archived_at=None).first()
+    if named is not None and named.host not in ("", query.application.host):
+        raise NotAllowed(
+            f"Application {named.name} is placed on host {named.host}; the copy of the checkpoint "
+            f"would be on host {query.application.host or settings.HEADGATE_HOST}.",
+            way_out="Name no application: the clone gets its own.",
+        )
 
 
 def _spec(
@@ -139,6 +153,9 @@ def _define(turn: StepContext) -> StepResult:
                 actor=turn.operation.actor,
                 now=turn.now,
             )
+            # Its checkpoint is a file of this host.
+            placed = Application.objects.filter(pk=clone.application_id, host="")
+            placed.update(host=settings.HEADGATE_HOST)
     else:
         clone = held.query
     turn.result["clone"] = clone.name

@@ -19,6 +19,7 @@ from queries.domain.states import Verb
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Query
 from queries.models.history import Operation
+from queries.selectors.hosts import OnAnotherHost, elsewhere, logs_at, placed_here
 from queries.services.checkpoints.switching import current, place_of
 from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
 
@@ -63,20 +64,22 @@ def remove_snapshot(row: Snapshot, *, now: datetime) -> None:
         if found.pinned:
             raise NotAllowed("The snapshot is pinned.", way_out="Unpin it first.")
         Snapshot.objects.filter(pk=row.pk, removed_at=None).update(removed_at=now)
-    remove(place_of(row.location))
+    if not elsewhere(row.checkpoint.query.application):  # else that host's `prune` removes them
+        remove(place_of(row.location))
     changed(f"query:{row.checkpoint.query_id}")
 
 
 def prune(*, now: datetime) -> int:
-    """Remove snapshots beyond the newest `SNAPSHOTS_KEPT` of each query; return how many.
+    """Remove this host's snapshots beyond the newest `SNAPSHOTS_KEPT` of a query; return how many.
 
     Pinned ones are neither removed nor counted. Of those removed within a day, files that a dying
     worker left are removed too.
     """
     gone = 0
-    for row in Snapshot.objects.filter(removed_at__gte=now - timedelta(days=1)):
+    here = Snapshot.objects.filter(placed_here("checkpoint__query__application__"))
+    for row in here.filter(removed_at__gte=now - timedelta(days=1)):
         remove(place_of(row.location))
-    rows = Snapshot.objects.filter(removed_at=None, pinned=False).select_related("checkpoint")
+    rows = here.filter(removed_at=None, pinned=False).select_related("checkpoint")
     seen: dict[int, int] = {}
     for row in rows.order_by("-taken_at", "-pk"):
         query = row.checkpoint.query_id
@@ -90,7 +93,10 @@ def prune(*, now: datetime) -> int:
 def local_logs(location: str) -> CheckpointLogs:
     """Return a checkpoint's logs; raise `NotAllowed` where they are on no local file system."""
     try:
-        return CheckpointLogs.at(location)
+        return logs_at(location)
+    except OnAnotherHost as error:
+        way_out = f"Open Headgate on host {error.host}."
+        raise NotAllowed(str(error), way_out=way_out) from error
     except NotLocal as error:
         raise NotAllowed(
             str(error), way_out="Copy the folder with the tools of that storage."

@@ -8,8 +8,11 @@ stored, sent or shown.
 from dataclasses import replace
 from typing import Any
 
+from django.conf import settings
+
+from queries.domain.errors import NotAllowed
 from queries.domain.probes.questions import ProbeResult, read_result
-from queries.domain.protocol import Status
+from queries.domain.protocol import DRIVER_LOG, Status
 from queries.domain.states import DriverKind
 from queries.domain.supervision.observation import Sighting
 from queries.launchers.base import Launcher
@@ -22,12 +25,27 @@ from queries.services.local_references import local_references
 MOST_LINES = 5000
 
 
+class LogElsewhere(NotAllowed):
+    """The driver's log is on another host."""
+
+    code = "on-another-host"
+
+    def __init__(self, driver: Driver) -> None:
+        super().__init__(
+            f"The log of driver {driver.epoch} is on host {driver.host}.",
+            way_out=f"Open Headgate on that host, or read {driver.directory}/{DRIVER_LOG} there.",
+        )
+
+
 def read_log(driver: Driver, *specs: Any, launcher: Launcher, lines: int = 200) -> str:
     """Return the end of a driver's or a probe's log, at most 5,000 lines; "" where there is none.
 
+    Raises `LogElsewhere` where it is on the host that the driver ran on.
     The secrets that its definitions (of a probe: `specs`) name are looked up on this host and
     masked by value, everything else that looks like one by its form.
     """
+    if driver.host != settings.HEADGATE_HOST:
+        raise LogElsewhere(driver)
     wanted = max(1, min(lines, MOST_LINES))
     text = launcher.log_tail(
         driver.application.name, driver.epoch, probe=driver.kind == DriverKind.PROBE, lines=wanted

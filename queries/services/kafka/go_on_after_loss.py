@@ -27,6 +27,7 @@ from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.history import Operation
+from queries.selectors.hosts import elsewhere
 from queries.selectors.kafka.lag import look_of
 from queries.selectors.kafka.sources import readings
 from queries.services.kafka.lag import look_at_sources
@@ -141,7 +142,15 @@ GO_ON = Procedure(
 
 
 def _look(query: Query, now: datetime) -> list[Gap]:
-    """Ask the broker what is gone now."""
+    """Ask the broker what is gone now.
+
+    Raises `NotAllowed` where the checkpoint, which says what is committed, is on another host.
+    """
+    if host := elsewhere(query.application):
+        raise NotAllowed(
+            f"The checkpoint of {query.name} is on host {host}.",
+            way_out=f"Open Headgate on host {host}.",
+        )
     if not look_at_sources(now=now, query_ids=[query.pk]):
         raise NotAllowed(
             f"{query.name} names no Kafka source in its definition.",

@@ -19,6 +19,7 @@ from queries.brokers.reader import At, Ends, Readers, Unreachable
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
 from queries.secret_references import ReferenceMissing
+from queries.selectors.hosts import looked_after
 from queries.selectors.kafka.sources import Reading, readings, told_by_progress
 from queries.services.kafka.lag_rows import (
     Answer,
@@ -53,11 +54,13 @@ def look_at_sources(
 ) -> int:
     """Look at every broker set once and write what was seen; return how many queries read Kafka.
 
-    `query_ids` limits the look to some queries.
+    Looks for the queries of this host, whose checkpoints say what is committed; of those on no
+    host yet, one of the living hosts does. `query_ids` names others instead.
     """
-    found = readings(query_ids)
+    mine = looked_after("application__")
+    found = readings(where=mine) if query_ids is None else readings(query_ids)
     if query_ids is None:
-        told = told_by_progress([reading.query.pk for reading in found])
+        told = told_by_progress([reading.query.pk for reading in found], where=mine)
         _forget_others({reading.query.pk for reading in found} | {one.query.pk for one in told})
         for one in told:
             write_told(one, now)
@@ -171,8 +174,9 @@ def _known(query_ids: list[int]) -> dict[int, dict[At, SourceLag]]:
 
 
 def _forget_others(reading: set[int]) -> None:
-    """Remove what is known of queries that read no Kafka any more, or are gone."""
-    others = SourceLag.objects.exclude(query__in=reading)
+    """Remove what is known of this host's queries that read no Kafka any more, or are gone."""
+    others = SourceLag.objects.filter(looked_after("query__application__"))
+    others = others.exclude(query__in=reading)
     for pk in list(others.order_by().values_list("query_id", flat=True).distinct()):
         SourceLag.objects.filter(query=pk).delete()
         Query.objects.filter(pk=pk).update(

@@ -8,6 +8,8 @@ numbers are stored with the operation.
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
+
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.snapshot import remove, snapshot
 from queries.domain.checkpoints.lock_files import local_path
@@ -74,14 +76,19 @@ def rows_of(operation: Operation, *, launcher: Launcher, now: datetime) -> dict[
     if operation.ended_at is None or now - operation.ended_at > SHOWN_FOR:
         return None
     driver = probe_steps.probe_of(operation)
-    found = probe_steps.found_by(driver, launcher=launcher) if driver else None
+    if driver is None or driver.host != settings.HEADGATE_HOST:
+        return None  # its rows are kept on the host that read them
+    found = probe_steps.found_by(driver, launcher=launcher)
     return found.state if found else None
 
 
 def forget_old_results(*, launcher: Launcher, now: datetime) -> None:
-    """Remove the rows of X-rays that have been shown long enough."""
+    """Remove the rows of this host's X-rays that have been shown long enough."""
     over = Driver.objects.filter(
-        kind=DriverKind.PROBE, state=DriverState.ENDED, ended_at__lt=now - SHOWN_FOR
+        host=settings.HEADGATE_HOST,
+        kind=DriverKind.PROBE,
+        state=DriverState.ENDED,
+        ended_at__lt=now - SHOWN_FOR,
     ).select_related("application")
     for driver in over.filter(ended_at__gt=now - timedelta(days=2)):
         launcher.forget_result(driver.application.name, driver.epoch)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
@@ -25,6 +26,7 @@ from queries.domain.states import PLAIN_VERBS, READING_VERBS, OperationOutcome, 
 from queries.launchers.base import Launcher
 from queries.models.definitions import Query
 from queries.models.history import Operation
+from queries.selectors.hosts import is_silent, placed_here
 from queries.services.supervision.operations import locked
 
 logger = logging.getLogger(__name__)
@@ -157,8 +159,11 @@ def cancel(operation: Operation, *, actor: str, now: datetime) -> Operation:
 
 
 def due_operations(*, now: datetime) -> list[int]:
-    """Return the operations with steps, or with something to undo, that no worker has claimed."""
-    found = _free(now).exclude(verb__in=PLAIN_VERBS)
+    """Return the operations with steps, or with something to undo, that no worker has claimed.
+
+    Those of this host, and those of none.
+    """
+    found = _free(now).filter(_here()).exclude(verb__in=PLAIN_VERBS)
     return list(found.order_by("pk").values_list("pk", flat=True)[:200])
 
 
@@ -169,7 +174,7 @@ def advance(
     launcher: Launcher,
     now: datetime,
 ) -> bool:
-    """Take as many steps as can be taken now; False where another worker has claimed it."""
+    """Take as many steps as can be taken now; False where it is another worker's or host's."""
     lease = _lease(operation_id, now)
     if lease is None:
         return False
@@ -302,7 +307,30 @@ def _refuse_beside_another(row: Query, verb: Verb) -> None:
 def _lease(operation_id: int, now: datetime) -> datetime | None:
     """Claim the operation; None where it is claimed, or there is nothing to do."""
     until = now + LEASE
-    return until if _free(now).filter(pk=operation_id).update(leased_until=until) else None
+    if not Operation.objects.filter(_here(), pk=operation_id).exists():
+        return None
+    # Its first step decides on which host the others are taken: they need each other's files.
+    here = settings.HEADGATE_HOST
+    found = _free(now).filter(pk=operation_id, host__in=("", here))
+    return until if found.update(leased_until=until, host=here) else None
+
+
+def _here() -> Q:
+    """Return the condition that an operation's files are, or will be, on this host."""
+    return Q(placed_here("application__"), host="") | Q(host=settings.HEADGATE_HOST)
+
+
+def note_silent_hosts() -> None:
+    """Say of each operation with steps that waits for a host without signs of life why it waits."""
+    waits = Operation.objects.filter(outcome=OperationOutcome.OPEN).exclude(verb__in=PLAIN_VERBS)
+    for operation in waits.exclude(_here()).select_related("application"):
+        host = operation.host or operation.application.host
+        detail = Because(Detail.STEPS_ON, {"host": host})
+        if not is_silent(host) or operation.detail == detail:
+            continue
+        mine = Operation.objects.filter(pk=operation.pk, outcome=OperationOutcome.OPEN)
+        mine.update(detail=detail)
+        changed(f"query:{operation.query_id}", f"operation:{operation.uuid}")
 
 
 def _free(now: datetime) -> QuerySet[Operation]:

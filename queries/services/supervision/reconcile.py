@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -20,12 +21,14 @@ from queries.domain.protocol import Assignment
 from queries.domain.states import Desired
 from queries.domain.supervision.decide import WATCHFUL, decide
 from queries.domain.supervision.decision import Decision, DriverAction, RunEnd
+from queries.domain.supervision.hosts import Turn, turn
 from queries.domain.supervision.observation import Liveness, Sighting
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import Application
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
 from queries.models.installation import Installation
+from queries.selectors.hosts import is_silent, placed_here, to_look_after
 from queries.selectors.supervision.observation import Rows, observation, read_rows, slots, statuses
 from queries.services.failures.driver_logs import read_log, without_secrets
 from queries.services.failures.recording import record_failure
@@ -41,14 +44,18 @@ def reconcile(application_id: int, *, launcher: Launcher, now: datetime) -> bool
     """Bring one application a step nearer to its desired state.
 
     Returns whether this call won; False means that the application was changed meanwhile, or
-    that it is gone, and that nothing was done.
+    that it is gone or another host's, and that nothing was done.
     """
     for _ in range(ROUNDS):
         rows = read_rows(application_id)
         if rows is None:
             return False
+        ours = whose_turn(rows)
+        if ours is Turn.THEIRS:
+            return False
+        silent = rows.placed_on if ours is Turn.SILENT else ""
         sighting = _sight(rows, launcher)
-        decision = decide(observation(rows, sighting, now=now), now)
+        decision = decide(observation(rows, sighting, now=now, silent_host=silent), now)
         if not _Step(rows, sighting, decision, launcher, now).take():
             return False
         if not decision.again:
@@ -56,11 +63,18 @@ def reconcile(application_id: int, *, launcher: Launcher, now: datetime) -> bool
     return True
 
 
+def whose_turn(rows: Rows) -> Turn:
+    """Return what this host's worker may do about an application."""
+    here, placed_on = settings.HEADGATE_HOST, rows.placed_on
+    silent = placed_on not in ("", here) and is_silent(placed_on)
+    return turn(placed_on, here, silent=silent, movable=rows.movable)
+
+
 def _sight(rows: Rows, launcher: Launcher) -> Sighting | None:
     if rows.driver is None:
         return None
     if rows.driver.host != settings.HEADGATE_HOST:
-        # Only its own host can distinguish a driver that is gone from one that is unreachable.
+        # Its host is silent; only that host can tell a driver that is gone from a living one.
         return Sighting(Liveness.ELSEWHERE)
     seen = launcher.sight(rows.application.name, rows.driver.epoch, locations=rows.locations)
     return without_secrets(seen, rows.driver)
@@ -153,14 +167,14 @@ class _Step:
         ended = self.decision.driver.fault is not None or any(
             choice.ended and choice.ended.fault for choice in self.decision.queries
         )
-        if not ended or self.driver is None:
+        if not ended or self.driver is None or self.driver.host != settings.HEADGATE_HOST:
             return ""
         return read_log(self.driver, launcher=self.launcher, lines=100)
 
     def _claim(self) -> bool:
         """Win the application's version, or nothing."""
         choice, before = self.decision, self.application
-        fields = {
+        fields: dict[str, Any] = {
             "failures": choice.failures,
             "next_attempt_at": choice.next_attempt_at,
             "hold": choice.hold,
@@ -169,6 +183,8 @@ class _Step:
             "reached_generation": choice.reached_generation,
             "reconcile_after": choice.wake_at,
         }
+        if choice.driver.action is DriverAction.LAUNCH:
+            fields["host"] = settings.HEADGATE_HOST
         won = Application.objects.filter(
             pk=before.pk, version=before.version, generation=before.generation
         ).update(version=before.version + 1, **fields)
@@ -241,6 +257,8 @@ class _Step:
         driver = self.driver
         if driver is None or self.decision.driver.exit is not None:
             return
+        if driver.host != settings.HEADGATE_HOST:
+            return  # nobody here can hand it over
         runs = {query: run for query, run in self.rows.runs.items() if run.driver_id == driver.pk}
         said = assignments.entries(self.decision, runs, self.rows.checkpoints)
         end = bool(self.decision.driver.end_wanted)
@@ -261,7 +279,7 @@ class _Step:
     def _act(self) -> None:
         """Act on the process as the rows now say; the next call repeats whatever is lost here."""
         name, driver, action = self.application.name, self.driver, self.decision.driver.action
-        if driver is None:
+        if driver is None or driver.host != settings.HEADGATE_HOST:
             return
         if action in {DriverAction.LAUNCH, DriverAction.SPAWN} and self.assignment is not None:
             self._launch(driver, self.assignment)
@@ -289,8 +307,12 @@ class _Step:
 
 
 def due_applications(*, now: datetime, limit: int = 200) -> list[int]:
-    """Return the applications whose `reconcile_after` has passed, longest waiting first."""
-    rows = Application.objects.filter(reconcile_after__lte=now).order_by("reconcile_after")
+    """Return the applications whose `reconcile_after` has passed, longest waiting first.
+
+    Those of this host, those of none, and those of silent hosts.
+    """
+    due = Application.objects.filter(to_look_after(), reconcile_after__lte=now)
+    rows = due.order_by("reconcile_after")
     return list(rows.values_list("pk", flat=True)[:limit])
 
 
@@ -298,13 +320,14 @@ def wake_all(*, now: datetime) -> None:
     """Have every application of this host reconciled, after a worker has started."""
     here = Q(drivers__host=settings.HEADGATE_HOST, drivers__ended_at=None)
     wanted = Q(queries__desired=Desired.RUNNING, queries__archived_at=None)
-    found = Application.objects.filter(here | wanted, archived_at=None).values("pk")
+    found = Application.objects.filter(placed_here(), here | wanted, archived_at=None)
     Application.objects.filter(pk__in=list(found.values_list("pk", flat=True))).update(
         reconcile_after=now
     )
 
 
 def prune_folders(*, launcher: Launcher) -> None:
-    """Remove the folders of ended drivers beyond the newest few of each application."""
-    for name in Application.objects.values_list("name", flat=True).distinct():
+    """Remove the folders of this host's ended drivers beyond each application's newest few."""
+    here = placed_here() | Q(drivers__host=settings.HEADGATE_HOST)
+    for name in Application.objects.filter(here).values_list("name", flat=True).distinct():
         launcher.prune(name, keep=settings.DRIVER_FOLDERS_KEPT)

@@ -31,6 +31,7 @@ from queries.domain.triggers.async_progress import INTERVAL, switched, tracking
 from queries.models.definitions import Query, QueryRevision
 from queries.models.drivers import Run
 from queries.models.history import Operation
+from queries.selectors.hosts import logs_at
 from queries.services.definitions import catalog
 from queries.services.procedures.engine import (
     DONE,
@@ -67,7 +68,7 @@ def turn_off(*, query: Query, actor: str, now: datetime) -> Operation:
     newest = newest_of(query)
     location = location_of(query)
     try:
-        missing = missing_batch(CheckpointLogs.at(location).begun())
+        missing = missing_batch(logs_at(location).begun())
     except (NotLocal, OSError) as error:
         raise NotAllowed(
             f"The checkpoint of {query.name} cannot be read from here: {error}",

@@ -21,6 +21,7 @@ from queries.roles import VIEW
 from queries.selectors import checkpoints as reads
 from queries.selectors.console.badges import names_of
 from queries.selectors.definitions.definitions import query as living_query
+from queries.selectors.hosts import elsewhere, logs_at
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import needs
 from queries.views.supervision.query_page import head
@@ -123,11 +124,11 @@ def kept_tab(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def logs_of(checkpoint: Checkpoint | None) -> CheckpointLogs | None:
-    """Return a checkpoint's logs; None where it is not on a local file system, or there is none."""
+    """Return a checkpoint's logs; None where this host cannot read them, or there is none."""
     if checkpoint is None:
         return None
     try:
-        return CheckpointLogs.at(checkpoint.location)
+        return logs_at(checkpoint.location)
     except NotLocal:
         return None
 
@@ -138,11 +139,13 @@ def _head(request: HttpRequest, name: str, tab: str) -> dict[str, Any]:
     checkpoint = query.checkpoints.filter(retired_at=None).first()
     logs = logs_of(checkpoint)
     last = logs.last_commit() if logs else None
+    local = checkpoint is not None and local_path(checkpoint.location) is not None
     return {
         **context,
         "checkpoint": checkpoint,
         "logs": logs,
-        "local": checkpoint is not None and local_path(checkpoint.location) is not None,
+        "local": logs is not None,
+        "elsewhere": elsewhere(query.application) if local else "",
         "last_commit": last,
         "parts": _parts(query, tab),
         "busy": reads.open_procedure(query),

@@ -30,7 +30,7 @@ from queries.selectors.supervision.history import operations, transitions
 from queries.selectors.supervision.runs import runs_of
 from queries.selectors.triggers.advice import trigger_note
 from queries.selectors.triggers.replay_exposure import exposure
-from queries.services.failures.driver_logs import read_log
+from queries.services.failures.driver_logs import LogElsewhere, read_log
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import needs
 from queries.views.console.paging import page_of
@@ -139,8 +139,18 @@ def log_tab(request: HttpRequest, name: str) -> HttpResponse:
     run = context["line"].last_run
     asked = request.GET.get("lines", "")
     lines = int(asked) if asked.isdigit() and int(asked) in LOG_LINES else LOG_LINES[0]
-    text = read_log(run.driver, launcher=launcher(), lines=lines) if run else ""
-    context |= {"log": text, "run": run, "lines": lines, "choices": LOG_LINES}
+    text, elsewhere = "", None
+    try:
+        text = read_log(run.driver, launcher=launcher(), lines=lines) if run else ""
+    except LogElsewhere as error:
+        elsewhere = error
+    context |= {
+        "log": text,
+        "elsewhere": elsewhere,
+        "run": run,
+        "lines": lines,
+        "choices": LOG_LINES,
+    }
     return render(request, "supervision/queries/log.html", context)
 
 

@@ -168,9 +168,12 @@ def observations(draw: st.DrawFn) -> Observation:
             ),
             end_wanted_at=draw(st.none() | past),
         )
+    unseen = driver is not None and driver.sighting.liveness is Liveness.ELSEWHERE
+    silent = unseen or (driver is None and draw(st.booleans()))
     return Observation(
         application=1,
         name="app",
+        silent_host="host-b" if silent else "",
         generation=draw(st.integers(0, 2)),
         seen_generation=draw(st.integers(0, 2)),
         reached_generation=0,
@@ -226,6 +229,21 @@ def test_nothing_starts_while_an_orphan_or_an_unseen_host_may_run_it(obs: Observ
     if obs.driver and obs.driver.sighting.liveness in {Liveness.ORPHANED, Liveness.ELSEWHERE}:
         assert all(choice.open_run is None for choice in decision.queries)
         assert decision.driver.exit is None
+    if obs.silent_host:
+        assert all(choice.open_run is None for choice in decision.queries)
+        assert decision.driver.action is DriverAction.NOTHING
+
+
+@settings(max_examples=examples(400))
+@given(observations())
+def test_what_waits_for_a_silent_host_says_which(obs: Observation) -> None:
+    decision = decide(obs, NOW)
+    for seen, choice in zip(obs.queries, decision.queries, strict=True):
+        if choice.reason is Reason.HOST_SILENT:
+            assert obs.silent_host in choice.detail.text
+            assert choice.phase is (Phase.LOST if seen.run else Phase.PENDING)
+        elif obs.silent_host and seen.run is not None and choice.ended is None:
+            raise AssertionError(f"{seen.name} may run on a silent host: {choice.phase}")
 
 
 @settings(max_examples=examples(400))

@@ -1,0 +1,117 @@
+"""What the wiring needs to know of hosts: whose queue a row belongs to, and who holds this name.
+
+The tables are of `queries`, which `listeners` may not import; settings name the modules, as they
+name the launcher (`controlplane.launcher`).
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from django.conf import settings
+from django.db import DatabaseError, connections
+from django.utils.module_loading import import_string
+
+logger = logging.getLogger(__name__)
+
+#: The exit code of a worker whose host's name another one holds: EX_UNAVAILABLE of sysexits.h.
+NAME_TAKEN = 69
+_LOOK_EVERY_S = 0.5
+_DATABASE_AGAIN_S = 1.0
+
+
+def queue_of(kind: str, row_id: int) -> str:
+    """Return the queue whose worker acts for an "application", "driver" or "operation"."""
+    found: str = import_string(f"{settings.HOST_SELECTORS}.queue_of_{kind}")(row_id)
+    return found
+
+
+def heard_of() -> frozenset[str]:
+    """Return the hosts with a sign of life within the limit."""
+    found: frozenset[str] = import_string(f"{settings.HOST_SELECTORS}.heard_of")()
+    return found
+
+
+def drivers_here(ids: set[int]) -> set[int]:
+    """Return those of some drivers whose files are on this host."""
+    found: set[int] = import_string(f"{settings.HOST_SELECTORS}.drivers_here")(ids)
+    return found
+
+
+class NameTaken(Exception):
+    """Another worker acts for this host's name; the message says so to an operator."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"Another worker already acts for host {settings.HEADGATE_HOST}: this one leaves. "
+            "Give each host's worker its own HEADGATE_HOST, or stop the other one."
+        )
+
+
+class HostName:
+    """This host's name, held by this process from `take` until `release`."""
+
+    def __init__(self) -> None:
+        self._service: Any = import_module(settings.HOST_SERVICE)
+        self._worker = self._service.this_worker()
+        self._over = threading.Event()
+
+    def take(self) -> None:
+        """Claim the name; raise `NameTaken` where another worker that lives holds it.
+
+        A claim whose process can be seen to be gone is taken at once; one of another machine or
+        container is watched until it is renewed, or has been silent for long enough (15 s).
+        Waits for a database that does not respond.
+        """
+        self._until_free(take=True)
+
+    def refuse_another(self) -> None:
+        """As `take`, and leave the name for the worker that is about to start."""
+        self._until_free(take=False)
+
+    def _until_free(self, *, take: bool) -> None:
+        first = None
+        while True:
+            try:
+                found = self._service.attempt(self._worker, first, take=take)
+                first = first or found.seen
+                if found.free:
+                    return
+                if found.refused:
+                    raise NameTaken
+                wait = _LOOK_EVERY_S
+            except DatabaseError as error:
+                logger.warning("host %s not claimed yet: %s", settings.HEADGATE_HOST, error)
+                wait = _DATABASE_AGAIN_S
+            finally:
+                connections.close_all()
+            self._over.wait(wait)
+
+    def keep(self, lost: Callable[[NameTaken], None]) -> None:
+        """Give a sign of life every 2 s from a thread; call `lost` if another takes the name."""
+        threading.Thread(
+            target=self._renew, args=(lost,), name="host-signs-of-life", daemon=True
+        ).start()
+
+    def release(self) -> None:
+        """Give the name back, so that the next worker need not wait."""
+        self._over.set()
+        try:
+            self._service.release(self._worker)
+        except DatabaseError as error:
+            logger.warning("host %s not given back: %s", settings.HEADGATE_HOST, error)
+        finally:
+            connections.close_all()
+
+    def _renew(self, lost: Callable[[NameTaken], None]) -> None:
+        while not self._over.wait(self._service.SIGN_EVERY_S):
+            try:
+                if not self._service.renew(self._worker) and not self._over.is_set():
+                    lost(NameTaken())
+                    return
+            except DatabaseError as error:  # its silence is itself the message
+                logger.warning("no sign of life of %s: %s", settings.HEADGATE_HOST, error)
+            finally:
+                connections.close_all()

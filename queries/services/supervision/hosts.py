@@ -1,0 +1,109 @@
+"""A host's sign of life, and the claim of its one worker on its name.
+
+Two workers of one name would each take the other's drivers for its own. The claim is a column of
+the Host row that only its holder renews; whoever finds it held by another that lives, leaves.
+"""
+
+import os
+import uuid
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import assert_never
+
+from django.conf import settings
+from django.db.models import Case, F, When
+from django.db.models.functions import Now
+
+from queries.domain.supervision.hosts import (
+    LATE_AFTER,
+    SIGN_EVERY_S,
+    ClaimSeen,
+    ClaimVerdict,
+    Worker,
+    judge_claim,
+)
+from queries.launchers.process import identities
+from queries.models.hosts import Host
+
+__all__ = ["SIGN_EVERY_S", "attempt", "release", "renew", "this_worker"]  # `controlplane.hosts`
+
+
+@cache
+def this_worker() -> Worker:
+    """Return the identity of this process."""
+    pid = os.getpid()
+    return Worker(
+        claim=str(uuid.uuid4()),
+        boot_id=identities.boot_id(),
+        pid_space=identities.pid_space(),
+        pid=pid,
+        start_time=identities.start_time(pid) or 0,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What came of one attempt to claim this host's name."""
+
+    seen: ClaimSeen
+    free: bool = False  # nobody else holds it; if it was to be taken, it is this worker's now
+    refused: bool = False  # another worker that lives holds it
+
+
+def attempt(worker: Worker, first: ClaimSeen | None, *, take: bool) -> Attempt:
+    """Look whether this host's name is free; `take` it then. `first`: what the first attempt saw.
+
+    `free` is False where another worker was faster.
+    """
+    seen = look(worker)
+    match judge_claim(first or seen, seen):
+        case ClaimVerdict.TAKE:
+            return Attempt(seen, free=not take or _take(worker, seen))
+        case ClaimVerdict.LEAVE:
+            return Attempt(seen, refused=True)
+        case ClaimVerdict.WATCH:
+            return Attempt(seen)
+        case never:
+            assert_never(never)
+
+
+def look(worker: Worker) -> ClaimSeen:
+    """Return the claim on this host's name as it is now."""
+    Host.objects.get_or_create(name=settings.HEADGATE_HOST)
+    row = Host.objects.annotate(now=Now()).get(name=settings.HEADGATE_HOST)
+    now: datetime = row.now
+    return ClaimSeen(row.claim, row.seen_at, now, dead=_is_dead(row, worker))
+
+
+def _is_dead(row: Host, worker: Worker) -> bool:
+    """Tell whether the claim's process can be looked at from here, and is gone."""
+    if (row.boot_id, row.pid_space) != (worker.boot_id, worker.pid_space) or row.pid is None:
+        return False
+    return not identities.is_alive(row.pid, row.start_time)
+
+
+def _take(worker: Worker, seen: ClaimSeen) -> bool:
+    """Claim this host's name; return False where another worker was faster."""
+    won = Host.objects.filter(name=settings.HEADGATE_HOST, claim=seen.claim).update(
+        claim=worker.claim,
+        boot_id=worker.boot_id,
+        pid_space=worker.pid_space,
+        pid=worker.pid,
+        start_time=worker.start_time,
+        seen_at=Now(),
+        steady_since=Now(),
+    )
+    return bool(won)
+
+
+def renew(worker: Worker) -> bool:
+    """Give a sign of life; return False where another worker has taken the name."""
+    mine = Host.objects.filter(name=settings.HEADGATE_HOST, claim=worker.claim)
+    late = When(seen_at__lt=Now() - LATE_AFTER, then=Now())
+    return bool(mine.update(seen_at=Now(), steady_since=Case(late, default=F("steady_since"))))
+
+
+def release(worker: Worker) -> None:
+    """Give the name back; the host is silent once its last sign of life is old enough."""
+    Host.objects.filter(name=settings.HEADGATE_HOST, claim=worker.claim).update(claim="")

@@ -1,0 +1,341 @@
+"""What one host's worker leaves to another's: its operations, files, folders, queue and name."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from django.contrib.auth.models import User
+from django.db.models.functions import Now
+from django.test import Client
+from django.utils import timezone
+
+from controlplane import nudge, system_health
+from controlplane.celery import app
+from controlplane.system_health import State
+from queries.domain.errors import NotAllowed
+from queries.domain.states import DriverKind, DriverState, OperationOutcome, Verb
+from queries.models.applications import Application
+from queries.models.checkpoints import Snapshot, SourceLag
+from queries.models.definitions import Checkpoint
+from queries.models.drivers import Driver
+from queries.models.history import Operation
+from queries.models.hosts import Host
+from queries.selectors.hosts import OnAnotherHost, drivers_here, logs_at, queue_of, silent_hosts
+from queries.selectors.kafka.sources import committed_at
+from queries.selectors.supervision.health import newest_commit
+from queries.services.checkpoints import snapshot
+from queries.services.kafka.lag import look_at_sources
+from queries.services.probes.xray import forget_old_results
+from queries.services.procedures import engine
+from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult
+from queries.services.supervision import hosts as service
+from queries.services.supervision.reconcile import prune_folders, wake_all
+from tests.conftest_redis import redis_client, valkey
+from tests.launchers.in_memory import InMemoryLauncher
+from tests.scenarios.stage import Stage
+
+pytestmark = pytest.mark.django_db
+
+__all__ = ["redis_client", "valkey"]  # fixtures
+
+HERE, THERE = "host-a", "host-b"
+
+
+@pytest.fixture(autouse=True)
+def _here(settings: Any) -> None:
+    settings.HEADGATE_HOST = HERE
+    sign(HERE)
+    sign(THERE)
+
+
+def sign(name: str, *, seconds_ago: float = 0) -> None:
+    """Give a host's newest sign of life; none of those before was late."""
+    Host.objects.get_or_create(name=name)
+    at = Now() - timedelta(seconds=seconds_ago)
+    Host.objects.filter(name=name).update(seen_at=at, steady_since=Now() - timedelta(minutes=5))
+
+
+@pytest.fixture
+def there(stage: Stage, tmp_path: Path) -> Stage:
+    """Return a stage on which `delays` runs on the other host; its files could be read here."""
+    stage.query("delays")
+    stage.up("delays")
+    Application.objects.update(host=THERE)
+    Driver.objects.update(host=THERE)
+    (tmp_path / "delays" / "commits").mkdir(parents=True)
+    (tmp_path / "delays" / "commits" / "0").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    Checkpoint.objects.update(location=f"file://{tmp_path}/delays")
+    return stage
+
+
+# --- operations ---------------------------------------------------------------------------
+
+
+class Bench:
+    """A procedure of two steps that notes which of them were taken."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+
+        def act(name: str) -> Any:
+            def step(turn: StepContext) -> StepResult:
+                self.taken.append(name)
+                return DONE if name == "copy" or self.ready else engine.waiting("not yet")
+
+            return step
+
+        self.ready = False
+        steps = (Step("Copy", act("copy")), Step("Switch", act("switch")))
+        self.procedure = Procedure(Verb.REWIND, steps, limit=timedelta(minutes=10))
+
+    def begin(self, stage: Stage) -> Operation:
+        query = stage.row("delays")
+        return engine.begin(
+            self.procedure, query=query, arguments={}, actor="ada", now=timezone.now()
+        )
+
+    def advance(self, operation: Operation) -> bool:
+        return engine.advance(
+            operation.pk,
+            procedures={Verb.REWIND: self.procedure},
+            launcher=InMemoryLauncher(),
+            now=timezone.now(),
+        )
+
+
+def test_the_steps_of_another_hosts_query_are_taken_there(there: Stage, settings: Any) -> None:
+    bench = Bench()
+    operation = bench.begin(there)
+    assert engine.due_operations(now=timezone.now()) == []
+    assert not bench.advance(operation)
+    assert bench.taken == []
+
+    settings.HEADGATE_HOST = THERE
+    assert engine.due_operations(now=timezone.now()) == [operation.pk]
+    assert bench.advance(operation)
+    assert bench.taken == ["copy", "switch"]
+
+
+def test_all_steps_of_an_operation_are_taken_on_the_host_of_its_first(
+    stage: Stage, settings: Any
+) -> None:
+    stage.query("delays")  # it has never run: any host may begin
+    bench = Bench()
+    operation = bench.begin(stage)
+    assert bench.advance(operation)
+
+    settings.HEADGATE_HOST = THERE
+    assert engine.due_operations(now=timezone.now()) == []
+    assert not bench.advance(operation)
+    assert bench.taken == ["copy", "switch"]
+
+
+def test_an_operation_says_that_its_host_is_silent(there: Stage) -> None:
+    operation = Bench().begin(there)
+    engine.note_silent_hosts()
+    operation.refresh_from_db()
+    assert operation.detail.text == ""
+
+    sign(THERE, seconds_ago=16)
+    engine.note_silent_hosts()
+    operation.refresh_from_db()
+    assert "Its files are on host host-b, which does not respond" in operation.detail.text
+    assert operation.outcome == OperationOutcome.OPEN
+
+
+# --- files --------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_on_another_host_is_not_read_here(there: Stage) -> None:
+    location = Checkpoint.objects.get().location
+    with pytest.raises(OnAnotherHost, match="is on host host-b"):
+        logs_at(location)
+    assert newest_commit(location) is None
+    assert committed_at(location) == {}
+    with pytest.raises(NotAllowed) as refused:
+        snapshot.request_snapshot(query=there.row("delays"), actor="ada", now=there.now)
+    assert "is on host host-b" in str(refused.value)
+    assert refused.value.way_out == "Open Headgate on host host-b."
+
+    Application.objects.update(host=HERE)
+    assert logs_at(location).last_commit() == 0
+    assert newest_commit(location) is not None
+
+
+def test_the_checkpoints_page_and_the_log_say_where_their_files_are(
+    there: Stage, client: Client, admin_user: User
+) -> None:
+    client.force_login(admin_user)
+    page = client.get("/queries/delays/checkpoint/").content.decode()
+    assert "The files of this checkpoint are on host host-b." in page
+    assert "Snapshot…" not in page
+    page = client.get("/queries/delays/log/").content.decode()
+    assert "is on host host-b. Open Headgate on that host" in page
+    answer = client.get(f"/api/v1/runs/{there.run('delays').pk}/log/")
+    assert answer.status_code == 409
+    assert "is on host host-b" in answer.content.decode()
+
+
+def test_only_folders_of_this_hosts_drivers_are_pruned(there: Stage) -> None:
+    there.query("flights")
+    there.up("flights")
+    prune_folders(launcher=there.launcher)
+    pruned = [call.application for call in there.launcher.calls if call.verb == "prune"]
+    assert pruned == ["flights"]
+
+
+def test_only_this_hosts_snapshots_are_pruned(there: Stage, tmp_path: Path, settings: Any) -> None:
+    settings.SNAPSHOTS_KEPT = 0
+    place = tmp_path / "kept"
+    place.mkdir()
+    row = Snapshot.objects.create(
+        checkpoint=Checkpoint.objects.get(), batch=0, location=f"file://{place}", taken_at=there.now
+    )
+    assert snapshot.prune(now=there.now) == 0
+    assert place.exists()
+
+    snapshot.remove_snapshot(row, now=there.now)  # by a person: its own host removes the files
+    assert place.exists()
+    settings.HEADGATE_HOST = THERE
+    snapshot.prune(now=there.now)
+    assert not place.exists()
+
+
+def test_only_this_hosts_xray_rows_are_forgotten(there: Stage) -> None:
+    ended = there.now - timedelta(hours=2)
+    fields = {"kind": DriverKind.PROBE, "state": DriverState.ENDED, "ended_at": ended}
+    Driver.objects.update(**fields)
+    forgotten: list[int] = []
+
+    class Launcher(InMemoryLauncher):
+        def forget_result(self, application: str, epoch: int) -> None:
+            forgotten.append(epoch)
+
+    forget_old_results(launcher=Launcher(), now=there.now)
+    assert forgotten == []
+    Driver.objects.update(host=HERE)
+    forget_old_results(launcher=Launcher(), now=there.now)
+    assert forgotten == [there.driver("delays").epoch]
+
+
+def test_the_lag_of_another_hosts_query_is_neither_looked_at_nor_forgotten(there: Stage) -> None:
+    row = SourceLag.objects.create(
+        query=there.row("delays"), source="flights", partition=0, seen_at=there.now
+    )
+    look_at_sources(now=there.now)
+    assert SourceLag.objects.filter(pk=row.pk).exists()
+    Application.objects.update(host=HERE)
+    look_at_sources(now=there.now)  # it reads no Kafka (any more)
+    assert not SourceLag.objects.exists()
+
+
+def test_a_driver_without_a_row_is_judged_everywhere(there: Stage) -> None:
+    driver = there.driver("delays").pk
+    assert drivers_here({driver, 4711}) == {4711}
+
+
+# --- whose turn ---------------------------------------------------------------------------
+
+
+def test_a_worker_that_starts_wakes_its_own_applications_only(there: Stage) -> None:
+    Application.objects.update(reconcile_after=None)
+    wake_all(now=there.now)
+    assert Application.objects.get().reconcile_after is None
+    Application.objects.update(host=HERE)
+    wake_all(now=there.now)
+    assert Application.objects.get().reconcile_after == there.now
+
+
+@pytest.mark.redis
+def test_nudges_and_ticks_go_to_the_queues_of_living_hosts(
+    there: Stage, redis_client: redis.Redis, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[tuple[str, str]] = []
+    monkeypatch.setattr(
+        app, "send_task", lambda name, queue, **_: sent.append((name.rpartition(".")[2], queue))
+    )
+    application, driver = Application.objects.get().pk, there.driver("delays").pk
+    nudge._send("queries.tasks.reconcile_application", "application", application)
+    nudge._send("queries.tasks.reconcile_driver", "driver", driver)
+    nudge.send_to_hosts("queries.tasks.sweep", expires_s=4)
+    own, other = f"{settings.QUEUE}.{HERE}", f"{settings.QUEUE}.{THERE}"
+    assert sent == [
+        ("reconcile_application", other),
+        ("reconcile_driver", other),
+        ("sweep", own),
+        ("sweep", other),
+    ]
+
+    sent.clear()
+    sign(THERE, seconds_ago=16)
+    nudge._send("queries.tasks.reconcile_application", "application", application)
+    nudge.send_to_hosts("queries.tasks.sweep", expires_s=4)
+    assert sent == [("reconcile_application", settings.QUEUE), ("sweep", own)]
+    assert queue_of("") == settings.QUEUE
+
+
+@pytest.mark.redis
+def test_a_queue_that_nobody_empties_does_not_grow(
+    there: Stage, redis_client: redis.Redis, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+    monkeypatch.setattr(app, "send_task", lambda name, queue, **_: sent.append(queue))
+    monkeypatch.setattr(nudge, "MOST_WAITING", 2)
+    prefix = settings.CELERY_BROKER_TRANSPORT_OPTIONS["global_keyprefix"]
+    redis_client.rpush(f"{prefix}{settings.QUEUE}.{THERE}", "one", "two")
+    nudge.send_to_hosts("queries.tasks.sweep", expires_s=4)
+    assert sent == [f"{settings.QUEUE}.{HERE}"]
+
+
+# --- signs of life ------------------------------------------------------------------------
+
+
+def test_a_claim_is_renewed_given_back_and_lost(settings: Any) -> None:
+    settings.HEADGATE_HOST = "host-c"
+    mine = service.this_worker()
+    assert service.attempt(mine, None, take=True).free
+    assert service.renew(mine)
+
+    Host.objects.filter(name="host-c").update(claim="another", pid_space="elsewhere")
+    assert not service.renew(mine)
+    found = service.attempt(mine, None, take=True)
+    assert not found.free  # it may live: its last sign is fresh, and its process cannot be seen
+    assert not found.refused
+    Host.objects.filter(name="host-c").update(seen_at=Now() + timedelta(seconds=1))
+    assert service.attempt(mine, found.seen, take=True).refused
+    sign("host-c", seconds_ago=16)
+    assert service.attempt(mine, found.seen, take=True).free
+
+    service.release(mine)
+    assert Host.objects.get(name="host-c").claim == ""
+
+
+def test_a_late_sign_begins_a_new_steady_stretch(settings: Any) -> None:
+    mine = service.this_worker()
+    sign(HERE, seconds_ago=2)
+    Host.objects.filter(name=HERE).update(claim=mine.claim)
+    before = Host.objects.get(name=HERE).steady_since
+    service.renew(mine)
+    assert Host.objects.get(name=HERE).steady_since == before
+    sign(HERE, seconds_ago=7)
+    service.renew(mine)
+    row = Host.objects.get(name=HERE)
+    assert row.seen_at is not None
+    assert row.steady_since is not None
+    assert row.seen_at - row.steady_since < timedelta(seconds=1)
+
+
+def test_the_systems_health_names_a_silent_host_with_what_depends_on_it(there: Stage) -> None:
+    part = system_health._hosts()
+    assert (part.state, part.sentence) == (State.OK, "Signs of life from host-a, host-b.")
+    sign(THERE, seconds_ago=16)
+    part = system_health._hosts()
+    assert part.state is State.PROBLEM
+    assert "Host host-b has given no sign of life since" in part.sentence
+    assert "1 driver and 1 query that should run are there." in part.sentence
+    assert [one.name for one in silent_hosts()] == [THERE]
+
+    Host.objects.update(seen_at=None)
+    assert system_health._hosts().state is State.UNKNOWN  # the part "worker" says it
