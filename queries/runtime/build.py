@@ -89,12 +89,12 @@ def writer(
     name: str,
     checkpoint: str,
     references: References,
-    callbacks: Callbacks,
+    callbacks: Callbacks | None = None,
 ) -> Any:
     """Return the DataStreamWriter of a definition, complete but for `start()`.
 
-    Calls of its foreachBatch function are counted in `callbacks`. Raises `StepFailed` naming the
-    part that failed.
+    Calls of its foreachBatch function are counted in `callbacks`, where given. Raises
+    `StepFailed` naming the part that failed.
     """
     spec = _SPEC.validate_python(raw)
     _building.callbacks = callbacks

@@ -141,7 +141,8 @@ def _end_slow_driver(draft: Draft) -> None:
         return
     draft.state = DriverState.STOPPING
     since = driver.end_wanted_at or draft.now
-    last = max((w.deadline for w in draft.queries if w.run and w.deadline), default=since)
+    # A stop may have hung for long before the driver is to end: that counts from now on.
+    last = max([since, *(w.deadline for w in draft.queries if w.run and w.deadline)])
     leave = timedelta(seconds=draft.obs.limits.leave_s)
     if draft.action is DriverAction.KILL or draft.now > last + 2 * leave:
         draft.action = DriverAction.KILL

@@ -50,6 +50,9 @@ ERRORS = [
     RunError("", "py4j.protocol.Py4JNetworkError", "gone", "gone"),
 ]
 
+#: Most of what is seen does not hang, so that the rest of the rules is tried as often.
+SELDOM_HANGS = [Hangs.NOTHING] * 6 + [Hangs.START, Hangs.STOP]
+
 moments = st.integers(-4000, 4000).map(lambda s: NOW + timedelta(seconds=s))
 past = st.integers(0, 4000).map(lambda s: NOW - timedelta(seconds=s))
 maybe = st.none() | moments
@@ -121,7 +124,7 @@ def queries(draw: st.DrawFn, number: int, driver: int | None) -> QuerySeen:
         next_attempt_at=draw(maybe),
         hold=hold,
         run=run,
-        hangs=draw(st.sampled_from(list(Hangs))) if may_hang else Hangs.NOTHING,
+        hangs=draw(st.sampled_from(SELDOM_HANGS)) if may_hang else Hangs.NOTHING,
         recent_failures=tuple(
             draw(st.lists(st.tuples(st.just("f"), st.integers(0, 3)), max_size=4))
         ),
@@ -378,12 +381,41 @@ def test_a_stop_that_hangs_in_a_shared_driver_says_what_ends_it() -> None:
     run = RunSeen(1, 1, 1, asked, False, proven_at=asked, committed=True, stop_asked_at=asked)
     stuck = _query(desired=Desired.STOPPED, phase=Phase.STOPPING, run=run)
     neighbour = _query(
-        id=2, phase=Phase.RUNNING, run=RunSeen(2, 1, 1, asked, False, asked, committed=True)
+        id=2,
+        name="q2",
+        phase=Phase.RUNNING,
+        run=RunSeen(2, 1, 1, asked, False, asked, committed=True),
     )
     decision = decide(_obs(stuck, _driver(), queries=(stuck, neighbour)), NOW)
     assert decision.queries[0].reason is Reason.STUCK
+    assert "that restarts q2 too" in decision.queries[0].detail.text
     assert decision.queries[1].phase is Phase.RUNNING
     assert decision.driver.end_wanted is Reason.NONE
+    alone = decide(_obs(stuck, _driver()), NOW)
+    assert alone.driver.end_wanted is Reason.NOT_WANTED
+    assert alone.driver.action is DriverAction.TERMINATE  # and killed where that does not help
+
+
+def test_a_start_that_hangs_gets_no_second_run_and_ends_a_driver_that_has_no_other() -> None:
+    hung = _query(name="hung", phase=Phase.BACKOFF, failures=1, hangs=Hangs.START)
+    others = [
+        _query(id=number, name=f"q{number}", phase=Phase.RUNNING, run=replace(_run(), id=number))
+        for number in (2, 3, 4)
+    ]
+    shared = decide(_obs(hung, _driver(), queries=(hung, *others)), NOW)
+    choice = shared.queries[0]
+    assert (choice.phase, choice.reason) == (Phase.PENDING, Reason.WAITS_THREAD)
+    assert choice.open_run is None
+    assert "that restarts q2, q3 and q4 too" in choice.detail.text
+    assert shared.driver.end_wanted is Reason.NONE
+    alone = decide(_obs(hung, _driver()), NOW)
+    assert alone.driver.end_wanted is Reason.HANGS
+    assert alone.queries[0].open_run is None
+    gone = decide(_obs(hung, _driver(Liveness.GONE)), NOW)
+    assert gone.queries[0].phase is not Phase.STOPPING
+    stopped = replace(hung, desired=Desired.STOPPED)
+    choice = decide(_obs(stopped, _driver(), queries=(stopped, *others)), NOW).queries[0]
+    assert (choice.phase, choice.reason) == (Phase.STOPPING, Reason.STUCK)
 
 
 def test_a_stalled_query_is_restarted_only_where_its_policy_says_so() -> None:
