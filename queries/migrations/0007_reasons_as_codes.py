@@ -123,6 +123,11 @@ LATER = [
         "The same error on batch {batch} has reached the poison limit of {limit}. "
         "{title}. {way_out}",
     ),
+    ("KILLS_DRIVER", "It ended its driver, which died {deaths} times in a row. {exit}."),
+    ("TURN", "Its driver died {deaths} times in a row; {name} is starting first."),
+    ("TURN_AFTER_DRIVER", "Its driver died {deaths} times in a row; it starts again."),
+    ("TRIED_AGAIN", "{about} It is tried again at {at} UTC."),
+    ("TRIED_AGAIN_NOW", "{about} It is tried again now."),
     ("WAITED", "{phase}: {about}"),
     ("REASON", "{reason}"),
     ("REFUSED", "{message}"),
