@@ -1,6 +1,7 @@
 """One of three queries of a real driver calls os._exit in its foreachBatch: it is found."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,10 @@ def define(system: System, path: str, body: dict[str, Any]) -> None:
     assert status == 201, answer
 
 
+def goes_on(system: System, name: str, batch: int) -> bool:
+    return system.batch(name) > batch
+
+
 def test_the_query_that_ends_its_driver_is_held_and_the_others_run_on(system: System) -> None:
     root = system.environment["HEADGATE_CODE_ROOTS"]
     spec = {"memory": "512m", "python_path": [root], "policy": {"base_delay_s": 1}}
@@ -76,11 +81,7 @@ def test_the_query_that_ends_its_driver_is_held_and_the_others_run_on(system: Sy
     before = {name: system.running(name)["current_run"] for name in NEIGHBOURS}
     batches = {name: system.batch(name) for name in NEIGHBOURS}
     for name in NEIGHBOURS:
-
-        def goes_on(name: str = name) -> bool:
-            return system.batch(name) > batches[name] + 5
-
-        system.wait("batches go on", goes_on)
+        system.wait("batches go on", partial(goes_on, system, name, batches[name] + 5))
         assert system.query(name)["current_run"]["id"] == before[name]["id"]
     failures = system.get("queries/arrivals/failures/")["results"]
     assert len(failures) >= 3, "each death shows at a neighbour"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from queries.domain.checkpoints.lock_files import owner_file
-from queries.domain.states import Phase
+from queries.domain.states import OperationOutcome, Phase
 from queries.models.definitions import Checkpoint
 from queries.models.installation import Installation
 from tests.scenarios.stage import Stage
@@ -29,7 +29,7 @@ def test_epochs_go_on_above_what_our_own_owner_files_show(
     owner = Path(owner_file(location))
     owner.parent.mkdir()
     owner.write_text(json.dumps({"installation": str(Installation.get().uuid), **text}))
-    stage.start("delays")
+    operation = stage.start("delays")
     stage.ready("delays")
     stage.launcher.refuse(stage.run("delays").pk, "fenced")
     stage.look()
@@ -37,3 +37,5 @@ def test_epochs_go_on_above_what_our_own_owner_files_show(
     assert stage.run("delays").epoch > epoch
     stage.commit("delays")
     assert stage.phase("delays") == Phase.RUNNING
+    operation.refresh_from_db()
+    assert operation.outcome == OperationOutcome.DONE

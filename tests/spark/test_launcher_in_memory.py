@@ -1,5 +1,7 @@
 """What a test can make the double do; what it promises stands in `tests/launchers`."""
 
+from dataclasses import replace
+
 import pytest
 
 from queries.domain.protocol import Assignment, AssignmentEntry, DriverSpec, RunState, Want
@@ -71,3 +73,44 @@ def test_switches_refuse_a_launch_and_kill_the_worker_in_the_middle() -> None:
     with pytest.raises(Crash):
         launcher.launch(_spec(), _assignment(1), "")
     assert launcher.epochs("flights") == (1,)
+
+
+def test_a_query_ends_its_driver_at_its_start_or_at_a_batch() -> None:
+    launcher = InMemoryLauncher()
+    launcher.kills = {"q2": 1}
+    launcher.launch(_spec(), _assignment(1, 1, 2), "")
+    launcher.ready("flights")
+    launcher.commit(2)
+    assert launcher.has(1)
+    launcher.commit(2)
+    gone = launcher.sight("flights", 1)
+    assert gone.liveness is Liveness.EXITED
+    assert gone.exit is not None
+    assert gone.exit.python == "1"
+    assert not launcher.has(1)
+    launcher.kills = {"q1": "start"}
+    launcher.launch(_spec(2), replace(_assignment(2, 1, 2), epoch=2), "")
+    launcher.ready("flights")
+    assert launcher.sight("flights", 2).liveness is Liveness.EXITED
+
+
+def test_a_silent_query_starts_and_never_commits_for_an_obliging_driver() -> None:
+    launcher = InMemoryLauncher(obliging=True)
+    launcher.silent = {"q1"}
+    launcher.launch(_spec(), _assignment(1, 1, 2), "")
+    status = launcher.sight("flights", 1).status
+    assert status is not None
+    assert {run.run: run.state for run in status.runs} == {
+        1: RunState.STARTING,
+        2: RunState.RUNNING,
+    }
+
+
+def test_a_run_that_spark_has_not_started_has_no_time_of_its_start() -> None:
+    launcher = InMemoryLauncher()
+    launcher.launch(_spec(), _assignment(1, 1), "")
+    launcher.ready("flights")
+    launcher.not_started(1)
+    status = launcher.sight("flights", 1).status
+    assert status is not None
+    assert status.runs[0].started_at is None

@@ -179,8 +179,11 @@ def _of_package(name: str, error_class: str, type_name: str, text: str) -> Advic
     """Judge a package that Spark itself needs and that is not there."""
     if PACKAGE_CONDITIONS & {name, error_class, *error_text.conditions(text)}:
         return package_missing("")
-    module = error_text.missing_module(type_name, text).partition(".")[0]
-    return package_missing(SPARK_PACKAGES[module]) if module in SPARK_PACKAGES else None
+    module = error_text.missing_module(type_name, text)
+    # `google` is shared by many packages: only its own part is protobuf's.
+    depth = 2 if module.startswith("google.") else 1
+    package = SPARK_PACKAGES.get(".".join(module.split(".")[:depth]))
+    return package_missing(package) if package else None
 
 
 def _of_user_code(name: str, error_class: str, type_name: str, text: str) -> Advice | None:

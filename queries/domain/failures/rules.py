@@ -165,7 +165,8 @@ MODULE_ADDED_LATER = "ModuleAddedLater"
 
 #: Packages that Spark itself imports: by the name of the module, how they are installed.
 SPARK_PACKAGES = {
-    "google": "protobuf",
+    "google": "protobuf",  # without it there is often no package `google` at all
+    "google.protobuf": "protobuf",
     "grpc": "grpcio",
     "numpy": "numpy",
     "pandas": "pandas",

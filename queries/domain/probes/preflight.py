@@ -116,12 +116,7 @@ def _told(tried: Tried, asked: Asked) -> dict[str, Any]:
 def _failure(attempt: str, label: str, error: Mapping[str, Any]) -> dict[str, Any]:
     fields = ("error_class", "type_name", "root_cause", "message")
     texts = {name: str(error.get(name, "")) for name in fields}
-    found = classify(
-        error_class=texts["error_class"],
-        type_name=texts["type_name"],
-        root_cause=texts["root_cause"],
-        message=texts["message"],
-    )
+    found = classify(**texts, in_batch=False)  # a trial run: nothing is read again
     return {
         "attempt": attempt,
         "label": label,

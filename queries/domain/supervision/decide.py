@@ -87,7 +87,7 @@ def _conclude(draft: Draft) -> Decision:
             draft.wakes.append(work.next_attempt_at)
     if draft.next_attempt_at is not None:
         draft.wakes.append(draft.next_attempt_at)
-    if draft.waits is not Reason.NONE or draft.one_by_one:
+    if draft.waits is not Reason.NONE:
         draft.wakes.append(draft.now + WATCHFUL)
     if draft.lost and draft.obs.driver is None:
         if any(draft.due(work) for work in draft.queries):
@@ -95,7 +95,8 @@ def _conclude(draft: Draft) -> Decision:
     elif draft.driver_open:
         acts = draft.action is not DriverAction.NOTHING
         live = draft.state is DriverState.LIVE and not acts
-        calm = live and all(_calm(work) for work in draft.queries)
+        queue = any(draft.due(work) and work.open_run is None for work in draft.queries)
+        calm = live and not queue and all(_calm(work) for work in draft.queries)
         draft.wakes.append(draft.now + (CALM if calm else WATCHFUL))
     settled = draft.obs.generation if _application_reached(draft) else draft.obs.reached_generation
     return Decision(

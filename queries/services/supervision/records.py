@@ -315,6 +315,8 @@ def _query_end(
     fault = choice.ended.fault if choice.ended else None
     fault = fault or decision.driver.fault
     assert fault is not None, "a failed run has a fault, or its driver has"
+    if fault.error is not None and fault.error.refused == "fenced":
+        return None  # the next epoch is drawn above the owner's: ours to mend, not a failed start
     return _tried_again(fault, choice.next_attempt_at or decision.next_attempt_at), failure
 
 
@@ -330,7 +332,8 @@ def _application_end(
         return _tried_again(decision.driver.fault, decision.next_attempt_at), failed.driver
     for choice in decision.queries:
         fault = choice.ended.fault if choice.ended else None
-        if fault is not None and choice.query in failed.runs:
+        ours = fault is not None and fault.error and fault.error.refused == "fenced"
+        if fault is not None and not ours and choice.query in failed.runs:
             failure = failed.runs[choice.query][0]
             if choice.hold:
                 return why(choice.reason, choice.detail), failure

@@ -46,7 +46,8 @@ def test_a_module_added_after_the_start_needs_a_restart_of_the_application() -> 
 
 @pytest.mark.parametrize("module", SPARK_PACKAGES)
 def test_a_package_that_spark_needs_is_named_as_it_is_installed(module: str) -> None:
-    found = of("ModuleNotFoundError", f"No module named '{module}.inner'", "HEADGATE_USER_CODE")
+    text = f"No module named '{module}'"
+    found = of("ModuleNotFoundError", text, "HEADGATE_USER_CODE")
     assert found.category is Category.CONFIGURATION
     assert f"pip install {SPARK_PACKAGES[module]}" in found.way_out
 
@@ -65,8 +66,9 @@ def test_pysparks_own_word_of_a_missing_package_is_understood(text: str) -> None
     assert "what the root cause names" in found.way_out
 
 
-def test_any_other_missing_module_is_the_users_code() -> None:
-    found = of("ModuleNotFoundError", "No module named 'prices'", "HEADGATE_USER_CODE")
+@pytest.mark.parametrize("module", ["prices", "prices.pandas", "google.cloud"])
+def test_any_other_missing_module_is_the_users_code(module: str) -> None:
+    found = of("ModuleNotFoundError", f"No module named '{module}'", "HEADGATE_USER_CODE")
     assert found.category is Category.USER_CODE
     assert "Read the traceback" in found.way_out
 

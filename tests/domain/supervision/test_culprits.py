@@ -163,6 +163,19 @@ def test_a_query_that_waits_says_whose_turn_it_is_and_is_looked_at_soon() -> Non
     assert decision.wake_at == NOW + timedelta(seconds=1)
 
 
+def test_the_wait_for_the_next_attempt_is_slept_through() -> None:
+    later = NOW + timedelta(seconds=300)
+    decision = decide(seen(query(1), query(2), driver=None, next_attempt_at=later), NOW)
+    assert {choice.phase for choice in decision.queries} == {Phase.BACKOFF}
+    assert decision.wake_at == later
+
+
+def test_a_turn_that_ends_with_a_commit_is_seen_soon_although_all_is_calm() -> None:
+    decision = decide(seen(proven(1), starting(2), query(3)), NOW)
+    assert opened(decision) == []
+    assert decision.wake_at == NOW + timedelta(seconds=1)
+
+
 def test_those_that_looked_guilty_at_the_last_death_start_first() -> None:
     def suspect(number: int, last: Candidacy, run: int = 0) -> QuerySeen:
         return query(number, suspicion=Suspicion(last, run))

@@ -14,7 +14,6 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.test import Client
 
-from queries import migrations
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import Reason
 from queries.models.applications import Application
@@ -27,7 +26,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 migration = importlib.import_module("queries.migrations.0007_reasons_as_codes")
 BEFORE = "0005_replayed_after_a_start"
-AFTER = max(path.stem for path in Path(migrations.__file__).parent.glob("0*.py"))  # the newest
+#: The newest migration: what follows is read with the models of today.
+AFTER = max(path.stem for path in Path(str(migration.__file__)).parent.glob("0*.py"))
 AT = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
 FAILURE = "[DIVIDE_BY_ZERO] Division by zero. Look at the batch."
 
