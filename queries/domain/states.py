@@ -130,7 +130,7 @@ class Policy(StrEnum):
 
 
 class Verdict(StrEnum):
-    """Health of a running query (`health.py`)."""
+    """Health of a query that Spark has started (`health.py`)."""
 
     PROGRESSING = "PROGRESSING"
     IDLE = "IDLE"

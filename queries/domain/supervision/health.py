@@ -1,4 +1,4 @@
-"""Give the health of a running query as one verdict with its evidence in numbers.
+"""Give the health of a query that Spark has started as one verdict with its evidence in numbers.
 
 Idle is not stalled, a real-time batch is not late, and a query that reads all available data and
 ends cannot lag. The batches of a continuous query are its continuous epochs. Nothing is guessed:
@@ -54,12 +54,12 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class HealthSeen:
-    """All that is known about a query that is RUNNING."""
+    """All that is known about a query that is RUNNING, or that Spark has started."""
 
     now: datetime
     trigger: TriggerKind
     interval_ms: int  # of the trigger; 0: as fast as possible
-    running_since: datetime  # the first commit or idle event of this run
+    running_since: datetime  # the first commit or idle event of this run, else its start by Spark
     batches: Sequence[Batch] = ()  # the newest of this run, oldest first
     idle_at: datetime | None = None  # newest idle event
     last_event_at: datetime | None = None  # newest event of any kind, of this run
@@ -70,6 +70,7 @@ class HealthSeen:
     task_at: datetime | None = None  # newest task of it that was seen to finish
     backlog: int | None = None  # records its sources hold that it has not read; None: not known
     arrival_rate: float | None = None  # records a second that are added to them
+    unreachable_since: datetime | None = None  # its source does not answer; None: it does, or n/k
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,33 @@ def judge(seen: HealthSeen) -> Health:
         or _behind(seen)
         or _progressing(seen)
     )
+
+
+def judge_start(seen: HealthSeen) -> Health | None:
+    """Return what is wrong with a query that Spark has started; None where nothing is.
+
+    It has neither committed nor found nothing to read. Its first batch may take hours, so long as
+    its tasks finish; only heartbeats show that, so without them it is BLIND, not STALLED. What
+    waits for a source that does not answer is no stall: its phase says so.
+    """
+    gone = _zombie(seen)
+    if gone is not None or seen.unreachable_since is not None:
+        return gone
+    limit = stalled_after(seen)
+    heard = _newest(seen)
+    beat = seen.heartbeat_at
+    silent = seen.now - (heard if beat is None else max(heard, beat))
+    if silent > limit:
+        return Health(
+            Verdict.BLIND,
+            f"No event and no heartbeat for {_span(silent)}: whether its first batch advances is "
+            "not known.",
+            seen.now - silent,
+        )
+    if beat is None or seen.query_alive is None:
+        return None  # nobody has looked at its tasks
+    proven = beat - max(heard, seen.task_at or heard)
+    return _stalled(seen) if proven > limit else None
 
 
 def stalled_after(seen: HealthSeen) -> timedelta:

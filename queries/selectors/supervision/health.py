@@ -23,6 +23,7 @@ from queries.domain.supervision.health import (
     HealthSeen,
     TriggerKind,
     judge,
+    judge_start,
 )
 from queries.domain.triggers.kinds import interval_ms
 from queries.models.definitions import Query
@@ -38,7 +39,7 @@ LAG_FRESH = timedelta(seconds=30)
 def healths(
     queries: Sequence[Query], runs: Mapping[int, Run], *, now: datetime
 ) -> dict[int, Health]:
-    """Return the health of those queries that are RUNNING; `runs` are the open ones by query."""
+    """Return the health of those queries that have one; `runs` are the open ones by query."""
     ids = [query.pk for query in queries]
     latest, bars = heard.latest(ids), heard.heartbeat_bars(ids, count=BATCHES)
     telemetry = heard.telemetry({runs[pk].driver_id for pk in ids})
@@ -77,8 +78,12 @@ def health_of(
     lag: LagLine | None,
     now: datetime,
 ) -> Health | None:
-    """Return a query's health; None unless it is RUNNING."""
-    if query.phase != Phase.RUNNING or run is None:
+    """Return a query's health; None unless it is RUNNING, or something is wrong at its start.
+
+    A start is judged once Spark has started the query: from then on tasks are seen to finish.
+    """
+    starting = query.phase == Phase.STARTING and run is not None and run.started_at is not None
+    if run is None or not (starting or query.phase == Phase.RUNNING):
         return None
     since = run.proven_at or run.first_commit_at or run.started_at or run.created_at
     told = latest if latest is not None and latest.run == run.pk else None
@@ -88,7 +93,7 @@ def health_of(
     beat = telemetry.heartbeat if telemetry else None
     pulse = next((one for one in beat.queries if one.run == run.pk), None) if beat else None
     backlog = lag if lag is not None and now - lag.seen_at <= LAG_FRESH else None
-    return judge(
+    return (judge_start if starting else judge)(
         HealthSeen(
             now=now,
             trigger=kind,
@@ -104,10 +109,11 @@ def health_of(
             heartbeat_at=telemetry.received_at if telemetry else None,
             jvm_alive=beat.jvm_alive if beat else None,
             query_alive=pulse.alive if pulse else None,
-            commits_at=newest_commit(checkpoint) if silent else None,
+            commits_at=newest_commit(checkpoint) if silent and not starting else None,
             task_at=moment(pulse.task_at) if pulse and pulse.task_at else None,
             backlog=backlog.records if backlog else None,
             arrival_rate=backlog.arrival_rate if backlog else None,
+            unreachable_since=query.source_unreachable_since,
         )
     )
 

@@ -26,7 +26,7 @@ VERDICT_WORDS: dict[str, str] = {
     Verdict.LAGGING: "Input outruns processing: its batches are too long, or its backlog grows.",
     Verdict.STALLED: "No commit, event or task for longer than expected.",
     Verdict.ZOMBIE: "The process is alive, but its JVM or its query is not.",
-    Verdict.BLIND: "No telemetry arrives, but its checkpoint advances.",
+    Verdict.BLIND: "No telemetry arrives, though it may be working.",
 }
 
 

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queries.domain.states import Verdict
-from queries.domain.supervision.health import Batch, HealthSeen, TriggerKind, judge, stalled_after
+from queries.domain.supervision.health import (
+    Batch,
+    HealthSeen,
+    TriggerKind,
+    judge,
+    judge_start,
+    stalled_after,
+)
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -282,6 +289,51 @@ def test_epochs_without_rows_are_idle_and_one_with_rows_is_not() -> None:
     assert few.verdict is Verdict.PROGRESSING
     old = judge(replace(SILENT, batches=batches(*[1000] * 6, every_s=1, end_s=200, rows=0)))
     assert old.verdict is Verdict.STALLED
+
+
+#: Spark has started it ten minutes ago, and its first batch has not committed.
+STARTED = replace(BASE, batches=(), last_event_at=ago(598))
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "says"),
+    [
+        (
+            {},
+            Verdict.STALLED,
+            "No batch, no event and no task for 9 min; the limit is 75 s. "
+            "Its driver still sends heartbeats.",
+        ),
+        ({"task_at": ago(100)}, Verdict.STALLED, "for 100 s"),
+        ({"task_at": ago(20)}, None, ""),
+        ({"running_since": ago(70), "last_event_at": None}, None, ""),
+        ({"interval_ms": 600_000}, None, ""),
+        ({"query_alive": None}, None, ""),
+        ({"query_alive": False}, Verdict.ZOMBIE, "the query inside the driver has ended"),
+        ({"jvm_alive": False, "query_alive": None}, Verdict.ZOMBIE, "its JVM has ended"),
+        ({"heartbeat_at": ago(50)}, Verdict.STALLED, "last heartbeat is 50 s old"),
+        ({"heartbeat_at": ago(50), "task_at": ago(100)}, None, ""),
+        (
+            {"heartbeat_at": ago(80)},
+            Verdict.BLIND,
+            "No event and no heartbeat for 80 s: whether its first batch advances is not known.",
+        ),
+        ({"heartbeat_at": None}, Verdict.BLIND, "No event and no heartbeat for 9 min"),
+        ({"heartbeat_at": None, "last_event_at": ago(3)}, None, ""),
+        ({"unreachable_since": ago(500)}, None, ""),
+        (
+            {"trigger": TriggerKind.CONTINUOUS},
+            Verdict.STALLED,
+            "It needs a core per source partition.",
+        ),
+    ],
+)
+def test_a_first_batch_is_judged_by_its_tasks(
+    changes: dict[str, object], verdict: Verdict | None, says: str
+) -> None:
+    health = judge_start(replace(STARTED, **changes))  # type: ignore[arg-type]
+    assert (health and health.verdict) == verdict
+    assert says in (health.reason if health else "")
 
 
 def test_a_long_silence_is_told_in_minutes_and_hours() -> None:

@@ -31,10 +31,15 @@ AS_FAST_AS_POSSIBLE = {"kind": "processing_time", "interval": "0 seconds"}
 class Driver:
     """The driver of one running query: what it says arrives as the ingester stores it."""
 
-    def __init__(self, stage: Stage, name: str, *, since_s: float = 300) -> None:
+    def __init__(
+        self, stage: Stage, name: str, *, since_s: float = 300, proven: bool = True
+    ) -> None:
         self.now = timezone.now()
         stage.now = self.ago(since_s)
-        stage.up(name)
+        stage.start(name)
+        stage.ready(name)
+        if proven:
+            stage.commit(name)
         self.run = stage.run(name)
         self.seq = 0
 
@@ -176,6 +181,31 @@ def test_stalled_unless_a_task_has_finished(vera: Client, stage: Stage) -> None:
     assert "Its driver still sends heartbeats." in evidence
     driver.beat(task_at=driver.ago(2))
     assert verdict(vera)[0] == "Progressing"
+
+
+def test_a_hang_in_the_first_batch_is_stalled_and_a_long_one_is_not(
+    vera: Client, stage: Stage
+) -> None:
+    stage.query("delays")
+    driver = Driver(stage, "delays", proven=False)
+    assert stage.phase("delays") == "STARTING"
+    driver.beat(task_at=driver.ago(200))
+    word, evidence = verdict(vera)
+    assert word == "Stalled"
+    assert "No batch, no event and no task for 3 min" in evidence
+    assert "Stalled" in vera.get("/").content.decode()
+    assert _count(vera, "STALLED") == ["delays"]
+    driver.beat(task_at=driver.ago(2))
+    page = vera.get("/queries/delays/").content.decode()
+    assert "Starting" in page
+    assert "Stalled" not in page
+    assert _count(vera, "STALLED") == []
+
+
+def _count(client: Client, word: str) -> list[str]:
+    """Return the names that the list shows under a verdict."""
+    page = client.get(f"/queries/?health={word}").content.decode()
+    return re.findall(r'data-name="([^"]+)"', page)
 
 
 @pytest.mark.parametrize(
