@@ -139,6 +139,7 @@ class Verdict(StrEnum):
     STALLED = "STALLED"
     ZOMBIE = "ZOMBIE"
     BLIND = "BLIND"
+    WAITING = "WAITING"
 
 
 #: Verdicts that a list puts first.

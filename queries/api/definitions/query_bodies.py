@@ -56,10 +56,13 @@ class CrashLoopBody(Body):
     """So many failures in so short a time that they are one incident, open now."""
 
 
-@shows(LagLine, "records seconds gone")
+@shows(LagLine, "records unit waiting seconds gone")
 class LagLineBody(Body):
     """How far a query is behind its Kafka sources, by the newest look at the broker.
 
+    records: Unread, in `unit`.
+    unit: "offsets" where some of them may be no records.
+    waiting: Of the unread, those that wait for an open transaction.
     seconds: Age of the first unread record.
     gone: Offsets deleted before they were read.
     """

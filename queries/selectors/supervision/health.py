@@ -113,6 +113,10 @@ def health_of(
             task_at=moment(pulse.task_at) if pulse and pulse.task_at else None,
             backlog=backlog.records if backlog else None,
             arrival_rate=backlog.arrival_rate if backlog else None,
+            unit=backlog.unit if backlog else "records",
+            waiting=backlog.waiting if backlog else 0,
+            partitions=backlog.partitions if backlog else 0,
+            unread=backlog.unread if backlog else (),
             unreachable_since=query.source_unreachable_since,
         )
     )

@@ -89,8 +89,9 @@ def attention_first(rows: list[Row]) -> list[Row]:
 
 
 def is_idle(line: QueryLine) -> bool:
-    """Tell whether the query runs and has nothing to read: its last rates are history then."""
-    return line.health is not None and line.health.verdict is Verdict.IDLE
+    """Tell whether the query runs and reads nothing now: its last rates are history then."""
+    still = (Verdict.IDLE, Verdict.WAITING)
+    return line.health is not None and line.health.verdict in still
 
 
 def is_troubled(line: QueryLine) -> bool:

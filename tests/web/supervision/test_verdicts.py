@@ -18,6 +18,7 @@ from django.utils import timezone
 from listeners import models
 from listeners.store import Batch, store
 from listeners.wire import Event, Heartbeat, Kind, QueryPulse
+from queries.brokers.reader import Unreachable
 from queries.models.definitions import Checkpoint
 from queries.services.kafka.lag import look_at_sources
 from tests.conftest_brokers import Brokers, MakeQuery, brokers, commit, make, said
@@ -47,11 +48,18 @@ class Driver:
         return self.now - timedelta(seconds=seconds)
 
     def batches(
-        self, *, end_s: float, every_s: float, duration_s: float, rows: int = 100, count: int = 5
+        self,
+        *,
+        end_s: float,
+        every_s: float,
+        duration_s: float,
+        rows: int = 100,
+        count: int = 5,
+        first: int = 0,
     ) -> None:
-        """Report batches; the newest ended `end_s` ago."""
-        for number in range(count):
-            began = self.ago(end_s + duration_s + every_s * (count - 1 - number))
+        """Report batches from number `first` on; the newest ended `end_s` ago."""
+        for number in range(first, first + count):
+            began = self.ago(end_s + duration_s + every_s * (first + count - 1 - number))
             body = {
                 "timestamp": began.astimezone(UTC).isoformat(timespec="milliseconds"),
                 "batchId": number,
@@ -168,6 +176,89 @@ def test_catching_up_without_an_interval(
     word, evidence = verdict(vera)
     assert word == "Catching up"
     assert "Input 20 rows/s, processed 100 rows/s." in evidence
+
+
+TWELVE = dict.fromkeys(range(12), 100)
+
+
+def _looks(
+    driver: Driver, brokers: Brokers, latest: dict[int, int], *at_s: float, **more: Any
+) -> None:
+    """Look at the brokers, so many seconds ago each time: the same ends at each."""
+    ends = {number: (0, end) for number, end in latest.items()}
+    brokers.said["one:9092"] = said(ends, written=driver.ago(60), **more)
+    for seconds in at_s:
+        look_at_sources(now=driver.ago(seconds), readers=brokers)
+
+
+def test_partitions_that_no_batch_reads_are_not_progressing(
+    vera: Client, stage: Stage, make: MakeQuery, brokers: Brokers, tmp_path: Path
+) -> None:
+    make("delays", committed=TWELVE)
+    driver = Driver(stage, "delays")
+    driver.batches(end_s=2, every_s=5, duration_s=1)
+    unread = {number: 100 if number < 2 else 600 for number in range(12)}
+    _looks(driver, brokers, unread, 120, 1)
+    word, evidence = verdict(vera)
+    assert word == "Lagging"
+    assert "10 of 12 partitions hold records that no batch has read for" in evidence
+
+
+def test_partitions_that_the_next_batch_will_read_are_no_trouble(
+    vera: Client, stage: Stage, make: MakeQuery, brokers: Brokers
+) -> None:
+    make("delays", committed=TWELVE)
+    driver = Driver(stage, "delays")
+    driver.batches(end_s=2, every_s=5, duration_s=1)
+    _looks(driver, brokers, {**TWELVE, 3: 600}, 1)
+    assert verdict(vera)[0] == "Progressing"
+
+
+def test_a_query_whose_source_is_away_is_not_progressing(
+    vera: Client, stage: Stage, make: MakeQuery, brokers: Brokers
+) -> None:
+    make("delays", committed=TWELVE)
+    driver = Driver(stage, "delays")
+    driver.batches(end_s=20, every_s=5, duration_s=1)
+    brokers.said["one:9092"] = Unreachable("Connection refused")
+    look_at_sources(now=driver.ago(10), readers=brokers)
+    word, evidence = verdict(vera)
+    assert word == "Waiting"
+    assert "Its source has not answered for 1" in evidence
+    assert _count(vera, "WAITING") == ["delays"]
+    # It reads all the same: only Headgate cannot reach the source.
+    driver.batches(end_s=2, every_s=5, duration_s=1, first=10, count=1)
+    word, evidence = verdict(vera)
+    assert word == "Progressing"
+    assert "Its source answers it, but has not answered Headgate for 1" in evidence
+
+
+def test_what_an_open_transaction_holds_back_is_not_idle(
+    vera: Client, stage: Stage, make: MakeQuery, brokers: Brokers
+) -> None:
+    make("delays", committed=TWELVE, options={"kafka.isolation.level": "read_committed"})
+    driver = Driver(stage, "delays")
+    driver.batches(end_s=40, every_s=5, duration_s=1)
+    driver.idle(at_s=3)
+    _looks(driver, brokers, {**TWELVE, 3: 2150}, 120, 1, stable={3: 100})
+    word, evidence = verdict(vera)
+    assert word == "Waiting"
+    assert "2,050 offsets wait for an open transaction." in evidence
+    page = html.unescape(vera.get("/queries/delays/lag/").content.decode())
+    assert "2,050 wait for an open transaction" in page
+
+
+def test_unread_records_that_triggers_pass_over_are_not_idle(
+    vera: Client, stage: Stage, make: MakeQuery, brokers: Brokers
+) -> None:
+    make("delays", committed=TWELVE, options={"minOffsetsPerTrigger": "1000000"})
+    driver = Driver(stage, "delays")
+    driver.batches(end_s=100, every_s=5, duration_s=1)
+    driver.idle(at_s=3)
+    _looks(driver, brokers, {**TWELVE, 3: 600}, 60, 1)
+    word, evidence = verdict(vera)
+    assert word == "Waiting"
+    assert "1 of 12 partitions holds records, and its triggers start no batch" in evidence
 
 
 def test_stalled_unless_a_task_has_finished(vera: Client, stage: Stage) -> None:
