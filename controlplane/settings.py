@@ -242,6 +242,7 @@ CELERY_BEAT_SCHEDULE = {
         "queries.tasks.advance_operations": SWEEP_EVERY_S,
         "queries.tasks.adopt": 30.0,
         "queries.tasks.look_at_sources": LAG_EVERY_S,
+        "queries.tasks.note_verdicts": 5.0,
         "queries.tasks.keep_ledger": 10.0,
         "queries.tasks.repair_from_checkpoints": 60.0,  # batches that only checkpoint logs show
         "queries.tasks.prune": 3600.0,

@@ -16,6 +16,7 @@ from queries.services.probes.xray import forget_old_results
 from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance, due_operations
 from queries.services.supervision import reconcile as service
+from queries.services.supervision import verdicts
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +64,12 @@ def look_at_sources() -> None:
     with lease("look-at-sources", limit_s=60) as held:
         if held:
             lag.look_at_sources(now=timezone.now())
+
+
+@shared_task(name="queries.tasks.note_verdicts")
+def note_verdicts() -> None:
+    """Record since when each query's health is what it is."""
+    verdicts.note_verdicts(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.keep_ledger")

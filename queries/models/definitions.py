@@ -38,6 +38,9 @@ class Query(models.Model):
     failures = models.IntegerField(default=0)  # [R] failures in a row
     next_attempt_at = models.DateTimeField(null=True)  # [R]
     hold = models.CharField(max_length=8, default="", choices=[(h, h) for h in Hold])  # [R]
+    # Written by the task that notes verdicts alone (services/supervision/verdicts.py).
+    verdict = models.CharField(max_length=12, default="", blank=True)  # of its health; "": none
+    verdict_since = models.DateTimeField(null=True)  # when it was first judged so
     # Written by the lag task alone (docs/decisions: who writes lag and risk); reconcile reads.
     risk = models.TextField(default="")  # what will be lost and when, "" for nothing
     risk_at = models.DateTimeField(null=True)  # when the first of it goes; past: it is gone

@@ -1,6 +1,6 @@
 """The line of a query as list, header and REST body show it: one form for all three."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from math import isfinite
 from typing import Any
@@ -73,6 +73,11 @@ class QueryLine:
     last_run: Run | None = None  # the newest run, open or not
     crash_loop: CrashLoop | None = None  # an incident that is open now
     lag: LagLine | None = None  # None: it reads no Kafka, or nothing was seen yet
+
+    @property
+    def since(self) -> datetime | None:
+        """Return since when its health, or else its phase, is what it is."""
+        return (self.health.since if self.health else None) or self.query.phase_since
 
 
 def query_lines(
@@ -210,7 +215,7 @@ def _line(query: Query, facts: _Facts, *, bars: int, now: datetime) -> QueryLine
 def _health(
     query: Query, facts: _Facts, *, run: Run | None, trigger: dict[str, Any], now: datetime
 ) -> Health | None:
-    return health_of(
+    health = health_of(
         query,
         run,
         trigger=trigger,
@@ -221,6 +226,9 @@ def _health(
         lag=facts.lags.get(query.pk),
         now=now,
     )
+    if health is None or query.verdict != health.verdict:
+        return health  # changed within the last seconds: what the evidence says must do
+    return replace(health, since=query.verdict_since)
 
 
 def _converging(query: Query) -> bool:

@@ -6,6 +6,7 @@ the newest look at the brokers. Where a query has been silent for a while, its c
 stalled.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,6 +31,8 @@ from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.selectors.kafka.lag import LagLine, lag_lines
 
+logger = logging.getLogger(__name__)
+
 #: Batches that are read for a verdict and drawn: enough for an honest p99, few enough for a list.
 BATCHES = 40
 #: A backlog that was last seen longer ago is not known: its broker does not answer.
@@ -44,21 +47,27 @@ def healths(
     latest, bars = heard.latest(ids), heard.heartbeat_bars(ids, count=BATCHES)
     telemetry = heard.telemetry({runs[pk].driver_id for pk in ids})
     lags = lag_lines(ids, now=now)
-    found = {
-        query.pk: health_of(
-            query,
-            runs[query.pk],
-            trigger=trigger_of(runs[query.pk].revision.spec),
-            checkpoint=runs[query.pk].checkpoint.location,
-            bars=bars.get(query.pk, []),
-            latest=latest.get(query.pk),
-            telemetry=telemetry.get(runs[query.pk].driver_id),
-            lag=lags.get(query.pk),
-            now=now,
-        )
-        for query in queries
-    }
-    return {pk: health for pk, health in found.items() if health is not None}
+    found = {}
+    for query in queries:
+        run = runs[query.pk]
+        try:
+            health = health_of(
+                query,
+                run,
+                trigger=trigger_of(run.revision.spec),
+                checkpoint=run.checkpoint.location,
+                bars=bars.get(query.pk, []),
+                latest=latest.get(query.pk),
+                telemetry=telemetry.get(run.driver_id),
+                lag=lags.get(query.pk),
+                now=now,
+            )
+        except Exception:  # one query's odd rows must not keep the others from being judged
+            logger.exception("the health of query %s cannot be judged", query.pk)
+            continue
+        if health is not None:
+            found[query.pk] = health
+    return found
 
 
 def trigger_of(spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,9 @@ from listeners.store import Batch, store
 from listeners.wire import Event, Heartbeat, Kind, QueryPulse
 from queries.brokers.reader import Unreachable
 from queries.models.definitions import Checkpoint
+from queries.selectors.query_lines import query_line
 from queries.services.kafka.lag import look_at_sources
+from queries.services.supervision.verdicts import note_verdicts
 from tests.conftest_brokers import Brokers, MakeQuery, brokers, commit, make, said
 from tests.scenarios.stage import Stage
 
@@ -348,3 +350,49 @@ def test_a_heartbeat_of_a_release_before_says_nothing_of_jvm_and_queries(
         beat.body.pop(name)
     beat.save()
     assert verdict(vera)[0] == "Progressing"
+
+
+def test_stalled_for_counts_from_the_verdicts_change(vera: Client, stage: Stage) -> None:
+    stage.query("delays")
+    driver = Driver(stage, "delays", since_s=7200)
+    driver.batches(end_s=1000, every_s=5, duration_s=1)
+    for seconds in (995, 600, 300):  # it is judged every few seconds; it stalled 61 s after
+        note_verdicts(now=driver.ago(seconds))
+    query = stage.row("delays")
+    assert (query.verdict, query.verdict_since) == ("STALLED", driver.ago(600))
+    attention = vera.get("/").content.decode().split("overview-attention", 1)[1]
+    ages = re.findall(r"<time [^>]*data-age[^>]*>([^<]*)</time>", attention.split("</section>")[0])
+    assert ages == ["10 min"]
+    said = query_line("delays", now=driver.now).health
+    assert said is not None
+    assert said.since == driver.ago(600)
+
+
+def test_a_verdict_is_noted_when_it_changes_and_forgotten_at_the_end(stage: Stage) -> None:
+    stage.query("delays")
+    driver = Driver(stage, "delays")
+    driver.batches(end_s=2, every_s=5, duration_s=1)
+    assert note_verdicts(now=driver.now) == 1
+    assert note_verdicts(now=driver.now + timedelta(seconds=5)) == 0
+    assert stage.row("delays").verdict_since == driver.now
+    # Not noted yet: what the evidence says must do.
+    later = driver.now + timedelta(minutes=10)
+    line = query_line("delays", now=later)
+    assert line.health is not None
+    assert line.health.verdict == "STALLED"
+    assert line.since is not None
+    assert line.since < later
+    stage.launcher.obliging = True
+    stage.stop("delays")
+    assert note_verdicts(now=later) == 1
+    assert (stage.row("delays").verdict, stage.row("delays").verdict_since) == ("", None)
+
+
+def test_one_query_that_cannot_be_judged_keeps_no_other_from_it(stage: Stage) -> None:
+    stage.query("broken", trigger={"kind": "of another release"})
+    stage.query("delays")
+    driver = Driver(stage, "delays")
+    driver.batches(end_s=2, every_s=5, duration_s=1)
+    stage.up("broken")
+    assert note_verdicts(now=driver.now) == 1
+    assert stage.row("delays").verdict == "PROGRESSING"
