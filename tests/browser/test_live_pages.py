@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from playwright.sync_api import Page, Route, expect
 
+from listeners import wire
 from listeners.models import Heartbeat, Progress
 from queries.domain.states import Phase
 from queries.models.definitions import Query
@@ -82,7 +83,18 @@ def test_the_pill_says_live_only_while_data_are_fresh(
     stage.query("delays")
     stage.up("delays")
     run, now = stage.run("delays"), timezone.now()
-    row = {"driver": run.driver_id, "epoch": 1, "seq": 1, "at": now, "body": {}}
+    body = wire.Heartbeat(
+        mode="private",
+        streams=None,
+        ours=None,
+        listeners=(),
+        last_seq=1,
+        unsent=0,
+        outbox_dropped=0,
+        missing_batches=0,
+        repaired=0,
+    ).body()
+    row = {"driver": run.driver_id, "epoch": 1, "seq": 1, "at": now, "body": body}
     heartbeat = Heartbeat.objects.create(received_at=now + timedelta(hours=1), **row)
     page = look(viewer, "/queries/delays/")
     live(page)
