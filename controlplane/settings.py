@@ -245,6 +245,7 @@ CELERY_BEAT_SCHEDULE = {
         "queries.tasks.note_verdicts": 5.0,
         "queries.tasks.keep_ledger": 10.0,
         "queries.tasks.repair_from_checkpoints": 60.0,  # batches that only checkpoint logs show
+        "queries.tasks.look_for_foreign_batches": 30.0,
         "queries.tasks.prune": 3600.0,
         "queries.tasks.prune_snapshots": 600.0,
         "queries.tasks.forget_expired_tokens": 3600.0,

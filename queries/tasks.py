@@ -8,7 +8,7 @@ from django.utils import timezone
 from controlplane.nudge import advance_soon, lease
 from queries.launchers.configured import launcher
 from queries.models.drivers import Driver
-from queries.services.checkpoints import batch_repair
+from queries.services.checkpoints import batch_repair, foreign_batches
 from queries.services.checkpoints.snapshot import prune as prune_kept_snapshots
 from queries.services.console import tokens
 from queries.services.kafka import lag, loss_ledger
@@ -82,6 +82,14 @@ def keep_ledger() -> None:
 def repair_from_checkpoints() -> None:
     """Repair batches that only checkpoints still know."""
     batch_repair.repair_from_checkpoints(now=timezone.now())
+
+
+@shared_task(name="queries.tasks.look_for_foreign_batches")
+def look_for_foreign_batches() -> None:
+    """Look for batches in checkpoints that no run of ours made; one look at a time."""
+    with lease("look-for-foreign-batches", limit_s=60) as held:
+        if held:
+            foreign_batches.look_for_foreign_batches(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.adopt")

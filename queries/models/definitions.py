@@ -93,6 +93,10 @@ class Checkpoint(models.Model):
     )
     takeover_at = models.DateTimeField(null=True)  # [O] an author confirmed taking it over
     retired_at = models.DateTimeField(null=True)  # [R] rewind, reset; [O] archive
+    # Batches that no run of ours made; its own task writes them (services/checkpoints).
+    foreign_first = models.BigIntegerField(null=True)
+    foreign_last = models.BigIntegerField(null=True)
+    foreign_at = models.DateTimeField(null=True)  # when the last of them began
 
     class Meta:
         constraints: ClassVar = [
