@@ -249,12 +249,14 @@ HOST_TICKS = {
     "queries.tasks.adopt": 30.0,
     "queries.tasks.look_at_sources": LAG_EVERY_S,
     "queries.tasks.repair_from_checkpoints": 60.0,  # batches that only checkpoint logs show
+    "queries.tasks.look_for_foreign_batches": 30.0,
     "queries.tasks.prune": 3600.0,
     "queries.tasks.prune_snapshots": 600.0,
     "listeners.tasks.judge_gaps": 10.0,
 }
 #: Ticks that any worker takes: rows only. Seconds.
 TICKS = {
+    "queries.tasks.note_verdicts": 5.0,
     "queries.tasks.keep_ledger": 10.0,
     "queries.tasks.forget_expired_tokens": 3600.0,
     "listeners.tasks.roll_up": 10.0,

@@ -9,7 +9,7 @@ from django.utils import timezone
 from controlplane.nudge import advance_soon, lease, send_to_hosts
 from queries.launchers.configured import launcher
 from queries.models.drivers import Driver
-from queries.services.checkpoints import batch_repair
+from queries.services.checkpoints import batch_repair, foreign_batches
 from queries.services.checkpoints.snapshot import prune as prune_kept_snapshots
 from queries.services.console import tokens
 from queries.services.kafka import lag, loss_ledger
@@ -17,6 +17,7 @@ from queries.services.probes.xray import forget_old_results
 from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance, due_operations, note_silent_hosts
 from queries.services.supervision import reconcile as service
+from queries.services.supervision import verdicts
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +74,12 @@ def look_at_sources() -> None:
             lag.look_at_sources(now=timezone.now())
 
 
+@shared_task(name="queries.tasks.note_verdicts")
+def note_verdicts() -> None:
+    """Record since when each query's health is what it is."""
+    verdicts.note_verdicts(now=timezone.now())
+
+
 @shared_task(name="queries.tasks.keep_ledger")
 def keep_ledger() -> None:
     """Record what the newest batches have lost."""
@@ -83,6 +90,14 @@ def keep_ledger() -> None:
 def repair_from_checkpoints() -> None:
     """Repair batches that only checkpoints still know."""
     batch_repair.repair_from_checkpoints(now=timezone.now())
+
+
+@shared_task(name="queries.tasks.look_for_foreign_batches")
+def look_for_foreign_batches() -> None:
+    """Look for batches in this host's checkpoints that no run of ours made; one look at a time."""
+    with lease(f"look-for-foreign-batches:{settings.HEADGATE_HOST}", limit_s=60) as held:
+        if held:
+            foreign_batches.look_for_foreign_batches(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.adopt")

@@ -51,13 +51,24 @@ def said(
     *,
     written: datetime | None = None,
     retention: Retention | None = None,
+    told: bool = True,
+    stable: dict[int, int] | None = None,
 ) -> BrokerLook:
-    """Return what a broker says of the topic "flights"; records were written at `written`."""
-    at = {("flights", number): Ends(*both) for number, both in ends.items()}
+    """Return what a broker says of the topic "flights"; records were written at `written`.
+
+    `told` says whether it tells how long the topic keeps records. `stable` are the ends of the
+    partitions with an open transaction, as a reader of committed records alone is told them.
+    """
+    at = {
+        ("flights", number): Ends(
+            *both, stable=None if stable is None else stable.get(number, both[1])
+        )
+        for number, both in ends.items()
+    }
     records = {
         key: RecordSeen(max(100, one.earliest), written, 100) for key, one in at.items() if written
     }
-    kept = {"flights": retention or Retention(ms=HOUR_MS)}
+    kept = {"flights": retention or Retention(ms=HOUR_MS)} if told else {}
     return BrokerLook(tuple(at), at, kept, records)
 
 

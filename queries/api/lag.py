@@ -28,10 +28,13 @@ class GoOn(inputs.Form):
     offsets = serializers.IntegerField(min_value=1)
 
 
-@shows(Behind, "records gone seconds arrival_rate processing_rate catch_up_s")
+@shows(Behind, "records unit waiting gone seconds arrival_rate processing_rate catch_up_s")
 class BehindBody(Body):
     """How far something is behind; null if unknown.
 
+    records: Unread, in `unit`.
+    unit: "offsets": the topic is compacted or transactional, or may not be asked; else "records".
+    waiting: Of the unread, those that wait for an open transaction.
     gone: Offsets deleted before they were read.
     arrival_rate: Records per second.
     processing_rate: Records per second.
@@ -58,7 +61,10 @@ class PartitionLagBody(Body):
     "retention_bytes=retention.bytes compacted=retention.compacts deleted_at",
 )
 class TopicLagBody(Body):
-    """One topic that a query reads."""
+    """One topic that a query reads.
+
+    compacted: Null: not known.
+    """
 
     skewed = serializers.IntegerField(allow_null=True, help_text=f"Partition that is {SKEW_RULE}.")
 

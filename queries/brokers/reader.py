@@ -19,6 +19,7 @@ from confluent_kafka import (
     OFFSET_INVALID,
     TIMESTAMP_NOT_AVAILABLE,
     Consumer,
+    IsolationLevel,
     KafkaError,
     KafkaException,
     TopicPartition,
@@ -56,6 +57,9 @@ class Ends:
 
     earliest: int
     latest: int
+    #: Where the first open transaction begins, else `latest`; None unless committed records alone
+    #: are read (`isolation.level`).
+    stable: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,7 @@ class BrokerReader:
             "error_cb": self._note,
         }
         self._options = common
+        self._committed_only = options.get("isolation.level") == "read_committed"
         self._admin = AdminClient(common)
         self._fenced = False  # the admin client's leaders are of an earlier epoch
         self._consumer = Consumer(
@@ -220,12 +225,32 @@ class BrokerReader:
             self._admin.list_topics(timeout=_left(until))
             earliest |= self._offsets(missing, OffsetSpec.earliest(), until)  # type: ignore[no-untyped-call]
         latest = self._offsets(partitions, OffsetSpec.latest(), until)  # type: ignore[no-untyped-call]
+        stable: dict[At, int] = {}
+        if self._committed_only:  # after the latest: what ends in between is not seen as open
+            level = IsolationLevel.READ_COMMITTED
+            stable = self._offsets(partitions, OffsetSpec.latest(), until, level)  # type: ignore[no-untyped-call]
         known = earliest.keys() & latest.keys()
-        return {at: Ends(earliest[at], latest[at]) for at in partitions if at in known}
+        return {
+            at: Ends(
+                earliest[at],
+                latest[at],
+                min(stable.get(at, latest[at]), latest[at]) if self._committed_only else None,
+            )
+            for at in partitions
+            if at in known
+        }
 
-    def _offsets(self, partitions: list[At], spec: Any, until: float) -> dict[At, int]:
+    def _offsets(
+        self,
+        partitions: list[At],
+        spec: Any,
+        until: float,
+        level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[At, int]:
         asked = {TopicPartition(topic, number): spec for topic, number in partitions}
-        answers = self._admin.list_offsets(asked, request_timeout=_left(until))
+        answers = self._admin.list_offsets(
+            asked, isolation_level=level, request_timeout=_left(until)
+        )
         found: dict[At, int] = {}
         for partition, answer in answers.items():
             try:

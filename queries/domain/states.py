@@ -148,7 +148,7 @@ class Policy(StrEnum):
 
 
 class Verdict(StrEnum):
-    """Health of a running query (`health.py`)."""
+    """Health of a query that Spark has started (`health.py`)."""
 
     PROGRESSING = "PROGRESSING"
     IDLE = "IDLE"
@@ -157,6 +157,7 @@ class Verdict(StrEnum):
     STALLED = "STALLED"
     ZOMBIE = "ZOMBIE"
     BLIND = "BLIND"
+    WAITING = "WAITING"
 
 
 #: Verdicts that a list puts first.

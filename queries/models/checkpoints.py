@@ -83,8 +83,10 @@ class SourceLag(models.Model):
     record_bytes = models.FloatField(null=True)  # of a record, uncompressed, as sampled
     retention_ms = models.BigIntegerField(null=True)  # the topic's; null: none
     retention_bytes = models.BigIntegerField(null=True)  # a partition's; null: none
-    compacted = models.BooleanField(default=False)  # offsets are not records then
+    compacted = models.BooleanField(null=True)  # offsets are not records then; null: not known
     holes = models.BooleanField(default=False)  # offsets without a record seen: transactions
+    stable = models.BigIntegerField(null=True)  # the last stable offset; null: not to be heeded
+    unread_since = models.DateTimeField(null=True)  # since when `committed` is there to be read
     seen_at = models.DateTimeField()  # of the newest look that the broker answered
     error = models.TextField(default="")  # why the broker could not be asked
 

@@ -38,6 +38,9 @@ class Query(models.Model):
     failures = models.IntegerField(default=0)  # [R] failures in a row
     next_attempt_at = models.DateTimeField(null=True)  # [R]
     hold = models.CharField(max_length=8, default="", choices=[(h, h) for h in Hold])  # [R]
+    # Written by the task that notes verdicts alone (services/supervision/verdicts.py).
+    verdict = models.CharField(max_length=12, default="", blank=True)  # of its health; "": none
+    verdict_since = models.DateTimeField(null=True)  # when it was first judged so
     # Written by the lag task alone (docs/decisions: who writes lag and risk); reconcile reads.
     risk = models.TextField(default="")  # what will be lost and when, "" for nothing
     risk_at = models.DateTimeField(null=True)  # when the first of it goes; past: it is gone
@@ -90,6 +93,10 @@ class Checkpoint(models.Model):
     )
     takeover_at = models.DateTimeField(null=True)  # [O] an author confirmed taking it over
     retired_at = models.DateTimeField(null=True)  # [R] rewind, reset; [O] archive
+    # Batches that no run of ours made; its own task writes them (services/checkpoints).
+    foreign_first = models.BigIntegerField(null=True)
+    foreign_last = models.BigIntegerField(null=True)
+    foreign_at = models.DateTimeField(null=True)  # when the last of them began
 
     class Meta:
         constraints: ClassVar = [

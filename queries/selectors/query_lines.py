@@ -1,7 +1,7 @@
 """The line of a query as list, header and REST body show it: one form for all three."""
 
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from math import isfinite
 from typing import Any
 
@@ -16,18 +16,21 @@ from queries.domain.states import STOPPED_PHASES, Desired, Hold, Phase, RunOutco
 from queries.domain.supervision.executors import Executors, executors
 from queries.domain.supervision.health import Health
 from queries.models.applications import ApplicationRevision, SchedulerPool
-from queries.models.definitions import Query, QueryRevision
+from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Driver, Run
 from queries.selectors.failures.occurrences import crash_loops
 from queries.selectors.kafka.lag import LagLine, lag_lines
 from queries.selectors.newest import (
-    checkpoint_locations,
+    current_checkpoints,
     interval_of,
     newest_revisions,
     newest_runs,
 )
 from queries.selectors.supervision.drift import drift, newest_application_revisions, pools_of
 from queries.selectors.supervision.health import BATCHES, health_of, trigger_of
+
+#: Somebody else's batches are shown with the query for this long; its checkpoint keeps them.
+FOREIGN_SHOWN_FOR = timedelta(hours=24)
 
 _NOTHING_LOST = Dropped(bus=0, outbox=0, missing_batches=0, repaired=0, since=None, until=None)
 
@@ -44,6 +47,15 @@ class ProgressLine:
     batch_duration_ms: int
     duration_ms: dict[str, int]
     watermark: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignBatches:
+    """Batches of a checkpoint that no run of ours made, from `first` to `last`."""
+
+    first: int
+    last: int
+    at: datetime  # when the last of them began
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +85,12 @@ class QueryLine:
     last_run: Run | None = None  # the newest run, open or not
     crash_loop: CrashLoop | None = None  # an incident that is open now
     lag: LagLine | None = None  # None: it reads no Kafka, or nothing was seen yet
+    foreign_batches: ForeignBatches | None = None  # None: none within the last day
+
+    @property
+    def since(self) -> datetime | None:
+        """Return since when its health, or else its phase, is what it is."""
+        return (self.health.since if self.health else None) or self.query.phase_since
 
 
 def query_lines(
@@ -134,7 +152,7 @@ class _Facts:
 
     newest: dict[int, QueryRevision]
     runs: dict[int, Run]
-    checkpoints: dict[int, str]
+    checkpoints: dict[int, Checkpoint]
     latest: dict[int, LatestLine]
     bars: dict[int, list[BatchBar]]
     dropped: dict[int, Dropped]
@@ -155,7 +173,7 @@ def _assemble(rows: QuerySet[Query], *, now: datetime, bars: int) -> list[QueryL
     facts = _Facts(
         newest=newest_revisions(ids),
         runs=runs,
-        checkpoints=checkpoint_locations(ids),
+        checkpoints=current_checkpoints(ids),
         latest=heard.latest(ids),
         bars=heard.heartbeat_bars(ids, count=BATCHES),
         dropped=heard.dropped(ids, drivers={pk: run.driver_id for pk, run in runs.items()}),
@@ -176,6 +194,7 @@ def _line(query: Query, facts: _Facts, *, bars: int, now: datetime) -> QueryLine
     spec = run.revision.spec if run else (newest.spec if newest else {})
     trigger = trigger_of(spec)
     latest = facts.latest.get(query.pk)
+    checkpoint = facts.checkpoints.get(query.pk)
     return QueryLine(
         query=query,
         phase=Phase(query.phase),
@@ -188,7 +207,7 @@ def _line(query: Query, facts: _Facts, *, bars: int, now: datetime) -> QueryLine
         trigger=trigger,
         interval_ms=interval_of(trigger),
         pool=spec.get("pool", ""),
-        checkpoint=facts.checkpoints.get(query.pk, ""),
+        checkpoint=checkpoint.location if checkpoint else "",
         progress=progress_line(latest.progress) if latest and latest.progress else None,
         last_event_at=latest.at if latest else None,
         bars=facts.bars.get(query.pk, [])[-bars:] if bars else [],
@@ -204,23 +223,37 @@ def _line(query: Query, facts: _Facts, *, bars: int, now: datetime) -> QueryLine
         crash_loop=facts.crash_loops.get(query.pk),
         lag=facts.lags.get(query.pk),
         executors=executors(driver.executors if driver else [], now=now),
+        foreign_batches=_foreign(checkpoint, now),
     )
 
 
 def _health(
     query: Query, facts: _Facts, *, run: Run | None, trigger: dict[str, Any], now: datetime
 ) -> Health | None:
-    return health_of(
+    checkpoint = facts.checkpoints.get(query.pk)
+    health = health_of(
         query,
         run,
         trigger=trigger,
-        checkpoint=facts.checkpoints.get(query.pk, ""),
+        checkpoint=checkpoint.location if checkpoint else "",
         bars=facts.bars.get(query.pk, []),
         latest=facts.latest.get(query.pk),
         telemetry=facts.telemetry.get(run.driver_id) if run else None,
         lag=facts.lags.get(query.pk),
         now=now,
     )
+    if health is None or query.verdict != health.verdict:
+        return health  # changed within the last seconds: what the evidence says must do
+    return replace(health, since=query.verdict_since)
+
+
+def _foreign(checkpoint: Checkpoint | None, now: datetime) -> ForeignBatches | None:
+    if checkpoint is None or checkpoint.foreign_at is None:
+        return None
+    first, last, at = checkpoint.foreign_first, checkpoint.foreign_last, checkpoint.foreign_at
+    if first is None or last is None or now - at > FOREIGN_SHOWN_FOR:
+        return None
+    return ForeignBatches(first, last, at)
 
 
 def _converging(query: Query) -> bool:

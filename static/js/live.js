@@ -16,6 +16,7 @@
   let cursor = "";
   let heardAt = 0; // when the server last said anything, by our clock
   let newest = ""; // time of the newest event any driver has sent
+  let silent = ""; // since when a driver of what is shown has sent nothing
   let polledAt = 0;
   let polling = false;
 
@@ -47,6 +48,7 @@
       const tick = JSON.parse(event.data);
       headgate.setServerTime(tick.now);
       newest = tick.newest || "";
+      silent = tick.silent || "";
       cursor = tick.cursor;
       body.setAttribute("sse-connect", address());
       heard();
@@ -85,6 +87,7 @@
       const answer = await response.json();
       headgate.setServerTime(answer.tick.now);
       newest = answer.tick.newest || "";
+      silent = answer.tick.silent || "";
       cursor = answer.tick.cursor;
       for (const [event, data] of answer.fragments) {
         document.querySelectorAll(`[sse-swap="${CSS.escape(event)}"]`).forEach((element) => {
@@ -133,13 +136,16 @@
   const show = () => {
     const quiet = (Date.now() - heardAt) / 1000;
     const state = paused ? "paused" : open() ? "live" : heardAt && quiet < 15 ? "polling" : heardAt ? "down" : "connecting";
+    const stale = (state === "live" || state === "polling") && silent !== "";
     button.dataset.state = state;
+    button.toggleAttribute("data-stale", stale);
     button.setAttribute("aria-pressed", String(!paused));
-    word.textContent = { paused: "Paused", live: "Live", polling: "Polling", down: "No response", connecting: "Connecting" }[state];
-    const data = newest && (headgate.now() - Date.parse(newest)) / 1000;
+    word.textContent = stale ? "Stale" : { paused: "Paused", live: "Live", polling: "Polling", down: "No response", connecting: "Connecting" }[state];
+    const told = stale ? silent : newest;
+    const data = told && (headgate.now() - Date.parse(told)) / 1000;
     const seconds = state === "live" || state === "polling" ? data : heardAt && quiet;
     age.textContent = seconds === "" || seconds === 0 || Number.isNaN(seconds) ? "" : headgate.ageWords(Math.max(0, seconds));
-    button.title = {
+    button.title = stale ? "Connected, but a driver of what is shown has sent nothing for the time shown. Press to pause (l)" : {
       paused: "Paused. Press to resume (l)",
       live: "Live. The age is that of the newest event. Press to pause (l)",
       polling: "The stream is down: polling every 5 seconds. Press to pause (l)",

@@ -2,17 +2,19 @@
 
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import pytest
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from queries.domain.kafka.retention import Retention
 from queries.domain.states import LossKind
 from queries.models.checkpoints import Loss
 from queries.models.definitions import Query
 from queries.services.kafka import go_on_after_loss as procedure
 from queries.services.kafka import lag
-from tests.conftest_brokers import Brokers, MakeQuery, brokers, make, said
+from tests.conftest_brokers import HOUR_MS, Brokers, MakeQuery, brokers, make, said
 
 __all__ = ["brokers", "make"]
 
@@ -42,9 +44,39 @@ def test_lag_is_told_by_topic_and_partition(as_viewer: APIClient, delays: Query)
     assert second["deleted_at"] is None
     query = as_viewer.get("/api/v1/queries/delays/").json()
     assert query["lag"]["records"] == 4920
+    assert (query["lag"]["unit"], query["lag"]["waiting"]) == ("records", 0)
     assert query["risk"].startswith("Has lost data: 80 offsets")
     assert query["risk_at"] is not None
     assert (query["source_reachable"], query["source_unreachable_since"]) == (True, None)
+
+
+@pytest.mark.parametrize(
+    ("more", "options"),
+    [
+        ({"retention": Retention(ms=HOUR_MS, compacts=True)}, {}),
+        ({"told": False}, {}),
+        ({"stable": {0: 5000}}, {"kafka.isolation.level": "read_committed"}),
+    ],
+)
+def test_where_offsets_may_be_no_records_the_unit_says_offsets(
+    as_viewer: APIClient,
+    make: MakeQuery,
+    brokers: Brokers,
+    more: dict[str, Any],
+    options: dict[str, str],
+) -> None:
+    make("delays", options=options)
+    brokers.said["one:9092"] = said({0: (0, 5100), 1: (0, 100)}, **more)
+    lag.look_at_sources(now=timezone.now(), readers=brokers)
+    body = as_viewer.get("/api/v1/queries/delays/lag/").json()
+    assert (body["total"]["records"], body["total"]["unit"]) == (5000, "offsets")
+    assert body["topics"][0]["partitions"][0]["behind"]["unit"] == "offsets"
+    assert body["topics"][0]["compacted"] == {"retention": True, "told": None}.get(
+        next(iter(more)), False
+    )
+    assert body["total"]["waiting"] == (100 if "stable" in more else 0)
+    line = as_viewer.get("/api/v1/queries/delays/").json()["lag"]
+    assert (line["unit"], line["waiting"]) == ("offsets", body["total"]["waiting"])
 
 
 def test_losses_noticed_at_one_moment_are_each_on_one_page(

@@ -1,13 +1,15 @@
 """Open pages follow what happens, without a reload, and without moving under the cursor."""
 
 import re
+from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 from playwright.sync_api import Page, Route, expect
 
-from listeners.models import Progress
+from listeners import wire
+from listeners.models import Heartbeat, Progress
 from queries.domain.states import Phase
 from queries.models.definitions import Query
 from queries.models.failures import FailureGroup
@@ -73,6 +75,38 @@ def test_rows_change_in_place_and_keep_their_order_and_their_buttons(
     expect(row.get_by_label("Start gamma", exact=True)).to_be_visible()
     expect(row.get_by_label("Restart gamma", exact=True)).to_be_hidden()
     expect(page.locator("#announcer")).to_have_text("gamma: failed")
+
+
+def test_the_pill_says_live_only_while_data_are_fresh(
+    look: Open, site: Site, stage: Stage, viewer: User
+) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    run, now = stage.run("delays"), timezone.now()
+    body = wire.Heartbeat(
+        mode="private",
+        streams=None,
+        ours=None,
+        listeners=(),
+        last_seq=1,
+        unsent=0,
+        outbox_dropped=0,
+        missing_batches=0,
+        repaired=0,
+    ).body()
+    row = {"driver": run.driver_id, "epoch": 1, "seq": 1, "at": now, "body": body}
+    heartbeat = Heartbeat.objects.create(received_at=now + timedelta(hours=1), **row)
+    page = look(viewer, "/queries/delays/")
+    live(page)
+    word = page.locator("#live .live-word")
+    expect(word).to_have_text("Live")
+    heartbeat.received_at = now - timedelta(minutes=3)  # its JVM, or the ingester, is frozen
+    heartbeat.save()
+    expect(word).to_have_text("Stale", timeout=LIMIT_MS)
+    expect(page.locator("#live-age")).to_have_text("3 min")
+    heartbeat.received_at = now + timedelta(hours=1)
+    heartbeat.save()
+    expect(word).to_have_text("Live", timeout=LIMIT_MS)
 
 
 def test_the_counts_above_the_list_follow(

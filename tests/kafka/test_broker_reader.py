@@ -5,6 +5,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from confluent_kafka import Producer
 
 from queries.brokers.options import Wanted, client_options
 from queries.brokers.reader import At, BrokerLook, BrokerReader, Ends, Unreachable
@@ -50,6 +51,36 @@ def test_a_look_tells_ends_times_and_retention_and_leaves_no_group(broker: Kafka
     finally:
         reader.close()
     assert not [group for group in broker.groups() if group.startswith("headgate")]
+
+
+def test_an_open_transaction_is_told_to_those_who_read_committed_records(
+    broker: KafkaBroker,
+) -> None:
+    topic = broker.topic("transactions", partitions=2)
+    broker.produce(topic, [("k", "plain")] * 5, partition=0)
+    producer = Producer(
+        {"bootstrap.servers": broker.servers, "log_level": 0, "transactional.id": topic}
+    )
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    for number in range(20):
+        producer.produce(topic, str(number).encode(), partition=0)
+    assert producer.flush(60) == 0
+    committed = {"bootstrap.servers": broker.servers, "isolation.level": "read_committed"}
+    one, other = BrokerReader(committed), BrokerReader({"bootstrap.servers": broker.servers})
+    try:
+        assert _look(one, topic, 2).ends == {
+            (topic, 0): Ends(0, 25, stable=5),
+            (topic, 1): Ends(0, 0, stable=0),
+        }
+        assert _look(other, topic, 2).ends[topic, 0] == Ends(0, 25)
+        producer.commit_transaction(60)
+        until = time.monotonic() + 60
+        while _look(one, topic, 2).ends[topic, 0] != Ends(0, 26, stable=26):
+            assert time.monotonic() < until, "the transaction stays open"
+    finally:
+        one.close()
+        other.close()
 
 
 def test_a_topic_that_is_not_there_is_not_made_by_asking(broker: KafkaBroker) -> None:

@@ -14,7 +14,7 @@ from queries.domain.supervision.health import Health
 from queries.models.definitions import Checkpoint, QueryRevision
 from queries.models.drivers import Run
 from queries.selectors.kafka.lag import LagLine
-from queries.selectors.query_lines import ProgressLine, QueryLine
+from queries.selectors.query_lines import ForeignBatches, ProgressLine, QueryLine
 
 
 @shows(Health, "verdict reason since")
@@ -56,12 +56,23 @@ class CrashLoopBody(Body):
     """So many failures in so short a time that they are one incident, open now."""
 
 
-@shows(LagLine, "records seconds gone")
+@shows(LagLine, "records unit waiting seconds gone")
 class LagLineBody(Body):
     """How far a query is behind its Kafka sources, by the newest look at the broker.
 
+    records: Unread, in `unit`.
+    unit: "offsets" where some of them may be no records.
+    waiting: Of the unread, those that wait for an open transaction.
     seconds: Age of the first unread record.
     gone: Offsets deleted before they were read.
+    """
+
+
+@shows(ForeignBatches, "first last at")
+class ForeignBatchesBody(Body):
+    """Batches in a query's checkpoint that another process made.
+
+    at: When the last of them began.
     """
 
 
@@ -72,7 +83,8 @@ class LagLineBody(Body):
     "query.phase_detail phase_detail_code query.phase_since converging "
     "health current_run=run last_progress=progress last_event_at dropped_events=dropped "
     "query.failures query.next_attempt_at crash_loop query.hold query.risk query.risk_at "
-    "query.source_reachable query.source_unreachable_since lag needs_application_restart "
+    "query.source_reachable query.source_unreachable_since lag foreign_batches "
+    "needs_application_restart "
     "kind pool checkpoint query.created_at etag spec links",
     desired=Desired,
 )
@@ -80,6 +92,7 @@ class QueryBody(Body):
     """A query: its definition (masked), what is wanted of it, and what it does.
 
     risk_at: When the first unread record is, or was, deleted.
+    foreign_batches: In its checkpoint and of no run of Headgate, in the last 24 hours; null: none.
     """
 
     phase_reason = PhraseField(source="query.phase_reason")

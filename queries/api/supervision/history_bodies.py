@@ -23,12 +23,15 @@ from queries.services.failures.driver_logs import mask_failure
 class ReplayedBody(Body):
     """What a run did again of the run before it, measured from offsets (async progress).
 
-    seconds: Seconds of work in the previous run.
+    rows: At most so many, where a batch was interrupted.
+    rows_in_flight: Of the rows, those of the batch that was interrupted; null: not known.
+    seconds: Seconds of work in the previous run, of the batches that ended.
     after: Batch after which it started.
     """
 
     batches = serializers.IntegerField(default=0)
     rows = serializers.IntegerField(default=0)
+    rows_in_flight = serializers.IntegerField(allow_null=True, default=0)
     seconds = serializers.FloatField(default=0.0)
     first = serializers.IntegerField(allow_null=True, default=None)
     last = serializers.IntegerField(allow_null=True, default=None)

@@ -16,7 +16,8 @@ from queries.services.triggers.async_off import turn_off
 
 @shows(
     Exposure,
-    "interval_ms kept kept_at missing newest running batches rows rows_from seconds unreadable",
+    "interval_ms kept kept_at missing newest running batches rows rows_in_flight rows_from seconds "
+    "unreadable",
 )
 class ExposureBody(Body):
     """What a crash now would make a query replay; all null if every batch is saved.
@@ -26,8 +27,10 @@ class ExposureBody(Body):
     missing: Batch whose offsets Spark would miss with tracking off.
     newest: Newest executed batch.
     running: Batch running now.
-    batches: Executed, and to be replayed.
-    rows_from: How rows were counted.
+    batches: Executed or running, and to be replayed.
+    rows: Of those batches.
+    rows_in_flight: Of the rows, what the running batch may have written; null: not known.
+    rows_from: How the executed batches' rows were counted.
     seconds: Seconds of work since the last saved batch.
     unreadable: Why the checkpoint could not be read.
     """

@@ -9,19 +9,27 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 #: Rates are smoothed with this half-life: a trigger of some seconds works in bursts.
 HALF_LIFE_S = 30.0
-#: A partition is skewed if it is behind by this many records at least …
+#: A partition is skewed if it is behind by this many offsets at least …
 SKEW_FLOOR = 1_000
 #: … and by this many times the mean of the source's other partitions.
 SKEW_TIMES = 3.0
 #: The same in words.
 SKEW_RULE = (
-    f"at least {SKEW_FLOOR:,} records behind, and at least {SKEW_TIMES:g} times the mean of the "
+    f"at least {SKEW_FLOOR:,} offsets behind, and at least {SKEW_TIMES:g} times the mean of the "
     "others"
 )
+
+
+class Unit(StrEnum):
+    """What a count of offsets may be called."""
+
+    RECORDS = "records"  # each offset is a record, as far as is known
+    OFFSETS = "offsets"  # some may be none: compaction, marks of transactions; or nobody knows
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +45,25 @@ class PartitionLook:
     record_at: datetime | None = None  # time of the first record that is still to be read
     arrival_rate: float | None = None  # records a second, smoothed
     processing_rate: float | None = None
+    #: Where the first open transaction begins, else `latest`; None: uncommitted records are read.
+    stable: int | None = None
+    plain: bool = False  # its offsets are known to be records
+    #: The first look at which what is to be read next was there; None: nothing is to be read.
+    unread_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Behind:
     """How far something is behind: a partition, a topic or a whole query."""
 
-    records: int | None  # offsets to read that are still there; None: not known
+    records: int | None  # offsets to read that are still there, in `unit`; None: not known
     gone: int  # offsets to read that are not there any more
     seconds: float | None  # age of the first record to read; 0.0 where there is none
     arrival_rate: float | None
     processing_rate: float | None
     catch_up_s: float | None  # None: never at these rates, or not known
+    unit: Unit = Unit.OFFSETS
+    waiting: int = 0  # of `records`: those that wait for an open transaction
 
 
 def behind(look: PartitionLook, *, now: datetime) -> Behind:
@@ -66,6 +81,8 @@ def behind(look: PartitionLook, *, now: datetime) -> Behind:
         arrival_rate=look.arrival_rate,
         processing_rate=look.processing_rate,
         catch_up_s=catch_up_s(records, look.arrival_rate, look.processing_rate),
+        unit=Unit.RECORDS if look.plain else Unit.OFFSETS,
+        waiting=waiting(look),
     )
 
 
@@ -74,6 +91,13 @@ def unread(look: PartitionLook) -> int | None:
     if look.committed is None or look.latest is None:
         return None
     return max(0, look.latest - max(look.committed, look.earliest or 0))
+
+
+def waiting(look: PartitionLook) -> int:
+    """Return how many unread offsets wait for an open transaction; 0 where that is not known."""
+    if look.stable is None or look.latest is None or look.committed is None:
+        return 0
+    return max(0, look.latest - max(look.stable, look.committed, look.earliest or 0))
 
 
 def gone(committed: int | None, earliest: int | None) -> int:
@@ -100,6 +124,10 @@ def total(parts: Sequence[Behind]) -> Behind:
         arrival_rate=arrival,
         processing_rate=processing,
         catch_up_s=catch_up_s(summed, arrival, processing),
+        unit=Unit.RECORDS
+        if parts and all(part.unit is Unit.RECORDS for part in parts)
+        else Unit.OFFSETS,
+        waiting=sum(part.waiting for part in parts),
     )
 
 
@@ -126,7 +154,7 @@ def smoothed(before: float | None, moved: int, seconds: float) -> float | None:
 
 
 def after(look: PartitionLook, before: PartitionLook | None, *, running: bool) -> PartitionLook:
-    """Return the look with its rates, calculated from the previous one.
+    """Return the look with its rates and how long it is unread, from the previous one.
 
     A query that does not run has a processing rate of 0; offsets that went back (a rewind, a
     recreated topic) give no rate, and the next look starts again.
@@ -136,7 +164,19 @@ def after(look: PartitionLook, before: PartitionLook | None, *, running: bool) -
         seconds = (look.at - before.at).total_seconds()
         arrival = _rate(before.arrival_rate, before.latest, look.latest, seconds)
         processing = _rate(before.processing_rate, before.committed, look.committed, seconds)
-    return replace(look, arrival_rate=arrival, processing_rate=processing if running else 0.0)
+    return replace(
+        look,
+        arrival_rate=arrival,
+        processing_rate=processing if running else 0.0,
+        unread_since=_unread_since(look, before),
+    )
+
+
+def _unread_since(look: PartitionLook, before: PartitionLook | None) -> datetime | None:
+    if not (unread(look) or 0) > waiting(look):
+        return None
+    same = before is not None and before.committed == look.committed
+    return (before.unread_since if before is not None and same else None) or look.at
 
 
 def skewed(parts: Mapping[int, Behind]) -> int | None:

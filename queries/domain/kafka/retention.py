@@ -33,7 +33,8 @@ class Retention:
     ms: int | None = None  # None: no limit
     bytes: int | None = None  # of a partition; None: no limit
     deletes: bool = True  # cleanup.policy has "delete"
-    compacts: bool = False  # cleanup.policy has "compact": offsets are not records then
+    #: cleanup.policy has "compact": offsets are not records then; None: nobody may ask for it.
+    compacts: bool | None = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Give the health of a running query as one verdict with its evidence in numbers.
+"""Give the health of a query that Spark has started as one verdict with its evidence in numbers.
 
 Idle is not stalled, a real-time batch is not late, and a query that reads all available data and
 ends cannot lag. The batches of a continuous query are its continuous epochs. Nothing is guessed:
@@ -6,7 +6,7 @@ silence is called BLIND where the checkpoint shows that work continues.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
@@ -28,6 +28,8 @@ STALL_FLOOR_S = 60.0
 IDLE_FRESH_S = 30.0
 #: Heartbeats come every few seconds; silence for this long is mentioned.
 HEARTBEAT_LATE_S = 30.0
+#: Clocks of two hosts may differ by this much: what was first is not judged more closely.
+CLOCKS = timedelta(seconds=2)
 #: Rates within 2 % of each other are the same rate.
 RATE_MARGIN = 1.02
 
@@ -54,12 +56,12 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class HealthSeen:
-    """All that is known about a query that is RUNNING."""
+    """All that is known about a query that is RUNNING, or that Spark has started."""
 
     now: datetime
     trigger: TriggerKind
     interval_ms: int  # of the trigger; 0: as fast as possible
-    running_since: datetime  # the first commit or idle event of this run
+    running_since: datetime  # the first commit or idle event of this run, else its start by Spark
     batches: Sequence[Batch] = ()  # the newest of this run, oldest first
     idle_at: datetime | None = None  # newest idle event
     last_event_at: datetime | None = None  # newest event of any kind, of this run
@@ -68,8 +70,14 @@ class HealthSeen:
     query_alive: bool | None = None
     commits_at: datetime | None = None  # newest entry of the checkpoint's commits/, if looked at
     task_at: datetime | None = None  # newest task of it that was seen to finish
-    backlog: int | None = None  # records its sources hold that it has not read; None: not known
+    backlog: int | None = None  # of its sources and not read yet, in `unit`; None: not known
+    unit: str = "records"  # "offsets" where they may be none
+    waiting: int = 0  # of the backlog: those behind an open transaction, which nobody may read
+    partitions: int = 0  # of its sources
+    #: (unread since, seen at) of the partitions that hold something to read
+    unread: Sequence[tuple[datetime, datetime]] = ()
     arrival_rate: float | None = None  # records a second that are added to them
+    unreachable_since: datetime | None = None  # its source does not answer; None: it does, or n/k
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +93,53 @@ def judge(seen: HealthSeen) -> Health:
     """Return the health of a running query.
 
     The first of these that holds: ZOMBIE (a part of it is gone), BLIND (no event, yet commits
-    continue), IDLE, STALLED (nothing at all for too long), LAGGING, CATCHING_UP, PROGRESSING.
+    continue), WAITING (its source is away), IDLE (or WAITING, where something is unread), STALLED
+    (nothing at all for too long), LAGGING, CATCHING_UP, PROGRESSING.
     """
-    return (
+    found = (
         _zombie(seen)
         or _blind(seen)
+        or _away(seen)
         or _idle(seen)
         or _stalled(seen)
+        or _left_unread(seen)
         or _behind(seen)
         or _progressing(seen)
     )
+    if seen.unreachable_since is None or found.verdict not in _READING:
+        return found
+    silent = _span(seen.now - seen.unreachable_since)
+    return replace(
+        found,
+        reason=f"{found.reason} Its source answers it, but has not answered Headgate for {silent}.",
+    )
+
+
+def judge_start(seen: HealthSeen) -> Health | None:
+    """Return what is wrong with a query that Spark has started; None where nothing is.
+
+    It has neither committed nor found nothing to read. Its first batch may take hours, so long as
+    its tasks finish; only heartbeats show that, so without them it is BLIND, not STALLED. What
+    waits for a source that does not answer is no stall: its phase says so.
+    """
+    gone = _zombie(seen)
+    if gone is not None or seen.unreachable_since is not None:
+        return gone
+    limit = stalled_after(seen)
+    heard = _newest(seen)
+    beat = seen.heartbeat_at
+    silent = seen.now - (heard if beat is None else max(heard, beat))
+    if silent > limit:
+        return Health(
+            Verdict.BLIND,
+            f"No event and no heartbeat for {_span(silent)}: whether its first batch advances is "
+            "not known.",
+            seen.now - silent,
+        )
+    if beat is None or seen.query_alive is None:
+        return None  # nobody has looked at its tasks
+    proven = beat - max(heard, seen.task_at or heard)
+    return _stalled(seen) if proven > limit else None
 
 
 def stalled_after(seen: HealthSeen) -> timedelta:
@@ -137,7 +182,52 @@ def _blind(seen: HealthSeen) -> Health | None:
     )
 
 
+#: Verdicts that say that the query reads its source.
+_READING = frozenset(
+    {Verdict.IDLE, Verdict.PROGRESSING, Verdict.CATCHING_UP, Verdict.LAGGING, Verdict.WAITING}
+)
+
+
+def _away(seen: HealthSeen) -> Health | None:
+    """Return WAITING where the source has answered neither Headgate nor the query."""
+    since = seen.unreachable_since
+    if since is None or (seen.idle_at is not None and seen.idle_at > since):
+        return None
+    if any(batch.at > since for batch in seen.batches):
+        return None
+    return Health(
+        Verdict.WAITING,
+        f"Its source has not answered for {_span(seen.now - since)}; it goes on by itself once the "
+        "source does.",
+        since,
+    )
+
+
 def _idle(seen: HealthSeen) -> Health | None:
+    """Return IDLE, or WAITING where there is something to read that no batch is begun for."""
+    idle = _nothing_to_read(seen)
+    if idle is None:
+        return None
+    if seen.waiting:
+        return replace(
+            idle,
+            verdict=Verdict.WAITING,
+            reason=f"{seen.waiting:,} offsets wait for an open transaction.",
+        )
+    idle_at = seen.idle_at or seen.now
+    passed = [since for since, at in seen.unread if since + CLOCKS < idle_at < at]
+    if not passed:
+        return idle
+    one = len(passed) == 1
+    return Health(
+        Verdict.WAITING,
+        f"{_of_partitions(len(passed), seen)} {'holds' if one else 'hold'} records, and its "
+        "triggers start no batch: it may wait for minOffsetsPerTrigger.",
+        min(passed),
+    )
+
+
+def _nothing_to_read(seen: HealthSeen) -> Health | None:
     if seen.trigger is TriggerKind.CONTINUOUS:
         return _idle_epochs(seen)
     if seen.idle_at is None or seen.now - seen.idle_at > timedelta(seconds=IDLE_FRESH_S):
@@ -200,6 +290,35 @@ def _stalled(seen: HealthSeen) -> Health | None:
     )
 
 
+def _left_unread(seen: HealthSeen) -> Health | None:
+    """Return LAGGING where a whole batch has passed over partitions that held something to read.
+
+    A query that reads what there was at its start leaves what has come since.
+    """
+    if seen.trigger in (TriggerKind.ONCE, TriggerKind.AVAILABLE_NOW):
+        return None
+    left = [
+        since
+        for since, at in seen.unread
+        if any(since + CLOCKS < batch.at and _end(batch) + CLOCKS < at for batch in seen.batches)
+    ]
+    if not left:
+        return None
+    cores = ""
+    if seen.trigger in (TriggerKind.CONTINUOUS, TriggerKind.REAL_TIME):
+        cores = " It needs a core per source partition."
+    return Health(
+        Verdict.LAGGING,
+        f"{_of_partitions(len(left), seen)} {'holds' if len(left) == 1 else 'hold'} records that "
+        f"no batch has read for {_span(seen.now - min(left))}.{cores}",
+        min(left),
+    )
+
+
+def _of_partitions(count: int, seen: HealthSeen) -> str:
+    return f"{count} of {seen.partitions} partitions"
+
+
 def _behind(seen: HealthSeen) -> Health | None:
     """Compare input with processing, where there is a backlog or batches are longer than they may.
 
@@ -228,12 +347,13 @@ def _backlog(seen: HealthSeen, recent: Sequence[Batch]) -> Rates | None:
     if seen.backlog is None or seen.arrival_rate is None or len(recent) < LONG_BATCHES:
         return None
     first, last = recent[0], recent[-1]
+    backlog = max(0, seen.backlog - seen.waiting)
     span_s = (last.at - first.at).total_seconds()
     largest = max(batch.rows for batch in recent)
-    if seen.backlog <= BACKLOG_BATCHES * largest or span_s <= 0:
+    if backlog <= BACKLOG_BATCHES * largest or span_s <= 0:
         return None
     done = sum(batch.rows for batch in recent[:-1]) / span_s
-    evidence = f"{seen.backlog:,} records are unread, the largest recent batch read {largest:,}."
+    evidence = f"{backlog:,} {seen.unit} are unread, the largest recent batch read {largest:,}."
     return seen.arrival_rate, done, evidence, first.at
 
 

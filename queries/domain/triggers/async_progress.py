@@ -7,12 +7,13 @@ offsets of the batch before the newest, and fails without them.
 Source: Spark 4.3's AsyncProgressTrackingMicroBatchExecution, and runs of it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sqlglot import exp
 
+from queries.domain.checkpoints.logged_offsets import records_between
 from queries.domain.definitions.spec import (
     AvailableNow,
     Continuous,
@@ -66,6 +67,30 @@ def switched(spec: Mapping[str, Any], interval_ms: int | None) -> dict[str, Any]
     if interval_ms is not None:
         options |= {ENABLED: "true", INTERVAL: str(interval_ms)}
     return {**spec, "sink": {**sink, "options": options}}
+
+
+# --- what a kill replays ------------------------------------------------------------------
+
+
+def rows_in_flight(
+    begin: Sequence[Any], end: Sequence[Any] | None, recent: Sequence[int], *, exact: bool
+) -> int | None:
+    """Return how many rows the batch in flight may have written; None where nobody can know.
+
+    `begin` is where it began (the end of the batch before it, by source), `end` where it ended if
+    `exact`, else what it can have read at most, or None. Where its own end is not logged it counts
+    as the largest of the `recent` batches: a kill brings back all that it had written, and no
+    event tells of a batch before its end.
+    """
+    between = [records_between(*pair) for pair in zip(begin, end or (), strict=False)]
+    counted = [count for count in between if count is not None]
+    known = sum(counted) if counted and len(counted) == len(between) else None
+    if exact:
+        return known
+    largest = max(recent, default=None)
+    if largest is None or known is None:
+        return largest
+    return min(largest, known)
 
 
 def _options(spec: Mapping[str, Any]) -> dict[str, str]:

@@ -1,15 +1,19 @@
 """Small reads that only the console makes: outcomes for bars, ages, counts for badges."""
 
 from collections.abc import Iterable
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from django.db.models import Max
 
 from listeners.models import Heartbeat, Latest
-from queries.domain.states import GroupStatus
+from queries.domain.states import DriverKind, DriverState, GroupStatus, RunOutcome
 from queries.models.definitions import Query
-from queries.models.drivers import Run
+from queries.models.drivers import Driver, Run
 from queries.models.failures import FailureGroup
+
+#: Heartbeats come every 2 s (`listeners/spark/settings.py`): several are missing then.
+SILENT_AFTER = timedelta(seconds=15)
 
 
 def outcomes(run_ids: Iterable[int]) -> dict[int, str]:
@@ -22,6 +26,40 @@ def newest_event_at() -> datetime | None:
     event: datetime | None = Latest.objects.aggregate(at=Max("at"))["at"]
     heartbeat: datetime | None = Heartbeat.objects.aggregate(at=Max("received_at"))["at"]
     return max((at for at in (event, heartbeat) if at), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class SilentDriver:
+    """A driver that should send heartbeats, and from which none has come for a while."""
+
+    since: datetime  # its newest heartbeat came then, else it was launched then
+    application: int
+    queries: frozenset[int]  # with an open run in it
+    runs: frozenset[int]
+
+
+def silent_drivers(*, now: datetime) -> list[SilentDriver]:
+    """Return the live drivers of which nothing was taken in for `SILENT_AFTER`."""
+    drivers = Driver.objects.filter(kind=DriverKind.SERVICE, state=DriverState.LIVE)
+    rows = {row.pk: row for row in drivers.only("pk", "created_at", "application_id")}
+    beats = Heartbeat.objects.filter(driver__in=list(rows)).values_list("driver", "received_at")
+    heard = dict(beats)
+    since = {pk: heard.get(pk, row.created_at) for pk, row in rows.items()}
+    silent = {pk: at for pk, at in since.items() if now - at > SILENT_AFTER}
+    runs: dict[int, list[tuple[int, int]]] = {pk: [] for pk in silent}
+    for driver, run, query in Run.objects.filter(
+        driver__in=list(silent), outcome=RunOutcome.OPEN
+    ).values_list("driver", "pk", "query"):
+        runs[driver].append((run, query))
+    return [
+        SilentDriver(
+            since=at,
+            application=rows[pk].application_id,
+            queries=frozenset(query for _, query in runs[pk]),
+            runs=frozenset(run for run, _ in runs[pk]),
+        )
+        for pk, at in silent.items()
+    ]
 
 
 def names_of(query_ids: Iterable[int]) -> dict[int, str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from queries.domain.kafka.lag import Behind, PartitionLook, behind, skewed, total
+from queries.domain.kafka.lag import Behind, PartitionLook, Unit, behind, skewed, total
 from queries.domain.kafka.losses import Gap, gaps_of
 from queries.domain.kafka.retention import Clock, Retention, clock
 from queries.models.checkpoints import SourceLag
@@ -58,11 +58,15 @@ class QueryLag:
 class LagLine:
     """A query's lag in a list: None where it is not known."""
 
-    records: int | None
+    records: int | None  # in `unit`
     seconds: float | None
     gone: int
     arrival_rate: float | None  # records a second, smoothed
     seen_at: datetime  # when the oldest of its numbers was read
+    unit: Unit = Unit.OFFSETS
+    waiting: int = 0  # of `records`: those that wait for an open transaction
+    partitions: int = 0
+    unread: tuple[tuple[datetime, datetime], ...] = ()  # (unread since, seen at) of partitions
 
 
 def lag_of(query: Query, *, now: datetime) -> QueryLag:
@@ -90,9 +94,16 @@ def lag_lines(query_ids: Iterable[int], *, now: datetime) -> dict[int, LagLine]:
     lines = {}
     for query, own in rows.items():
         whole = total([behind(look_of(row), now=now) for row in own])
-        seen_at = min(row.seen_at for row in own)
         lines[query] = LagLine(
-            whole.records, whole.seconds, whole.gone, whole.arrival_rate, seen_at
+            whole.records,
+            whole.seconds,
+            whole.gone,
+            whole.arrival_rate,
+            seen_at=min(row.seen_at for row in own),
+            unit=whole.unit,
+            waiting=whole.waiting,
+            partitions=len(own),
+            unread=tuple((row.unread_since, row.seen_at) for row in own if row.unread_since),
         )
     return lines
 
@@ -101,18 +112,21 @@ def records_in(lag: QueryLag, gap: Gap) -> int | None:
     """Return how many records a gap held; None where offsets are not records, or not known."""
     for topic in lag.topics:
         if topic.topic == gap.topic:
-            plain = not any(part.row.compacted or part.row.holes for part in topic.partitions)
-            return gap.offsets if plain else None
+            return gap.offsets if topic.total.unit is Unit.RECORDS else None
     return None
 
 
 #: What a row and the value that is judged call by the same name.
-_MEASURED = ("committed", "earliest", "latest", "record_at", "arrival_rate", "processing_rate")
+_MEASURED = (
+    *("committed", "earliest", "latest", "stable", "record_at"),
+    *("arrival_rate", "processing_rate", "unread_since"),
+)
 
 
 def look_of(row: SourceLag) -> PartitionLook:
     """Return a row as the value that is judged."""
-    return PartitionLook(row.source, row.partition, row.seen_at, **measured(row))
+    plain = row.compacted is False and not row.holes and row.stable is None
+    return PartitionLook(row.source, row.partition, row.seen_at, plain=plain, **measured(row))
 
 
 def measured(look: SourceLag | PartitionLook) -> dict[str, Any]:

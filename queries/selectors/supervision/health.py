@@ -6,6 +6,7 @@ the newest look at the brokers. Where a query has been silent for a while, its c
 stalled.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -22,12 +23,15 @@ from queries.domain.supervision.health import (
     HealthSeen,
     TriggerKind,
     judge,
+    judge_start,
 )
 from queries.domain.triggers.kinds import interval_ms
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.selectors.hosts import logs_at
 from queries.selectors.kafka.lag import LagLine, lag_lines
+
+logger = logging.getLogger(__name__)
 
 #: Batches that are read for a verdict and drawn: enough for an honest p99, few enough for a list.
 BATCHES = 40
@@ -38,26 +42,32 @@ LAG_FRESH = timedelta(seconds=30)
 def healths(
     queries: Sequence[Query], runs: Mapping[int, Run], *, now: datetime
 ) -> dict[int, Health]:
-    """Return the health of those queries that are RUNNING; `runs` are the open ones by query."""
+    """Return the health of those queries that have one; `runs` are the open ones by query."""
     ids = [query.pk for query in queries]
     latest, bars = heard.latest(ids), heard.heartbeat_bars(ids, count=BATCHES)
     telemetry = heard.telemetry({runs[pk].driver_id for pk in ids})
     lags = lag_lines(ids, now=now)
-    found = {
-        query.pk: health_of(
-            query,
-            runs[query.pk],
-            trigger=trigger_of(runs[query.pk].revision.spec),
-            checkpoint=runs[query.pk].checkpoint.location,
-            bars=bars.get(query.pk, []),
-            latest=latest.get(query.pk),
-            telemetry=telemetry.get(runs[query.pk].driver_id),
-            lag=lags.get(query.pk),
-            now=now,
-        )
-        for query in queries
-    }
-    return {pk: health for pk, health in found.items() if health is not None}
+    found = {}
+    for query in queries:
+        run = runs[query.pk]
+        try:
+            health = health_of(
+                query,
+                run,
+                trigger=trigger_of(run.revision.spec),
+                checkpoint=run.checkpoint.location,
+                bars=bars.get(query.pk, []),
+                latest=latest.get(query.pk),
+                telemetry=telemetry.get(run.driver_id),
+                lag=lags.get(query.pk),
+                now=now,
+            )
+        except Exception:  # one query's odd rows must not keep the others from being judged
+            logger.exception("the health of query %s cannot be judged", query.pk)
+            continue
+        if health is not None:
+            found[query.pk] = health
+    return found
 
 
 def trigger_of(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,8 +87,12 @@ def health_of(
     lag: LagLine | None,
     now: datetime,
 ) -> Health | None:
-    """Return a query's health; None unless it is RUNNING."""
-    if query.phase != Phase.RUNNING or run is None:
+    """Return a query's health; None unless it is RUNNING, or something is wrong at its start.
+
+    A start is judged once Spark has started the query: from then on tasks are seen to finish.
+    """
+    starting = query.phase == Phase.STARTING and run is not None and run.started_at is not None
+    if run is None or not (starting or query.phase == Phase.RUNNING):
         return None
     since = run.proven_at or run.first_commit_at or run.started_at or run.created_at
     told = latest if latest is not None and latest.run == run.pk else None
@@ -88,7 +102,7 @@ def health_of(
     beat = telemetry.heartbeat if telemetry else None
     pulse = next((one for one in beat.queries if one.run == run.pk), None) if beat else None
     backlog = lag if lag is not None and now - lag.seen_at <= LAG_FRESH else None
-    return judge(
+    return (judge_start if starting else judge)(
         HealthSeen(
             now=now,
             trigger=kind,
@@ -104,10 +118,15 @@ def health_of(
             heartbeat_at=telemetry.received_at if telemetry else None,
             jvm_alive=beat.jvm_alive if beat else None,
             query_alive=pulse.alive if pulse else None,
-            commits_at=newest_commit(checkpoint) if silent else None,
+            commits_at=newest_commit(checkpoint) if silent and not starting else None,
             task_at=moment(pulse.task_at) if pulse and pulse.task_at else None,
             backlog=backlog.records if backlog else None,
             arrival_rate=backlog.arrival_rate if backlog else None,
+            unit=backlog.unit if backlog else "records",
+            waiting=backlog.waiting if backlog else 0,
+            partitions=backlog.partitions if backlog else 0,
+            unread=backlog.unread if backlog else (),
+            unreachable_since=query.source_unreachable_since,
         )
     )
 

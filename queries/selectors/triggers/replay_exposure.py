@@ -9,18 +9,20 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from listeners.models import Progress
+from listeners.models import Latest, Progress
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.domain.checkpoints.logged_offsets import missing_batch, records_between, resumed_after
 from queries.domain.checkpoints.logs import Unreadable
 from queries.domain.states import RunOutcome
-from queries.domain.triggers.async_progress import tracking
+from queries.domain.triggers.async_progress import rows_in_flight, tracking
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
 from queries.selectors.hosts import logs_at
 
 #: Rows of progress that are read to add up what follows the last logged batch.
 ROWS_READ = 5000
+#: Batches before the one in flight, by which it is estimated.
+RECENT = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +35,11 @@ class Exposure:
     missing: int | None  # batch whose offsets Spark would miss with tracking off; None: none
     newest: int | None  # newest executed batch
     running: int | None  # batch in progress now, as far as is known
-    batches: int  # executed, and to be replayed
+    batches: int  # executed or in progress, and to be replayed
     rows: int | None  # of those; None: not known
-    rows_from: str  # "offsets" | "progress" | ""
+    rows_from: str  # "offsets" | "progress" | "", of the executed ones
     seconds: float | None  # of work since the last logged batch; None: not known
+    rows_in_flight: int | None = 0  # of `rows`: those of the running batch; None: not known
     unreadable: str = ""  # why the checkpoint's files could not be read
 
 
@@ -76,16 +79,19 @@ def exposure(query: Query, *, now: datetime) -> Exposure | None:
     counted, counted_from = _rows(logs, kept, rows)
     kept_at = _kept_at(logs, kept)
     newest = rows[-1].batch if rows else (kept if run else None)
+    running = _running(live, begun, newest)
+    in_flight = _in_flight(logs, live, running, begun) if live and running is not None else 0
     return Exposure(
         interval_ms=asked.interval_ms,
         kept=kept,
         kept_at=kept_at,
         missing=missing_batch(begun),
         newest=newest,
-        running=_running(live, begun, newest),
-        batches=len(rows),
-        rows=counted,
+        running=running,
+        batches=len(rows) + (running is not None),
+        rows=counted + (in_flight or 0) if counted is not None else None,
         rows_from=counted_from,
+        rows_in_flight=in_flight,
         seconds=_seconds(rows, kept_at, now, live is not None),
     )
 
@@ -106,7 +112,7 @@ def gap_of(location: str) -> Gap | None:
 
 
 def _blind(interval_ms: int, why: str) -> Exposure:
-    return Exposure(interval_ms, None, None, None, None, None, 0, None, "", None, why)
+    return Exposure(interval_ms, None, None, None, None, None, 0, None, "", None, unreadable=why)
 
 
 def _behind(query: Query, run: Run | None, kept: int | None) -> list[Progress]:
@@ -149,12 +155,34 @@ def _kept_at(logs: CheckpointLogs, kept: int | None) -> datetime | None:
 
 
 def _running(live: Run | None, begun: list[int], newest: int | None) -> int | None:
-    """Return the batch in progress: the one logged after the newest executed, else the next."""
-    if live is None or live.started_at is None:
+    """Return the batch in progress: the one logged after the newest executed, else the next.
+
+    None where the query has said since its newest batch that it has nothing to read.
+    """
+    if live is None or live.started_at is None or _idles(live):
         return None
     if begun and (newest is None or begun[-1] > newest):
         return begun[-1]
     return None if newest is None else newest + 1
+
+
+def _idles(live: Run) -> bool:
+    line = Latest.objects.filter(query=live.query_id, run=live.pk).first()
+    newest = Progress.objects.filter(run=live.pk).order_by("-batch").first()
+    if line is None or line.idle_at is None or line.idle_at < (live.started_at or line.idle_at):
+        return False
+    return newest is None or line.idle_at > ended(newest)
+
+
+def _in_flight(logs: CheckpointLogs, live: Run, running: int, begun: list[int]) -> int | None:
+    """Return how many rows the running batch may have written already."""
+    recent = list(Progress.objects.filter(run=live.pk).order_by("-batch")[:RECENT])
+    logged = logs.readable_offsets(running) if running in begun else None
+    if logged is not None and recent:
+        exact = rows_in_flight(ends(recent[0]), list(logged.sources.values()), (), exact=True)
+        if exact is not None:
+            return exact
+    return rows_in_flight((), None, [row.num_input_rows for row in recent], exact=False)
 
 
 def _seconds(

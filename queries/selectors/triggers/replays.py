@@ -1,21 +1,37 @@
-"""Measure what a run replayed of the run before it, from the offsets that both reported."""
+"""Measure what a run replayed of the run before it, from the offsets that both reported.
+
+The batch in flight at a kill has reported nothing: it is counted with what it can have written at
+most.
+"""
 
 from typing import Any
 
-from listeners.models import Progress
+from listeners.models import Event, Progress
+from listeners.wire import Kind
 from queries.domain.checkpoints.logged_offsets import beyond
+from queries.domain.states import BAD_OUTCOMES
+from queries.domain.triggers.async_progress import rows_in_flight
 from queries.models.drivers import Run
 from queries.models.failures import Failure
-from queries.selectors.triggers.replay_exposure import ROWS_READ, ended, ends, rows_behind, starts
+from queries.selectors.triggers.replay_exposure import (
+    RECENT,
+    ROWS_READ,
+    ended,
+    ends,
+    rows_behind,
+    starts,
+)
 
 
 def replayed_by(run: Run) -> dict[str, Any] | None:
     """Return what a run replayed of the run before it, measured from offsets.
 
-    {batches, rows, seconds, first, last, after, from_run}: `batches` batches of the
-    earlier run, from `first` to `last`, ended after the offsets at which this one began. The first
-    three are 0 where nothing was replayed. {} where no earlier run is known; None while the
-    telemetry of this run's first batch is missing.
+    {batches, rows, seconds, first, last, after, from_run, rows_in_flight}: `batches` batches of the
+    earlier run, from `first` to `last`, ended after the offsets at which this one began, or never
+    ended. `rows_in_flight` of `rows` are those of the batch that a failure or a kill interrupted:
+    at most so many, for no event tells of it; null where nobody can know. `seconds` are those of
+    the batches that ended. The first three are 0 where nothing was replayed. {} where no earlier
+    run is known; None while the telemetry of this run's first batch is missing.
     """
     first = Progress.objects.filter(run=run.pk).order_by("batch").first()
     if first is None:
@@ -23,36 +39,55 @@ def replayed_by(run: Run) -> dict[str, Any] | None:
     before = _run_before(run)
     if before is None:
         return {}
+    cut_off, in_flight = _cut_off(before, first)
     begin = starts(first)
     again: list[Progress] = []
     kept = None
-    newest_first = Progress.objects.filter(run=before).order_by("-batch")
+    newest_first = Progress.objects.filter(run=before.pk).order_by("-batch")
     for row in newest_first[:ROWS_READ].iterator(chunk_size=200):
         if not _ended_behind(row, begin, first.batch):
             kept = row
             break
         again.insert(0, row)
-    if not again:
+    if not again and cut_off is None:
         return {"batches": 0, "rows": 0, "seconds": 0.0}
+    numbers = [row.batch for row in again] + ([cut_off] if cut_off is not None else [])
+    worked = again and ended(again[-1]) - (ended(kept) if kept else again[0].at)
     return {
-        "batches": len(again),
-        "rows": rows_behind(begin, again)[0],
-        "seconds": (ended(again[-1]) - (ended(kept) if kept else again[0].at)).total_seconds(),
-        "first": again[0].batch,
-        "last": again[-1].batch,
+        "batches": len(numbers),
+        "rows": (rows_behind(begin, again)[0] if again else 0) + (in_flight or 0),
+        "seconds": worked.total_seconds() if worked else 0.0,
+        "first": numbers[0],
+        "last": numbers[-1],
         "after": kept.batch if kept else None,
-        "from_run": again[-1].run,
+        "from_run": before.pk,
+        "rows_in_flight": in_flight,
     }
 
 
-def _run_before(run: Run) -> int | None:
+def _cut_off(before: Run, first: Progress) -> tuple[int | None, int | None]:
+    """Return the batch that the end of a run interrupted, and how many rows it may have written.
+
+    (None, 0) where none was: the run was stopped, or had nothing to read at its end. `first` is the
+    next run's first batch, which read what the interrupted one had read, and perhaps more.
+    """
+    recent = list(Progress.objects.filter(run=before.pk).order_by("-batch")[:RECENT])
+    idle = Event.objects.filter(run=before.pk, kind=Kind.IDLE, at__gt=ended(recent[0]))
+    if before.outcome not in BAD_OUTCOMES or idle.exists():
+        return None, 0
+    rows = [row.num_input_rows for row in recent]
+    begin, end = ends(recent[0]), ends(first)
+    # Within a limit of rows the next run's first batch may end before: it caps nothing then.
+    short = any(beyond(*pair) for pair in zip(begin, end, strict=False))
+    return recent[0].batch + 1, rows_in_flight(begin, None if short else end, rows, exact=False)
+
+
+def _run_before(run: Run) -> Run | None:
     """Return the newest earlier run on the same checkpoint that has reported a batch."""
-    earlier = (
-        Run.objects.filter(query=run.query_id, checkpoint=run.checkpoint_id, epoch__lt=run.epoch)
-        .order_by("-epoch")
-        .values_list("pk", flat=True)[:20]
-    )
-    return next((pk for pk in earlier if Progress.objects.filter(run=pk).exists()), None)
+    earlier = Run.objects.filter(
+        query=run.query_id, checkpoint=run.checkpoint_id, epoch__lt=run.epoch
+    ).order_by("-epoch")[:20]
+    return next((one for one in earlier if Progress.objects.filter(run=one.pk).exists()), None)
 
 
 def _ended_behind(row: Progress, begin: list[Any], first_batch: int) -> bool:

@@ -156,6 +156,8 @@ def _records_wanted(
             if committed is None or committed >= one.latest:
                 continue
             first = max(committed, one.earliest)
+            if one.stable is not None and first >= one.stable:
+                continue  # it waits for an open transaction: nobody may read it yet
             row = known[reading.query.pk].get(at)
             if row is not None and is_known(row, first):
                 continue

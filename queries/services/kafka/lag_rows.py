@@ -137,7 +137,7 @@ def _rows(
         seen = _seen(reading, at, ends, look.records.get(at), row, now)
         record = look.records.get(at)
         kept = look.retention.get(topic) or (
-            retention_of(row) if row is not None else Retention(deletes=False)
+            retention_of(row) if row is not None else Retention(deletes=False, compacts=None)
         )
         rows[at] = SourceLag(
             query=reading.query,
@@ -173,6 +173,7 @@ def _seen(
         committed=committed_of(reading, at),
         earliest=ends.earliest,
         latest=ends.latest,
+        stable=ends.stable,
     )
     if unread(look) and look.committed is not None:
         first = max(look.committed, ends.earliest)

@@ -8,6 +8,7 @@ is told what it missed, and one that comes from another process or time is told 
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import json
 import logging
@@ -15,7 +16,7 @@ import re
 import signal
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -27,7 +28,7 @@ from django.conf import settings
 from django.db import close_old_connections
 from redis.exceptions import RedisError
 
-from queries.selectors.console.badges import newest_event_at
+from queries.selectors.console.badges import SilentDriver, newest_event_at, silent_drivers
 from queries.views.console import fragments
 
 logger = logging.getLogger(__name__)
@@ -84,6 +85,7 @@ class Hub:
         self._woken = asyncio.Event()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fragments")
         self._newest: datetime | None = None
+        self._silent: list[SilentDriver] = []
 
     # --- viewers ------------------------------------------------------------------------
 
@@ -102,7 +104,8 @@ class Hub:
             self._drawn[topic] = _Drawn(changes=None)
         for topic in fresh:
             await self._draw(topic)
-        self._tell(viewer, await self._tick())
+        await self._look_at_age()
+        self._tell(viewer, self._tick(viewer))
         return viewer
 
     def leave(self, viewer: Viewer) -> None:
@@ -247,22 +250,53 @@ class Hub:
         """Say what time it is and how old the newest data are."""
         while True:
             await asyncio.sleep(TICK_S)
-            tick = await self._tick()
+            await self._look_at_age()
             for viewer in list(self.viewers):
-                self._tell(viewer, tick)
+                self._tell(viewer, self._tick(viewer))
 
-    async def _tick(self) -> Message:
+    async def _look_at_age(self) -> None:
         loop = asyncio.get_running_loop()
         try:
             self._newest = await loop.run_in_executor(self._thread, _in_thread, newest_event_at)
+            read = functools.partial(silent_drivers, now=datetime.now(UTC))
+            self._silent = await loop.run_in_executor(self._thread, _in_thread, read)
         except Exception:
             logger.exception("the age of the data cannot be read")
+
+    def _tick(self, viewer: Viewer) -> Message:
+        silent = silent_since(viewer.topics, self._silent)
         data = {
             "now": datetime.now(UTC).isoformat(),
             "newest": self._newest.isoformat() if self._newest else "",
+            "silent": silent.isoformat() if silent else "",
             "cursor": f"{self.name}.{self.number}",
         }
         return Message("tick", json.dumps(data), self.number)
+
+
+#: Topics whose key is a query's.
+_OF_A_QUERY = frozenset({"query", "lag", "checkpoint", "async", "exposure"})
+
+
+def silent_since(topics: Iterable[str], silent: Sequence[SilentDriver]) -> datetime | None:
+    """Return since when a driver of what these topics show is silent; None where none is.
+
+    Topics of one query, run or application show their own driver, all others show every driver.
+    """
+    asked = [fragments.split(topic) for topic in topics]
+    keys = {
+        kind: {int(key) for name, key in asked if name == kind and key.isdigit()}
+        for kind in {name for name, _ in asked}
+    }
+    queries = set().union(*(keys.get(kind, set()) for kind in _OF_A_QUERY))
+    runs, applications = keys.get("run", set()), keys.get("application", set())
+    every = not (queries or runs or applications)
+    shown = (
+        one.since
+        for one in silent
+        if every or one.application in applications or one.queries & queries or one.runs & runs
+    )
+    return min(shown, default=None)
 
 
 def _in_thread(read: Callable[..., T], *given: Any) -> T:

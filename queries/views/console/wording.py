@@ -13,7 +13,7 @@ _STATES = {
     "busy": "PENDING STARTING STOPPING CATCHING_UP",
     "ok": "RUNNING PROGRESSING LIVE ACTIVE",
     "done": "COMPLETED DONE RESOLVED",
-    "warn": "BACKOFF LAGGING BLIND FENCED REFUSED RETRY",
+    "warn": "BACKOFF LAGGING BLIND WAITING FENCED REFUSED RETRY",
     "bad": "BROKEN FAILED LOST STALLED ZOMBIE AT_RISK DRIVER_ENDED TIMED_OUT OPEN POISON FATAL",
 }
 TONES = {state: tone for tone, states in _STATES.items() for state in states.split()}
@@ -26,7 +26,8 @@ VERDICT_WORDS: dict[str, str] = {
     Verdict.LAGGING: "Input outruns processing: its batches are too long, or its backlog grows.",
     Verdict.STALLED: "No commit, event or task for longer than expected.",
     Verdict.ZOMBIE: "The process is alive, but its JVM or its query is not.",
-    Verdict.BLIND: "No telemetry arrives, but its checkpoint advances.",
+    Verdict.BLIND: "No telemetry arrives, though it may be working.",
+    Verdict.WAITING: "Waits for its source: no answer, an open transaction, or too few records.",
 }
 
 

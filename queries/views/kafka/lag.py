@@ -34,6 +34,11 @@ KINDS = {
     LossKind.SKIPPED: ("Silently skipped", "Spark skipped a gap (failOnDataLoss=false)"),
     LossKind.LATE: ("Too late", "rows dropped behind the watermark, by day"),
 }
+#: Why lag is counted in offsets.
+WHY_OFFSETS = (
+    "Some offsets may hold no record: the topic is compacted or transactional, or its "
+    "configuration cannot be read"
+)
 operations.CANCEL_LEAVES[Verb.GO_ON] = (
     "The entry in the loss ledger stays: the data is gone from the topic.",
     "The query keeps its checkpoint; a run that is already skipping the gap is not stopped.",
@@ -60,6 +65,7 @@ def lag_context(query: Query, now: datetime) -> dict[str, Any]:
         "totals": [(total, *KINDS[total.kind]) for total in loss_totals(query)],
         "gone": sum(gap.offsets for gap in lag.gaps),
         "skew_rule": SKEW_RULE,
+        "why_offsets": WHY_OFFSETS,
         "now": now,
     }
 
@@ -67,6 +73,8 @@ def lag_context(query: Query, now: datetime) -> dict[str, Any]:
 def kept_words(topic: TopicLag) -> str:
     """Return how long a topic keeps its records: "7 d, 1.0 GB a partition"."""
     kept = topic.retention
+    if kept.compacts is None:
+        return "for a time that is not known"
     words = [span_of_ms(kept.ms)] if kept.ms is not None else []
     if kept.bytes is not None:
         words.append(f"{filesizeformat(kept.bytes)} per partition".replace("\xa0", " "))

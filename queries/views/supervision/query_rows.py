@@ -18,7 +18,7 @@ from queries.domain.states import (
     Verdict,
 )
 from queries.selectors.console.badges import outcomes
-from queries.selectors.query_lines import QueryLine
+from queries.selectors.query_lines import ForeignBatches, QueryLine
 from queries.views.supervision.batch_bars import Bar, draw
 
 #: The groups that the list can be narrowed to: name -> (label, tone).
@@ -50,6 +50,12 @@ class Row:
     def said(self) -> Because:
         """What `reason` says beside the phase; nothing where it is about something else."""
         return self.line.query.phase_detail if self.about in ("phase", "source") else NOTHING
+
+    @property
+    def foreign(self) -> str:
+        """Return what is said of somebody else's batches in its checkpoint; "" for none."""
+        found = self.line.foreign_batches
+        return foreign_words(found) if found else ""
 
     @property
     def load_width(self) -> int:
@@ -90,13 +96,14 @@ def attention_first(rows: list[Row]) -> list[Row]:
 
 
 def is_idle(line: QueryLine) -> bool:
-    """Tell whether the query runs and has nothing to read: its last rates are history then."""
-    return line.health is not None and line.health.verdict is Verdict.IDLE
+    """Tell whether the query runs and reads nothing now: its last rates are history then."""
+    still = (Verdict.IDLE, Verdict.WAITING)
+    return line.health is not None and line.health.verdict in still
 
 
 def is_troubled(line: QueryLine) -> bool:
     """Tell whether an operator should look at this query."""
-    if line.phase in TROUBLED_PHASES or line.query.risk or line.crash_loop:
+    if line.phase in TROUBLED_PHASES or line.query.risk or line.crash_loop or line.foreign_batches:
         return True
     if line.query.phase_reason in HANGING_REASONS:
         return True
@@ -133,6 +140,8 @@ def reason(line: QueryLine) -> tuple[str, str]:
         return "source", f"Source not reachable since {since}."
     if not troubled and query.risk:
         return "risk", query.risk
+    if not troubled and line.foreign_batches:
+        return "foreign", foreign_words(line.foreign_batches)
     if not troubled and missing > 0:
         counts = f"{missing:,} of {line.dropped.missing_batches:,}"
         return "gaps", f"{counts} missing batches are not repaired."
@@ -141,6 +150,16 @@ def reason(line: QueryLine) -> tuple[str, str]:
     about = "source" if query.phase_reason == Reason.WAITS_SOURCE else "phase"
     text = phrase(query.phase_reason)
     return about, query.phase_detail.text or text[:1].upper() + text[1:]
+
+
+def foreign_words(found: ForeignBatches) -> str:
+    """Return what batches of somebody else mean, and what to do."""
+    which = f"{found.first} to {found.last}" if found.last > found.first else f"{found.last}"
+    return (
+        f"Its checkpoint holds batches that no run of this installation made ({which}, the last "
+        f"begun at {found.at:%Y-%m-%d %H:%M:%S} UTC): another process writes to it. End that "
+        "process: the two fail on each other's batches, and rows may reach the sink twice."
+    )
 
 
 def trigger_words(trigger: dict[str, Any]) -> str:

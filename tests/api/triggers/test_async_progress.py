@@ -26,7 +26,8 @@ def test_it_tells_what_a_crash_now_would_do_again(
     assert body["async_progress"] is True
     told = body["exposure"]
     assert (told["kept"], told["missing"], told["newest"], told["running"]) == (112, 111, 120, 121)
-    assert (told["batches"], told["rows"], told["rows_from"]) == (8, 160, "progress")
+    assert (told["batches"], told["rows"], told["rows_from"]) == (9, 180, "progress")
+    assert told["rows_in_flight"] == 20
 
 
 def test_a_query_without_it_is_exposed_to_nothing(as_viewer: APIClient, stage: Stage) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from queries.domain.kafka.lag import (
     Behind,
     PartitionLook,
+    Unit,
     after,
     behind,
     catch_up_s,
@@ -22,6 +23,7 @@ from queries.domain.kafka.lag import (
     smoothed,
     total,
     unread,
+    waiting,
 )
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
@@ -208,3 +210,47 @@ def test_the_fresher_of_log_and_progress_counts() -> None:
         "a": {0: 8, 1: 9},
         "b": {0: 1},
     }
+
+
+@pytest.mark.parametrize(
+    ("fields", "count"),
+    [
+        ({}, 0),  # it reads uncommitted records too
+        ({"stable": 150}, 0),
+        ({"stable": 120}, 30),
+        ({"stable": 90}, 50),
+        ({"stable": 90, "earliest": 130}, 20),
+        ({"stable": 120, "committed": None}, 0),
+        ({"stable": 120, "latest": None}, 0),
+        ({"stable": 120, "earliest": None}, 30),
+    ],
+)
+def test_what_is_behind_an_open_transaction_waits(fields: dict[str, Any], count: int) -> None:
+    one = look(**fields)
+    assert waiting(one) == count
+    assert behind(one, now=NOW).waiting == count
+    assert total([behind(one, now=NOW), part(5, waiting=2)]).waiting == count + 2
+
+
+def test_offsets_are_called_records_only_where_all_of_them_are_known_to_be() -> None:
+    plain, other = behind(look(plain=True), now=NOW), behind(look(), now=NOW)
+    assert (plain.unit, other.unit) == (Unit.RECORDS, Unit.OFFSETS)
+    assert total([plain, plain]).unit is Unit.RECORDS
+    assert total([plain, other]).unit is Unit.OFFSETS
+    assert total([]).unit is Unit.OFFSETS
+
+
+def test_what_is_unread_is_so_since_the_first_look_that_saw_it() -> None:
+    first = after(look(), None, running=True)
+    assert first.unread_since == NOW
+    later = NOW + timedelta(seconds=5)
+    still = after(look(at=later, latest=170), first, running=True)
+    assert still.unread_since == NOW
+    assert after(look(at=later, committed=110), first, running=True).unread_since == later
+    assert after(look(at=later, committed=150), first, running=True).unread_since is None
+    assert after(look(at=later, latest=None), first, running=True).unread_since is None
+    held = after(look(at=later, stable=100), first, running=True)
+    assert held.unread_since is None
+    assert after(look(at=later), replace(first, unread_since=None), running=True).unread_since == (
+        later
+    )

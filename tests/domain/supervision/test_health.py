@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queries.domain.states import Verdict
-from queries.domain.supervision.health import Batch, HealthSeen, TriggerKind, judge, stalled_after
+from queries.domain.supervision.health import (
+    Batch,
+    HealthSeen,
+    TriggerKind,
+    judge,
+    judge_start,
+    stalled_after,
+)
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -233,6 +240,91 @@ def test_without_an_interval_the_backlog_tells_what_lags_and_what_catches_up(
     assert says in health.reason
 
 
+#: BASE's batches began 46, 36 … 5 s ago and took about a second.
+@pytest.mark.parametrize(
+    ("changes", "verdict", "says"),
+    [
+        (
+            {"unread": [(ago(40), NOW)] * 10},
+            Verdict.LAGGING,
+            "10 of 12 partitions hold records that no batch has read for 40 s.",
+        ),
+        ({"unread": [(ago(40), NOW)]}, Verdict.LAGGING, "1 of 12 partitions holds records"),
+        ({"unread": [(ago(40), ago(35))]}, Verdict.PROGRESSING, "Batch 4"),
+        ({"unread": [(ago(6), NOW)]}, Verdict.PROGRESSING, "Batch 4"),
+        ({"unread": [(ago(40), NOW)], "batches": ()}, Verdict.PROGRESSING, "first batch"),
+        (
+            {"unread": [(ago(40), NOW)], "trigger": TriggerKind.REAL_TIME},
+            Verdict.LAGGING,
+            "It needs a core per source partition.",
+        ),
+        (
+            {"unread": [(ago(40), NOW)], "trigger": TriggerKind.AVAILABLE_NOW, "interval_ms": 0},
+            Verdict.PROGRESSING,
+            "Batch 4",
+        ),
+        (
+            {"unreachable_since": ago(2)},
+            Verdict.WAITING,
+            "Its source has not answered for 2 s; it goes on by itself once the source does.",
+        ),
+        ({"unreachable_since": ago(2), "idle_at": ago(3)}, Verdict.WAITING, "not answered for 2 s"),
+        ({"unreachable_since": ago(300), "batches": ()}, Verdict.WAITING, "for 5 min"),
+        (
+            {"unreachable_since": ago(20)},
+            Verdict.PROGRESSING,
+            "Batch 4 took 1 s of the trigger's 10 s and read 100 rows, 4 s ago. Its source answers "
+            "it, but has not answered Headgate for 20 s.",
+        ),
+        (
+            {"unreachable_since": ago(3), "idle_at": ago(1)},
+            Verdict.IDLE,
+            "the last batch was 4. Its source answers it,",
+        ),
+        ({"unreachable_since": ago(2), "jvm_alive": False}, Verdict.ZOMBIE, "JVM has ended."),
+        (
+            {"idle_at": ago(2), "waiting": 2050, "backlog": 2050},
+            Verdict.WAITING,
+            "2,050 offsets wait for an open transaction.",
+        ),
+        ({"waiting": 2050}, Verdict.PROGRESSING, "Batch 4"),
+        (
+            {"idle_at": ago(2), "unread": [(ago(30), ago(1))]},
+            Verdict.WAITING,
+            "1 of 12 partitions holds records, and its triggers start no batch",
+        ),
+        (
+            {"idle_at": ago(2), "unread": [(ago(30), ago(1))] * 2},
+            Verdict.WAITING,
+            "2 of 12 partitions hold records",
+        ),
+        ({"idle_at": ago(2), "unread": [(ago(1), ago(1))]}, Verdict.IDLE, "Nothing to read"),
+        ({"idle_at": ago(2), "unread": [(ago(30), ago(3))]}, Verdict.IDLE, "Nothing to read"),
+    ],
+)
+def test_a_verdict_does_not_contradict_what_the_sources_tell(
+    changes: dict[str, object], verdict: Verdict, says: str
+) -> None:
+    health = judge(replace(BASE, partitions=12, **changes))  # type: ignore[arg-type]
+    assert health.verdict is verdict
+    assert says in health.reason
+
+
+def test_what_an_open_transaction_holds_back_is_no_backlog() -> None:
+    behind = replace(ENDLESS, backlog=9000, arrival_rate=120.0, unit="offsets")
+    assert "9,000 offsets are unread" in judge(behind).reason
+    held = judge(replace(behind, waiting=8900))
+    assert held.verdict is Verdict.PROGRESSING
+
+
+def test_epochs_without_rows_before_an_open_transaction_wait() -> None:
+    empty = batches(*[1000] * 6, every_s=1, end_s=1, rows=0)
+    held = replace(EPOCHS, batches=empty, waiting=7, partitions=1)
+    assert judge(held).verdict is Verdict.WAITING
+    unread = replace(held, waiting=0, unread=[(ago(30), ago(-1))])
+    assert judge(unread).verdict is Verdict.WAITING
+
+
 def test_as_fast_as_possible_is_not_late_by_the_length_of_its_batches() -> None:
     assert judge(replace(BASE, interval_ms=0, batches=SLOW)).verdict is Verdict.PROGRESSING
 
@@ -284,6 +376,51 @@ def test_epochs_without_rows_are_idle_and_one_with_rows_is_not() -> None:
     assert old.verdict is Verdict.STALLED
 
 
+#: Spark has started it ten minutes ago, and its first batch has not committed.
+STARTED = replace(BASE, batches=(), last_event_at=ago(598))
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "says"),
+    [
+        (
+            {},
+            Verdict.STALLED,
+            "No batch, no event and no task for 9 min; the limit is 75 s. "
+            "Its driver still sends heartbeats.",
+        ),
+        ({"task_at": ago(100)}, Verdict.STALLED, "for 100 s"),
+        ({"task_at": ago(20)}, None, ""),
+        ({"running_since": ago(70), "last_event_at": None}, None, ""),
+        ({"interval_ms": 600_000}, None, ""),
+        ({"query_alive": None}, None, ""),
+        ({"query_alive": False}, Verdict.ZOMBIE, "the query inside the driver has ended"),
+        ({"jvm_alive": False, "query_alive": None}, Verdict.ZOMBIE, "its JVM has ended"),
+        ({"heartbeat_at": ago(50)}, Verdict.STALLED, "last heartbeat is 50 s old"),
+        ({"heartbeat_at": ago(50), "task_at": ago(100)}, None, ""),
+        (
+            {"heartbeat_at": ago(80)},
+            Verdict.BLIND,
+            "No event and no heartbeat for 80 s: whether its first batch advances is not known.",
+        ),
+        ({"heartbeat_at": None}, Verdict.BLIND, "No event and no heartbeat for 9 min"),
+        ({"heartbeat_at": None, "last_event_at": ago(3)}, None, ""),
+        ({"unreachable_since": ago(500)}, None, ""),
+        (
+            {"trigger": TriggerKind.CONTINUOUS},
+            Verdict.STALLED,
+            "It needs a core per source partition.",
+        ),
+    ],
+)
+def test_a_first_batch_is_judged_by_its_tasks(
+    changes: dict[str, object], verdict: Verdict | None, says: str
+) -> None:
+    health = judge_start(replace(STARTED, **changes))  # type: ignore[arg-type]
+    assert (health and health.verdict) == verdict
+    assert says in (health.reason if health else "")
+
+
 def test_a_long_silence_is_told_in_minutes_and_hours() -> None:
     quiet = replace(BASE, batches=(), last_event_at=ago(9000), running_since=ago(9000))
     assert "2 h" in judge(quiet).reason
@@ -316,6 +453,9 @@ times = st.none() | st.integers(0, 100_000).map(ago)
     alive=st.none() | st.booleans(),
     backlog=st.none() | st.integers(0, 10**12),
     arrival_rate=st.none() | st.floats(0, 10**9),
+    unread=st.lists(st.tuples(times.filter(bool), times.filter(bool)), max_size=3),
+    unreachable_since=times,
+    waiting=st.integers(0, 10**9),
 )
 def test_whatever_is_seen_has_a_verdict_with_a_sentence(
     trigger: TriggerKind,
@@ -329,6 +469,9 @@ def test_whatever_is_seen_has_a_verdict_with_a_sentence(
     alive: bool | None,
     backlog: int | None,
     arrival_rate: float | None,
+    unread: list[tuple[datetime, datetime]],
+    unreachable_since: datetime | None,
+    waiting: int,
 ) -> None:
     health = judge(
         HealthSeen(
@@ -344,7 +487,12 @@ def test_whatever_is_seen_has_a_verdict_with_a_sentence(
             jvm_alive=alive,
             backlog=backlog,
             arrival_rate=arrival_rate,
+            unread=unread,
+            partitions=3,
+            unreachable_since=unreachable_since,
+            waiting=waiting,
         )
     )
     assert health.reason.endswith(".")
+    assert not (health.verdict is Verdict.IDLE and waiting)
     assert (health.verdict is Verdict.ZOMBIE) == (alive is False)

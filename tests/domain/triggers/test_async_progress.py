@@ -20,6 +20,7 @@ from queries.domain.triggers.async_progress import (
     async_problems,
     evolution_problems,
     known_after_a_preflight,
+    rows_in_flight,
     stateful_because,
     switched,
     tracking,
@@ -299,3 +300,23 @@ def test_records_between_two_offsets_are_counted_where_they_can_be(
 )
 def test_an_offset_is_behind_another_in_any_partition(end: Any, start: Any, behind: bool) -> None:
     assert beyond(end, start) is behind
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "recent", "exact", "rows"),
+    [
+        ([10], [35], [], True, 25),  # its offsets are in the log
+        ([{"t": {"0": 5}}, 1], [{"t": {"0": 9}}, 2], [], True, 5),
+        (["a"], ["b"], [7], True, None),
+        ([], [], [7], True, None),
+        ([10], None, [7, 250, 3], False, 250),  # as the largest before it
+        ([10], [100], [7, 250, 3], False, 90),  # no more than was read again
+        ([10], [1000], [7, 250, 3], False, 250),
+        (["a"], ["b"], [7, 250, 3], False, 250),
+        ([10], [100], [], False, None),
+    ],
+)
+def test_the_batch_in_flight_counts_with_what_it_may_have_written(
+    begin: list[Any], end: list[Any] | None, recent: list[int], exact: bool, rows: int | None
+) -> None:
+    assert rows_in_flight(begin, end, recent, exact=exact) == rows

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from listeners.models import Progress
+from listeners.models import Event, Latest, Progress
 from queries.checkpoints.logs import CheckpointLogs
 from queries.domain.errors import NotAllowed
 from queries.models.definitions import Checkpoint
@@ -67,7 +67,8 @@ def test_a_crash_now_would_do_again_what_has_run_since_the_last_kept_batch(
     assert found is not None
     assert (found.interval_ms, found.kept, found.missing) == (1000, 112, 111)
     assert (found.newest, found.running) == (120, 121)
-    assert (found.batches, found.rows, found.rows_from) == (8, 160, "offsets")
+    assert (found.batches, found.rows, found.rows_from) == (9, 180, "offsets")
+    assert found.rows_in_flight == 20  # as the largest before it: no event tells of it yet
     assert found.seconds == pytest.approx(8.5)
 
 
@@ -78,7 +79,8 @@ def test_a_batch_that_was_begun_and_not_committed_is_done_again_from_the_one_bef
     report(stage.run("flights"), 110, 8, until=stage.now)
     found = exposure(flights.query, now=stage.now)
     assert found is not None
-    assert (found.kept, found.newest, found.running, found.batches) == (112, 117, 118, 5)
+    assert (found.kept, found.newest, found.running, found.batches) == (112, 117, 118, 6)
+    assert found.rows_in_flight == 20  # its offsets are in the log
 
 
 def test_rows_are_those_reported_where_offsets_cannot_be_counted(
@@ -87,10 +89,10 @@ def test_rows_are_those_reported_where_offsets_cannot_be_counted(
     report(stage.run("flights"), 110, 11, until=stage.now, kafka=False)
     found = exposure(flights.query, now=stage.now)
     assert found is not None
-    assert (found.batches, found.rows, found.rows_from) == (8, 160, "progress")
+    assert (found.batches, found.rows, found.rows_from) == (9, 180, "progress")
 
 
-def test_where_every_batch_is_kept_a_crash_replays_nothing(
+def test_where_every_batch_is_kept_a_crash_replays_the_one_in_flight(
     flights: AsyncQuery, stage: Stage
 ) -> None:
     keep(flights, 119, stage.now)
@@ -98,7 +100,28 @@ def test_where_every_batch_is_kept_a_crash_replays_nothing(
     report(stage.run("flights"), 110, 11, until=stage.now)
     found = exposure(flights.query, now=stage.now)
     assert found is not None
-    assert (found.missing, found.batches, found.rows, found.seconds) == (None, 0, 0, 0.0)
+    assert (found.missing, found.batches, found.rows, found.seconds) == (None, 1, 20, 0.0)
+
+
+def test_while_there_is_nothing_to_read_no_batch_is_in_flight(
+    flights: AsyncQuery, stage: Stage
+) -> None:
+    keep(flights, 120, stage.now)
+    run = stage.run("flights")
+    report(run, 110, 11, until=stage.now)
+    Latest.objects.filter(query=flights.query.pk).update(idle_at=stage.now + timedelta(seconds=9))
+    found = exposure(flights.query, now=stage.now + timedelta(seconds=10))
+    assert found is not None
+    assert (found.running, found.batches, found.rows, found.rows_in_flight) == (None, 0, 0, 0)
+
+
+def test_a_batch_in_flight_of_which_nobody_can_know_is_said_to_be(
+    flights: AsyncQuery, stage: Stage
+) -> None:
+    flights.log(121, committed=(112,))
+    found = exposure(flights.query, now=stage.now)
+    assert found is not None
+    assert (found.running, found.batches, found.rows_in_flight) == (121, 1, None)
 
 
 def test_a_query_that_has_never_run_exposes_nothing(stage: Stage, tmp_path: Path) -> None:
@@ -152,7 +175,7 @@ def test_a_damaged_log_still_tells_what_was_reported(flights: AsyncQuery, stage:
     (flights.root / "offsets" / "112").write_text("not a log")
     found = exposure(flights.query, now=stage.now)
     assert found is not None
-    assert (found.rows, found.rows_from) == (160, "progress")
+    assert (found.rows, found.rows_from) == (180, "progress")
 
 
 # --- after a start ----------------------------------------------------------------------
@@ -178,14 +201,28 @@ def test_what_was_replayed_is_measured_from_offsets_and_stored_with_the_run(
     stage.look()
     run = stage.run("flights")
     assert run.replayed == {
-        "batches": 8,
-        "rows": 160,
+        "batches": 9,
+        "rows": 180,  # as many as the sink has twice: the interrupted batch had written, too
         "seconds": 8.0,
         "first": 113,
-        "last": 120,
+        "last": 121,
         "after": 112,
         "from_run": run.pk - 1,
+        "rows_in_flight": 20,
     }
+
+
+def test_the_interrupted_batch_has_written_no_more_than_was_read_again(
+    flights: AsyncQuery, stage: Stage
+) -> None:
+    run = crash(flights, stage, resumed_at=113)
+    report(run, 113, 1, until=stage.now + timedelta(seconds=2))
+    first = Progress.objects.get(run=run.pk)
+    first.body["sources"][0]["endOffset"] = {"flights": {"0": 1213, "1": 1214}}
+    first.save()
+    found = replayed_by(run)
+    assert found is not None
+    assert (found["batches"], found["rows"], found["rows_in_flight"]) == (9, 167, 7)
 
 
 def test_a_failure_tells_what_was_replayed_after_it(flights: AsyncQuery, stage: Stage) -> None:
@@ -199,8 +236,29 @@ def test_a_failure_tells_what_was_replayed_after_it(flights: AsyncQuery, stage: 
     assert [found.pk for found in replays_of(failure)] == [run.pk]
 
 
-def test_nothing_replayed_is_stored_as_nothing(flights: AsyncQuery, stage: Stage) -> None:
+def test_where_all_was_kept_the_interrupted_batch_alone_is_replayed(
+    flights: AsyncQuery, stage: Stage
+) -> None:
     run = crash(flights, stage, resumed_at=121)
+    report(run, 121, 1, until=stage.now + timedelta(seconds=2))
+    stage.look()
+    found = stage.run("flights").replayed
+    assert found is not None
+    assert (found["batches"], found["rows"], found["seconds"]) == (1, 20, 0.0)
+    assert (found["first"], found["last"], found["after"]) == (121, 121, 120)
+
+
+@pytest.mark.parametrize("how", ["idle", "stopped"])
+def test_nothing_replayed_is_stored_as_nothing(flights: AsyncQuery, stage: Stage, how: str) -> None:
+    before = stage.run("flights")
+    Event.objects.create(
+        driver=before.driver_id, epoch=1, seq=9_000_000, kind="idle", run=before.pk,
+        query=before.query_id, at=stage.now + timedelta(seconds=5), received_at=stage.now,
+    )  # fmt: skip
+    run = crash(flights, stage, resumed_at=121)
+    if how == "stopped":
+        Event.objects.all().delete()
+        Run.objects.filter(pk=before.pk).update(outcome="STOPPED")
     report(run, 121, 1, until=stage.now + timedelta(seconds=2))
     stage.look()
     assert stage.run("flights").replayed == {"batches": 0, "rows": 0, "seconds": 0.0}
@@ -214,7 +272,7 @@ def test_batches_are_counted_by_their_ids_where_offsets_are_not_told(
     report(run, 113, 1, until=stage.now + timedelta(seconds=2), kafka=False)
     found = replayed_by(run)
     assert found is not None
-    assert (found["batches"], found["rows"], found["first"]) == (8, 160, 113)
+    assert (found["batches"], found["rows"], found["first"]) == (9, 180, 113)
 
 
 def test_the_first_run_of_all_replays_nothing(flights: AsyncQuery, stage: Stage) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,8 +12,10 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 from django.test import AsyncClient, Client
 
+from listeners.models import Heartbeat
 from queries.domain.states import Phase
 from queries.models.definitions import Query
+from queries.models.drivers import Run
 from queries.views.console import fragments
 from queries.views.console.hub import Hub, Message
 from queries.views.console.live import encode
@@ -297,3 +299,49 @@ def test_a_change_of_phase_reaches_the_open_stream(
         await stream.aclose()
 
     asyncio.run(story())
+
+
+def beat(run: Run, *, at: datetime) -> None:
+    """The newest heartbeat of a run's driver was taken in then."""
+    Heartbeat.objects.update_or_create(
+        driver=run.driver_id,
+        defaults={"epoch": 1, "seq": 1, "at": at, "received_at": at, "body": {}},
+    )
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_tick_tells_since_when_the_driver_of_what_is_shown_is_silent(vera: Client) -> None:
+    stage = Stage()
+    frozen, well = stage.query("delays"), stage.query("arrivals")
+    for name in ("delays", "arrivals"):
+        stage.up(name)
+    stage.query("stopped")
+    now = datetime.now(UTC)
+    beat(stage.run("arrivals"), at=now)
+    last = now - timedelta(seconds=40)
+    beat(stage.run("delays"), at=last)
+
+    def silent(topics: str) -> str:
+        return str(snapshot(vera, topics).json()["tick"]["silent"])
+
+    run = stage.run("delays").pk
+    for topics in (
+        "system queries",
+        f"system query:{frozen.pk} lag:{frozen.pk}",
+        f"system run:{run}",
+        f"system application:{frozen.application_id}",
+    ):
+        assert silent(topics) == last.isoformat(), topics
+    assert silent(f"system query:{well.pk}") == ""
+    assert silent(f"system query:{stage.row('stopped').pk}") == ""
+    beat(stage.run("delays"), at=now)
+    assert silent("system queries") == ""
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_driver_that_never_sent_a_heartbeat_is_silent_since_its_launch(vera: Client) -> None:
+    stage = Stage()
+    stage.query("delays")
+    stage.up("delays")
+    tick = snapshot(vera, "queries").json()["tick"]
+    assert tick["silent"] == stage.driver("delays").created_at.isoformat()

@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from queries.domain.kafka.retention import Retention
 from queries.domain.protocol import RunError
 from queries.domain.states import LossKind
 from queries.models.checkpoints import Loss, SourceLag
@@ -54,6 +55,34 @@ def test_each_partition_shows_its_lag_and_its_clock(
     assert set(drawn) == {f"sources-{delays.pk}", f"loss-totals-{delays.pk}"}
     assert "5,000" in drawn[f"sources-{delays.pk}"]
     assert not list(draw_lag("nobody", None, timezone.now()))
+
+
+def test_lag_is_called_records_only_where_offsets_are_records(
+    client: Client, viewer: User, delays: Query, brokers: Brokers
+) -> None:
+    client.force_login(viewer)
+    assert "Records behind" in Page(client, "/queries/delays/lag/").text
+    assert "5,000 records" in client.get("/queries/").content.decode()
+    brokers.said["one:9092"] = said(
+        {0: (0, 5100), 1: (0, 100)}, retention=Retention(ms=None, compacts=True)
+    )
+    lag.look_at_sources(now=timezone.now(), readers=brokers)
+    page = Page(client, "/queries/delays/lag/").text
+    assert "Offsets behind" in page
+    assert "Records behind" not in page
+    assert "5,000 offsets" in client.get("/queries/").content.decode()
+
+
+def test_of_a_topic_that_may_not_be_asked_nothing_is_claimed(
+    client: Client, viewer: User, make: MakeQuery, brokers: Brokers
+) -> None:
+    make("delays")
+    brokers.said["one:9092"] = said({0: (0, 5100), 1: (0, 100)}, told=False)
+    lag.look_at_sources(now=timezone.now(), readers=brokers)
+    client.force_login(viewer)
+    page = Page(client, "/queries/delays/lag/").text
+    assert "kept for a time that is not known" in page
+    assert "Offsets behind" in page
 
 
 def test_the_list_puts_what_is_at_risk_first(

@@ -18,8 +18,11 @@ from django.utils import timezone
 from listeners import models
 from listeners.store import Batch, store
 from listeners.wire import Event, Heartbeat, Kind, QueryPulse
+from queries.brokers.reader import Unreachable
 from queries.models.definitions import Checkpoint
+from queries.selectors.query_lines import query_line
 from queries.services.kafka.lag import look_at_sources
+from queries.services.supervision.verdicts import note_verdicts
 from tests.conftest_brokers import Brokers, MakeQuery, brokers, commit, make, said
 from tests.scenarios.stage import Stage
 
@@ -31,10 +34,15 @@ AS_FAST_AS_POSSIBLE = {"kind": "processing_time", "interval": "0 seconds"}
 class Driver:
     """The driver of one running query: what it says arrives as the ingester stores it."""
 
-    def __init__(self, stage: Stage, name: str, *, since_s: float = 300) -> None:
+    def __init__(
+        self, stage: Stage, name: str, *, since_s: float = 300, proven: bool = True
+    ) -> None:
         self.now = timezone.now()
         stage.now = self.ago(since_s)
-        stage.up(name)
+        stage.start(name)
+        stage.ready(name)
+        if proven:
+            stage.commit(name)
         self.run = stage.run(name)
         self.seq = 0
 
@@ -42,11 +50,18 @@ class Driver:
         return self.now - timedelta(seconds=seconds)
 
     def batches(
-        self, *, end_s: float, every_s: float, duration_s: float, rows: int = 100, count: int = 5
+        self,
+        *,
+        end_s: float,
+        every_s: float,
+        duration_s: float,
+        rows: int = 100,
+        count: int = 5,
+        first: int = 0,
     ) -> None:
-        """Report batches; the newest ended `end_s` ago."""
-        for number in range(count):
-            began = self.ago(end_s + duration_s + every_s * (count - 1 - number))
+        """Report batches from number `first` on; the newest ended `end_s` ago."""
+        for number in range(first, first + count):
+            began = self.ago(end_s + duration_s + every_s * (first + count - 1 - number))
             body = {
                 "timestamp": began.astimezone(UTC).isoformat(timespec="milliseconds"),
                 "batchId": number,
@@ -165,6 +180,89 @@ def test_catching_up_without_an_interval(
     assert "Input 20 rows/s, processed 100 rows/s." in evidence
 
 
+TWELVE = dict.fromkeys(range(12), 100)
+
+
+def _looks(
+    driver: Driver, brokers: Brokers, latest: dict[int, int], *at_s: float, **more: Any
+) -> None:
+    """Look at the brokers, so many seconds ago each time: the same ends at each."""
+    ends = {number: (0, end) for number, end in latest.items()}
+    brokers.said["one:9092"] = said(ends, written=driver.ago(60), **more)
+    for seconds in at_s:
+        look_at_sources(now=driver.ago(seconds), readers=brokers)
+
+
+def test_partitions_that_no_batch_reads_are_not_progressing(
+    vera: Client, stage: Stage, make: MakeQuery, brokers: Brokers, tmp_path: Path
+) -> None:
+    make("delays", committed=TWELVE)
+    driver = Driver(stage, "delays")
+    driver.batches(end_s=2, every_s=5, duration_s=1)
+    unread = {number: 100 if number < 2 else 600 for number in range(12)}
+    _looks(driver, brokers, unread, 120, 1)
+    word, evidence = verdict(vera)
+    assert word == "Lagging"
+    assert "10 of 12 partitions hold records that no batch has read for" in evidence
+
+
+def test_partitions_that_the_next_batch_will_read_are_no_trouble(
+    vera: Client, stage: Stage, make: MakeQuery, brokers: Brokers
+) -> None:
+    make("delays", committed=TWELVE)
+    driver = Driver(stage, "delays")
+    driver.batches(end_s=2, every_s=5, duration_s=1)
+    _looks(driver, brokers, {**TWELVE, 3: 600}, 1)
+    assert verdict(vera)[0] == "Progressing"
+
+
+def test_a_query_whose_source_is_away_is_not_progressing(
+    vera: Client, stage: Stage, make: MakeQuery, brokers: Brokers
+) -> None:
+    make("delays", committed=TWELVE)
+    driver = Driver(stage, "delays")
+    driver.batches(end_s=20, every_s=5, duration_s=1)
+    brokers.said["one:9092"] = Unreachable("Connection refused")
+    look_at_sources(now=driver.ago(10), readers=brokers)
+    word, evidence = verdict(vera)
+    assert word == "Waiting"
+    assert "Its source has not answered for 1" in evidence
+    assert _count(vera, "WAITING") == ["delays"]
+    # It reads all the same: only Headgate cannot reach the source.
+    driver.batches(end_s=2, every_s=5, duration_s=1, first=10, count=1)
+    word, evidence = verdict(vera)
+    assert word == "Progressing"
+    assert "Its source answers it, but has not answered Headgate for 1" in evidence
+
+
+def test_what_an_open_transaction_holds_back_is_not_idle(
+    vera: Client, stage: Stage, make: MakeQuery, brokers: Brokers
+) -> None:
+    make("delays", committed=TWELVE, options={"kafka.isolation.level": "read_committed"})
+    driver = Driver(stage, "delays")
+    driver.batches(end_s=40, every_s=5, duration_s=1)
+    driver.idle(at_s=3)
+    _looks(driver, brokers, {**TWELVE, 3: 2150}, 120, 1, stable={3: 100})
+    word, evidence = verdict(vera)
+    assert word == "Waiting"
+    assert "2,050 offsets wait for an open transaction." in evidence
+    page = html.unescape(vera.get("/queries/delays/lag/").content.decode())
+    assert "2,050 wait for an open transaction" in page
+
+
+def test_unread_records_that_triggers_pass_over_are_not_idle(
+    vera: Client, stage: Stage, make: MakeQuery, brokers: Brokers
+) -> None:
+    make("delays", committed=TWELVE, options={"minOffsetsPerTrigger": "1000000"})
+    driver = Driver(stage, "delays")
+    driver.batches(end_s=100, every_s=5, duration_s=1)
+    driver.idle(at_s=3)
+    _looks(driver, brokers, {**TWELVE, 3: 600}, 60, 1)
+    word, evidence = verdict(vera)
+    assert word == "Waiting"
+    assert "1 of 12 partitions holds records, and its triggers start no batch" in evidence
+
+
 def test_stalled_unless_a_task_has_finished(vera: Client, stage: Stage) -> None:
     stage.query("delays")
     driver = Driver(stage, "delays")
@@ -176,6 +274,31 @@ def test_stalled_unless_a_task_has_finished(vera: Client, stage: Stage) -> None:
     assert "Its driver still sends heartbeats." in evidence
     driver.beat(task_at=driver.ago(2))
     assert verdict(vera)[0] == "Progressing"
+
+
+def test_a_hang_in_the_first_batch_is_stalled_and_a_long_one_is_not(
+    vera: Client, stage: Stage
+) -> None:
+    stage.query("delays")
+    driver = Driver(stage, "delays", proven=False)
+    assert stage.phase("delays") == "STARTING"
+    driver.beat(task_at=driver.ago(200))
+    word, evidence = verdict(vera)
+    assert word == "Stalled"
+    assert "No batch, no event and no task for 3 min" in evidence
+    assert "Stalled" in vera.get("/").content.decode()
+    assert _count(vera, "STALLED") == ["delays"]
+    driver.beat(task_at=driver.ago(2))
+    page = vera.get("/queries/delays/").content.decode()
+    assert "Starting" in page
+    assert "Stalled" not in page
+    assert _count(vera, "STALLED") == []
+
+
+def _count(client: Client, word: str) -> list[str]:
+    """Return the names that the list shows under a verdict."""
+    page = client.get(f"/queries/?health={word}").content.decode()
+    return re.findall(r'data-name="([^"]+)"', page)
 
 
 @pytest.mark.parametrize(
@@ -227,3 +350,49 @@ def test_a_heartbeat_of_a_release_before_says_nothing_of_jvm_and_queries(
         beat.body.pop(name)
     beat.save()
     assert verdict(vera)[0] == "Progressing"
+
+
+def test_stalled_for_counts_from_the_verdicts_change(vera: Client, stage: Stage) -> None:
+    stage.query("delays")
+    driver = Driver(stage, "delays", since_s=7200)
+    driver.batches(end_s=1000, every_s=5, duration_s=1)
+    for seconds in (995, 600, 300):  # it is judged every few seconds; it stalled 61 s after
+        note_verdicts(now=driver.ago(seconds))
+    query = stage.row("delays")
+    assert (query.verdict, query.verdict_since) == ("STALLED", driver.ago(600))
+    attention = vera.get("/").content.decode().split("overview-attention", 1)[1]
+    ages = re.findall(r"<time [^>]*data-age[^>]*>([^<]*)</time>", attention.split("</section>")[0])
+    assert ages == ["10 min"]
+    said = query_line("delays", now=driver.now).health
+    assert said is not None
+    assert said.since == driver.ago(600)
+
+
+def test_a_verdict_is_noted_when_it_changes_and_forgotten_at_the_end(stage: Stage) -> None:
+    stage.query("delays")
+    driver = Driver(stage, "delays")
+    driver.batches(end_s=2, every_s=5, duration_s=1)
+    assert note_verdicts(now=driver.now) == 1
+    assert note_verdicts(now=driver.now + timedelta(seconds=5)) == 0
+    assert stage.row("delays").verdict_since == driver.now
+    # Not noted yet: what the evidence says must do.
+    later = driver.now + timedelta(minutes=10)
+    line = query_line("delays", now=later)
+    assert line.health is not None
+    assert line.health.verdict == "STALLED"
+    assert line.since is not None
+    assert line.since < later
+    stage.launcher.obliging = True
+    stage.stop("delays")
+    assert note_verdicts(now=later) == 1
+    assert (stage.row("delays").verdict, stage.row("delays").verdict_since) == ("", None)
+
+
+def test_one_query_that_cannot_be_judged_keeps_no_other_from_it(stage: Stage) -> None:
+    stage.query("broken", trigger={"kind": "of another release"})
+    stage.query("delays")
+    driver = Driver(stage, "delays")
+    driver.batches(end_s=2, every_s=5, duration_s=1)
+    stage.up("broken")
+    assert note_verdicts(now=driver.now) == 1
+    assert stage.row("delays").verdict == "PROGRESSING"

@@ -44,8 +44,9 @@ def test_a_querys_page_says_what_a_crash_now_would_do_again(
 ) -> None:
     page = see(client, viewer, "/queries/flights/")
     panel = page.by_id[f"exposure-{flights.query.pk}"]
-    assert "8 batches" in panel
-    assert "160 records" in panel
+    assert "9 batches" in panel
+    assert "180 records" in panel
+    assert "with batch 121, which is running (about 20 records)" in panel
     assert "112" in panel
     assert "batch 111 doesn't exist" in panel
     assert "async-off" not in page.html  # no author
@@ -55,7 +56,7 @@ def test_the_panel_is_live_and_holds_data_only(flights: AsyncQuery, stage: Stage
     pk = flights.query.pk
     [(event, html)] = fragments.draw(f"exposure:{pk}", None, stage.now)
     assert event == f"exposure-{pk}"
-    assert "8 batches" in html
+    assert "9 batches" in html
     assert "async-off" not in html
     plain = stage.query("plain").pk
     assert not fragments.draw(f"exposure:{plain}", None, stage.now)
@@ -153,11 +154,12 @@ def test_run_and_failure_tell_what_was_replayed(
     Run.objects.filter(pk=run.pk).update(
         replayed={
             "batches": 8, "rows": 1600, "seconds": 8.2, "first": 113, "last": 120, "after": 112,
-            "from_run": run.pk - 1,
+            "from_run": run.pk - 1, "rows_in_flight": 200,
         }
     )  # fmt: skip
     told = see(client, viewer, f"/runs/{run.pk}/").text
-    assert "reprocessed 8 batches, 113 to 120: 1,600 records, 8.20 s of work" in told
+    assert "reprocessed 8 batches, 113 to 120: 1,600 records (at most 200 of them of" in told
+    assert "batch 120, which was interrupted), 8.20 s of work" in told
     failure = see(client, viewer, f"/failures/{Failure.objects.get().pk}/").text
     assert "then reprocessed 8 batches, 1,600 records" in failure
     assert "last saved the offsets of batch 112" in failure

@@ -1,0 +1,108 @@
+"""Look for batches in checkpoints that no run of ours made, and note them with the checkpoint.
+
+Plain PySpark beside Headgate knows none of its locks and cannot be kept off a checkpoint; the two
+fail on each other's batches, and a sink may get rows twice. It can be seen and said.
+"""
+
+import logging
+from datetime import UTC, datetime, timedelta
+
+from django.conf import settings
+from django.db.models import Max, Min, Q
+
+from controlplane.nudge import changed
+from listeners.models import Heartbeat, Received
+from queries.checkpoints.logs import CheckpointLogs, NotLocal
+from queries.domain.checkpoints.foreign_batches import LoggedBatch, RunSpan, foreign_batches
+from queries.models.definitions import Checkpoint
+from queries.models.drivers import Run
+
+logger = logging.getLogger(__name__)
+
+#: The newest batches of a log that are read at a look: a few milliseconds.
+BATCHES = 30
+#: How far back batches are judged: a control plane that was away for a night still sees them.
+SPAN = timedelta(hours=24)
+
+
+def look_for_foreign_batches(*, now: datetime) -> int:
+    """Look into every held checkpoint of this host's queries; return how many have news.
+
+    Epochs of continuous queries have no time in the log and are not judged; neither is what lies
+    on no local file system.
+    """
+    held = Checkpoint.objects.filter(
+        retired_at=None,
+        query__archived_at=None,
+        query__application__host=settings.HEADGATE_HOST,
+    )
+    known = held.annotate(first_run=Min("runs__created_at")).exclude(first_run=None)
+    news = 0
+    for checkpoint in known:
+        try:
+            news += _look(checkpoint, max(checkpoint.first_run, now - SPAN), now)
+        except (NotLocal, OSError):
+            continue  # nobody here can know
+        except Exception:  # one checkpoint must not keep the others from being looked at
+            logger.exception("checkpoint %s cannot be looked at", checkpoint.pk)
+    return news
+
+
+def _look(checkpoint: Checkpoint, since: datetime, now: datetime) -> bool:
+    logged = _logged(CheckpointLogs.at(checkpoint.location), since)
+    found = foreign_batches(logged, _spans(checkpoint, since), since=since, now=now)
+    if not found:
+        return False
+    first, newest = found[0], found[-1]
+    known = checkpoint.foreign_last
+    if known is not None and newest.number <= known:
+        return False
+    # Compare-and-set: of two looks at once, one writes.
+    wrote = Checkpoint.objects.filter(pk=checkpoint.pk, foreign_last=known).update(
+        foreign_first=first.number if known is None else checkpoint.foreign_first,
+        foreign_last=newest.number,
+        foreign_at=newest.at,
+    )
+    if wrote:
+        logger.warning(
+            "no run made batch %s in %s: another process writes there",
+            newest.number,
+            checkpoint.location,
+        )
+        changed(f"query:{checkpoint.query_id}")
+    return bool(wrote)
+
+
+def _logged(logs: CheckpointLogs, since: datetime) -> list[LoggedBatch]:
+    """Return the newest batches that tell their time, oldest first."""
+    found = []
+    for number in logs.begun()[-BATCHES:]:
+        offsets = logs.readable_offsets(number)
+        if offsets is None or not offsets.timestamp_ms:
+            continue
+        at = datetime.fromtimestamp(offsets.timestamp_ms / 1000, UTC)
+        if at > since:
+            found.append(LoggedBatch(number, at))
+    return found
+
+
+def _spans(checkpoint: Checkpoint, since: datetime) -> list[RunSpan]:
+    """Return when the query's runs lived, on whichever checkpoint: copies keep a batch's time."""
+    runs = list(
+        Run.objects.filter(Q(ended_at=None) | Q(ended_at__gt=since), query=checkpoint.query_id)
+    )
+    ranges = Received.objects.filter(
+        kind="batch", spark_run_id__in=[run.spark_run_id for run in runs if run.spark_run_id]
+    )
+    reported = dict(ranges.values_list("spark_run_id").annotate(newest=Max("last")))
+    beats = Heartbeat.objects.filter(driver__in={run.driver_id for run in runs})
+    heard = dict(beats.values_list("driver", "at"))
+    return [
+        RunSpan(
+            began=run.created_at,
+            ended=run.ended_at,
+            reported=reported.get(run.spark_run_id or ""),
+            heard=heard.get(run.driver_id),
+        )
+        for run in runs
+    ]

@@ -1,0 +1,41 @@
+"""Note when the verdict on a query's health has changed.
+
+A verdict is judged when it is read, for it changes with time alone. Since when it holds can be told
+only by something that looks regularly: this task writes `verdict` and `verdict_since`, and nothing
+else does.
+"""
+
+from datetime import datetime
+
+from django.db.models import Q
+
+from controlplane.nudge import changed
+from queries.domain.states import Phase, RunOutcome
+from queries.models.definitions import Query
+from queries.models.drivers import Run
+from queries.selectors.supervision.health import healths
+
+
+def note_verdicts(*, now: datetime) -> int:
+    """Write the verdicts that have changed, each with the time; return how many have."""
+    rows = Query.objects.filter(Q(phase__in=[Phase.RUNNING, Phase.STARTING]) | ~Q(verdict=""))
+    queries = {query.pk: query for query in rows}
+    runs = {
+        run.query_id: run
+        for run in Run.objects.filter(outcome=RunOutcome.OPEN).select_related(
+            "revision", "checkpoint"
+        )
+    }
+    judged = healths([query for pk, query in queries.items() if pk in runs], runs, now=now)
+    count = 0
+    for pk, query in queries.items():
+        verdict = str(judged[pk].verdict) if pk in judged else ""
+        if verdict == query.verdict:
+            continue
+        # Compare-and-set: of two looks at once, the one that read the older row does nothing.
+        since = now if verdict else None
+        seen = Query.objects.filter(pk=pk, verdict=query.verdict)
+        if seen.update(verdict=verdict, verdict_since=since):
+            count += 1
+            changed(f"query:{pk}")
+    return count
