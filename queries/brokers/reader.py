@@ -21,6 +21,7 @@ from confluent_kafka import (
     Consumer,
     KafkaError,
     KafkaException,
+    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
@@ -32,6 +33,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from queries.brokers.options import Wanted
 from queries.domain.kafka.retention import RECORD_OVERHEAD_BYTES, Retention, read_retention
+from queries.domain.kafka.topic_ids import known_id
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +77,7 @@ class BrokerLook:
     ends: dict[At, Ends]  # of those that have a leader now
     retention: dict[str, Retention]  # of the topics that may be asked for theirs
     records: dict[At, RecordSeen] = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)  # of the topics that tell theirs
 
 
 class BrokerReader:
@@ -135,10 +138,12 @@ class BrokerReader:
                 # minutes after a leader has changed or its broker was restarted.
                 self._admin, self._fenced = AdminClient(self._options), False
                 ends = self._ends(partitions, until)
-            retention = self._retention(sorted({topic for topic, _ in partitions}), until)
+            topics = sorted({topic for topic, _ in partitions})
+            ids = self._topic_ids(topics, until)
+            retention = self._retention(topics, until)
             times = self._records(dict(records(ends)), until)
         self._said, self._refused = "", False
-        return BrokerLook(tuple(partitions), ends, retention, times)
+        return BrokerLook(tuple(partitions), ends, retention, times, ids)
 
     def at_time(
         self, wanted: Iterable[Wanted], at_ms: int | None, *, limit_s: float = LOOK_S
@@ -235,6 +240,24 @@ class BrokerReader:
                     raise
                 self._fenced = self._fenced or _code(error) in _FENCED
                 logger.debug("%s has no offsets now: %s", partition, _words(error))
+        return found
+
+    def _topic_ids(self, topics: list[str], until: float) -> dict[str, str]:
+        """Return the ids of topics; one that does not tell its own is left out, not the same."""
+        if not topics:
+            return {}
+        asked = TopicCollection(topics)
+        found = {}
+        for name, answer in self._admin.describe_topics(
+            asked, request_timeout=_left(until)
+        ).items():
+            try:
+                told = known_id(str(_result(answer, until).topic_id))
+            except KafkaException as error:
+                logger.debug("the id of topic %s is not known: %s", name, _words(error))
+                continue
+            if told is not None:
+                found[name] = told
         return found
 
     def _retention(self, topics: list[str], until: float) -> dict[str, Retention]:

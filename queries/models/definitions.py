@@ -90,6 +90,7 @@ class Checkpoint(models.Model):
     )
     takeover_at = models.DateTimeField(null=True)  # [O] an author confirmed taking it over
     retired_at = models.DateTimeField(null=True)  # [R] rewind, reset; [O] archive
+    topic_ids = models.JSONField(default=dict)  # its task: domain.kafka.topic_ids, by source
 
     class Meta:
         constraints: ClassVar = [

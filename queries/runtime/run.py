@@ -22,6 +22,7 @@ from queries.runtime.checkpoints.locks import Held, Locks, Refused
 from queries.runtime.checkpoints.logs import Checkpoint
 from queries.runtime.continuous_epochs import Epochs
 from queries.runtime.error_capture import StepFailed, from_java, from_python
+from queries.runtime.kafka import topics
 from queries.runtime.liveness import Life
 from queries.runtime.query_sessions import Sessions
 from queries.runtime.status_report import Board, now
@@ -140,7 +141,7 @@ class Run:
                 self._change(warnings=(held.warning,))
             checkpoint = Checkpoint(entry.checkpoint, around.spark)
             before = checkpoint.last_commit()
-            query = self._start()
+            query = self._start(checkpoint)
             if query is not None:
                 epochs = self._epochs(query, checkpoint, before)
                 life = Life(query._jsq, checkpoint, before, epochs)
@@ -159,7 +160,7 @@ class Run:
                 return
         self._around.locks.release(held)
 
-    def _start(self) -> Any:
+    def _start(self, checkpoint: Checkpoint) -> Any:
         """Return the started query; None where its end was asked for before."""
         entry, around = self.entry, self._around
         try:
@@ -176,6 +177,7 @@ class Run:
                 )
             if self._asked is not Want.RUN:
                 return None
+            self._look_at_topics(writer._df, session, checkpoint)
             query = writer.start()
         except Exception as error:
             if self._is_jvm_gone(error):
@@ -192,6 +194,19 @@ class Run:
         )
         self._change(spark_run_id=run_id, spark_query_id=str(query.id), started_at=now())
         return query
+
+    def _look_at_topics(self, frame: Any, session: Any, checkpoint: Checkpoint) -> None:
+        """Say which topics it reads; raise where one is not what its checkpoint has read."""
+        seen = topics.check(
+            frame,
+            remembered=self.entry.topic_ids,
+            read=sorted(checkpoint.kafka_topics()),
+            jvm=session._jvm,
+        )
+        known = self._around.board.read(self.entry.run)
+        warnings = (known.warnings if known is not None else ()) + seen.warnings
+        if seen.ids or seen.warnings:
+            self._change(topic_ids=seen.ids, warnings=warnings)
 
     def _epochs(self, query: Any, checkpoint: Checkpoint, before: int | None) -> Epochs | None:
         """Return what reports a continuous query instead of Spark; None for other triggers."""

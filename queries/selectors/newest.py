@@ -29,8 +29,13 @@ def newest_runs(query_ids: list[int]) -> dict[int, Run]:
 
 def checkpoint_locations(query_ids: list[int]) -> dict[int, str]:
     """Return where each query's current checkpoint is, in one database query."""
+    return {pk: row.location for pk, row in current_checkpoints(query_ids).items()}
+
+
+def current_checkpoints(query_ids: list[int]) -> dict[int, Checkpoint]:
+    """Return each query's current checkpoint, in one database query."""
     rows = Checkpoint.objects.filter(query__in=query_ids, retired_at=None)
-    return dict(rows.values_list("query_id", "location"))
+    return {row.query_id: row for row in rows}
 
 
 def interval_of(trigger: dict[str, Any]) -> int | None:

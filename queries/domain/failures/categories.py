@@ -47,6 +47,12 @@ class Advice:
     way_out: str
 
 
+#: The way out where what is left at the source is not what the checkpoint's offsets are about.
+TO_EARLIEST = (
+    "Reset the query to earliest: it reads all that is there now, with a new checkpoint and "
+    "without its state. To skip part of it, reset to offsets instead."
+)
+
 #: The advice of each category where no rule is more specific.
 GENERAL: dict[Category, Advice] = {
     category: Advice(category, meaning, way_out)

@@ -10,7 +10,12 @@ from dataclasses import dataclass
 
 from queries.domain.failures import error_text
 from queries.domain.failures.categories import GENERAL, Advice, Category
-from queries.domain.failures.rules import CONDITION_RULES, MESSAGE_RULES, TYPE_RULES
+from queries.domain.failures.rules import (
+    CONDITION_RULES,
+    MESSAGE_RULES,
+    RECREATED,
+    TYPE_RULES,
+)
 from queries.domain.states import Policy
 
 
@@ -48,7 +53,19 @@ _CONNECTION_TEXT = re.compile(
     r"|deadlock detected|errno (32|104|110|111|113)\b",
     re.IGNORECASE,
 )
-_PLAN_TYPE = re.compile(r"(Extended)?AnalysisException|ParseException|NoSuch\w+Exception")
+#: Of Spark's analysis. Java and the stores have a NoSuch…Exception of their own for files, keys,
+#: elements and methods, which say nothing about a plan.
+_PLAN_TYPE = re.compile(
+    r"(Extended)?AnalysisException|ParseException|NoSuch(Catalog|Column|Database|Function|Index"
+    r"|Namespace|Partition|Partitions|PermanentFunction|PermanentTable|Procedure|Struct|Table"
+    r"|TempFunction|Temporary\w+|View)Exception"
+)
+#: Of files: `java.nio.file.FileSystemException`, what is derived from it, and Hadoop's.
+_STORAGE_TYPE = re.compile(
+    r"FileSystem(Exception|LoopException)|AtomicMoveNotSupportedException"
+    r"|DirectoryNotEmptyException|FileAlreadyExistsException|NotLinkException|EOFException"
+    r"|PathIOException|ParentNotDirectoryException|ClosedChannelException"
+)
 #: The class of a SQLSTATE (its first two characters) -> category.
 _SQLSTATES = {
     "08": Category.CONNECTION,
@@ -213,6 +230,8 @@ def _of_type(type_name: str, text: str) -> Advice | None:
     short = error_text.short_type(type_name)
     if _PLAN_TYPE.fullmatch(short):
         return GENERAL[Category.PLAN]
+    if _STORAGE_TYPE.fullmatch(short):
+        return GENERAL[Category.STORAGE]
     if short.startswith("Py4J"):
         return GENERAL[Category.PROCESS]
     if "." not in type_name and short.endswith(("Error", "Exception")):
@@ -224,6 +243,9 @@ def _with_offsets(advice: Advice, text: str) -> Advice:
     """Add the partitions and offsets that were lost, if Spark names them."""
     if advice.category is not Category.SOURCE_LOST:
         return advice
+    moved = re.search(r"offset was changed from (\d{1,19}) to (\d{1,19})", text)
+    if moved and int(moved[2]) < int(moved[1]):
+        return RECREATED  # there is no gap before what is left, so nothing to go over
     gone = re.search(r"offset \[(\d+), (\d+)\) for topic partition (\S+?-\d+)", text)
     if not gone:
         return advice

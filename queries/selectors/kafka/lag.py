@@ -107,7 +107,10 @@ def records_in(lag: QueryLag, gap: Gap) -> int | None:
 
 
 #: What a row and the value that is judged call by the same name.
-_MEASURED = ("committed", "earliest", "latest", "record_at", "arrival_rate", "processing_rate")
+_MEASURED = (
+    *("committed", "earliest", "latest", "record_at", "arrival_rate", "processing_rate"),
+    "replaced",
+)
 
 
 def look_of(row: SourceLag) -> PartitionLook:

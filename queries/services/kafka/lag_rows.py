@@ -3,7 +3,7 @@
 `lag.py` asks the brokers, this module writes; nothing else does (docs/decisions).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -23,6 +23,7 @@ from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
 from queries.selectors.kafka.lag import clock_of, look_of, measured, retention_of
 from queries.selectors.kafka.sources import Reading, ReportedOffsets
+from queries.services.kafka import topic_ids
 from queries.services.kafka.loss_ledger import write_gaps
 
 Brokers = tuple[tuple[str, str], ...]
@@ -65,11 +66,13 @@ def write(
     """Write one query's partitions, and what they mean for it."""
     fresh: dict[At, SourceLag] = {}
     there: set[At] = set()
+    looks = {brokers: answer.look for brokers, answer in answers.items() if answer.look}
+    memory = topic_ids.judge(reading, looks, known)
     errors: list[str] = [source.error for source in reading.sources if source.error]
     for brokers, answer in answers.items():
         if answer.look is not None:
             mine = [s.wanted for s in reading.sources if s.brokers == brokers and not s.error]
-            fresh |= _rows(reading, answer.look, mine, known, now)
+            fresh |= _rows(reading, answer.look, mine, known, memory.unread, now)
             errors += [
                 f"Topic {name} does not exist."
                 for one in mine
@@ -86,7 +89,8 @@ def write(
         }
         _store(reading, fresh, known, gone, error=" ".join(dict.fromkeys(errors)), now=now)
         rows = list(SourceLag.objects.filter(query=reading.query))
-        news = _judge(reading, answers, rows, now)
+        topic_ids.store(reading, memory, now)
+        news = _judge(reading, answers, rows, memory.replaced, now)
         _note_silent_gaps(reading, rows, now)
     before = {at: (row.committed, row.latest, row.error) for at, row in known.items()}
     after_ = {(row.source, row.partition): (row.committed, row.latest, row.error) for row in rows}
@@ -125,6 +129,7 @@ def _rows(
     look: BrokerLook,
     mine: Sequence[Wanted],
     known: Known,
+    unread_topics: Collection[str],
     now: datetime,
 ) -> dict[At, SourceLag]:
     """Return the rows of the partitions that a query reads from one broker set."""
@@ -135,6 +140,7 @@ def _rows(
             continue
         row = known.get(at)
         seen = _seen(reading, at, ends, look.records.get(at), row, now)
+        seen = replace(seen, replaced=topic in unread_topics)
         record = look.records.get(at)
         kept = look.retention.get(topic) or (
             retention_of(row) if row is not None else Retention(deletes=False)
@@ -235,6 +241,7 @@ def _judge(
     reading: Reading,
     answers: Mapping[Brokers, Answer],
     rows: Sequence[SourceLag],
+    replaced: Collection[str],
     now: datetime,
 ) -> bool:
     """Write risk and reachability where they have changed; return whether they have."""
@@ -246,6 +253,7 @@ def _judge(
         running=reading.running,
         within=timedelta(hours=settings.RISK_WITHIN_H),
         now=now,
+        replaced=replaced,
     )
     since = (query.source_unreachable_since or now) if silent else None
     wanted: dict[str, Any] = {

@@ -33,6 +33,7 @@ KINDS = {
     LossKind.RETENTION: ("Deleted unread", "the topic deleted them before they were read"),
     LossKind.SKIPPED: ("Silently skipped", "Spark skipped a gap (failOnDataLoss=false)"),
     LossKind.LATE: ("Too late", "rows dropped behind the watermark, by day"),
+    LossKind.RECREATED: ("Topic recreated", "of a topic that was deleted and created again"),
 }
 operations.CANCEL_LEAVES[Verb.GO_ON] = (
     "The entry in the loss ledger stays: the data is gone from the topic.",
