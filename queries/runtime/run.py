@@ -8,7 +8,7 @@ happens to one run touches another.
 import logging
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,7 +22,8 @@ from queries.runtime.checkpoints.locks import Held, Locks, Refused
 from queries.runtime.checkpoints.logs import Checkpoint
 from queries.runtime.continuous_epochs import Epochs
 from queries.runtime.error_capture import StepFailed, from_java, from_python
-from queries.runtime.kafka import topics
+from queries.runtime.kafka import producers, topics
+from queries.runtime.kafka.producers import Producers
 from queries.runtime.liveness import Life
 from queries.runtime.query_sessions import Sessions
 from queries.runtime.status_report import Board, now
@@ -34,6 +35,7 @@ TICK_S = 0.2  # a failure shows in isActive() within it
 DRAIN_TICK_S = 0.02  # the next batch begins soon after a commit
 STOP_AGAIN_S = 10  # after a stop() that timed out
 TERMINATED_WAIT_S = 2  # for the event that may bring the error class
+PRODUCER_EVERY_S = 5.0  # between looks at the sink's producer
 JVM_NEWS_S = 2  # for the main loop to see that the JVM is gone
 
 
@@ -50,6 +52,7 @@ class Surroundings:
     jvm_gone: threading.Event
     spark_stopped: threading.Event  # somebody stopped Spark under its queries: leave
     start_deadline_s: float | None  # from the assignment to Started
+    producers: Producers = field(default_factory=Producers)
 
 
 class _JvmGone(Exception):
@@ -70,6 +73,10 @@ class Run:
         self._refusal: RunError | None = None
         self._taken_at = time.monotonic()
         self._started = False
+        self._writes_kafka = False
+        self._splits = 0.0  # of the JVM's producers, when last looked at
+        self._splits_before = 0.0  # and when the query was started
+        self._producer_at = 0.0  # monotonic: the next look
         self._thread = threading.Thread(target=self._run, name=f"run-{entry.run}", daemon=True)
         around.references.learn(entry.spec)
         around.board.add(RunStatus(entry.run, entry.query, RunState.STARTING))
@@ -148,6 +155,7 @@ class Run:
                 self._watch(query._jsq, life)
                 self._settle(query._jsq, life, held)
         finally:
+            around.producers.leave(entry.run)
             self._let_go(query, held)
         if query is None and self._refusal is None:
             self._finish(RunState.ENDED)
@@ -178,6 +186,9 @@ class Run:
             if self._asked is not Want.RUN:
                 return None
             self._look_at_topics(writer._df, session, checkpoint)
+            self._writes_kafka = around.producers.join(entry.run, entry.name, entry.spec)
+            if self._writes_kafka:
+                self._splits = self._splits_before = producers.splits(session._jvm)
             query = writer.start()
         except Exception as error:
             if self._is_jvm_gone(error):
@@ -203,10 +214,9 @@ class Run:
             read=sorted(checkpoint.kafka_topics()),
             jvm=session._jvm,
         )
-        known = self._around.board.read(self.entry.run)
-        warnings = (known.warnings if known is not None else ()) + seen.warnings
-        if seen.ids or seen.warnings:
-            self._change(topic_ids=seen.ids, warnings=warnings)
+        self._change(topic_ids=seen.ids)
+        for warning in seen.warnings:
+            self._around.board.warn(self.entry.run, warning)
 
     def _epochs(self, query: Any, checkpoint: Checkpoint, before: int | None) -> Epochs | None:
         """Return what reports a continuous query instead of Spark; None for other triggers."""
@@ -231,6 +241,7 @@ class Run:
         draining_from: int | None = None
         while self._active(jquery):
             self._note(life)
+            self._look_at_producer()
             asked = self._want_now()
             if asked is Want.DRAIN and draining_from is None:
                 draining_from = -1 if life.last_batch is None else life.last_batch
@@ -241,6 +252,28 @@ class Run:
                 continue
             self._news.wait(DRAIN_TICK_S if asked is Want.DRAIN else TICK_S)
             self._news.clear()
+
+    def _look_at_producer(self) -> None:
+        """Say that the sink's producer is splitting batches, and who shares it."""
+        if not self._writes_kafka or time.monotonic() < self._producer_at:
+            return
+        self._producer_at = time.monotonic() + PRODUCER_EVERY_S
+        before, self._splits = self._splits, producers.splits(self._around.spark._jvm)
+        if self._splits > before:
+            others = self._around.producers.sharing(self.entry.run)
+            self._around.board.warn(self.entry.run, producers.waits(list(others.values())))
+
+    def _name_producer(self, error: RunError) -> RunError:
+        """Name a batch that the broker refuses as too large, here and to those it held up."""
+        if not self._writes_kafka:
+            return error
+        around, others = self._around, self._around.producers.sharing(self.entry.run)
+        split = producers.splits(around.spark._jvm) - self._splits_before
+        found = producers.named(error, split=split, others=list(others.values()))
+        if found is not error:
+            for other in others:
+                around.board.warn(other, producers.held_up(self.entry.name))
+        return found
 
     def _want_now(self) -> Want:
         with self._guard:
@@ -289,7 +322,7 @@ class Run:
         failure = None
         if found.isDefined():
             self._blame_no_query_for_a_stopped_spark()
-            failure = self._failure(found.get(), run_id)
+            failure = self._name_producer(self._failure(found.get(), run_id))
         changes = life.at_failure() if failure is not None else {}
         around.locks.release(held)
         if self._refusal is not None:

@@ -243,8 +243,8 @@ def _with_offsets(advice: Advice, text: str) -> Advice:
     """Add the partitions and offsets that were lost, if Spark names them."""
     if advice.category is not Category.SOURCE_LOST:
         return advice
-    moved = re.search(r"offset was changed from (\d{1,19}) to (\d{1,19})", text)
-    if moved and int(moved[2]) < int(moved[1]):
+    moved = re.findall(r"offset was changed from (\d{1,19}) to (\d{1,19})", text)
+    if any(int(after) < int(before) for before, after in moved):
         return RECREATED  # there is no gap before what is left, so nothing to go over
     gone = re.search(r"offset \[(\d+), (\d+)\) for topic partition (\S+?-\d+)", text)
     if not gone:

@@ -28,6 +28,18 @@ ASYNC_PROGRESS_GAP = Advice(
 )
 
 
+#: One record, or a batch of them that the producer cannot split into parts that fit.
+TOO_LARGE = Advice(
+    Category.DATA,
+    "A record of the batch, or the producer's batch of several, is larger than the Kafka producer "
+    "or the sink's topic accepts.",
+    "Raise both limits: the sink's option kafka.max.request.size (1 MB unless set) and the topic's "
+    "setting max.message.bytes (message.max.bytes of its broker); keep the sink's option "
+    "kafka.batch.size below the topic's limit. Or write smaller rows. Then start the query: the "
+    "same batch is read again. Other queries of the application whose sinks have the same kafka.* "
+    "options share the producer and wait for it: give each a kafka.client.id of its own.",
+)
+
 #: What is at the source now is not what the checkpoint's offsets are about: nothing to skip.
 RECREATED = Advice(
     Category.SOURCE_LOST,
@@ -50,6 +62,7 @@ CONDITION_RULES: tuple[Rule, ...] = (
         RECREATED,
     ),
     _rule(r"KAFKA_DATA_LOSS", Category.SOURCE_LOST),
+    Rule(r"HEADGATE_KAFKA_BATCH_TOO_LARGE", TOO_LARGE),
     _rule(
         r"KAFKA_DATA_SOURCE_NOT_ENABLED|DATA_SOURCE_NOT_FOUND",
         Category.CONFIGURATION,
@@ -209,6 +222,11 @@ MESSAGE_RULES: tuple[Rule, ...] = (
         "Grant the user what the root cause names (READ and DESCRIBE of the source's "
         "topics and of groups that begin with groupIdPrefix; WRITE of the sink's topic); then "
         "start the query.",
+    ),
+    Rule(
+        r"RecordTooLargeException|RecordBatchTooLargeException|MESSAGE_TOO_LARGE"
+        r"|larger than the max message size the server will accept",
+        TOO_LARGE,
     ),
     Rule(
         r"Partitions .{1,400} have been deleted|Cannot find initial offsets for partitions",
