@@ -188,7 +188,7 @@ class Run:
             self._look_at_topics(writer._df, session, checkpoint)
             self._writes_kafka = around.producers.join(entry.run, entry.name, entry.spec)
             if self._writes_kafka:
-                self._splits = self._splits_before = producers.splits(session._jvm)
+                self._splits = self._splits_before = producers.splits(session.sparkContext._gateway)
             query = writer.start()
         except Exception as error:
             if self._is_jvm_gone(error):
@@ -258,7 +258,10 @@ class Run:
         if not self._writes_kafka or time.monotonic() < self._producer_at:
             return
         self._producer_at = time.monotonic() + PRODUCER_EVERY_S
-        before, self._splits = self._splits, producers.splits(self._around.spark._jvm)
+        before, self._splits = (
+            self._splits,
+            producers.splits(self._around.spark.sparkContext._gateway),
+        )
         if self._splits > before:
             others = self._around.producers.sharing(self.entry.run)
             self._around.board.warn(self.entry.run, producers.waits(list(others.values())))
@@ -268,7 +271,7 @@ class Run:
         if not self._writes_kafka:
             return error
         around, others = self._around, self._around.producers.sharing(self.entry.run)
-        split = producers.splits(around.spark._jvm) - self._splits_before
+        split = producers.splits(around.spark.sparkContext._gateway) - self._splits_before
         found = producers.named(error, split=split, others=list(others.values()))
         if found is not error:
             for other in others:

@@ -4,6 +4,7 @@ The bus may drop events; `offsets/` and `commits/` cannot lie about what was exe
 continuous mode shows its life nowhere else.
 """
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,9 @@ class Checkpoint:
         """Return the Kafka topics that the checkpoint has offsets of, first offsets included."""
         newest = self._last("offsets")
         found = list(self._offsets(newest).values()) if newest is not None else []
-        found += [first_offsets(self._read(f"sources/{name}/0")) for name in self._sources()]
+        for name in self._sources():
+            with suppress(UnicodeDecodeError):  # not a log of Kafka's
+                found.append(first_offsets(self._read(f"sources/{name}/0")))
         return {topic for offset in found for topic in kafka_offsets(offset)}
 
     def offsets(self, batch: int) -> dict[str, Any]:

@@ -18,6 +18,12 @@ from queries.domain.protocol import RunError
 logger = logging.getLogger(__name__)
 
 CONDITION = "HEADGATE_KAFKA_BATCH_TOO_LARGE"
+#: The producer's own figure.
+SPLIT = "batch-split-total"
+_PARAMETERS = {
+    "queryNames": ("javax.management.ObjectName", "javax.management.QueryExp"),
+    "getAttribute": ("javax.management.ObjectName", "java.lang.String"),
+}
 #: How the producer puts it: "Expiring 9 record(s) for out-0:120000 ms has passed since …".
 _EXPIRED = re.compile(r"Expiring \d+ record\(s\) for \S+-\d+:")
 
@@ -58,19 +64,33 @@ class Producers:
             }
 
 
-def splits(jvm: Any) -> float:
+def splits(gateway: Any) -> float:
     """Return how many batches this JVM's producers have split: refused as too large.
 
     0.0 where there is none, or where their figures cannot be read.
     """
     try:
-        server = jvm.java.lang.management.ManagementFactory.getPlatformMBeanServer()
+        jvm = gateway.jvm
         wanted = jvm.javax.management.ObjectName("kafka.producer:type=producer-metrics,*")
-        found = server.queryNames(wanted, None).toArray()
-        return sum(float(server.getAttribute(name, "batch-split-total")) for name in found)
+        found = _ask(gateway, "queryNames", wanted, None).toArray()
+        return sum(float(_ask(gateway, "getAttribute", name, SPLIT)) for name in found)
     except Exception as error:  # another client: its failures are told as they come
-        logger.info("the figures of producers cannot be read: %s", type(error).__name__)
+        logger.info("the figures of producers cannot be read: %s", error)
         return 0.0
+
+
+def _ask(gateway: Any, method: str, *arguments: Any) -> Any:
+    """Call a method of the JVM's MBean server, by its interface: its class is not open to us."""
+    jvm = gateway.jvm
+    of = jvm.java.lang.Class.forName
+    kinds = gateway.new_array(jvm.java.lang.Class, 2)
+    given = gateway.new_array(jvm.java.lang.Object, 2)
+    for place, name in enumerate(_PARAMETERS[method]):
+        kinds[place] = of(name)
+        if arguments[place] is not None:
+            given[place] = arguments[place]
+    server = jvm.java.lang.management.ManagementFactory.getPlatformMBeanServer()
+    return of("javax.management.MBeanServer").getMethod(method, kinds).invoke(server, given)
 
 
 def named(error: RunError, *, split: float, others: list[str]) -> RunError:

@@ -175,7 +175,7 @@ def first_offsets_at(location: str) -> Offsets:
     try:
         folder = CheckpointLogs.at(location).root / "sources"
         texts = [read_file(folder / name / "0") or "" for name in names_in(folder)]
-    except (NotLocal, OSError):
+    except (NotLocal, OSError, UnicodeDecodeError):
         return {}
     return merged(kafka_offsets(first_offsets(text)) for text in texts)
 
