@@ -9,7 +9,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from queries.domain.failures.categories import Category
+from queries.domain.errors import NotAllowed
+from queries.domain.failures.categories import TO_EARLIEST, Category
 from queries.domain.states import LossKind, OperationOutcome
 from queries.models.checkpoints import Loss
 from queries.models.failures import Failure
@@ -17,6 +18,7 @@ from queries.models.history import Operation
 from queries.selectors.kafka.lag import lag_of
 from queries.services.checkpoints.reset import request_reset
 from queries.services.checkpoints.source_starts import WantedStart
+from queries.services.kafka.go_on_after_loss import go_on
 from tests import pieces
 from tests.conftest_kafka import KafkaBroker
 from tests.conftest_redis import MakeIngester, make_ingester, nudged, redis_client, valkey
@@ -158,31 +160,46 @@ def test_a_stopped_query_starts_on_a_recreated_topic_only_where_losses_are_skipp
 
 
 def test_a_running_query_whose_topic_is_recreated_is_at_risk_and_its_loss_is_counted(
-    world: World, broker: KafkaBroker
+    world: World, broker: KafkaBroker, client: Client, operator: Any
 ) -> None:
     copies = Copies(world, broker)
-    for name in ("strict", "lenient"):
+    before = {"strict": 1, "lenient": 1, "lenient-more": 1, "lenient-fewer": 2, "strict-fewer": 2}
+    after = {"strict": 1, "lenient": 1, "lenient-more": 2, "lenient-fewer": 1, "strict-fewer": 1}
+    for name, partitions in before.items():
+        fails = "true" if name.startswith("strict") else "false"
+        copies.define(name, partitions=partitions, failOnDataLoss=fails)
         # An interval as long as the topic is away: Spark sees the old one, then the new one.
-        copies.define(name, failOnDataLoss="false" if name == "lenient" else "true")
         revision = world.row(name).revisions.get()
-        revision.spec["trigger"]["interval"] = "20 seconds"
+        revision.spec["trigger"]["interval"] = "30 seconds"
         revision.save()
         world.start(name)
-    for name in ("strict", "lenient"):
+    for name in before:
         copies.copied(name, OLD)
     world.look()
-    for name in ("strict", "lenient"):
-        copies.recreate(name, NEW)
+    for name, partitions in after.items():
+        copies.recreate(name, NEW, partitions=partitions)
     world.look()
-    for name in ("strict", "lenient"):
+    # Where the new topic has fewer partitions Spark itself refuses; the way out is the same.
+    world.wait(partial(_phase, world, "strict-fewer", "FAILED"), "strict-fewer is refused")
+    failure = Failure.objects.get(run__query__name="strict-fewer")
+    assert failure.category == Category.SOURCE_LOST
+    client.force_login(operator)
+    page = client.get(f"/failures/{failure.pk}/").content.decode()
+    assert "Reset the query to earliest" in page
+    with pytest.raises(NotAllowed) as refused:
+        go_on(query=world.row("strict-fewer"), offsets=1, actor="otto", now=timezone.now())
+    assert refused.value.way_out == TO_EARLIEST
+
+    lost = {"strict": OLD, "lenient": OLD, "lenient-more": OLD, "lenient-fewer": OLD // 2}
+    for name, count in lost.items():
         world.wait(partial(_lost, name), f"the loss of {name} is counted")
-        copies.copied(name, NEW)
         world.look()
-        assert _lost(name) == [(LossKind.RECREATED, 0, 0, OLD)]
+        assert _lost(name) == [(LossKind.RECREATED, 0, 0, count)], name
+        copies.copied(name, OLD + NEW - count)
         assert world.row(name).phase == "RUNNING"
-    assert "was deleted and created again" in world.row("strict").risk
-    assert world.row("lenient").risk == ""
+        at_risk = "was deleted and created again" in world.row(name).risk
+        assert at_risk == (name == "strict")
     # What fails on data loss does not start on that checkpoint again.
     world.stop("strict")
     world.start("strict")
-    world.wait(lambda: world.row("strict").phase == "FAILED", "strict is refused")
+    world.wait(partial(_phase, world, "strict", "FAILED"), "strict is refused")

@@ -128,8 +128,14 @@ def after_look(
         return Remembered(held.id, held.since)
     if held.now == seen:
         return held
-    keep = held.is_unread  # replaced twice before anything was read: the first one's place counts
+    # Missing for a while, or replaced twice before anything was read: the first place counts.
+    keep = bool(held.was) and held.passed is None
     return replace(held, now=seen, was=held.was if keep else dict(was), passed=None)
+
+
+def while_missing(held: Remembered, was: Mapping[int, Place]) -> Remembered:
+    """Return what is remembered while no topic has its name: the place in the last one."""
+    return held if held.now or held.was else replace(held, was=dict(was))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +161,7 @@ def entered(
         if place.committed is not None and number in ends
     }
     batches = [one[0] for one in found.values() if one is not None]
+    batches += _other_partitions(held, topic, history)
     if not batches:
         return None
     at: dict[int, int] = {}
@@ -214,6 +221,18 @@ def _as_of(held: Remembered, batch: int) -> Remembered:
     if held.passed is not None and batch >= held.passed:
         return held
     return Remembered(held.id, held.since)
+
+
+def _other_partitions(
+    held: Remembered, topic: str, history: Sequence[tuple[int, Offsets]]
+) -> list[int]:
+    """Return the first batch that read other partitions than there were, in a list; [] for none.
+
+    Only another topic has fewer, and partitions that a topic gains are in the look before.
+    """
+    read = [(batch, one[topic].keys()) for batch, one in history if topic in one]
+    same = [place for place, (_, numbers) in enumerate(read) if numbers == held.was.keys()]
+    return [batch for batch, _ in read[same[-1] + 1 :]][:1] if same else []
 
 
 def _entered_partition(

@@ -24,6 +24,7 @@ from queries.domain.kafka.topic_ids import (
     ids_of,
     lost_by,
     replaced_in,
+    while_missing,
 )
 from queries.domain.states import LossKind
 from queries.models.checkpoints import Loss, SourceLag
@@ -69,7 +70,11 @@ def judge(
         if look is None or source.error:
             continue
         held = memory.ids.setdefault(source.name, {})
-        for topic in sorted({topic for topic, _ in look.partitions}):
+        there = {topic for topic, _ in look.partitions}
+        for topic in held.keys() - there:
+            at = reading.committed.get(topic, {})
+            held[topic] = while_missing(held[topic], _places(row, source.wanted, topic, at, known))
+        for topic in sorted(there):
             if source.wanted.matches(topic):
                 found = _topic(reading, row, source, topic, look, known, memory)
                 if found is not None:

@@ -25,6 +25,7 @@ from queries.domain.kafka.topic_ids import (
     lost_by,
     names,
     replaced_in,
+    while_missing,
 )
 
 READ_ALL = {0: Place(4_000, 4_000)}
@@ -74,6 +75,15 @@ def test_a_look_remembers_what_was_told_and_nothing_else(
     held: Remembered | None, seen: str | None, changes: dict[str, Any], after: Remembered | None
 ) -> None:
     assert _look(held, seen, **changes) == after
+
+
+def test_while_a_topic_is_missing_its_last_place_is_kept() -> None:
+    missing = while_missing(Remembered("old"), READ_ALL)
+    assert missing == Remembered("old", was=READ_ALL)
+    assert while_missing(missing, {}) == missing
+    assert while_missing(REPLACED, {0: Place(1, 1)}) == REPLACED
+    assert _look(missing, "new", was={0: Place(4_000, None)}) == REPLACED
+    assert _look(missing, "old") == Remembered("old")  # the broker had only not led it
 
 
 def test_what_is_remembered_knows_whether_the_new_topic_was_read() -> None:
@@ -128,6 +138,15 @@ def test_a_partition_that_stands_still_beside_one_that_was_entered_goes_on_from_
     assert entered(held, "t", history, {0: 8_000, 1: 10}) == Entered(1, {0: 4_000, 1: 10})
     # It would have been set back too: what moved may still have been the old topic.
     assert entered(held, "t", history, {0: 8_000, 1: 9}) is None
+
+
+@pytest.mark.parametrize("after", [{0: 4_000, 1: 4_000}, {}])
+def test_other_partitions_in_a_batch_are_the_new_topics(after: dict[int, int]) -> None:
+    """The one that both have stands where it stood: as many records are in the new one."""
+    history = [(6, {"u": {0: 1}}), (7, {"t": {0: 4_000}}), (8, {"t": after})]
+    assert entered(REPLACED, "t", history, {0: 4_000, 1: 4_000}) == Entered(8, {0: 4_000})
+    # A log that does not hold what was read before proves nothing.
+    assert entered(REPLACED, "t", history[2:], {0: 4_000, 1: 4_000}) is None
 
 
 def test_what_is_lost_is_the_rest_of_the_old_topic_and_the_beginning_of_the_new_one() -> None:

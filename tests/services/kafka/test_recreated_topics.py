@@ -151,6 +151,22 @@ def test_a_look_that_comes_after_the_batch_counts_the_same(
     ]
 
 
+def test_what_was_unread_of_a_topic_that_was_missing_for_a_while_is_counted(
+    make: MakeQuery, brokers: Brokers, tmp_path: Path
+) -> None:
+    query = make("delays", options={"failOnDataLoss": "false"}, committed={0: 100})
+    _look(brokers, _said({0: (0, 130)}))
+    for after_s in (5, 10):
+        _look(brokers, BrokerLook((), {}, {}), after_s=after_s)
+    _look(brokers, _said({0: (0, 400)}, "new"), after_s=15)
+    commit(tmp_path / "delays", 1, {0: 400})
+    _look(brokers, _said({0: (0, 400)}, "new"), after_s=20)
+    assert _lost(query) == [
+        (LossKind.RECREATED, "old", 0, 100, 130),
+        (LossKind.RECREATED, "new", 0, 0, 100),
+    ]
+
+
 def test_a_topic_that_spark_went_back_in_has_lost_only_what_is_before(
     make: MakeQuery, brokers: Brokers, tmp_path: Path
 ) -> None:
