@@ -65,10 +65,11 @@ def ids_of(raw: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Ids:
 
 
 def as_json(ids: Ids) -> dict[str, Any]:
-    """Return the form that rows store."""
+    """Return the form that rows store, equal to what they return for it; empty sources are out."""
     return {
-        source: {topic: asdict(held) for topic, held in topics.items()}
+        source: {topic: _stored(held) for topic, held in topics.items()}
         for source, topics in ids.items()
+        if topics
     }
 
 
@@ -208,6 +209,10 @@ def names(topics: Iterable[str]) -> str:
     found = sorted(topics)
     listed = ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
     return f"Topic {listed} was" if len(found) == 1 else f"Topics {listed} were"
+
+
+def _stored(held: Remembered) -> dict[str, Any]:
+    return asdict(held) | {"was": {str(number): asdict(at) for number, at in held.was.items()}}
 
 
 def _remembered(raw: Mapping[str, Any]) -> Remembered:

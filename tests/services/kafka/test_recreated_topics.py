@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from queries.brokers.reader import BrokerLook
 from queries.domain.errors import NotAllowed
@@ -79,6 +81,17 @@ def test_a_stopped_query_is_at_risk_and_has_all_of_the_new_topic_to_read(
     assert lag.total.records == 2 * latest
     assert lag.gaps == []
     assert _lost(delays) == []  # nothing has read over it yet
+
+
+def test_a_look_that_finds_nothing_new_writes_no_checkpoint(
+    delays: Query, brokers: Brokers
+) -> None:
+    for topic_id in ("old", "new"):
+        _look(brokers, _said({0: (0, 300), 1: (0, 300)}, topic_id), after_s=5)
+        with CaptureQueriesContext(connection) as seen:
+            _look(brokers, _said({0: (0, 300), 1: (0, 300)}, topic_id), after_s=10)
+        written = [one["sql"] for one in seen if 'UPDATE "queries_checkpoint"' in one["sql"]]
+        assert written == []
 
 
 def test_other_partitions_are_another_topic_too(delays: Query, brokers: Brokers) -> None:
