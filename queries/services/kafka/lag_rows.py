@@ -15,7 +15,7 @@ from controlplane.nudge import changed, reconcile_soon
 from listeners.models import upsert
 from queries.brokers.options import Wanted
 from queries.brokers.reader import At, BrokerLook, Ends, RecordSeen
-from queries.domain.kafka.lag import PartitionLook, after, unread
+from queries.domain.kafka.lag import PartitionLook, after, is_new, unread
 from queries.domain.kafka.losses import gaps_of
 from queries.domain.kafka.retention import Retention, risk
 from queries.domain.states import LossKind
@@ -139,8 +139,8 @@ def _rows(
         if not any(one.matches(topic) and one.of(topic, (partition,)) for one in mine):
             continue
         row = known.get(at)
-        seen = _seen(reading, at, ends, look.records.get(at), row, now)
-        seen = replace(seen, replaced=topic in unread_topics)
+        new = topic in unread_topics
+        seen = _seen(reading, at, ends, look.records.get(at), row, now, replaced=new)
         record = look.records.get(at)
         kept = look.retention.get(topic) or (
             retention_of(row) if row is not None else Retention(deletes=False)
@@ -170,8 +170,13 @@ def _seen(
     record: RecordSeen | None,
     row: SourceLag | None,
     now: datetime,
+    *,
+    replaced: bool,
 ) -> PartitionLook:
-    """Return one partition as it is now, with its rates and the time of its first unread record."""
+    """Return one partition as it is now, with its rates and the time of its first unread record.
+
+    Of a topic that has replaced another, that time is not known: the old one's says nothing.
+    """
     look = PartitionLook(
         topic=at[0],
         partition=at[1],
@@ -179,8 +184,9 @@ def _seen(
         committed=committed_of(reading, at),
         earliest=ends.earliest,
         latest=ends.latest,
+        replaced=replaced,
     )
-    if unread(look) and look.committed is not None:
+    if not is_new(look) and unread(look) and look.committed is not None:
         first = max(look.committed, ends.earliest)
         if record is not None and record.offset >= first:
             look = replace(look, record_at=record.at)

@@ -94,6 +94,17 @@ def test_a_look_that_finds_nothing_new_writes_no_checkpoint(
         assert written == []
 
 
+def test_the_clock_of_the_old_topic_does_not_run_for_the_new_one(
+    make: MakeQuery, brokers: Brokers
+) -> None:
+    query = make("delays", committed={0: 100})
+    written = NOW - timedelta(minutes=20)
+    _look(brokers, replace(said({0: (0, 150)}, written=written), topic_ids={"flights": "old"}))
+    assert lag_of(query, now=NOW).deleted_at is not None
+    _look(brokers, _said({0: (0, 150)}, "new"), after_s=5)
+    assert lag_of(query, now=LATER).deleted_at is None
+
+
 def test_other_partitions_are_another_topic_too(delays: Query, brokers: Brokers) -> None:
     _look(brokers, _said({0: (0, 500)}, "new"), after_s=5)
     delays.refresh_from_db()
