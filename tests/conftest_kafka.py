@@ -95,13 +95,25 @@ class KafkaBroker:
         """
         unique = f"{name}-{uuid4().hex[:8]}"
         settings = {key.replace("_", "."): value for key, value in config.items()}
-        new = NewTopic(unique, partitions, 1, config=settings)
-        admin = self.admin()
-        admin.create_topics([new])[unique].result(ANSWERS_WITHIN_S)
-        limit = time.monotonic() + ANSWERS_WITHIN_S
-        while len(self._partitions(admin, unique)) < partitions:
-            assert time.monotonic() < limit, f"{unique} has no {partitions} partitions"
+        self._create(unique, partitions, settings)
         return unique
+
+    def recreate(self, topic: str, *, partitions: int = 1) -> None:
+        """Delete a topic and create another of the same name."""
+        self.delete_topic(topic)
+        admin = self.admin()
+        limit = time.monotonic() + ANSWERS_WITHIN_S
+        while self._partitions(admin, topic):
+            assert time.monotonic() < limit, f"{topic} was not deleted"
+        self._create(topic, partitions, {})
+
+    def _create(self, topic: str, partitions: int, settings: dict[str, str]) -> None:
+        new = NewTopic(topic, partitions, 1, config=settings)
+        admin = self.admin()
+        admin.create_topics([new])[topic].result(ANSWERS_WITHIN_S)
+        limit = time.monotonic() + ANSWERS_WITHIN_S
+        while len(self._partitions(admin, topic)) < partitions:
+            assert time.monotonic() < limit, f"{topic} has no {partitions} partitions"
 
     def produce(
         self,

@@ -22,6 +22,7 @@ from confluent_kafka import (
     IsolationLevel,
     KafkaError,
     KafkaException,
+    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
@@ -33,11 +34,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from queries.brokers.options import Wanted
 from queries.domain.kafka.retention import RECORD_OVERHEAD_BYTES, Retention, read_retention
+from queries.domain.kafka.topic_ids import known_id
 
 logger = logging.getLogger(__name__)
 
 LOOK_S = 4.0  # for a whole look: with a look every 5 s, silence shows within 10
 RECORDS_S = 1.5  # of it, for the times of records
+IDS_S = 1.5  # of it, for the ids of topics
 #: Partitions whose record is read in one look; the others' turn comes with the next.
 RECORDS_AT_MOST = 256
 
@@ -79,6 +82,7 @@ class BrokerLook:
     ends: dict[At, Ends]  # of those that have a leader now
     retention: dict[str, Retention]  # of the topics that may be asked for theirs
     records: dict[At, RecordSeen] = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)  # of the topics that tell theirs
 
 
 class BrokerReader:
@@ -140,10 +144,12 @@ class BrokerReader:
                 # minutes after a leader has changed or its broker was restarted.
                 self._admin, self._fenced = AdminClient(self._options), False
                 ends = self._ends(partitions, until)
-            retention = self._retention(sorted({topic for topic, _ in partitions}), until)
+            topics = sorted({topic for topic, _ in partitions})
+            ids = self._topic_ids(topics, until)
+            retention = self._retention(topics, until)
             times = self._records(dict(records(ends)), until)
         self._said, self._refused = "", False
-        return BrokerLook(tuple(partitions), ends, retention, times)
+        return BrokerLook(tuple(partitions), ends, retention, times, ids)
 
     def at_time(
         self, wanted: Iterable[Wanted], at_ms: int | None, *, limit_s: float = LOOK_S
@@ -260,6 +266,28 @@ class BrokerReader:
                     raise
                 self._fenced = self._fenced or _code(error) in _FENCED
                 logger.debug("%s has no offsets now: %s", partition, _words(error))
+        return found
+
+    def _topic_ids(self, topics: list[str], until: float) -> dict[str, str]:
+        """Return the ids of topics; one that does not tell its own is left out, not the same."""
+        if not topics:
+            return {}
+        until = min(until, time.monotonic() + IDS_S)
+        found = {}
+        try:
+            asked = TopicCollection(topics)
+            answers = self._admin.describe_topics(asked, request_timeout=_left(until))
+        except KafkaException as error:  # an old broker; silence shows in the other questions
+            logger.debug("the ids of topics are not known: %s", _words(error))
+            return {}
+        for name, answer in answers.items():
+            try:
+                told = known_id(str(_result(answer, until).topic_id))
+            except KafkaException as error:
+                logger.debug("the id of topic %s is not known: %s", name, _words(error))
+                continue
+            if told is not None:
+                found[name] = told
         return found
 
     def _retention(self, topics: list[str], until: float) -> dict[str, Retention]:

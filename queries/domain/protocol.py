@@ -150,6 +150,8 @@ class AssignmentEntry:
     deadline: str | None = None  # ISO 8601 UTC: after it a DRAIN becomes a STOP
     takeover: bool = False  # an author confirmed taking the checkpoint of another installation
     accepts_loss: bool = False  # an operator accepted a gap in its sources: skip it
+    #: Ids of the topics that the checkpoint has offsets of, by name, as far as they are known.
+    topic_ids: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,7 @@ class RunStatus:
     failed_batch: int | None = None  # the batch in flight when it failed
     failed_offsets: dict[str, Any] = field(default_factory=dict)  # {"start": …, "end": …} a source
     last_progress: dict[str, Any] | None = None
+    topic_ids: dict[str, str] = field(default_factory=dict)  # Kafka's, as it was started
     warnings: tuple[str, ...] = ()  # "not locked: …"
     error: RunError | None = None
     hangs: Hangs = Hangs.NOTHING  # of an ended run too: the rest of it holds the lock

@@ -225,6 +225,7 @@ class LossKind(StrEnum):
     RETENTION = "retention"  # deleted at the source before they were read
     SKIPPED = "skipped"  # Spark skipped the gap silently (failOnDataLoss=false)
     LATE = "late"  # dropped behind the watermark
+    RECREATED = "recreated"  # of a topic that was deleted and created again
 
 
 class Reason(StrEnum):

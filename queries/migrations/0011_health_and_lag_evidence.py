@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('queries', '0008_details_as_json'),
+        ('queries', '0010_hosts'),
     ]
 
     operations = [

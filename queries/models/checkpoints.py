@@ -39,6 +39,7 @@ class Loss(models.Model):
     kind = models.CharField(max_length=12, choices=[(kind, kind) for kind in LossKind])
     source = models.CharField(max_length=255)  # topic, or the source's or operator's name
     partition = models.IntegerField(null=True)
+    topic_id = models.CharField(max_length=40, default="")  # Kafka's; "": not known
     from_offset = models.BigIntegerField(null=True)  # first lost
     to_offset = models.BigIntegerField(null=True)  # first that is there again
     offsets = models.BigIntegerField(null=True)  # how many offsets are gone
@@ -87,6 +88,7 @@ class SourceLag(models.Model):
     holes = models.BooleanField(default=False)  # offsets without a record seen: transactions
     stable = models.BigIntegerField(null=True)  # the last stable offset; null: not to be heeded
     unread_since = models.DateTimeField(null=True)  # since when `committed` is there to be read
+    replaced = models.BooleanField(default=False)  # `committed` is of a topic that is gone
     seen_at = models.DateTimeField()  # of the newest look that the broker answered
     error = models.TextField(default="")  # why the broker could not be asked
 

@@ -97,6 +97,7 @@ class Checkpoint(models.Model):
     foreign_first = models.BigIntegerField(null=True)
     foreign_last = models.BigIntegerField(null=True)
     foreign_at = models.DateTimeField(null=True)  # when the last of them began
+    topic_ids = models.JSONField(default=dict)  # its task: domain.kafka.topic_ids, by source
 
     class Meta:
         constraints: ClassVar = [

@@ -35,6 +35,8 @@ from queries.runtime.error_capture import (
     refusal,
     users_place,
 )
+from queries.runtime.kafka import producers, topics
+from queries.runtime.kafka.producers import Producers
 from queries.runtime.liveness import Life
 from queries.runtime.query_sessions import Sessions
 from queries.runtime.status_report import Board, now
@@ -47,6 +49,7 @@ DRAIN_TICK_S = 0.02  # the next batch begins soon after a commit
 STOP_AGAIN_S = 10  # after a stop() that timed out
 END_S = 10  # for the query's thread to end once the query has
 TERMINATED_WAIT_S = 2  # for the event that may bring the error class
+PRODUCER_EVERY_S = 5.0  # between looks at the sink's producer
 JVM_NEWS_S = 2  # for the main loop to see that the JVM is gone
 
 
@@ -63,6 +66,7 @@ class Surroundings:
     jvm_gone: threading.Event
     spark_stopped: threading.Event  # somebody stopped Spark under its queries: leave
     start_deadline_s: float | None  # from the assignment to Started
+    producers: Producers = field(default_factory=Producers)
 
 
 class _JvmGone(Exception):
@@ -102,6 +106,10 @@ class Run:
         self._building = True  # until start() has returned, or failed
         self._stop_timed_out = False
         self._callbacks = build.Callbacks(returned=self._news.set)
+        self._writes_kafka = False
+        self._splits = 0.0  # of the JVM's producers, when last looked at
+        self._splits_before = 0.0  # and when the query was started
+        self._producer_at = 0.0  # monotonic: the next look
         self._thread = threading.Thread(target=self._run, name=f"run-{entry.run}", daemon=True)
         around.references.learn(entry.spec)
         around.board.add(RunStatus(entry.run, entry.query, RunState.STARTING))
@@ -189,7 +197,7 @@ class Run:
                 self._change(warnings=(held.warning,))
             checkpoint = Checkpoint(entry.checkpoint, around.spark)
             before = checkpoint.last_commit()
-            query = self._start()
+            query = self._start(checkpoint)
             if query is not None:
                 epochs = self._epochs(query, checkpoint, before)
                 life = Life(query._jsq, checkpoint, before, epochs)
@@ -222,7 +230,7 @@ class Run:
         )
         return refusal(refused.error.refused, text, refused.error.holder_pid)
 
-    def _start(self) -> Any:
+    def _start(self, checkpoint: Checkpoint) -> Any:
         """Return the started query; None where its end was asked for before."""
         entry, around = self.entry, self._around
         try:
@@ -240,6 +248,10 @@ class Run:
                 )
             if self._asked is not Want.RUN:
                 return None
+            self._look_at_topics(writer._df, session, checkpoint)
+            self._writes_kafka = around.producers.join(entry.run, entry.name, entry.spec)
+            if self._writes_kafka:
+                self._splits = self._splits_before = producers.splits(session.sparkContext._gateway)
             query = writer.start()
         except BaseException as error:
             if self._is_jvm_gone(error):
@@ -259,6 +271,18 @@ class Run:
         )
         self._change(spark_run_id=run_id, spark_query_id=str(query.id), started_at=now())
         return query
+
+    def _look_at_topics(self, frame: Any, session: Any, checkpoint: Checkpoint) -> None:
+        """Say which topics it reads; raise where one is not what its checkpoint has read."""
+        seen = topics.check(
+            frame,
+            remembered=self.entry.topic_ids,
+            read=sorted(checkpoint.kafka_topics()),
+            jvm=session._jvm,
+        )
+        self._change(topic_ids=seen.ids)
+        for warning in seen.warnings:
+            self._around.board.warn(self.entry.run, warning)
 
     def _epochs(self, query: Any, checkpoint: Checkpoint, before: int | None) -> Epochs | None:
         """Return what reports a continuous query instead of Spark; None for other triggers."""
@@ -283,6 +307,7 @@ class Run:
         draining_from: int | None = None
         while self._active(jquery):
             self._note(life)
+            self._look_at_producer()
             asked = self._want_now()
             if asked is Want.DRAIN and draining_from is None:
                 draining_from = -1 if life.last_batch is None else life.last_batch
@@ -293,6 +318,31 @@ class Run:
                 continue
             self._news.wait(DRAIN_TICK_S if asked is Want.DRAIN else TICK_S)
             self._news.clear()
+
+    def _look_at_producer(self) -> None:
+        """Say that the sink's producer is splitting batches, and who shares it."""
+        if not self._writes_kafka or time.monotonic() < self._producer_at:
+            return
+        self._producer_at = time.monotonic() + PRODUCER_EVERY_S
+        before, self._splits = (
+            self._splits,
+            producers.splits(self._around.spark.sparkContext._gateway),
+        )
+        if self._splits > before:
+            others = self._around.producers.sharing(self.entry.run)
+            self._around.board.warn(self.entry.run, producers.waits(list(others.values())))
+
+    def _name_producer(self, error: RunError) -> RunError:
+        """Name a batch that the broker refuses as too large, here and to those it held up."""
+        if not self._writes_kafka:
+            return error
+        around, others = self._around, self._around.producers.sharing(self.entry.run)
+        split = producers.splits(around.spark.sparkContext._gateway) - self._splits_before
+        found = producers.named(error, split=split, others=list(others.values()))
+        if found is not error:
+            for other in others:
+                around.board.warn(other, producers.held_up(self.entry.name))
+        return found
 
     def _want_now(self) -> Want:
         with self._guard:
@@ -345,6 +395,8 @@ class Run:
             around.locks.release(held)
             self._show(Hangs.NOTHING)
             raise
+        finally:
+            around.producers.leave(self.entry.run)
         around.locks.release(held)
         self._tell_outcome(judge(self._facts(failed=found is not None)), found)
         self._show(Hangs.NOTHING)  # of a run whose outcome was known before its end
@@ -414,6 +466,7 @@ class Run:
             return None
         self._blame_no_query_for_a_stopped_spark()
         error = self._named_failure(found.get(), str(jquery.runId().toString()))
+        error = self._name_producer(error)
         changes = life.at_failure()
         unknown = changes.get("failed_batch") is None
         return Failure(replace(error, unknown_batch=unknown), changes)

@@ -85,6 +85,16 @@ class Board:
             self._tell(after)
         self.call()
 
+    def warn(self, run: int, text: str) -> None:
+        """Add a warning to a run's line, once; from any thread, and about any run."""
+        with self._lock:
+            before = self._runs.get(run)
+            if before is None or before.state in ENDED or text in before.warnings:
+                return
+            self._runs[run] = replace(before, warnings=(*before.warnings, text))
+            self._dirty = True
+        self.call()
+
     def read(self, run: int) -> RunStatus | None:
         """Return a run's line."""
         with self._lock:

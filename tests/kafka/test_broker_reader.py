@@ -1,7 +1,7 @@
 """What is asked of a broker, and what is left behind there: nothing."""
 
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -142,3 +142,16 @@ def test_a_broker_that_is_gone_is_told_within_the_limit_and_found_again(
         assert _look(reader, topic, 1).ends
     finally:
         reader.close()
+
+
+def test_a_topic_that_was_created_again_has_another_id(broker: KafkaBroker) -> None:
+    topic = broker.topic("ids")
+    with closing(BrokerReader({"bootstrap.servers": broker.servers})) as reader:
+        before = _look(reader, topic, 1).topic_ids
+        assert before.keys() == {topic}
+        assert _look(reader, topic, 1).topic_ids == before
+        assert reader.look([Wanted(topics=("not-there",))], records=_from_the_first).topic_ids == {}
+        broker.recreate(topic)
+        after = _look(reader, topic, 1).topic_ids
+    assert after.keys() == {topic}
+    assert after != before

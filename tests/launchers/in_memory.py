@@ -298,6 +298,10 @@ class InMemoryLauncher(InMemoryProbes):
                 last_batch=last,
             )
 
+    def sees_topics(self, run: int, ids: dict[str, str]) -> None:
+        """The driver has asked the brokers for the ids of the run's topics."""
+        self._change(run, topic_ids=ids)
+
     def idle(self, run: int) -> None:
         """The run finds nothing to read: it is RUNNING."""
         self._change(run, state=RunState.RUNNING, first_idle_at=self._now())

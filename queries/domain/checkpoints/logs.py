@@ -51,6 +51,20 @@ def read_offsets(batch: int, text: str) -> Offsets:
     )
 
 
+def first_offsets(text: str) -> Any:
+    """Return the offset that a Kafka source begins at, as `sources/PLACE/0` keeps it; else None.
+
+    A zero byte, the version, and JSON. Source: Spark's KafkaSourceInitialOffsetWriter.
+    """
+    version, _, offset = text.lstrip("\0").partition("\n")
+    if not version.startswith("v"):
+        return None
+    try:
+        return json.loads(offset)
+    except ValueError:
+        return None  # another source's log, or truncated
+
+
 def read_commit(batch: int, text: str) -> Commit:
     """Return what `commits/BATCH` says; raise `Unreadable` if it is truncated or another file."""
     version, lines = _lines(batch, text)

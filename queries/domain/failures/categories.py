@@ -51,6 +51,11 @@ class Advice:
 
 #: Said of a failure within a batch only: before any batch there is none to be read again.
 AGAIN = ": the same batch is read again"
+#: The way out where what is left at the source is not what the checkpoint's offsets are about.
+TO_EARLIEST = (
+    "Reset the query to earliest: it reads all that is there now, with a new checkpoint and "
+    "without its state. To skip part of it, reset to offsets instead."
+)
 
 #: The advice of each category where no rule is more specific.
 GENERAL: dict[Category, Advice] = {

@@ -14,6 +14,7 @@ from queries.domain.failures.rules import (
     CONDITION_RULES,
     MESSAGE_RULES,
     PACKAGE_CONDITIONS,
+    RECREATED,
     SPARK_PACKAGES,
     TYPE_RULES,
     package_missing,
@@ -55,7 +56,19 @@ _CONNECTION_TEXT = re.compile(
     r"|deadlock detected|errno (32|104|110|111|113)\b",
     re.IGNORECASE,
 )
-_PLAN_TYPE = re.compile(r"(Extended)?AnalysisException|ParseException|NoSuch\w+Exception")
+#: Of Spark's analysis. Java and the stores have a NoSuch…Exception of their own for files, keys,
+#: elements and methods, which say nothing about a plan.
+_PLAN_TYPE = re.compile(
+    r"(Extended)?AnalysisException|ParseException|NoSuch(Catalog|Column|Database|Function|Index"
+    r"|Namespace|Partition|Partitions|PermanentFunction|PermanentTable|Procedure|Struct|Table"
+    r"|TempFunction|Temporary\w+|View)Exception"
+)
+#: Of files: `java.nio.file.FileSystemException`, what is derived from it, and Hadoop's.
+_STORAGE_TYPE = re.compile(
+    r"FileSystem(Exception|LoopException)|AtomicMoveNotSupportedException"
+    r"|DirectoryNotEmptyException|FileAlreadyExistsException|NotLinkException|EOFException"
+    r"|PathIOException|ParentNotDirectoryException|ClosedChannelException"
+)
 #: The class of a SQLSTATE (its first two characters) -> category.
 _SQLSTATES = {
     "08": Category.CONNECTION,
@@ -241,6 +254,8 @@ def _of_type(type_name: str, text: str) -> Advice | None:
     short = error_text.short_type(type_name)
     if _PLAN_TYPE.fullmatch(short):
         return GENERAL[Category.PLAN]
+    if _STORAGE_TYPE.fullmatch(short):
+        return GENERAL[Category.STORAGE]
     if short.startswith("Py4J"):
         return GENERAL[Category.PROCESS]
     if "." not in type_name and short.endswith(("Error", "Exception")):
@@ -252,6 +267,9 @@ def _with_offsets(advice: Advice, text: str) -> Advice:
     """Add the partitions and offsets that were lost, if Spark names them."""
     if advice.category is not Category.SOURCE_LOST:
         return advice
+    moved = re.findall(r"offset was changed from (\d{1,19}) to (\d{1,19})", text)
+    if any(int(after) < int(before) for before, after in moved):
+        return RECREATED  # there is no gap before what is left, so nothing to go over
     gone = re.search(r"offset \[(\d+), (\d+)\) for topic partition (\S+?-\d+)", text)
     if not gone:
         return advice

@@ -7,7 +7,7 @@ so the narrower one comes first.
 
 from dataclasses import dataclass
 
-from queries.domain.failures.categories import AGAIN, GENERAL, Advice, Category
+from queries.domain.failures.categories import AGAIN, GENERAL, TO_EARLIEST, Advice, Category
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,27 @@ ASYNC_PROGRESS_GAP = Advice(
 )
 
 
+#: One record, or a batch of them that the producer cannot split into parts that fit.
+TOO_LARGE = Advice(
+    Category.DATA,
+    "A record of the batch, or the producer's batch of several, is larger than the Kafka producer "
+    "or the sink's topic accepts.",
+    "Raise both limits: the sink's option kafka.max.request.size (1 MB unless set) and the topic's "
+    "setting max.message.bytes (message.max.bytes of its broker); keep the sink's option "
+    "kafka.batch.size below the topic's limit. Or write smaller rows. Then start the query: the "
+    "same batch is read again. Other queries of the application whose sinks have the same kafka.* "
+    "options share the producer and wait for it: give each a kafka.client.id of its own.",
+)
+
+#: What is at the source now is not what the checkpoint's offsets are about: nothing to skip.
+RECREATED = Advice(
+    Category.SOURCE_LOST,
+    "A topic was deleted and created again, or partitions of it were deleted: the offsets in the "
+    "checkpoint are those of the old one, and none of the new one's records were read.",
+    TO_EARLIEST,
+)
+
+
 def _rule(pattern: str, category: Category, meaning: str = "", way_out: str = "") -> Rule:
     general = GENERAL[category]
     return Rule(pattern, Advice(category, meaning or general.meaning, way_out or general.way_out))
@@ -35,6 +56,13 @@ def _rule(pattern: str, category: Category, meaning: str = "", way_out: str = ""
 
 #: On Spark's condition, matched from its start.
 CONDITION_RULES: tuple[Rule, ...] = (
+    Rule(
+        r"HEADGATE_TOPIC_RECREATED|KAFKA_DATA_LOSS\.(PARTITIONS_DELETED"
+        r"|INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS)",
+        RECREATED,
+    ),
+    _rule(r"KAFKA_DATA_LOSS", Category.SOURCE_LOST),
+    Rule(r"HEADGATE_KAFKA_BATCH_TOO_LARGE", TOO_LARGE),
     _rule(
         r"KAFKA_DATA_SOURCE_NOT_ENABLED|DATA_SOURCE_NOT_FOUND",
         Category.CONFIGURATION,
@@ -251,6 +279,15 @@ MESSAGE_RULES: tuple[Rule, ...] = (
         "topics and of groups that begin with groupIdPrefix; WRITE of the sink's topic); then "
         "start the query.",
     ),
+    Rule(
+        r"RecordTooLargeException|RecordBatchTooLargeException|MESSAGE_TOO_LARGE"
+        r"|larger than the max message size the server will accept",
+        TOO_LARGE,
+    ),
+    Rule(
+        r"Partitions .{1,400} have been deleted|Cannot find initial offsets for partitions",
+        RECREATED,
+    ),
     _rule(
         r"some data may have been lost|OffsetOutOfRange|KafkaIllegalStateException"
         r"|Cannot fetch records? in (interval|offset)",
@@ -344,7 +381,8 @@ MESSAGE_RULES: tuple[Rule, ...] = (
         "The query retries. Give the account access to the path in the root cause.",
     ),
     _rule(
-        r"Path does not exist|FileNotFoundException|No such file or directory",
+        r"Path does not exist|FileNotFoundException|NoSuchFileException|No such file or directory"
+        r"|NotDirectoryException|NoSuch(Key|Bucket|Upload)Exception",
         Category.STORAGE,
         "A file or folder does not exist.",
         "The query retries. Create it, or correct the path in the definition.",

@@ -50,6 +50,7 @@ class PartitionLook:
     plain: bool = False  # its offsets are known to be records
     #: The first look at which what is to be read next was there; None: nothing is to be read.
     unread_since: datetime | None = None
+    replaced: bool = False  # `committed` belongs to a topic that is gone; this is another
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def behind(look: PartitionLook, *, now: datetime) -> Behind:
         seconds = max(0.0, (now - look.record_at).total_seconds())
     return Behind(
         records=records,
-        gone=gone(look.committed, look.earliest),
+        gone=0 if is_new(look) else gone(look.committed, look.earliest),
         seconds=seconds,
         arrival_rate=look.arrival_rate,
         processing_rate=look.processing_rate,
@@ -87,9 +88,14 @@ def behind(look: PartitionLook, *, now: datetime) -> Behind:
 
 
 def unread(look: PartitionLook) -> int | None:
-    """Return how many offsets are to be read that are still there; None where not known."""
+    """Return how many offsets are to be read that are still there; None where not known.
+
+    Of a topic that has replaced the one that was read, that is all there are.
+    """
     if look.committed is None or look.latest is None:
         return None
+    if is_new(look):
+        return max(0, look.latest - (look.earliest or 0))
     return max(0, look.latest - max(look.committed, look.earliest or 0))
 
 
@@ -97,7 +103,20 @@ def waiting(look: PartitionLook) -> int:
     """Return how many unread offsets wait for an open transaction; 0 where that is not known."""
     if look.stable is None or look.latest is None or look.committed is None:
         return 0
-    return max(0, look.latest - max(look.stable, look.committed, look.earliest or 0))
+    read = 0 if is_new(look) else look.committed
+    return max(0, look.latest - max(look.stable, read, look.earliest or 0))
+
+
+def is_new(look: PartitionLook) -> bool:
+    """Tell whether the committed offset belongs to another topic than the one that is there.
+
+    By its topic's id, or because the partition ends before it, as the broker told: `earliest`
+    is known only then. What a query's own progress calls the latest may be older than its end.
+    """
+    if look.replaced:
+        return True
+    told = look.committed is not None and look.latest is not None and look.earliest is not None
+    return told and look.latest < look.committed  # type: ignore[operator]
 
 
 def gone(committed: int | None, earliest: int | None) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from queries.domain.failures.error_text import bounded
-from queries.domain.kafka.lag import PartitionLook, gone, kafka_offsets
+from queries.domain.kafka.lag import PartitionLook, gone, is_new, kafka_offsets
 
 Offsets = Mapping[str, Mapping[int, int]]
 
@@ -42,13 +42,17 @@ class Skipped:
 
 
 def gaps_of(looks: Iterable[PartitionLook]) -> list[Gap]:
-    """Return what was deleted before it was read, by topic and partition."""
+    """Return what was deleted before it was read, by topic and partition.
+
+    Not of a topic that has replaced the one that was read: their offsets do not compare.
+    """
     return sorted(
         Gap(look.topic, look.partition, look.committed, look.earliest)
         for look in looks
         if look.committed is not None
         and look.earliest is not None
         and gone(look.committed, look.earliest)
+        and not is_new(look)
     )
 
 
@@ -56,8 +60,8 @@ def gaps_of(looks: Iterable[PartitionLook]) -> list[Gap]:
 
 #: "Could not read records in offset [93635, 104204) for topic partition in-0".
 _RANGE = re.compile(r"offset \[(\d+), (\d+)\) for topic partition (\S+)-(\d+)")
-#: "Partition flights-0's offset was changed from 500 to 1200", as a batch is planned.
-_CHANGED = re.compile(r"Partition (\S+)-(\d+)'s offset was changed from (\d+) to (\d+)")
+#: "Partition flights-0 offset was changed from 500 to 1200", as a batch is planned.
+_CHANGED = re.compile(r"Partition (\S+)-(\d+)(?:'s)? offset was changed from (\d+) to (\d+)")
 #: "Cannot fetch offset 500 (GroupId: …, TopicPartition: flights-0)", as a task reads.
 _FETCH = re.compile(
     r"Cannot fetch offset (\d+) \(GroupId: .{0,400}?, TopicPartition: (\S+)-(\d+)\)"

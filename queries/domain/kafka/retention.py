@@ -5,12 +5,13 @@ partition's size (`retention.bytes`). The time returned here is the earliest at 
 happen; a segment with younger records keeps its old ones longer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from queries.domain.kafka.lag import PartitionLook, gone, unread
+from queries.domain.kafka.lag import PartitionLook, gone, is_new, unread
+from queries.domain.kafka.topic_ids import names
 
 #: What a record takes in a log in addition to key and value, at most: a batch of its own (61 bytes
 #: of head) and its own fields. Source: Kafka's record batch format, version 2.
@@ -81,12 +82,21 @@ def risk(
     running: bool,
     within: timedelta,
     now: datetime,
+    replaced: Collection[str] = (),
 ) -> Risk | None:
     """Return what will be lost; None where nothing will within the given time.
 
     What is lost already comes first. A query that runs is not at risk for being a few
-    seconds behind: its oldest record must have used up half of its time.
+    seconds behind: its oldest record must have used up half of its time. `replaced` are topics
+    that were deleted and created again, as their ids tell.
     """
+    new = {look.topic for look, _ in parts if is_new(look)} | set(replaced)
+    if new:
+        return Risk(
+            now,
+            f"{names(new)} deleted and created again: the offsets in the checkpoint "
+            "are the old one's. Reset the query to earliest to read all of the new one.",
+        )
     lost = [look for look, _ in parts if gone(look.committed, look.earliest)]
     if lost:
         return _lost(lost, now)

@@ -4,13 +4,15 @@ The bus may drop events; `offsets/` and `commits/` cannot lie about what was exe
 continuous mode shows its life nowhere else.
 """
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from queries.checkpoints.logs import modified_at, newest_open, numbers_in
+from queries.checkpoints.logs import modified_at, names_in, newest_open, numbers_in
 from queries.domain.checkpoints.lock_files import local_path
-from queries.domain.checkpoints.logs import Unreadable, read_offsets
+from queries.domain.checkpoints.logs import Unreadable, first_offsets, read_offsets
+from queries.domain.kafka.lag import kafka_offsets
 from queries.files import read_file
 
 
@@ -50,6 +52,15 @@ class Checkpoint:
         """Return the batch that was begun and has not committed, None where there is none."""
         return newest_open(self._last("offsets"), self._last("commits"))
 
+    def kafka_topics(self) -> set[str]:
+        """Return the Kafka topics that the checkpoint has offsets of, first offsets included."""
+        newest = self._last("offsets")
+        found = list(self._offsets(newest).values()) if newest is not None else []
+        for name in self._sources():
+            with suppress(UnicodeDecodeError):  # not a log of Kafka's
+                found.append(first_offsets(self._read(f"sources/{name}/0")))
+        return {topic for offset in found for topic in kafka_offsets(offset)}
+
     def offsets(self, batch: int) -> dict[str, Any]:
         """Return {source: {"start": …, "end": …}} of a batch, as its log and the one before say.
 
@@ -66,6 +77,14 @@ class Checkpoint:
             return read_offsets(batch, self._read(f"offsets/{batch}")).sources
         except Unreadable:  # purged, or cut by a crash: nothing is known
             return {}
+
+    def _sources(self) -> list[str]:
+        if self._path is not None:
+            return names_in(self._path / "sources")
+        system, place = self._remote("sources")
+        if not system.exists(place):
+            return []
+        return [str(status.getPath().getName()) for status in system.listStatus(place)]
 
     def _last(self, folder: str) -> int | None:
         return max(self._batches(folder), default=None)

@@ -119,7 +119,7 @@ def records_in(lag: QueryLag, gap: Gap) -> int | None:
 #: What a row and the value that is judged call by the same name.
 _MEASURED = (
     *("committed", "earliest", "latest", "stable", "record_at"),
-    *("arrival_rate", "processing_rate", "unread_since"),
+    *("arrival_rate", "processing_rate", "unread_since", "replaced"),
 )
 
 

@@ -8,6 +8,7 @@ from django.db.models import Count, QuerySet, Sum
 from queries.domain.states import LossKind
 from queries.models.checkpoints import Loss
 from queries.models.definitions import Query
+from queries.selectors.kafka.topic_ids import read_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +39,23 @@ def loss_totals(query: Query) -> list[LossTotal]:
     ]
 
 
-def known_ranges(query_id: int) -> dict[tuple[str, int], list[tuple[int, int]]]:
-    """Return the offsets [first, until) that the ledger holds, by topic and partition."""
+def known_ranges(
+    query_id: int, *, topic_id: str | None = None
+) -> dict[tuple[str, int], list[tuple[int, int]]]:
+    """Return the offsets [first, until) that the ledger holds, by topic and partition.
+
+    Of the topics that the query reads now, or of the one with an id: offsets of a topic that was
+    deleted say nothing about another of its name.
+    """
+    ids = read_ids(query_id)
     found: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
     for row in Loss.objects.filter(query=query_id).order_by("from_offset"):
         if row.partition is None or row.from_offset is None or row.to_offset is None:
+            continue
+        reads = ids.get(row.source, "")
+        if topic_id is not None and row.topic_id != topic_id:
+            continue
+        if topic_id is None and reads and row.topic_id not in ("", reads):
             continue
         found[row.source, row.partition].append((row.from_offset, row.to_offset))
     return dict(found)

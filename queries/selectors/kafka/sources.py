@@ -13,14 +13,15 @@ from django.db.models import Q
 from listeners import selectors as heard
 from listeners.selectors import LatestLine
 from queries.brokers.options import Unusable, Wanted, broker_set, wanted
-from queries.checkpoints.logs import NotLocal
-from queries.domain.checkpoints.logs import Unreadable
+from queries.checkpoints.logs import CheckpointLogs, NotLocal, names_in
+from queries.domain.checkpoints.logs import Unreadable, first_offsets
 from queries.domain.kafka.lag import further, kafka_offsets, merged
 from queries.domain.states import Phase, RunOutcome
-from queries.models.definitions import Query
+from queries.files import read_file
+from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
 from queries.selectors.hosts import logs_at
-from queries.selectors.newest import checkpoint_locations, newest_revisions, newest_runs
+from queries.selectors.newest import current_checkpoints, newest_revisions, newest_runs
 
 Offsets = dict[str, dict[int, int]]  # topic -> partition -> next offset to read
 
@@ -44,6 +45,7 @@ class Reading:
     run: Run | None  # the open one
     sources: tuple[KafkaSource, ...]
     committed: Offsets = field(default_factory=dict)
+    checkpoint: Checkpoint | None = None  # the current one
 
     @property
     def running(self) -> bool:
@@ -68,15 +70,17 @@ def readings(query_ids: Iterable[int] | None = None, *, where: Q | None = None) 
     sources = {pk: kafka_sources(spec) for pk, spec in specs.items()}
     reading = [pk for pk, found in sources.items() if found]
     latest = heard.latest(reading)
-    places = checkpoint_locations(reading)
+    checkpoints = current_checkpoints(reading)
     return [
         Reading(
             query=queries[pk],
             run=open_runs.get(pk),
             sources=sources[pk],
             committed=further(
-                committed_at(places.get(pk, "")), _told(latest.get(pk), open_runs.get(pk))
+                committed_at(checkpoints[pk].location) if pk in checkpoints else {},
+                _told(latest.get(pk), open_runs.get(pk)),
             ),
+            checkpoint=checkpoints.get(pk),
         )
         for pk in reading
     ]
@@ -148,6 +152,39 @@ def committed_at(location: str) -> Offsets:
     if offsets is None:
         return {}
     return merged(kafka_offsets(value) for value in offsets.sources.values())
+
+
+def history_at(location: str) -> list[tuple[int, Offsets]]:
+    """Return the offsets up to which each batch of a checkpoint reads, oldest first.
+
+    As far as its log holds them; none where it is not on a local file system.
+    """
+    try:
+        logs = CheckpointLogs.at(location)
+        begun = logs.begun()
+    except (NotLocal, OSError):
+        return []
+    found = []
+    for batch in begun:
+        offsets = logs.readable_offsets(batch)
+        if offsets is not None:
+            found.append(
+                (batch, merged(kafka_offsets(value) for value in offsets.sources.values()))
+            )
+    return found
+
+
+def first_offsets_at(location: str) -> Offsets:
+    """Return the offsets at which a checkpoint's first batch begins, as its sources keep them.
+
+    They are there before the first batch commits; {} where they cannot be read.
+    """
+    try:
+        folder = CheckpointLogs.at(location).root / "sources"
+        texts = [read_file(folder / name / "0") or "" for name in names_in(folder)]
+    except (NotLocal, OSError, UnicodeDecodeError):
+        return {}
+    return merged(kafka_offsets(first_offsets(text)) for text in texts)
 
 
 def _told(latest: LatestLine | None, run: Run | None) -> Offsets:

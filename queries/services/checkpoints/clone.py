@@ -14,6 +14,7 @@ from django.db import transaction
 from queries.checkpoints.file_sink import FileSink
 from queries.checkpoints.snapshot import remove, snapshot
 from queries.domain.errors import Invalid, NotAllowed, Problem
+from queries.domain.kafka.topic_ids import as_json, as_of, ids_of
 from queries.domain.masking import unmask
 from queries.domain.states import Verb
 from queries.domain.validation.formats import FILES
@@ -67,7 +68,14 @@ def request_clone(
         "application_spec": host,
     }
     catalog.check_query(**definition, checkpoint=location)
-    arguments = {**definition, "origin": origin, "batch": batch, "location": location}
+    copied = taken if isinstance(taken, Checkpoint) else taken.checkpoint
+    arguments = {
+        **definition,
+        "origin": origin,
+        "checkpoint": copied.pk,
+        "batch": batch,
+        "location": location,
+    }
     return begin(PROCEDURE, query=query, arguments=arguments, actor=actor, now=now)
 
 
@@ -156,10 +164,21 @@ def _define(turn: StepContext) -> StepResult:
             # Its checkpoint is a file of this host.
             placed = Application.objects.filter(pk=clone.application_id, host="")
             placed.update(host=settings.HEADGATE_HOST)
+            _carry_topic_ids(turn)
     else:
         clone = held.query
     turn.result["clone"] = clone.name
     return DONE
+
+
+def _carry_topic_ids(turn: StepContext) -> None:
+    """Remember with the copy which topics its offsets belong to."""
+    batch = local_logs(turn.arguments["location"]).last_commit()
+    if batch is not None:
+        origin = Checkpoint.objects.get(pk=turn.arguments["checkpoint"])
+        ids = as_json(as_of(ids_of(origin.topic_ids), batch))
+        held = Checkpoint.objects.filter(location=turn.arguments["location"], retired_at=None)
+        held.update(topic_ids=ids)
 
 
 def _undo(turn: StepContext) -> None:

@@ -63,7 +63,7 @@ def _build(turn: StepContext) -> StepResult:
 
 def _switch(turn: StepContext) -> StepResult:
     detail = Because(Detail.TO_BATCH, {"batch": turn.arguments["batch"]})
-    return switch(turn, Reason.REWOUND, detail)
+    return switch(turn, Reason.REWOUND, detail, batch=turn.arguments["batch"])
 
 
 def _put_sink_back(turn: StepContext) -> StepResult:

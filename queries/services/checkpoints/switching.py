@@ -15,6 +15,7 @@ from queries.checkpoints.snapshot import CannotCopy
 from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.definitions.locations import checkpoint_problem
 from queries.domain.errors import Conflict, Invalid, NotAllowed
+from queries.domain.kafka.topic_ids import as_json, as_of, ids_of
 from queries.domain.reasons import Because
 from queries.domain.states import Desired, Reason, RunOutcome
 from queries.models.definitions import Checkpoint, Query
@@ -55,8 +56,14 @@ def beside(location: str, kind: str, now: datetime) -> str:
     return place
 
 
-def switch(turn: StepContext, reason: Reason, detail: Because) -> StepResult:
-    """Retire the query's checkpoint and give it the one that the operation has built from it."""
+def switch(
+    turn: StepContext, reason: Reason, detail: Because, *, batch: int | None = None
+) -> StepResult:
+    """Retire the query's checkpoint and give it the one that the operation has built from it.
+
+    `batch` is the one that it continues after; None where its sources start elsewhere, and with
+    whichever topics are there.
+    """
     location = turn.arguments["location"]
     if not place_of(location).exists():
         way_out = f"Request the {turn.operation.verb} again."
@@ -74,7 +81,10 @@ def switch(turn: StepContext, reason: Reason, detail: Because) -> StepResult:
         # A decision on rows that were read before this moment loses the compare-and-set.
         wake(row.application_id, turn.now)
         Checkpoint.objects.filter(pk=old.pk).update(retired_at=turn.now)
-        Checkpoint.objects.create(query=row, location=location, created_at=turn.now, built_from=old)
+        ids = as_json(as_of(ids_of(old.topic_ids), batch)) if batch is not None else {}
+        Checkpoint.objects.create(
+            query=row, location=location, created_at=turn.now, built_from=old, topic_ids=ids
+        )
         about = {"application": row.application, "query": row, "detail": detail}
         who = {"actor": turn.operation.actor, "operation": turn.operation}
         before, after = _name(old.location), _name(location)

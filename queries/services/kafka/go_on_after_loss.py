@@ -11,7 +11,10 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from queries.domain.errors import Conflict, NotAllowed, Unavailable
+from queries.domain.failures.categories import TO_EARLIEST, Category
+from queries.domain.failures.diagnosis import classify
 from queries.domain.kafka.losses import Gap, gaps_of
+from queries.domain.kafka.topic_ids import names
 from queries.domain.reasons import why
 from queries.domain.states import (
     GOOD_OPERATIONS,
@@ -26,10 +29,12 @@ from queries.domain.states import (
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
 from queries.models.drivers import Run
+from queries.models.failures import Failure
 from queries.models.history import Operation
 from queries.selectors.hosts import elsewhere
 from queries.selectors.kafka.lag import look_of
 from queries.selectors.kafka.sources import readings
+from queries.selectors.kafka.topic_ids import replaced_topics
 from queries.services.kafka.lag import look_at_sources
 from queries.services.kafka.loss_ledger import write_gaps
 from queries.services.procedures.engine import (
@@ -56,11 +61,17 @@ def go_on(*, query: Query, offsets: int, actor: str, now: datetime) -> Operation
     """
     gaps = _look(query, now)
     count = sum(gap.offsets for gap in gaps)
+    if replaced := replaced_topics(query):
+        raise NotAllowed(
+            f"{names(replaced)} deleted and created again: {query.name} cannot continue from its "
+            "offsets, which are the old one's.",
+            way_out=TO_EARLIEST,
+        )
     if not gaps:
         raise NotAllowed(
             f"{query.name} has lost no offsets: everything that it has yet to read is still in "
             "its topics.",
-            way_out="Start it, or check its latest failure.",
+            way_out=_way_out(query),
         )
     if offsets != count:
         raise Conflict(
@@ -139,6 +150,24 @@ GO_ON = Procedure(
 
 
 # --- what the steps read --------------------------------------------------------------------
+
+
+def _way_out(query: Query) -> str:
+    """Return what to do where no offsets are lost; not what the newest failure proves useless."""
+    failure = Failure.objects.filter(run__query=query).order_by("-pk").first()
+    if query.phase not in HELD_PHASES or failure is None:
+        return "Start it, or check its latest failure."
+    advice = classify(
+        error_class=failure.error_class,
+        type_name=failure.error_type,
+        root_cause=failure.root_cause,
+        message=failure.message,
+    )
+    if advice.way_out == TO_EARLIEST:
+        return TO_EARLIEST
+    if advice.category is Category.SOURCE_LOST:
+        return f"Start it. If it fails on lost data again: {TO_EARLIEST}"
+    return "Start it, or check its latest failure."
 
 
 def _look(query: Query, now: datetime) -> list[Gap]:

@@ -3,7 +3,7 @@
 `lag.py` asks the brokers, this module writes; nothing else does (docs/decisions).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,7 +15,7 @@ from controlplane.nudge import changed, reconcile_soon
 from listeners.models import upsert
 from queries.brokers.options import Wanted
 from queries.brokers.reader import At, BrokerLook, Ends, RecordSeen
-from queries.domain.kafka.lag import PartitionLook, after, unread
+from queries.domain.kafka.lag import PartitionLook, after, is_new, unread
 from queries.domain.kafka.losses import gaps_of
 from queries.domain.kafka.retention import Retention, risk
 from queries.domain.states import LossKind
@@ -23,6 +23,7 @@ from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
 from queries.selectors.kafka.lag import clock_of, look_of, measured, retention_of
 from queries.selectors.kafka.sources import Reading, ReportedOffsets
+from queries.services.kafka import topic_ids
 from queries.services.kafka.loss_ledger import write_gaps
 
 Brokers = tuple[tuple[str, str], ...]
@@ -65,11 +66,13 @@ def write(
     """Write one query's partitions, and what they mean for it."""
     fresh: dict[At, SourceLag] = {}
     there: set[At] = set()
+    looks = {brokers: answer.look for brokers, answer in answers.items() if answer.look}
+    memory = topic_ids.judge(reading, looks, known)
     errors: list[str] = [source.error for source in reading.sources if source.error]
     for brokers, answer in answers.items():
         if answer.look is not None:
             mine = [s.wanted for s in reading.sources if s.brokers == brokers and not s.error]
-            fresh |= _rows(reading, answer.look, mine, known, now)
+            fresh |= _rows(reading, answer.look, mine, known, memory.unread, now)
             errors += [
                 f"Topic {name} does not exist."
                 for one in mine
@@ -86,7 +89,8 @@ def write(
         }
         _store(reading, fresh, known, gone, error=" ".join(dict.fromkeys(errors)), now=now)
         rows = list(SourceLag.objects.filter(query=reading.query))
-        news = _judge(reading, answers, rows, now)
+        topic_ids.store(reading, memory, now)
+        news = _judge(reading, answers, rows, memory.replaced, now)
         _note_silent_gaps(reading, rows, now)
     before = {at: (row.committed, row.latest, row.error) for at, row in known.items()}
     after_ = {(row.source, row.partition): (row.committed, row.latest, row.error) for row in rows}
@@ -125,6 +129,7 @@ def _rows(
     look: BrokerLook,
     mine: Sequence[Wanted],
     known: Known,
+    unread_topics: Collection[str],
     now: datetime,
 ) -> dict[At, SourceLag]:
     """Return the rows of the partitions that a query reads from one broker set."""
@@ -134,7 +139,8 @@ def _rows(
         if not any(one.matches(topic) and one.of(topic, (partition,)) for one in mine):
             continue
         row = known.get(at)
-        seen = _seen(reading, at, ends, look.records.get(at), row, now)
+        new = topic in unread_topics
+        seen = _seen(reading, at, ends, look.records.get(at), row, now, replaced=new)
         record = look.records.get(at)
         kept = look.retention.get(topic) or (
             retention_of(row) if row is not None else Retention(deletes=False, compacts=None)
@@ -164,8 +170,13 @@ def _seen(
     record: RecordSeen | None,
     row: SourceLag | None,
     now: datetime,
+    *,
+    replaced: bool,
 ) -> PartitionLook:
-    """Return one partition as it is now, with its rates and the time of its first unread record."""
+    """Return one partition as it is now, with its rates and the time of its first unread record.
+
+    Of a topic that has replaced another, that time is not known: the old one's says nothing.
+    """
     look = PartitionLook(
         topic=at[0],
         partition=at[1],
@@ -174,8 +185,9 @@ def _seen(
         earliest=ends.earliest,
         latest=ends.latest,
         stable=ends.stable,
+        replaced=replaced,
     )
-    if unread(look) and look.committed is not None:
+    if not is_new(look) and unread(look) and look.committed is not None:
         first = max(look.committed, ends.earliest)
         if record is not None and record.offset >= first:
             look = replace(look, record_at=record.at)
@@ -236,6 +248,7 @@ def _judge(
     reading: Reading,
     answers: Mapping[Brokers, Answer],
     rows: Sequence[SourceLag],
+    replaced: Collection[str],
     now: datetime,
 ) -> bool:
     """Write risk and reachability where they have changed; return whether they have."""
@@ -247,6 +260,7 @@ def _judge(
         running=reading.running,
         within=timedelta(hours=settings.RISK_WITHIN_H),
         now=now,
+        replaced=replaced,
     )
     since = (query.source_unreachable_since or now) if silent else None
     wanted: dict[str, Any] = {

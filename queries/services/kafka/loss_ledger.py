@@ -25,6 +25,7 @@ from queries.models.drivers import Run
 from queries.models.history import Operation
 from queries.selectors.kafka.loss_ledger import known_ranges
 from queries.selectors.kafka.sources import kafka_sources
+from queries.selectors.kafka.topic_ids import read_ids
 
 _CURSOR = "ledger"
 _ROWS_AT_ONCE = 2_000  # batches of one call; the next call continues
@@ -41,14 +42,18 @@ def write_gaps(
     accepted_by: str = "",
     operation: Operation | None = None,
     batch: int | None = None,
+    topic_id: str | None = None,
 ) -> list[Loss]:
     """Write offsets that are gone, without those that the ledger holds; return the new lines.
 
     Records are counted only where offsets are records: neither compacted nor transactional.
+    `topic_id` names the topic where it is not the one that the query reads now: two topics of one
+    name have the same offsets.
     """
     with transaction.atomic():
         Query.objects.select_for_update().get(pk=query.pk)
-        known = known_ranges(query.pk)
+        ids = read_ids(query.pk)
+        known = known_ranges(query.pk, topic_id=topic_id)
         plain = _plain(query.pk)
         rows = [
             Loss(
@@ -56,6 +61,7 @@ def write_gaps(
                 kind=kind,
                 source=piece.topic,
                 partition=piece.partition,
+                topic_id=ids.get(piece.topic, "") if topic_id is None else topic_id,
                 from_offset=piece.first,
                 to_offset=piece.until,
                 offsets=piece.offsets,

@@ -9,6 +9,7 @@ from django.conf import settings
 
 from queries.domain.definitions.pools import fairscheduler_xml
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
+from queries.domain.kafka.topic_ids import by_topic, ids_of
 from queries.domain.protocol import Assignment, AssignmentEntry, DriverSpec, Want
 from queries.domain.supervision.decision import Decision, QueryDecision
 from queries.domain.validation.formats import connector_way_out
@@ -107,4 +108,5 @@ def _entry(run: Run, choice: QueryDecision | None, checkpoint: Checkpoint) -> As
         deadline=deadline.isoformat() if deadline else None,
         takeover=checkpoint.takeover_at is not None,
         accepts_loss=run.accepts_loss,
+        topic_ids=by_topic(ids_of(run.checkpoint.topic_ids)),
     )

@@ -10,7 +10,7 @@ from django.shortcuts import redirect, render
 from django.urls import path
 from django.utils import timezone
 
-from queries.domain.failures.categories import Category
+from queries.domain.failures.categories import TO_EARLIEST, Category
 from queries.domain.failures.diagnosis import Classified, classify, classify_exit
 from queries.domain.failures.rules import ASYNC_PROGRESS_GAP
 from queries.domain.kafka.losses import named_in
@@ -48,6 +48,7 @@ def failure_page(request: HttpRequest, failure_id: int) -> HttpResponseBase:
         "detail": detail,
         "advice": (advice := advice_of(failure)),
         "lost": _lost(failure, advice),
+        "to_earliest": advice.way_out == TO_EARLIEST,
         "async_gap": advice.meaning == ASYNC_PROGRESS_GAP.meaning,
         "foreign": failure.category == Category.OWNERSHIP and not failure.error_class,
         "causes": causes(failure.message),

@@ -33,6 +33,7 @@ KINDS = {
     LossKind.RETENTION: ("Deleted unread", "the topic deleted them before they were read"),
     LossKind.SKIPPED: ("Silently skipped", "Spark skipped a gap (failOnDataLoss=false)"),
     LossKind.LATE: ("Too late", "rows dropped behind the watermark, by day"),
+    LossKind.RECREATED: ("Topic recreated", "of a topic that was deleted and created again"),
 }
 #: Why lag is counted in offsets.
 WHY_OFFSETS = (

@@ -12,6 +12,7 @@ from queries.domain.checkpoints.logs import (
     Commit,
     Offsets,
     Unreadable,
+    first_offsets,
     read_commit,
     read_offsets,
 )
@@ -114,3 +115,17 @@ def test_any_other_text_is_unreadable_and_nothing_worse(text: str) -> None:
     for read in (read_offsets, read_commit):
         with suppress(Unreadable):
             assert read(0, text).version in ("v1", "v2")
+
+
+@pytest.mark.parametrize(
+    ("text", "offset"),
+    [
+        ('\0v1\n{"flights":{"0":12}}', {"flights": {"0": 12}}),  # as Spark writes it
+        ('v1\n{"flights":{"0":12}}', {"flights": {"0": 12}}),
+        ('v1\n{"path":"/a","timestamp":1}\n{"path":"/b"}', None),  # a file source's log
+        ("v1\n", None),
+        ("", None),
+    ],
+)
+def test_the_first_offsets_of_a_kafka_source_are_read(text: str, offset: object) -> None:
+    assert first_offsets(text) == offset

@@ -44,7 +44,9 @@ def part(records: int | None, **fields: Any) -> Behind:
     [
         ({}, 50, 0),
         ({"latest": 100}, 0, 0),
-        ({"latest": 90}, 0, 0),  # the topic was created again: it ends before what was read
+        ({"latest": 90}, 90, 0),  # the topic was created again: all of it is unread
+        ({"replaced": True}, 150, 0),  # by its id: the same
+        ({"latest": 90, "earliest": None}, 0, 0),  # by progress alone: an older latest
         ({"earliest": 120}, 30, 20),  # 20 are gone, 30 are left
         ({"earliest": 150}, 0, 50),
         ({"committed": None}, None, 0),

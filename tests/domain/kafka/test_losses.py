@@ -1,5 +1,6 @@
 """What was lost: read from Spark's words, from offsets, and from batches that came up short."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -43,7 +44,7 @@ def test_gaps_are_what_lies_between_the_committed_and_the_first_offset_left() ->
             [Gap("in", 0, 93635, 104204)],
         ),
         (
-            "Partition my-topic-2's offset was changed from 500 to 1200. Some data may have been "
+            "Partition my-topic-2 offset was changed from 500 to 1200. Some data may have been "
             "lost\nPartition my-topic-0's offset was changed from 500 to 40",
             [Gap("my-topic", 2, 500, 1200)],
         ),
@@ -187,3 +188,9 @@ def test_late_rows_are_counted_by_operator() -> None:
     }
     assert late_rows(progress) == {"stateStoreSave 0": 12, "operator 2": 3}
     assert late_rows({}) == {}
+
+
+def test_a_topic_that_replaced_another_has_no_gap_to_go_over() -> None:
+    one = PartitionLook("t", 0, NOW, committed=100, earliest=180, latest=300)
+    assert gaps_of([one]) == [Gap("t", 0, 100, 180)]
+    assert gaps_of([replace(one, replaced=True)]) == []

@@ -191,3 +191,17 @@ def test_what_is_lost_already_comes_before_what_will_be(lost: int, sentence: str
 def test_time_left_is_told_in_two_units_at_most(minutes: int, text: str) -> None:
     assert span(timedelta(minutes=minutes)) == text
     assert span(timedelta(minutes=-5)) == "0 min"
+
+
+@pytest.mark.parametrize(
+    ("changes", "replaced"),
+    [({"replaced": True}, ()), ({"committed": 5_000}, ()), ({}, ("flights",))],
+)
+def test_a_topic_that_was_created_again_comes_before_all_other_risks(
+    changes: dict[str, Any], replaced: tuple[str, ...]
+) -> None:
+    part = replace(look(), earliest=0, **changes)
+    found = risk([(part, None)], running=True, within=DAY, now=NOW, replaced=replaced)
+    assert found is not None
+    assert found.at == NOW
+    assert found.sentence.startswith("Topic flights was deleted and created again")

@@ -11,6 +11,7 @@ from django.conf import LazySettings
 from django.utils import timezone
 
 from queries.domain.errors import Conflict, Invalid, NotAllowed
+from queries.domain.kafka.topic_ids import GONE, Remembered, as_json, ids_of
 from queries.domain.states import OperationOutcome, Verb
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, Query
@@ -512,3 +513,48 @@ def _dying(verb: Verb, place: int, *, after: bool) -> dict[Verb, Procedure]:
     steps[place] = Step(step.name, act, step.commits)
     dying = Procedure(verb, tuple(steps), procedure.limit, procedure.undo)
     return {**PROCEDURES, verb: dying}
+
+
+# --- Kafka's topic ids --------------------------------------------------------------------
+
+
+def _remember(query: Query, **held: Remembered) -> None:
+    ids = as_json({"flights": dict(held)})
+    Checkpoint.objects.filter(query=query, retired_at=None).update(topic_ids=ids)
+
+
+def _remembered(name: str) -> dict[str, Remembered]:
+    return ids_of(Checkpoint.objects.get(query__name=name, retired_at=None).topic_ids)["flights"]
+
+
+def test_a_rewind_carries_the_topics_that_its_batch_has_read(bench: Bench) -> None:
+    query = bench.define(store="zip")
+    _remember(query, same=Remembered("a"), later=Remembered("b", since=8))
+    rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
+    bench.work()
+    assert _remembered("delays") == {"same": Remembered("a"), "later": Remembered(GONE)}
+
+
+def test_a_clone_carries_the_topics_of_its_origin(bench: Bench, settings: LazySettings) -> None:
+    settings.CHECKPOINTS_DIR = bench.root.parent
+    query = bench.define(store="delta", sink=True)
+    _remember(query, same=Remembered("a"), later=Remembered("b", since=8))
+    for name, batch in (("newest", None), ("earlier", 7)):
+        other = {"format": "json", "options": {"path": f"{bench.out}-{name}"}}
+        clone.request_clone(
+            query=query, name=name, sink=other, batch=batch, actor="aude", now=bench.stage.now
+        )
+        bench.work()
+    assert _remembered("newest") == {"same": Remembered("a"), "later": Remembered("b", since=8)}
+    assert _remembered("earlier") == {"same": Remembered("a"), "later": Remembered(GONE)}
+
+
+def test_a_reset_takes_whichever_topics_are_there(bench: Bench) -> None:
+    query = bench.define()
+    _remember(query, gone=Remembered("a", now="b"))
+    reset.request_reset(
+        query=query, wish=WantedStart("earliest"), actor="aude", now=bench.stage.now
+    )
+    bench.work()
+    new = Checkpoint.objects.get(query=query, retired_at=None)
+    assert (new.built_from_id is not None, new.topic_ids) == (True, {})

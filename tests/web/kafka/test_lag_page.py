@@ -208,3 +208,39 @@ def test_the_ledger_stands_on_the_page(client: Client, viewer: User, delays: Que
     page = Page(client, "/queries/delays/lag/").text
     for words in ("80 records", "7 records", "3 offsets", "otto", "unknown", "dedupe 0"):
         assert words in page, words
+
+
+@pytest.mark.parametrize(
+    ("error_class", "text"),
+    [
+        ("HEADGATE_TOPIC_RECREATED", "Topic flights was deleted and created again: the offsets"),
+        ("KAFKA_DATA_LOSS.PARTITIONS_DELETED", "Partitions Set(flights-1) have been deleted."),
+        ("", "Partition flights-0 offset was changed from 4000 to 0. Some data may have been lost"),
+    ],
+)
+def test_where_nothing_can_be_skipped_the_failure_leads_to_a_reset_and_go_on_does_not_lead_back(
+    client: Client,
+    operator: User,
+    stage: Stage,
+    delays: Query,
+    brokers: Brokers,
+    monkeypatch: pytest.MonkeyPatch,
+    error_class: str,
+    text: str,
+) -> None:
+    brokers.said["one:9092"] = said({0: (0, 5100)})
+    look = partial(lag.look_at_sources, readers=brokers)
+    monkeypatch.setattr(procedure, "look_at_sources", look)
+    look(now=timezone.now())
+    stage.start("delays")
+    stage.ready("delays")
+    stage.fail("delays", RunError(error_class, "KafkaIllegalStateException", text, text))
+    client.force_login(operator)
+    address = f"/failures/{Failure.objects.get().pk}/"
+    page = Page(client, address).text
+    assert "Reset the query to earliest" in page
+    assert "Continue without the lost data" not in page
+    assert "/queries/delays/reset/" in client.get(address).content.decode()
+    answer = client.post("/queries/delays/go-on/", {"typed": "1"})
+    assert answer.status_code == 409
+    assert "Reset the query to earliest" in answer.content.decode()

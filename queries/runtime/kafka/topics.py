@@ -1,0 +1,155 @@
+"""Ask Kafka, just before a query starts, whether its topics are those its checkpoint has read.
+
+With Kafka's own client, which the connector brings along, and the source's own options: what Spark
+may read may be asked for here, and the sources of users' functions are seen as well. No answer is
+no answer: the start goes on, and the control plane's look at the brokers comes later.
+"""
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from queries.domain.kafka.topic_ids import changed, known_id, names
+from queries.runtime.error_capture import StepFailed
+
+logger = logging.getLogger(__name__)
+
+CONDITION = "HEADGATE_TOPIC_RECREATED"
+ANSWER_S = 5.0  # for all topics of one source
+SOURCES_S = 10.0  # for all sources of a query
+
+
+class TopicRecreated(Exception):
+    """A topic is not the one that the checkpoint's offsets belong to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One Kafka source of a query, as Spark has planned it."""
+
+    options: Mapping[str, str]
+
+    def option(self, name: str) -> str:
+        """Return an option, whatever the case of its name; "" where it is not given."""
+        return next((v for k, v in self.options.items() if k.lower() == name.lower()), "")
+
+    @property
+    def fails_on_loss(self) -> bool:
+        """Tell whether Spark is to fail where data are lost."""
+        return self.option("failOnDataLoss").strip().lower() != "false"
+
+    @property
+    def client(self) -> dict[str, str]:
+        """Return its options for Kafka's client."""
+        return {k[len("kafka.") :]: v for k, v in self.options.items() if k.startswith("kafka.")}
+
+    def topics(self, read: Sequence[str]) -> list[str]:
+        """Return the topics that it names, or those of `read` where it names a pattern."""
+        if self.option("subscribePattern"):
+            return list(read)
+        return [name.strip() for name in self.option("subscribe").split(",") if name.strip()] or [
+            name for name in read if f'"{name}"' in self.option("assign")
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the brokers said of a query's topics."""
+
+    ids: dict[str, str]  # topic -> id, of those that told theirs
+    warnings: tuple[str, ...] = ()
+
+
+def check(
+    frame: Any, *, remembered: Mapping[str, Sequence[str]], read: Sequence[str], jvm: Any
+) -> Seen:
+    """Return the ids of the topics of a streaming DataFrame that is about to start.
+
+    `remembered` are the ids that its checkpoint's offsets belong to, `read` the topics that it has
+    offsets of. Raises `StepFailed` where one of these was deleted and created again and its source
+    fails on data loss.
+    """
+    until = time.monotonic() + SOURCES_S
+    seen: dict[str, str] = {}
+    warnings: list[str] = []
+    for source in _sources(frame):
+        asked = source.topics(read)
+        if not asked or time.monotonic() >= until:
+            continue
+        told = _ids(jvm, source.client, asked)
+        seen |= told
+        new = [topic for topic in changed(remembered, told) if topic in read]
+        if not new:
+            continue
+        text = (
+            f"{names(new)} deleted and created again: the checkpoint's offsets belong to the old "
+            "one, and what is before them in the new one would never be read."
+        )
+        if source.fails_on_loss:
+            raise StepFailed("Kafka source", TopicRecreated(text), error_class=CONDITION)
+        warnings.append(f"{text} failOnDataLoss=false: it starts all the same.")
+    return Seen(seen, tuple(warnings))
+
+
+def _sources(frame: Any) -> list[Source]:
+    """Return the Kafka sources in a DataFrame's plan; none where the plan cannot be read."""
+    try:
+        leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
+        found = []
+        for place in range(leaves.size()):
+            leaf = leaves.apply(place)
+            if str(leaf.getClass().getSimpleName()) != "StreamingRelationV2":
+                continue
+            if str(leaf.sourceName()).lower() == "kafka":
+                found.append(Source(dict(leaf.extraOptions().asCaseSensitiveMap())))
+        return found
+    except Exception as error:  # another form of plan: nothing is known
+        logger.warning("the Kafka sources of a plan cannot be read: %s", type(error).__name__)
+        return []
+
+
+def _ids(jvm: Any, options: Mapping[str, str], topics: Sequence[str]) -> dict[str, str]:
+    """Return the ids of topics, of those that are told in time."""
+    found = {}
+    until = time.monotonic() + ANSWER_S
+    try:
+        with _admin(jvm, options) as admin:
+            asked = jvm.java.util.ArrayList()
+            for topic in topics:
+                asked.add(topic)
+            answers = admin.describeTopics(asked).topicNameValues()
+            for topic in topics:
+                left_ms = int(max(1.0, (until - time.monotonic()) * 1000))
+                told = _told(jvm, answers.get(topic), left_ms)
+                if told is not None:
+                    found[topic] = told
+    except Exception as error:  # no answer: not known
+        logger.info("the ids of %s are not known: %s", ", ".join(topics), type(error).__name__)
+    return found
+
+
+def _told(jvm: Any, answer: Any, limit_ms: int) -> str | None:
+    try:
+        unit = jvm.java.util.concurrent.TimeUnit.MILLISECONDS
+        return known_id(str(answer.get(limit_ms, unit).topicId().toString()))
+    except Exception as error:  # it is not there, may not be asked for, or does not answer
+        logger.info("the id of a topic is not known: %s", type(error).__name__)
+        return None
+
+
+@contextmanager
+def _admin(jvm: Any, options: Mapping[str, str]) -> Iterator[Any]:
+    given = jvm.java.util.HashMap()
+    for name, value in options.items():
+        given.put(name, value)
+    limit = str(int(ANSWER_S * 1000))
+    given.put("default.api.timeout.ms", limit)
+    given.put("request.timeout.ms", limit)
+    admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(given)
+    try:
+        yield admin
+    finally:
+        admin.close(jvm.java.time.Duration.ofMillis(500))

@@ -1,0 +1,163 @@
+"""Remember with a checkpoint which topics its offsets belong to, and count what a new one costs.
+
+A look at the brokers compares (`judge`, which writes nothing) and stores (`store`). A topic that
+was replaced stays in memory under strict reading: the query is at risk until it is reset, and its
+driver refuses to start it. Where Spark is told to go over gaps, the new topic is remembered as soon
+as a batch has read it. What was never read is in the ledger in both cases.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from queries.brokers.options import Wanted
+from queries.brokers.reader import At, BrokerLook
+from queries.domain.kafka.losses import Gap
+from queries.domain.kafka.topic_ids import (
+    Ids,
+    Place,
+    Remembered,
+    after_look,
+    as_json,
+    entered,
+    ids_of,
+    lost_by,
+    replaced_in,
+    while_missing,
+)
+from queries.domain.states import LossKind
+from queries.models.checkpoints import Loss, SourceLag
+from queries.models.definitions import Checkpoint
+from queries.selectors.kafka.sources import (
+    KafkaSource,
+    Reading,
+    first_offsets_at,
+    history_at,
+)
+from queries.services.kafka.loss_ledger import write_gaps
+
+Known = Mapping[At, SourceLag]
+
+
+@dataclass(slots=True)
+class Memory:
+    """What a look says about the topics of one query."""
+
+    before: dict[str, Any]  # as the checkpoint's row has it
+    ids: Ids
+    unread: set[str] = field(default_factory=set)  # replaced, and not read since
+    lost: list[tuple[str, list[Gap]]] = field(default_factory=list)  # (topic id, offsets of it)
+    left: list[tuple[str, str]] = field(default_factory=list)  # (topic, id of the one that is gone)
+
+    @property
+    def replaced(self) -> set[str]:
+        """Return the topics whose name another topic has taken."""
+        return replaced_in(self.ids)
+
+
+def judge(
+    reading: Reading, looks: Mapping[tuple[tuple[str, str], ...], BrokerLook], known: Known
+) -> Memory:
+    """Compare each topic that a query reads with the one that its checkpoint has offsets of."""
+    row = reading.checkpoint
+    raw = row.topic_ids if row is not None else {}
+    memory = Memory(raw, ids_of(raw))
+    if row is None:
+        return memory
+    for source in reading.sources:
+        look = looks.get(source.brokers)
+        if look is None or source.error:
+            continue
+        held = memory.ids.setdefault(source.name, {})
+        there = {topic for topic, _ in look.partitions}
+        for topic in held.keys() - there:
+            at = reading.committed.get(topic, {})
+            held[topic] = while_missing(held[topic], _places(row, source.wanted, topic, at, known))
+        for topic in sorted(there):
+            if source.wanted.matches(topic):
+                found = _topic(reading, row, source, topic, look, known, memory)
+                if found is not None:
+                    held[topic] = found
+    memory.unread = {
+        topic for one in memory.ids.values() for topic, held in one.items() if held.is_unread
+    }
+    return memory
+
+
+def store(reading: Reading, memory: Memory, now: datetime) -> None:
+    """Write what a look has found out, unless another has been faster; within a transaction."""
+    after = as_json(memory.ids)
+    if reading.checkpoint is None or after == memory.before:
+        return
+    row = Checkpoint.objects.select_for_update().filter(pk=reading.checkpoint.pk).first()
+    if row is None or row.retired_at is not None or row.topic_ids != memory.before:
+        return
+    Checkpoint.objects.filter(pk=row.pk).update(topic_ids=after)
+    for topic, gone in memory.left:
+        Loss.objects.filter(query=reading.query, source=topic, topic_id="").update(topic_id=gone)
+    for topic_id, gaps in memory.lost:
+        write_gaps(
+            query=reading.query,
+            gaps=gaps,
+            kind=LossKind.RECREATED,
+            now=now,
+            topic_id=topic_id,
+        )
+
+
+def _topic(
+    reading: Reading,
+    row: Checkpoint,
+    source: KafkaSource,
+    topic: str,
+    look: BrokerLook,
+    known: Known,
+    memory: Memory,
+) -> Remembered | None:
+    """Return what is remembered of one topic after a look, and note what it has lost."""
+    ends = {number: one for (name, number), one in look.ends.items() if name == topic}
+    latest = {number: one.latest for number, one in ends.items()}
+    at = reading.committed.get(topic) or first_offsets_at(row.location).get(topic) or {}
+    before = memory.ids.get(source.name, {}).get(topic)
+    held = after_look(
+        before,
+        look.topic_ids.get(topic),
+        begun=bool(at),
+        was=_places(row, source.wanted, topic, at, known),
+        ends=latest,
+    )
+    if held is None or not held.is_unread:
+        return held
+    found = entered(held, topic, history_at(row.location), latest)
+    if found is None:
+        return held
+    old, new = lost_by(
+        held, topic, found.at, {number: one.earliest for number, one in ends.items()}
+    )
+    memory.left.append((topic, held.id))
+    memory.lost += [(held.id, old), (held.now, new)]
+    if _fails_on_loss(reading, source):
+        return replace(held, passed=found.batch)
+    return Remembered(held.now, found.batch)
+
+
+def _fails_on_loss(reading: Reading, source: KafkaSource) -> bool:
+    accepts = reading.run is not None and reading.run.accepts_loss
+    return source.fails_on_loss and not accepts
+
+
+def _places(
+    row: Checkpoint, wanted: Wanted, topic: str, at: Mapping[int, int], known: Known
+) -> dict[int, Place]:
+    """Return where the query was in a topic's partitions at the look before this one.
+
+    What was seen before the checkpoint was made is about another checkpoint.
+    """
+    found = {number: Place(committed, None) for number, committed in at.items()}
+    for (name, number), lag in known.items():
+        if name != topic or number < 0 or not wanted.of(topic, (number,)):
+            continue
+        if lag.committed is not None and lag.seen_at > row.created_at and not lag.replaced:
+            found[number] = Place(lag.committed, lag.latest)
+    return found

@@ -1,0 +1,89 @@
+"""The driver's last look before a start: another topic than the one read is refused, or said."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from queries.domain.failures.categories import Category
+from queries.domain.failures.diagnosis import classify
+from queries.runtime.error_capture import StepFailed, from_python
+from queries.runtime.kafka import topics
+from queries.runtime.kafka.topics import Seen, Source, check
+
+STRICT = Source({"kafka.bootstrap.servers": "one:9092", "subscribe": "flights"})
+LENIENT = Source({**STRICT.options, "failOnDataLoss": "false"})
+
+
+class Brokers:
+    """Sources as Spark has planned them, and what their brokers tell."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *sources: Source, **ids: str) -> None:
+        self.asked: list[list[str]] = []
+        self.ids = ids
+        monkeypatch.setattr(topics, "_sources", lambda frame: list(sources))
+        monkeypatch.setattr(topics, "_ids", self._told)
+
+    def _told(self, jvm: Any, options: Mapping[str, str], asked: Sequence[str]) -> dict[str, str]:
+        self.asked.append(list(asked))
+        return {name: self.ids[name] for name in asked if name in self.ids}
+
+
+def _check(remembered: dict[str, list[str]], *read: str) -> Seen:
+    return check(None, remembered=remembered, read=read, jvm=None)
+
+
+def test_the_same_topic_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    Brokers(monkeypatch, STRICT, flights="old")
+    assert _check({"flights": ["old"]}, "flights") == Seen({"flights": "old"})
+
+
+def test_another_topic_is_refused_as_lost_source_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    Brokers(monkeypatch, STRICT, flights="new")
+    with pytest.raises(StepFailed, match="Topic flights was deleted and created again") as refused:
+        _check({"flights": ["old"]}, "flights")
+    told = from_python(refused.value, str)
+    found = classify(
+        error_class=told.error_class,
+        type_name=told.type_name,
+        root_cause=told.root_cause,
+        message=told.message,
+    )
+    assert found.category is Category.SOURCE_LOST
+    assert "Reset the query to earliest" in found.way_out
+
+
+def test_where_losses_are_gone_over_it_starts_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    Brokers(monkeypatch, LENIENT, flights="new")
+    seen = _check({"flights": ["old"]}, "flights")
+    assert seen.ids == {"flights": "new"}
+    assert "Topic flights was deleted and created again" in seen.warnings[0]
+
+
+@pytest.mark.parametrize("remembered", [{}, {"flights": ["old"]}])
+def test_no_answer_is_no_answer(
+    monkeypatch: pytest.MonkeyPatch, remembered: dict[str, list[str]]
+) -> None:
+    Brokers(monkeypatch, STRICT)
+    assert _check(remembered, "flights") == Seen({})
+
+
+def test_a_topic_of_which_nothing_was_read_may_be_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    Brokers(monkeypatch, STRICT, flights="new")
+    assert _check({"flights": ["old"]}).warnings == ()
+
+
+def test_of_a_pattern_the_topics_that_were_read_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pattern = Source({**STRICT.options, "subscribe": "", "subscribePattern": "f.*"})
+    brokers = Brokers(monkeypatch, pattern, STRICT, flights="old")
+    _check({"flights": ["old"]}, "flights", "freights")
+    assert brokers.asked == [["flights", "freights"], ["flights"]]
+    brokers.asked.clear()
+    _check({})
+    assert brokers.asked == [["flights"]]
+
+
+def test_a_plan_that_cannot_be_read_refuses_nothing() -> None:
+    assert check(object(), remembered={"flights": ["old"]}, read=["flights"], jvm=None) == Seen({})
