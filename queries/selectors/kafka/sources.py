@@ -13,7 +13,7 @@ from django.db.models import Q
 from listeners import selectors as heard
 from listeners.selectors import LatestLine
 from queries.brokers.options import Unusable, Wanted, broker_set, wanted
-from queries.checkpoints.logs import CheckpointLogs, NotLocal, names_in
+from queries.checkpoints.logs import NotLocal, names_in
 from queries.domain.checkpoints.logs import Unreadable, first_offsets
 from queries.domain.kafka.lag import further, kafka_offsets, merged
 from queries.domain.states import Phase, RunOutcome
@@ -160,7 +160,7 @@ def history_at(location: str) -> list[tuple[int, Offsets]]:
     As far as its log holds them; none where it is not on a local file system.
     """
     try:
-        logs = CheckpointLogs.at(location)
+        logs = logs_at(location)
         begun = logs.begun()
     except (NotLocal, OSError):
         return []
@@ -180,7 +180,7 @@ def first_offsets_at(location: str) -> Offsets:
     They are there before the first batch commits; {} where they cannot be read.
     """
     try:
-        folder = CheckpointLogs.at(location).root / "sources"
+        folder = logs_at(location).root / "sources"
         texts = [read_file(folder / name / "0") or "" for name in names_in(folder)]
     except (NotLocal, OSError, UnicodeDecodeError):
         return {}
