@@ -112,6 +112,8 @@ class _Run:
         self.say(f"Data      {self.home.root}")
         if alive:
             self.say(f"Drivers   {alive} still streaming; they are adopted")
+            if lost := drivers.without_files():
+                self.say(f"          without their directories: {', '.join(lost)}")
         self.environment |= {
             "HEADGATE_HOME": str(self.home.root),
             "SECRET_KEY": os.environ.get("SECRET_KEY") or self.home.ensure_secret_key(),

@@ -62,7 +62,12 @@ def _sight(rows: Rows, launcher: Launcher) -> Sighting | None:
     if rows.driver.host != settings.HEADGATE_HOST:
         # Only its own host can distinguish a driver that is gone from one that is unreachable.
         return Sighting(Liveness.ELSEWHERE)
-    seen = launcher.sight(rows.application.name, rows.driver.epoch, locations=rows.locations)
+    seen = launcher.sight(
+        rows.application.name,
+        rows.driver.epoch,
+        locations=rows.locations,
+        known=rows.driver.identity,
+    )
     return without_secrets(seen, rows.driver)
 
 
