@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from queries.domain.protocol import DRIVER_LOCK
-from queries.files import take_lock
+from queries.files import take_lock, use_forgiving_output
 
 SECOND = 73  # exit code: another process is this driver, or probe
 
 
 def begin(directory: Path) -> int | None:
     """Set the log up and take the directory's lock; None where another process holds it."""
+    use_forgiving_output()  # a full disk must not end a query whose code prints
     logging.basicConfig(
         level=logging.INFO,
         stream=sys.stderr,

@@ -174,13 +174,21 @@ def test_once_it_is_ready_a_script_has_an_admin_and_the_demo_to_begin_with(
     assert stopped.returncode == 0, stopped.stderr
 
 
-def test_after_a_killed_supervisor_nothing_is_left_and_the_next_run_works(system: System) -> None:
+def test_a_killed_supervisor_is_started_again_and_a_killed_up_leaves_nothing(
+    system: System,
+) -> None:
     system.start()
+    before = system.identities()
     assert system.living() == PROGRAMS | {"supervisord"}
-    os.kill(system.identities()["supervisord"][0], signal.SIGKILL)
-    system.until(system.up_has_ended)
-    assert "supervisor of the programs has ended (SIGKILL)" in system.said()
-    assert system.living() == set()
+    os.kill(before["supervisord"][0], signal.SIGKILL)
+    system.until(lambda: system.identities()["supervisord"] != before["supervisord"])
+    system.until(lambda: system.living() == PROGRAMS | {"supervisord"})
+    system.until(system.ready)
+    assert "supervisor of the programs has ended (SIGKILL); starting it again" in system.said()
+    assert system.up is not None
+    os.kill(system.up.pid, signal.SIGKILL)
+    system.up.wait()
+    system.until(lambda: not system.living())
     said = system.start()
     assert "login admin" not in said
     assert system.ready()
