@@ -15,3 +15,7 @@ if settings.SECRET_KEY_IS_EPHEMERAL:
         "SECRET_KEY is not set, so no user would stay signed in. Set it to a long random text, "
         "the same for every process, or start with `make run`, which creates one."
     )
+
+from controlplane.full_disk import keep_readable  # noqa: E402
+
+keep_readable()

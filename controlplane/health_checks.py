@@ -20,7 +20,7 @@ def healthz(request: HttpRequest) -> JsonResponse:
 @never_cache
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Answer 200 when database, redis, worker, beat and ingester work, else 503 naming which.
+    """Answer 200 when people and scripts can begin, else 503 naming the parts that do not work.
 
     It names silent hosts too; the others can be worked with meanwhile.
     """

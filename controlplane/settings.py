@@ -276,7 +276,8 @@ CELERY_BEAT_SCHEDULE = {
     for name, every in HOST_TICKS.items()
 }
 CELERY_BEAT_MAX_LOOP_INTERVAL = 5  # seconds
-CELERY_BEAT_SCHEDULE_FILENAME = str(HOME.run / "beat")
+#: In memory: a schedule in a file would have beat end on a full disk. Ticks begin with beat.
+CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"
 
 # --- REST -----------------------------------------------------------------------------
 KNOX_TOKEN_MODEL = "queries.AccessToken"

@@ -14,10 +14,14 @@ from typing import Any
 
 import redis
 from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
 from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
 from django.db.models import Max
 
 from controlplane import redis_client, signs_of_life
+from controlplane.machine import claims
 from controlplane.signs_of_life import Sign
 from queries.domain.masking import mask_text
 
@@ -29,8 +33,10 @@ SILENT_AFTER_S = 15
 #: Drivers send a heartbeat every few seconds; older data is mentioned on the page.
 DATA_LATE_AFTER_S = 30
 
+SETUP = "setup"  # what people and scripts begin with
+
 #: The parts that `/readyz` requires.
-READY_PARTS = ("database", "redis", "worker", "beat", "ingester")
+READY_PARTS = ("database", "redis", "worker", "beat", "ingester", SETUP)
 #: What it names besides: with one of several hosts silent, the others can be worked with.
 TOLD_PARTS = (*READY_PARTS, "hosts")
 
@@ -72,7 +78,7 @@ class SystemHealth:
 
     @property
     def ready(self) -> bool:
-        """Tell whether the parts that starting and watching queries need work."""
+        """Tell whether people and scripts can begin to define, start and watch queries."""
         return all(part.ok for part in self.parts if part.name in READY_PARTS)
 
     @property
@@ -147,6 +153,7 @@ def look(now: datetime) -> tuple[Part, ...]:
         _hosts() if database.ok else _unknown("hosts", "the database does not respond"),
         _disk(),
         _data(now) if database.ok else _unknown("data", "the database does not respond"),
+        _setup() if database.ok else _unknown(SETUP, "the database does not respond"),
     )
 
 
@@ -170,6 +177,44 @@ def _database() -> Part:
     except DatabaseError as error:
         return _problem("database", f"The database does not respond: {_first_line(error)}")
     return _ok("database", f"{connection.display_name} responds.")
+
+
+def _setup() -> Part:
+    """Judge whether people and scripts can begin: tables, roles, a user, the demo are there."""
+    from queries.roles import Role
+
+    try:
+        if missing := _missing_migrations():
+            what = "migration has" if missing == 1 else "migrations have"
+            return _problem(SETUP, f"{missing} {what} not been applied. Run `manage.py migrate`.")
+        groups = set(Group.objects.values_list("name", flat=True))
+        if absent := [role for role in Role if role not in groups]:
+            return _problem(
+                SETUP, f"Roles are missing: {', '.join(absent)}. Run `manage.py migrate`."
+            )
+        if settings.HOME.preparing.exists() and claims.holder(settings.HOME) is not None:
+            return _problem(SETUP, "`make run` is still creating the first admin and the demo.")
+        if not get_user_model().objects.filter(is_active=True).exists():
+            return _problem(
+                SETUP, "There is no user yet. Create one with `manage.py createsuperuser`."
+            )
+    except DatabaseError as error:
+        return _problem(SETUP, f"The database cannot be read: {_first_line(error)}")
+    return _ok(SETUP, "Tables, roles and users are there.")
+
+
+def _missing_migrations() -> int:
+    """Return how many migrations the database lacks; once it is 0 it is not counted again."""
+    global _migrated
+    if _migrated:
+        return 0
+    executor = MigrationExecutor(connection)
+    missing = len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+    _migrated = missing == 0
+    return missing
+
+
+_migrated = False
 
 
 def _redis_and_processes(now: datetime) -> tuple[Part, ...]:

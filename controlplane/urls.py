@@ -4,6 +4,8 @@ from django.urls import include, path
 
 from controlplane.health_checks import healthz, readyz
 
+handler500 = "queries.views.console.errors.server_error"
+
 urlpatterns = [
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),

@@ -7,11 +7,18 @@ descriptor is gone. The checkpoint's lock is a POSIX record lock of the JVM's; `
 names its owner. Both checks (`is_locked`, `lock_holder`) are queries to the kernel.
 """
 
+import contextlib
 import fcntl
+import io
 import os
 import struct
+import sys
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 #: struct flock on 64-bit Linux: type, whence, start, length, pid, padding (fcntl(2)).
 _FLOCK = struct.Struct("hhqqi4x")
@@ -82,6 +89,44 @@ def is_locked(path: Path) -> bool:
 def lock_holder(path: Path) -> int | None:
     """Return the pid of the process that holds a POSIX lock on `path`; None where none does."""
     return _conflict(path, fcntl.F_GETLK)
+
+
+def use_forgiving_output() -> None:
+    """Have this process's output lose what a full disk or a closed terminal does not take.
+
+    `print` and logging then never raise, and no process ends of a line that found no room.
+    """
+    sys.stdout = _forgiving(1)
+    sys.stderr = _forgiving(2)
+
+
+def _forgiving(descriptor: int) -> io.TextIOWrapper:
+    raw: Any = _Forgiving(descriptor)  # without a buffer: what is said is there at once
+    return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)
+
+
+class _Forgiving(io.RawIOBase):
+    """Output that takes everything, and writes what it can."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def write(self, data: "Buffer") -> int:
+        rest = memoryview(data)
+        size = rest.nbytes
+        with contextlib.suppress(OSError):
+            while rest.nbytes:
+                rest = rest[os.write(self._descriptor, rest) :]
+        return size
 
 
 def _conflict(path: Path, command: int) -> int | None:

@@ -16,8 +16,8 @@ from queries.services.kafka import lag, loss_ledger
 from queries.services.probes.xray import forget_old_results
 from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance, due_operations, note_silent_hosts
+from queries.services.supervision import adoption, verdicts
 from queries.services.supervision import reconcile as service
-from queries.services.supervision import verdicts
 
 logger = logging.getLogger(__name__)
 
@@ -102,8 +102,9 @@ def look_for_foreign_batches() -> None:
 
 @shared_task(name="queries.tasks.adopt")
 def adopt() -> None:
-    """Reconcile every application that has a driver on this host, after a worker has started."""
+    """Find this host's drivers again, after a worker has started and from time to time."""
     service.wake_all(now=timezone.now())
+    adoption.end_strays(launcher=launcher())
 
 
 @shared_task(name="queries.tasks.forget_expired_tokens")

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -98,9 +99,11 @@ def end(left: list[Process], *, limit_s: float) -> None:
 
 
 def record(home: Home, name: str, pid: int) -> None:
-    """Write the identity of a process that `up` itself started."""
+    """Write the identity of a process that `up` itself started; on a full disk do without."""
     who = {"boot_id": identities.boot_id(), "pid": pid, "start_time": identities.start_time(pid)}
-    (home.run / f"{name}.process").write_text(json.dumps(who))
+    file = home.run / f"{name}.process"
+    with suppress(OSError), file.open("r+" if file.exists() else "w") as target:
+        target.write(json.dumps(who).ljust(os.fstat(target.fileno()).st_size))
 
 
 def read_identity(file: Path) -> Process | None:

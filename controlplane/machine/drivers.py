@@ -8,6 +8,7 @@ from django.conf import settings
 from queries.domain.states import OPEN_DRIVER_STATES, Reason
 from queries.launchers.configured import launcher
 from queries.models.drivers import Driver
+from queries.services.supervision import adoption
 
 _LOOK_EVERY_S = 0.25  # files and /proc; several processes may end, so there is no one event
 
@@ -15,6 +16,11 @@ _LOOK_EVERY_S = 0.25  # files and /proc; several processes may end, so there is 
 def living() -> list[tuple[str, int]]:
     """Return (application, epoch) of every driver whose processes are alive."""
     return launcher().living()
+
+
+def without_files() -> list[str]:
+    """Return "flights (epoch 7)" for each living driver whose directory is gone."""
+    return adoption.without_files(living(), launcher=launcher())
 
 
 def keep_streaming() -> str:

@@ -28,6 +28,8 @@ class Home:
         self.run = root / "run"
         #: Locked (flock) by `manage.py up` for its life; its text is that process's pid.
         self.lock = self.run / "up.lock"
+        #: Is there while `manage.py up`, which holds the lock, creates what people begin with.
+        self.preparing = self.run / "preparing"
 
     def make(self) -> None:
         """Create the folders, closed to other users."""

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+from contextlib import suppress
 
 _PR_SET_PDEATHSIG = 1
 
@@ -51,6 +52,23 @@ def detach(log: str) -> None:
         os.dup2(descriptor, target)
 
 
+def write_identity(file: str) -> None:
+    """Write who this process is; on a full disk in place, or not at all: the program counts."""
+    text = json.dumps(identity())
+    fresh = f"{file}.{os.getpid()}"
+    try:
+        with open(fresh, "w") as target:
+            target.write(text)
+        os.replace(fresh, file)
+        return
+    except OSError as error:
+        print(f"{file} cannot be replaced: {error}", file=sys.stderr)  # noqa: T201
+    with suppress(OSError):
+        os.unlink(fresh)
+    with suppress(OSError), open(file, "r+") as target:
+        target.write(text.ljust(os.fstat(target.fileno()).st_size))
+
+
 def main() -> None:
     """Do it."""
     arguments = sys.argv[1:]
@@ -60,10 +78,7 @@ def main() -> None:
     else:
         die_with_parent()
     file, command = arguments[0], arguments[1:]
-    fresh = f"{file}.{os.getpid()}"
-    with open(fresh, "w") as target:
-        json.dump(identity(), target)
-    os.replace(fresh, file)
+    write_identity(file)
     os.execvp(command[0], command)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from django.conf import settings
 
 from controlplane.machine import claims, program
-from controlplane.machine.home import Home, write_private
+from controlplane.machine.home import Home, read_line, write_private
 from queries.files import read_tail
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -110,11 +110,12 @@ def start(
     home: Home, programs: Sequence[Program], environment: dict[str, str]
 ) -> subprocess.Popen[bytes]:
     """Start supervisord with the programs, in a session of its own that ends with this process."""
-    file = home.run / "supervisord.conf"
-    write_private(file, configuration(home, programs))
+    file, text = home.run / "supervisord.conf", configuration(home, programs)
+    if read_line(file) != text.strip():  # unchanged, it needs no room on a full disk
+        write_private(file, text)
     with (home.logs / "supervisord.out").open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "supervisor.supervisord", "-c", str(file)],
+            [sys.executable, "-m", "controlplane.machine.supervisor", "-c", str(file)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

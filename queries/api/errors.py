@@ -15,6 +15,7 @@ from rest_framework import exceptions, status
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
+from controlplane.full_disk import full_disk
 from queries.domain.errors import (
     Conflict,
     Forbidden,
@@ -97,6 +98,9 @@ def answer(error: Exception, context: dict[str, Any]) -> Response | None:
     elif isinstance(error, PermissionDenied):
         error = exceptions.PermissionDenied()
     if not isinstance(error, exceptions.APIException):
+        if (problem := full_disk(error)) is not None:
+            set_rollback()
+            return _response(problem_of(problem))
         logger.exception("the API could not answer")
         set_rollback()
         detail = "This is an error in Headgate; the web process's log has the details."

@@ -6,7 +6,7 @@ texts and in the forms of `queries.domain`. `tests/launchers/test_contract.py` h
 kind of launcher to what is said here.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from queries.domain.protocol import Assignment, DriverSpec
@@ -40,8 +40,13 @@ class Launcher(Protocol):
         *,
         probe: bool = False,
         locations: tuple[str, ...] = (),
+        known: Mapping[str, str | int] | None = None,
     ) -> Sighting:
-        """Return what can be seen of a driver; `locations` are the checkpoints it may hold."""
+        """Return what can be seen of a driver; `locations` are the checkpoints it may hold.
+
+        `known` is its identity as a sighting gave it earlier: whoever has it and lives is seen,
+        even where every file of the driver is gone.
+        """
 
     def living(self) -> list[tuple[str, int]]:
         """Return application and epoch of every driver that really lives here; no probes."""

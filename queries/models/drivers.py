@@ -64,6 +64,14 @@ class Driver(models.Model):
     def __str__(self) -> str:
         return f"driver {self.epoch}"
 
+    @property
+    def identity(self) -> dict[str, str | int]:
+        """Who its processes are, by column, as the launcher saw them; {} before the first look."""
+        if self.pid is None or self.start_time is None:
+            return {}
+        jvm = {} if self.jvm_pid is None else {"jvm_pid": self.jvm_pid}
+        return {"boot_id": self.boot_id, "pid": self.pid, "start_time": self.start_time, **jvm}
+
 
 class Run(models.Model):
     """One start of a query inside a driver (Spark's runId)."""

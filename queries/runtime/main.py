@@ -251,10 +251,12 @@ def _cut_log(path: Path) -> None:
     try:
         if path.stat().st_size < LOG_LIMIT:
             return
-        shutil.copyfile(path, path.with_name(f"{path.name}.1"))
-        os.truncate(path, 0)
+        try:
+            shutil.copyfile(path, path.with_name(f"{path.name}.1"))
+        finally:  # on a full disk the log is the first to give way
+            os.truncate(path, 0)
     except OSError as error:
-        logger.warning("driver.log cannot be cut: %s", error)
+        logger.warning("driver.log cannot be kept whole: %s", error)
 
 
 if __name__ == "__main__":

@@ -4,17 +4,19 @@ import json
 import logging
 import os
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from queries.domain.protocol import DRIVER_LOCK
-from queries.files import take_lock
+from queries.files import take_lock, use_forgiving_output
 
 SECOND = 73  # exit code: another process is this driver, or probe
 
 
 def begin(directory: Path) -> int | None:
     """Set the log up and take the directory's lock; None where another process holds it."""
+    use_forgiving_output()  # a full disk must not end a query whose code prints
     logging.basicConfig(
         level=logging.INFO,
         stream=sys.stderr,
@@ -28,9 +30,23 @@ def begin(directory: Path) -> int | None:
         logging.getLogger("headgate").error("another process works in %s", directory)
         return None
     started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    claim()  # or a child of users' code would inherit it
     os.ftruncate(lock, 0)
     os.write(lock, json.dumps({"pid": os.getpid(), "start_time": started}).encode())
     return lock
+
+
+@cache
+def claim() -> int | None:
+    """Return the descriptor that claims the epoch, open until this process ends.
+
+    None where the shim gave none (`queries.launchers.process.epoch_claims`).
+    """
+    text = os.environ.pop("HEADGATE_CLAIM_FD", "")
+    if not text:
+        return None
+    os.set_inheritable(int(text), False)
+    return int(text)
 
 
 def end_jvm(process: Any, timeout_s: float, shim: "Shim") -> None:

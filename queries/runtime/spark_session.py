@@ -8,11 +8,13 @@ import contextlib
 import os
 import shutil
 import socket
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from queries.domain.protocol import POOLS, SPARK_LOG, TMP, DriverSpec
+from queries.runtime.process import claim
 from queries.secret_references import References
 
 _LOG_CONFIG = "log4j2.xml"
@@ -33,7 +35,7 @@ _DEFAULTS = {
 
 
 def launch_jvm(spec: DriverSpec, directory: Path, lock: int) -> Any:
-    """Start the JVM and return its gateway; the JVM inherits and so holds `lock`."""
+    """Start the JVM and return its gateway; the JVM inherits and so holds `lock`, and the epoch."""
     from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway
 
@@ -50,7 +52,12 @@ def launch_jvm(spec: DriverSpec, directory: Path, lock: int) -> Any:
     conf.set("spark.driver.extraJavaOptions", _java_options(directory, brief=spec.probe))
     if spec.jars:
         conf.set("spark.jars", ",".join(spec.jars))
-    return launch_gateway(conf, popen_kwargs={"pass_fds": (lock,)})
+    epoch = claim()
+    held = (lock,) if epoch is None else (lock, epoch)
+    gateway = launch_gateway(conf, popen_kwargs={"pass_fds": held})
+    if epoch is not None:  # not earlier: the JVM's own start runs what is registered for forks
+        os.register_at_fork(after_in_child=partial(os.close, epoch))
+    return gateway
 
 
 def start_spark(spec: DriverSpec, directory: Path, gateway: Any, references: References) -> Any:

@@ -4,6 +4,7 @@ Runs report from threads of their own; the board keeps the newest word of each a
 main loop that there is something to write.
 """
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -118,9 +119,10 @@ class Board:
             if not (self._dirty or live or age >= ALIVE_EVERY_S):
                 return
             self._status = replace(self._status, at=now(), runs=tuple(self._runs.values()))
-            replace_file(self._path, self._status.dumps(self._mask), durable=False)
-            self._dirty = self._live_dirty = False
-            self._written = time.monotonic()
+            with contextlib.suppress(OSError):  # a full disk: the next turn tries again
+                replace_file(self._path, self._status.dumps(self._mask), durable=False)
+                self._dirty = self._live_dirty = False
+                self._written = time.monotonic()
 
     def _tell(self, status: RunStatus) -> None:
         if self.tell_state is not None:

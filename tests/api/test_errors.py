@@ -104,6 +104,16 @@ def test_whatever_is_accepted_an_error_is_still_a_problem(as_viewer: APIClient) 
     problem(as_viewer.get("/api/v1/queries/nobody/", headers=headers), 404)
 
 
+def test_a_full_disk_is_said_in_plain_words(as_author: APIClient, full_database: None) -> None:
+    conf = {f"spark.sql.note{number}": "x" * 2_000 for number in range(100)}
+    spec = {"master": "local[2]", "memory": "1g", "conf": conf}
+    form = {"name": "big", "spec": spec}
+    body = problem(as_author.post("/api/v1/applications/", form, format="json"), 503)
+    assert "The disk is full" in body["detail"]
+    assert "Free space" in body["way_out"]
+    assert as_author.get("/api/v1/applications/").json()["results"] == []
+
+
 def test_a_fault_of_ours_is_a_problem_without_a_traceback(
     as_viewer: APIClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

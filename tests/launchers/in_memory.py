@@ -11,7 +11,7 @@ When a run has ended, and when its checkpoint is free, is decided by the rule th
 import hashlib
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -90,11 +90,11 @@ class InMemoryLauncher(InMemoryProbes):
 
     Switches: `refusal` (the next launches raise `LaunchRefused` with it), `crash_before` and
     `crash_after` (verbs that raise `Crash` before or after they act, once each),
-    `elsewhere` (every driver belongs to another host), `code_version` (changes what
-    `freeze_code` returns, as an edited file would), `kills` (query -> when it ends its driver's
-    process: "start", or the number of its batch: 0, 1…), `kill_exit` (how the process ends then:
-    Python, JVM), `silent` (queries whose runs start and never commit, not even for an obliging
-    driver).
+    `elsewhere` (every driver belongs to another host), `files_lost` (the folder of the drivers
+    is gone while they live), `code_version` (changes what `freeze_code` returns, as an edited
+    file would), `kills` (query -> when it ends its driver's process: "start", or the number of
+    its batch: 0, 1…), `kill_exit` (how the process ends then: Python, JVM), `silent` (queries
+    whose runs start and never commit, not even for an obliging driver).
     """
 
     def __init__(
@@ -111,6 +111,7 @@ class InMemoryLauncher(InMemoryProbes):
         self.crash_before: set[str] = set()
         self.crash_after: set[str] = set()
         self.elsewhere = False
+        self.files_lost = False
         self.code_version = "1"
         self.kills: dict[str, str | int] = {}
         self.kill_exit = ("1", "SIGKILL")  # as os._exit(1) in a callback of Python
@@ -163,7 +164,11 @@ class InMemoryLauncher(InMemoryProbes):
         call = Call("assign", application, assignment.epoch, assignment.generation)
         with self._call(call):
             driver = self._drivers.get(application, {}).get(assignment.epoch)
-            if driver is None or assignment.generation < driver.assignment.generation:
+            if (
+                driver is None
+                or self.files_lost
+                or assignment.generation < driver.assignment.generation
+            ):
                 return
             driver.assignment = assignment
             self._apply(driver)
@@ -175,6 +180,7 @@ class InMemoryLauncher(InMemoryProbes):
         *,
         probe: bool = False,
         locations: tuple[str, ...] = (),
+        known: Mapping[str, str | int] | None = None,
     ) -> Sighting:
         """Return what a look at the host would show."""
         if probe:
@@ -185,6 +191,8 @@ class InMemoryLauncher(InMemoryProbes):
                 return Sighting(Liveness.ELSEWHERE)
             if driver is None:
                 return Sighting(Liveness.ABSENT)
+            if self.files_lost:
+                return _without_files(driver, known or {})
             return Sighting(
                 liveness=_liveness(driver),
                 process=driver.process,
@@ -563,6 +571,13 @@ def _liveness(driver: _Driver) -> Liveness:
     if driver.orphaned:
         return Liveness.ORPHANED
     return Liveness.GONE if driver.gone else Liveness.ALIVE
+
+
+def _without_files(driver: _Driver, known: Mapping[str, str | int]) -> Sighting:
+    """Return what processes alone show: who lives, and that a driver known earlier is gone."""
+    if driver.jvm_lives:
+        return Sighting(_liveness(driver), driver.process, without_files=True)
+    return Sighting(Liveness.GONE if known else Liveness.ABSENT, known)
 
 
 def _status(driver: _Driver, now: str) -> Status | None:

@@ -27,6 +27,7 @@ from tests.spark.driver_under_test import rate_query, wait_for
 
 ALIVE = {Liveness.SPAWNING, Liveness.ALIVE}
 NAME = "flights"
+HANGS = "#!/bin/sh\nexec sleep 600\n"  # a JVM that never comes up
 
 
 class Ground(ABC):
@@ -53,6 +54,14 @@ class Ground(ABC):
     @abstractmethod
     def spool(self, epoch: int, events: dict[int, bytes]) -> None:
         """Let a driver keep events by their numbers."""
+
+    @abstractmethod
+    def lose_files(self) -> None:
+        """Take the folder of the drivers away, as a mount that flaps does."""
+
+    @abstractmethod
+    def find_files(self) -> None:
+        """Bring it back."""
 
     @abstractmethod
     def end(self) -> None:
@@ -98,6 +107,12 @@ class InMemory(Ground):
     def spool(self, epoch: int, events: dict[int, bytes]) -> None:
         self.double.spools[epoch] = list(events.items())
 
+    def lose_files(self) -> None:
+        self.double.files_lost = True
+
+    def find_files(self) -> None:
+        self.double.files_lost = False
+
     def end(self) -> None:
         pass
 
@@ -107,6 +122,7 @@ class Processes(Ground):
 
     def __init__(self, home: Path, patch: pytest.MonkeyPatch, java: str | None) -> None:
         self.launcher = self.local = LocalProcessLauncher(home / "drivers", home / "code")
+        self.drivers = home / "drivers"
         self.code = home / "users_code"
         self.patch = patch
         self.java = os.environ.get("JAVA_HOME", "")
@@ -141,6 +157,12 @@ class Processes(Ground):
         text = b"".join(spool.line(seq, event) for seq, event in events.items())
         (folder / spool.segment_name(min(events))).write_bytes(text)
 
+    def lose_files(self) -> None:
+        self.drivers.rename(self.drivers.with_name("away"))
+
+    def find_files(self) -> None:
+        self.drivers.with_name("away").rename(self.drivers)
+
     def end(self) -> None:
         self.launcher.end_probes()
         for _, epoch in self.launcher.living():
@@ -154,9 +176,8 @@ def ground(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Ground]:
     """Yield each kind of launcher; its drivers live, and their Spark never comes up."""
-    hangs = "#!/bin/sh\nexec sleep 600\n"
     in_memory = request.param == "in memory"
-    made = InMemory() if in_memory else Processes(tmp_path, monkeypatch, hangs)
+    made = InMemory() if in_memory else Processes(tmp_path, monkeypatch, HANGS)
     yield made
     made.end()
 
@@ -257,6 +278,38 @@ def test_an_epoch_below_a_later_one_never_lives_and_is_pruned_first(ground: Grou
     assert (launcher.living(), launcher.highest_epoch(NAME)) == ([(NAME, 9)], 9)
     ground.prune(4)
     assert launcher.sight(NAME, 9).liveness in ALIVE
+
+
+def test_a_driver_whose_files_go_is_seen_and_is_no_second_time_started(ground: Ground) -> None:
+    launcher = ground.launcher
+    _launch(launcher, 3)
+    known = ground.until(3, Liveness.ALIVE).process
+    ground.lose_files()
+    seen = launcher.sight(NAME, 3, known=known)
+    assert (seen.liveness, seen.process, seen.without_files) == (Liveness.ALIVE, known, True)
+    assert (seen.status, seen.assignment_generation) == (None, 0)
+    _launch(launcher, 3)
+    launcher.assign(NAME, Assignment(2, 3))
+    assert (launcher.living(), launcher.highest_epoch(NAME)) == ([(NAME, 3)], 3)
+    ground.find_files()
+    seen = launcher.sight(NAME, 3, known=known)
+    assert (seen.liveness, seen.process, seen.without_files) == (Liveness.ALIVE, known, False)
+    assert seen.assignment_generation == 1
+
+
+def test_a_driver_whose_files_go_can_be_ended(ground: Ground) -> None:
+    launcher = ground.launcher
+    _launch(launcher, 3)
+    known = ground.until(3, Liveness.ALIVE).process
+    ground.lose_files()
+    launcher.kill(NAME, 3)
+    assert launcher.living() == []
+    assert launcher.sight(NAME, 3, known=known) == Sighting(Liveness.GONE, known)
+    assert launcher.sight(NAME, 3).liveness is Liveness.ABSENT
+    ground.find_files()
+    ended = ground.until(3, Liveness.EXITED).exit
+    assert ended is not None
+    assert ended.python == "SIGKILL"
 
 
 def test_a_refused_launch_starts_nothing_and_can_be_completed(ground: Ground) -> None:

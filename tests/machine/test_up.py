@@ -53,6 +53,13 @@ class System:
 
     def start(self) -> str:
         """Start `up` and return what it said until its address stood there."""
+        self.begin()
+        self.until(lambda: "Headgate is at" in self.said() or self.up_has_ended())
+        assert "Headgate is at" in self.said(), self.said()
+        return self.said()
+
+    def begin(self) -> None:
+        """Start `up` and return at once."""
         with self.output.open("wb") as output:
             self.up = subprocess.Popen(
                 [sys.executable, "manage.py", "up"],
@@ -62,9 +69,6 @@ class System:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self.until(lambda: "Headgate is at" in self.said() or self.up_has_ended())
-        assert "Headgate is at" in self.said(), self.said()
-        return self.said()
 
     def said(self) -> str:
         """Return everything that `up` has said."""
@@ -152,13 +156,39 @@ def test_it_starts_says_what_it_uses_heals_and_stops_whole(system: System) -> No
     assert system.living() == set()
 
 
-def test_after_a_killed_supervisor_nothing_is_left_and_the_next_run_works(system: System) -> None:
+def test_once_it_is_ready_a_script_has_an_admin_and_the_demo_to_begin_with(
+    system: System,
+) -> None:
+    system.environment["HEADGATE_DEMO"] = "1"
+    system.begin()
+    system.until(lambda: system.ready() or system.up_has_ended())
+    token = system.manage("createtoken", "admin")
+    assert token.returncode == 0, token.stderr
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{system.port}/api/v1/queries/delay-recovery/",
+        headers={"Authorization": f"Token {token.stdout.strip()}"},
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert answer.status == 200
+    stopped = system.manage("stop")
+    assert stopped.returncode == 0, stopped.stderr
+
+
+def test_a_killed_supervisor_is_started_again_and_a_killed_up_leaves_nothing(
+    system: System,
+) -> None:
     system.start()
+    before = system.identities()
     assert system.living() == PROGRAMS | {"supervisord"}
-    os.kill(system.identities()["supervisord"][0], signal.SIGKILL)
-    system.until(system.up_has_ended)
-    assert "supervisor of the programs has ended (SIGKILL)" in system.said()
-    assert system.living() == set()
+    os.kill(before["supervisord"][0], signal.SIGKILL)
+    system.until(lambda: system.identities()["supervisord"] != before["supervisord"])
+    system.until(lambda: system.living() == PROGRAMS | {"supervisord"})
+    system.until(system.ready)
+    assert "supervisor of the programs has ended (SIGKILL); starting it again" in system.said()
+    assert system.up is not None
+    os.kill(system.up.pid, signal.SIGKILL)
+    system.up.wait()
+    system.until(lambda: not system.living())
     said = system.start()
     assert "login admin" not in said
     assert system.ready()

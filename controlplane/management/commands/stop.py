@@ -52,6 +52,13 @@ class Command(BaseCommand):
         self.stdout.write("Stopped. The next `make run` restarts the queries that should run.")
 
     def _end_drivers(self, count: int, *, supervised: bool) -> None:
+        if lost := drivers.without_files():
+            noun = (
+                "driver whose directory is gone"
+                if len(lost) == 1
+                else ("drivers whose directories are gone")
+            )
+            self.stdout.write(f"Found {len(lost)} {noun}, by its processes: {', '.join(lost)}.")
         noun = "driver" if count == 1 else "drivers"
         self.stdout.write(f"Ending {count} {noun} after the batches in flight…")
         now = timezone.now()

@@ -1,5 +1,6 @@
 """Run the whole system on one host: what `make run` calls."""
 
+import errno
 import json
 import os
 import select
@@ -13,7 +14,7 @@ from contextlib import suppress
 from typing import IO, Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandParser, OutputWrapper
 from django.utils import timezone
 
 from controlplane.hosts import HostName, NameTaken
@@ -29,11 +30,14 @@ from controlplane.machine import (
 )
 from controlplane.machine.home import read_line
 from controlplane.machine.trouble import Trouble
+from controlplane.system_health import SETUP
+from queries.files import use_forgiving_output
 from queries.launchers.process import identities
 
 READY_LIMIT_S = 120
 LOOK_EVERY_S = 0.3
 BROKER_LOOK_MS = 30_000  # a stopped broker's absence is not an event to wait for
+SUPERVISOR_AGAIN_S = (1.0, 30.0)  # before a supervisor that ended is started again: least, most
 STOP_LIMIT_S = 60  # the sum of what the programs may take, rarely needed
 
 
@@ -53,6 +57,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, with_parent: bool, **options: Any) -> None:
         """Start everything, print the address, wait, and end everything."""
+        use_forgiving_output()
+        self.stdout, self.stderr = OutputWrapper(sys.stdout), OutputWrapper(sys.stderr)
         if with_parent:
             program.die_with_parent()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -68,6 +74,11 @@ class Command(BaseCommand):
             self.stdout.write("\nStopping…")
         except Trouble as trouble:
             self.stderr.write(str(trouble))
+            code = 1
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            self.stderr.write(f"The disk is full: {error}\n  Free space, then start again.")
             code = 1
         finally:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -92,6 +103,7 @@ class _Run:
         self.java: java.Java | None = None
         self.broker: kafka.Broker | None = None  # None: `make kafka` has not been called here
         self.claim: IO[str] | None = None
+        self.programs: list[programs.Program] = []
         self.supervisor: subprocess.Popen[bytes] | None = None
 
     def prepare(self) -> None:
@@ -99,6 +111,7 @@ class _Run:
         self.home.make()
         self.home.keep_host(settings.HEADGATE_HOST)
         self.claim = claims.claim(self.home, address=self.address)
+        self.home.preparing.touch()
         left = claims.started_here(self.home)
         if left:
             self.say(f"Stopping what an earlier run left behind: {', '.join(p.name for p in left)}")
@@ -114,6 +127,8 @@ class _Run:
         self.say(f"Data      {self.home.root}")
         if alive:
             self.say(f"Drivers   {alive} still streaming; they are adopted")
+            if lost := drivers.without_files():
+                self.say(f"          without their directories: {', '.join(lost)}")
         self.environment |= {
             "HEADGATE_HOME": str(self.home.root),
             "SECRET_KEY": os.environ.get("SECRET_KEY") or self.home.ensure_secret_key(),
@@ -132,24 +147,54 @@ class _Run:
         assert self.redis is not None
         servers = self.broker.servers if self.broker is not None else ""
         feeders = programs.feeders(servers) if settings.DEMO else []
-        wanted = programs.all_programs(self.redis.command, feeders)
-        self.say(f"Starting {', '.join(one.name for one in wanted)}…")
-        self.supervisor = programs.start(self.home, wanted, self.environment)
-        self._wait_until_ready()
+        self.programs = programs.all_programs(self.redis.command, feeders)
+        self.say(f"Starting {', '.join(one.name for one in self.programs)}…")
+        self.supervisor = programs.start(self.home, self.programs, self.environment)
+        self._wait_until_ready(but=SETUP)  # which `announce` sees to
 
     def announce(self) -> None:
         """Install the demo and the first admin where they are missing; print the address."""
         if settings.DEMO:
             self._install_demo()
         password = preparation.first_admin()
-        login = f"  login admin / {password} (shown once)" if password else ""
-        self.say(f"\nHeadgate is at {self.address}{login}")
-        if password:
-            self.say("Change it: .venv/bin/python manage.py changepassword admin")
+        self.home.preparing.unlink(missing_ok=True)
+        try:
+            self._wait_until_ready()
+        finally:  # the password is said now or never
+            login = f"  login admin / {password} (shown once)" if password else ""
+            self.say(f"\nHeadgate is at {self.address}{login}")
+            if password:
+                self.say("Change it: .venv/bin/python manage.py changepassword admin")
         self.say("Ctrl-C stops it; drivers keep streaming.")
 
     def wait(self) -> None:
-        """Wait for Ctrl-C, SIGTERM or the supervisor's own end; restart a broker that ends."""
+        """Wait for Ctrl-C or SIGTERM; restart the supervisor, or a broker, that ends."""
+        delay = SUPERVISOR_AGAIN_S[0]
+        while True:
+            began = time.monotonic()
+            self._watch_supervisor()
+            self.say(
+                f"The supervisor of the programs has ended ({self._supervisor_end()}); "
+                "starting it again…"
+            )
+            claims.end(claims.started_here(self.home), limit_s=STOP_LIMIT_S)
+            short = time.monotonic() - began < SUPERVISOR_AGAIN_S[1]
+            delay = min(2 * delay, SUPERVISOR_AGAIN_S[1]) if short else SUPERVISOR_AGAIN_S[0]
+            time.sleep(delay)  # what it died of may pass by itself; no event tells
+            self._start_supervisor()
+
+    def _start_supervisor(self) -> None:
+        """Start supervisord with the programs; again until it succeeds."""
+        while True:
+            try:
+                self.supervisor = programs.start(self.home, self.programs, self.environment)
+                return
+            except OSError as error:
+                self.say(f"The supervisor cannot be started: {error}")
+                time.sleep(SUPERVISOR_AGAIN_S[1])
+
+    def _watch_supervisor(self) -> None:
+        """Wait for the supervisor's end; restart a broker that ends."""
         assert self.supervisor is not None
         descriptor = os.pidfd_open(self.supervisor.pid)
         try:
@@ -159,10 +204,6 @@ class _Run:
                     self._start_broker()
         finally:
             os.close(descriptor)
-        raise Trouble(
-            f"The supervisor of the programs has ended ({self._supervisor_end()}).",
-            f"Its log is {self.home.logs / 'supervisord.log'}; start again with `make run`.",
-        )
 
     def stop(self) -> None:
         """End every program, in whatever state, and print what keeps running."""
@@ -243,7 +284,8 @@ class _Run:
         elif result.stdout.strip():
             self.say(result.stdout.strip())
 
-    def _wait_until_ready(self) -> None:
+    def _wait_until_ready(self, *, but: str = "") -> None:
+        """Wait until /readyz names no problem, but of one part; raise `Trouble` after a while."""
         deadline = time.monotonic() + READY_LIMIT_S
         said: dict[str, str] = {}
         while time.monotonic() < deadline:
@@ -253,7 +295,7 @@ class _Run:
                     read_line(self.home.logs / "supervisord.out")[-2000:],
                 )
             ready, said = _readiness(self.address)
-            if ready:
+            if ready or set(said) == {but}:
                 return
             time.sleep(LOOK_EVERY_S)
         raise Trouble(

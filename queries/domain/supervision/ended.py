@@ -49,6 +49,8 @@ def _read_driver(draft: Draft) -> None:
             if draft.driver_ready:
                 ending = bool(draft.end_wanted)
                 draft.state = DriverState.STOPPING if ending else DriverState.LIVE
+            elif driver.sighting.without_files and driver.state is not DriverState.STARTING:
+                pass  # it was up before its folder went: nothing says that it is not any more
             elif late:
                 draft.end_wanted = draft.end_wanted or Reason.START_TIMED_OUT
                 draft.action = DriverAction.KILL

@@ -37,6 +37,7 @@ class Sighting:
     status: Status | None = None
     exit: ExitReport | None = None
     assignment_generation: int = 0  # of its latest assignment
+    without_files: bool = False  # it lives, and its files are gone: it hears signals only
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,11 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+#: Mark a driver's processes, so that they are found where their files are not there any more.
+DIRECTORY = "HEADGATE_DRIVER_DIRECTORY"
+INSTALLATION = "HEADGATE_DRIVER_INSTALLATION"
+HOST = "HEADGATE_DRIVER_HOST"
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 _PASS = (

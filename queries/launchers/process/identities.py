@@ -48,6 +48,15 @@ def command_line(pid: int) -> str:
         return ""
 
 
+def environment(pid: int) -> dict[str, str]:
+    """Return the environment that a process was started with, {} where it cannot be read."""
+    try:
+        text = os.fsdecode((_PROC / str(pid) / "environ").read_bytes())
+    except OSError:
+        return {}
+    return {name: value for name, _, value in (each.partition("=") for each in text.split("\0"))}
+
+
 def is_spark(pid: int) -> bool:
     """Tell whether the process is a JVM that runs Spark (or is about to)."""
     return "org.apache.spark." in command_line(pid)

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,7 +40,7 @@ from queries.domain.supervision.observation import Liveness, Sighting
 from queries.files import is_locked, read_file, read_tail, replace_file
 from queries.launchers.base import LaunchRefused
 from queries.launchers.process import code_copies as code
-from queries.launchers.process import environment, identities, sighting
+from queries.launchers.process import environment, epoch_claims, identities, sighting
 
 SHIM_TAKES_S = 20  # for the shim to lock its directory; it needs about 0.2 s
 ASSIGN_LOCK_S = 5  # another writer holds it for milliseconds
@@ -79,7 +79,8 @@ class LocalProcessLauncher:
         folder = self.directory(application, 0).parent
         current = sighting.loaded(Current, folder / CURRENT)
         known = [current.epoch if current is not None else 0]
-        return max([*known, *_epochs(folder), *_epochs(folder / PROBES)])
+        claimed = epoch_claims.taken(folder) | epoch_claims.taken(folder / PROBES)
+        return max([*known, *claimed, *_epochs(folder), *_epochs(folder / PROBES)])
 
     def launch(self, spec: DriverSpec, assignment: Assignment, pools_xml: str) -> None:
         """Write the intent, spawn the shim, and return once it holds its directory.
@@ -109,14 +110,15 @@ class LocalProcessLauncher:
         *,
         probe: bool = False,
         locations: tuple[str, ...] = (),
+        known: Mapping[str, str | int] | None = None,
     ) -> Sighting:
         """Return what can be seen of a driver; `locations` are the checkpoints it may hold."""
-        return sighting.look(self.directory(application, epoch, probe=probe), locations)
+        return sighting.look(self.directory(application, epoch, probe=probe), locations, known)
 
     def living(self) -> list[tuple[str, int]]:
         """Return application and epoch of every driver whose processes really live."""
-        found = sorted((path.parent.name, int(path.name)) for path in self._folders("*"))
-        return [each for each in found if self.sight(*each).liveness in _LIVING]
+        found = {(path.parent.name, int(path.name)) for path in self._folders("*")}
+        return [each for each in sorted(found) if self.sight(*each).liveness in _LIVING]
 
     def terminate(self, application: str, epoch: int) -> None:
         """Ask the driver's Python, and only it, to leave (SIGTERM)."""
@@ -132,8 +134,8 @@ class LocalProcessLauncher:
             identities.kill_and_wait(ident.pid, ident.start_time, KILL_WAIT_S)
             if ident.jvm_pid is not None:
                 identities.kill_and_wait(ident.jvm_pid, ident.jvm_start_time, KILL_WAIT_S)
-        # What ident.json does not know yet: the driver's lock says whether there is anybody.
-        if is_locked(directory / DRIVER_LOCK):
+        # What ident.json does not know (yet, or any more, where the folder is gone).
+        if ident is None or is_locked(directory / DRIVER_LOCK) or epoch_claims.is_taken(directory):
             for pid, started in sighting.processes_of(directory):
                 identities.kill_and_wait(pid, started, KILL_WAIT_S)
 
@@ -204,11 +206,18 @@ class LocalProcessLauncher:
     # --- inside -----------------------------------------------------------------------
 
     def _folders(self, below: str) -> Iterator[Path]:
-        return (path for path in self._drivers.glob(f"{below}/*") if path.name.isdigit())
+        """Yield the directories that are there, and those that living processes work in."""
+        folders = set(self._drivers.glob(f"{below}/*"))
+        depth = len((self._drivers / below).parts) + 1
+        in_use = sighting.directories_in_use(self._drivers)
+        folders |= {path for path in in_use if len(path.parts) == depth}
+        return (path for path in folders if path.name.isdigit())
 
     def _launch(self, spec: DriverSpec, write_intent: Callable[[Path], None]) -> None:
         directory = self.directory(spec.application, spec.epoch, probe=spec.probe)
         try:
+            if epoch_claims.is_taken(directory):  # it lives, with its folder or without
+                return
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             begun = (directory / IDENT).exists() or (directory / EXIT).exists()
             if begun or _is_held(directory):
@@ -257,7 +266,8 @@ class LocalProcessLauncher:
         if code != 0:
             said = read_tail(directory / "shim.log", 2000).strip().rpartition("\n")[2]
             raise LaunchRefused(
-                f"The shim of {directory} ended with code {code}: {mask_text(said)}"
+                f"The shim of {directory} ended with code {code}: {mask_text(said)}",
+                passing=code == epoch_claims.TAKEN,  # the next look sees the driver that has it
             )
 
     def _write_assignment(self, directory: Path, assignment: Assignment) -> bool:
@@ -277,8 +287,10 @@ class LocalProcessLauncher:
                 replace_file(path, Current(epoch, str(directory)).dumps())
 
     def _signal(self, directory: Path, number: signal.Signals) -> None:
-        if (ident := self._ident(directory)) is not None:
-            identities.send(ident.pid, ident.start_time, number)
+        ident = self._ident(directory)
+        found = (ident.pid, ident.start_time) if ident else sighting.python_of(directory)
+        if found is not None:
+            identities.send(*found, number)
 
     def _ident(self, directory: Path) -> Ident | None:
         ident = sighting.loaded(Ident, directory / IDENT)
@@ -292,7 +304,8 @@ def _epochs(folder: Path) -> list[int]:
 
 def _is_held(directory: Path) -> bool:
     """Tell whether a shim or a driver has the directory."""
-    return is_locked(directory / SHIM_LOCK) or is_locked(directory / DRIVER_LOCK)
+    locked = is_locked(directory / SHIM_LOCK) or is_locked(directory / DRIVER_LOCK)
+    return locked or epoch_claims.is_taken(directory)
 
 
 def _finds_java(env: dict[str, str]) -> bool:

@@ -13,10 +13,11 @@ import os
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -37,15 +38,17 @@ from queries.domain.protocol import (
     Ident,
 )
 from queries.files import read_file, read_tail, replace_file, take_lock
-from queries.launchers.process import environment, exits, identities
+from queries.launchers.process import environment, epoch_claims, exits, identities
 from queries.secret_references import References
 
 JVM_OUTLIVES_S = 5  # a JVM may outlive its Python by this long (trap 23)
 PYTHON_OUTLIVES_S = 10  # beyond the driver's own stop_timeout_s, after its JVM's death
 REAP_S = 20  # for SIGKILLed processes to go
 LOG_TAIL_BYTES = 16_384
+REPORT_WITHIN_S = 60  # for a full disk, or a folder that is away, to let exit.json be written
+REPORT_AGAIN_S = 1
 UNKNOWN = "UNKNOWN"
-FENCED = "FENCED"  # never started: current.json names another epoch
+FENCED = "FENCED"  # never started: current.json names another epoch, or a later one lives
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _JVM_OOM_EXIT = "3"  # of -XX:+ExitOnOutOfMemoryError
 
@@ -56,6 +59,10 @@ def main(arguments: list[str]) -> int:
     lock = take_lock(directory / SHIM_LOCK)
     if lock is None:
         return 0  # another shim has it
+    claim = epoch_claims.take(directory)
+    if claim is None:  # no report: the exit of this epoch is that of the driver that lives
+        sys.stderr.write(f"a driver of epoch {directory.name} lives; no second one is started\n")
+        return epoch_claims.TAKEN
     # The lock belongs to the open file: the child keeps it when this process ends, so whoever
     # waits for this process finds the lock held.
     if os.fork():
@@ -65,11 +72,13 @@ def main(arguments: list[str]) -> int:
         return 0  # a shim before us has started the driver, or seen it end
     current = read_file(directory.parent / CURRENT)
     fenced = current is None or Current.loads(current).epoch != spec.epoch
+    # The folder may have gone and come back without the later epoch's current.json.
+    fenced = fenced or max(epoch_claims.taken(directory.parent)) > spec.epoch
     if fenced and not spec.probe:  # a probe holds no checkpoint and no place: nothing fences it
         report = ExitReport(FENCED, FENCED, core=False, oom=False, at=_now(), last_seq=0)
         replace_file(directory / EXIT, report.dumps())
         return 0
-    Shim(directory, spec).run()
+    Shim(directory, spec, claim).run()
     return 0
 
 
@@ -79,6 +88,7 @@ class Shim:
 
     directory: Path
     spec: DriverSpec
+    claim: socket.socket  # on the epoch; the driver's processes hold it once there are any
     spawned_at: str = ""
     python_pid: int = 0
     python_start: int | None = None
@@ -103,7 +113,7 @@ class Shim:
         self._read(told)
         shutil.rmtree(self.directory / TMP, ignore_errors=True)
         report = self._report()
-        replace_file(self.directory / EXIT, report.dumps())
+        self._write_report(report)
         exits.notify(self.spec, report)
 
     # --- start ------------------------------------------------------------------------
@@ -148,10 +158,18 @@ class Shim:
             stdout=log,
             stderr=log,
             cwd=self.directory,
-            env={**env, "HEADGATE_SHIM_FD": str(write)},
-            pass_fds=(write,),
+            env={
+                **env,
+                environment.DIRECTORY: str(self.directory),
+                environment.INSTALLATION: self.spec.installation,
+                environment.HOST: self.spec.host,
+                "HEADGATE_SHIM_FD": str(write),
+                epoch_claims.CLAIM_FD: str(self.claim.fileno()),
+            },
+            pass_fds=(write, self.claim.fileno()),
             start_new_session=True,
         )
+        self.claim.close()  # from here on it says that a process of the driver lives
         os.close(log)
         os.close(write)
         os.set_blocking(read, False)
@@ -231,7 +249,8 @@ class Shim:
     def _watch_jvm(self) -> int | None:
         assert self.jvm_pid is not None
         self.jvm_start = identities.start_time(self.jvm_pid)
-        self._write_ident()
+        with contextlib.suppress(OSError):  # a full disk: who knows Python finds its JVM
+            self._write_ident()
         try:
             return os.pidfd_open(self.jvm_pid)
         except ProcessLookupError:
@@ -292,6 +311,24 @@ class Shim:
                 self.exits[pid] = status
 
     # --- report -----------------------------------------------------------------------
+
+    def _write_report(self, report: ExitReport) -> None:
+        """Write exit.json, the log left out where there is no room; give up after a while.
+
+        Until then this shim's lock keeps the exit from being called unknown.
+        """
+        deadline = time.monotonic() + REPORT_WITHIN_S
+        while True:
+            try:
+                replace_file(self.directory / EXIT, report.dumps())
+                return
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    with contextlib.suppress(OSError):
+                        sys.stderr.write(f"exit.json cannot be written: {error}\n")
+                    return
+                report = replace(report, log_tail="")
+            time.sleep(REPORT_AGAIN_S)  # no event tells of free space
 
     def _report(self) -> ExitReport:
         python = self._exit_of(self.python_pid)

@@ -1,5 +1,6 @@
 """What can be proven of a driver from its directory and the kernel, without touching it."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,7 +20,7 @@ from queries.domain.protocol import (
 )
 from queries.domain.supervision.observation import Liveness, Sighting
 from queries.files import is_locked, lock_holder, read_file
-from queries.launchers.process import identities
+from queries.launchers.process import environment, epoch_claims, identities
 
 FormT = TypeVar("FormT", bound=Form)
 
@@ -30,19 +31,29 @@ def loaded(form: type[FormT], path: Path) -> FormT | None:
     return None if text is None else form.loads(text)
 
 
-def look(directory: Path, locations: tuple[str, ...]) -> Sighting:
-    """Return everything that can be seen of a driver; reads files and /proc only."""
+def look(
+    directory: Path, locations: tuple[str, ...], known: Mapping[str, str | int] | None = None
+) -> Sighting:
+    """Return everything that can be seen of a driver; reads files and /proc only.
+
+    `known` is the identity that was seen earlier, if any: the files may be gone meanwhile.
+    """
     status = _status(directory)
     ident = loaded(Ident, directory / IDENT)
+    process = _process(ident)
     liveness = _prove(directory, ident, status, locations)
     # Read last: an exit that is there after the look is the truth about it.
     report = loaded(ExitReport, directory / EXIT)
     if report is not None:
         liveness = Liveness.EXITED
         status = _status(directory)  # the driver's last word
+    without_files = False
+    if liveness in (Liveness.ABSENT, Liveness.GONE):
+        liveness, process = _prove_without_files(directory, process or dict(known or {}), liveness)
+        without_files = ident is None and liveness in (Liveness.ALIVE, Liveness.ORPHANED)
     assignment = loaded(Assignment, directory / ASSIGNMENT)
     generation = assignment.generation if assignment is not None else 0
-    return Sighting(liveness, _process(ident), status, report, generation)
+    return Sighting(liveness, process, status, report, generation, without_files)
 
 
 def _process(ident: Ident | None) -> dict[str, str | int]:
@@ -63,19 +74,64 @@ def _status(directory: Path) -> Status | None:
 
 
 def processes_of(directory: Path) -> list[tuple[int, int]]:
-    """Return (pid, start time) of the driver's own processes that /proc shows.
+    """Return (pid, start time) of the driver's own processes that /proc shows, oldest first.
 
-    Both Python and JVM carry the directory on their command line. Used only where ident.json
-    does not say enough; the shim is not among them.
+    They carry the directory in their environment, Python and JVM on their command line, too.
+    Used only where ident.json does not say enough; the shim is not among them.
     """
     found = []
     for pid in identities.all_pids():
         line = identities.command_line(pid)
-        if str(directory) in line and ("queries.runtime." in line or "org.apache.spark" in line):
+        ours = identities.environment(pid).get(environment.DIRECTORY) == str(directory)
+        named = _names(line, directory) and (_is_python(line) or "org.apache.spark" in line)
+        if ours or named:
             started = identities.start_time(pid)
-            if started is not None:
+            if started is not None and identities.is_alive(pid, started):
                 found.append((pid, started))
-    return found
+    return sorted(found, key=lambda each: each[1])
+
+
+def python_of(directory: Path) -> tuple[int, int] | None:
+    """Return (pid, start time) of the driver's Python as /proc shows it; None: there is none."""
+    found = processes_of(directory)
+    return next((each for each in found if _is_python(identities.command_line(each[0]))), None)
+
+
+def directories_in_use(drivers: Path) -> set[Path]:
+    """Return the directories below `drivers`, there or not, whose drivers' processes live."""
+    marked = (
+        identities.environment(pid).get(environment.DIRECTORY) for pid in identities.all_pids()
+    )
+    return {Path(text) for text in marked if text and text.startswith(f"{drivers}/")}
+
+
+def _is_python(line: str) -> bool:
+    return "queries.runtime." in line
+
+
+def _names(line: str, directory: Path) -> bool:
+    """Tell whether a command line names the directory, and not one that begins like it."""
+    return f"{directory}/" in line or f"{directory} " in f"{line} "
+
+
+def _prove_without_files(
+    directory: Path, known: dict[str, str | int], liveness: Liveness
+) -> tuple[Liveness, dict[str, str | int]]:
+    """Look again at a driver whose files show nothing that lives; they may be gone with a mount.
+
+    Returns what the kernel shows of the identity that was seen earlier and of the epoch's claim.
+    """
+    boot = identities.boot_id()
+    pid, started = known.get("pid"), known.get("start_time")
+    of_this_boot = known.get("boot_id") == boot and isinstance(pid, int)
+    if of_this_boot and isinstance(started, int) and identities.is_alive(int(pid or 0), started):
+        return Liveness.ALIVE, known
+    if not epoch_claims.is_taken(directory):
+        return (Liveness.GONE if known else liveness), known
+    if (python := python_of(directory)) is not None:
+        return Liveness.ALIVE, {"boot_id": boot, "pid": python[0], "start_time": python[1]}
+    # Claimed by nobody who can be seen: a shim between its claim and its spawn.
+    return (Liveness.ORPHANED if processes_of(directory) else Liveness.SPAWNING), known
 
 
 def _prove(
@@ -111,6 +167,6 @@ def _outlived(
     for location in locations:
         path = lock_file(location)
         holder = lock_holder(Path(path)) if path is not None else None
-        if holder and str(directory) in identities.command_line(holder):
+        if holder and _names(identities.command_line(holder), directory):
             return True
     return is_locked(directory / DRIVER_LOCK)

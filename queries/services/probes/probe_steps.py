@@ -140,7 +140,7 @@ def await_answer(turn: StepContext) -> ProbeResult | StepResult:
     """
     driver = _must(turn)
     name = driver.application.name
-    seen = turn.launcher.sight(name, driver.epoch, probe=True)
+    seen = turn.launcher.sight(name, driver.epoch, probe=True, known=driver.identity)
     result = found_by(driver, launcher=turn.launcher)
     _note(driver, seen.process, up=result is not None and result.took_ms != {}, now=turn.now)
     if result is not None and result.done:
@@ -162,7 +162,7 @@ def put_away(turn: StepContext) -> StepResult:
         return DONE
     name = driver.application.name
     turn.launcher.end_probe(name, driver.epoch, grace_s=LEAVES_S if _answered(turn, driver) else 0)
-    seen = turn.launcher.sight(name, driver.epoch, probe=True)
+    seen = turn.launcher.sight(name, driver.epoch, probe=True, known=driver.identity)
     if seen.liveness not in _OVER and seen.liveness is not Liveness.ABSENT:
         return waiting("Waiting for the probe driver's processes to end")
     Driver.objects.filter(pk=driver.pk).update(

@@ -76,7 +76,12 @@ def _sight(rows: Rows, launcher: Launcher) -> Sighting | None:
     if rows.driver.host != settings.HEADGATE_HOST:
         # Its host is silent; only that host can tell a driver that is gone from a living one.
         return Sighting(Liveness.ELSEWHERE)
-    seen = launcher.sight(rows.application.name, rows.driver.epoch, locations=rows.locations)
+    seen = launcher.sight(
+        rows.application.name,
+        rows.driver.epoch,
+        locations=rows.locations,
+        known=rows.driver.identity,
+    )
     return without_secrets(seen, rows.driver)
 
 

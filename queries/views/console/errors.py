@@ -1,5 +1,6 @@
 """Errors of a user's request become a page or a message, never a traceback."""
 
+import sys
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -12,9 +13,13 @@ from django.http import (
     JsonResponse,
 )
 from django.shortcuts import redirect, render
+from django.template.loader import render_to_string
 
+from controlplane.full_disk import full_disk
 from queries.domain.errors import Forbidden, HeadgateError, Missing, Unavailable
 from queries.views.console.shell import next_address, wants_json
+
+RETRY_AFTER_S = 30  # a disk is freed by a person
 
 T = TypeVar("T")
 Respond = Callable[[HttpRequest], HttpResponseBase]
@@ -59,6 +64,19 @@ class Problems:
             return JsonResponse({"tone": "bad", "text": str(error)}, status=409)
         messages.error(request, str(error))
         return redirect(next_address(request, request.headers.get("Referer") or "/"))
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """Answer an error that nothing else handles; a full disk is told as what it is, with 503.
+
+    Neither page reads the database: it may be the one that fails.
+    """
+    if (problem := full_disk(sys.exc_info()[1])) is None:
+        return HttpResponse(render_to_string("500.html"), status=500)
+    context = {"problem": problem.message, "way_out": problem.way_out}
+    answer = HttpResponse(render_to_string("503.html", context), status=503)
+    answer["Retry-After"] = str(RETRY_AFTER_S)
+    return answer
 
 
 def answered(

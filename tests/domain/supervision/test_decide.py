@@ -150,7 +150,8 @@ def sightings(draw: st.DrawFn) -> Sighting:
     if liveness is Liveness.EXITED:
         codes = st.sampled_from(["0", "1", "SIGKILL", "UNKNOWN"])
         report = ExitReport(draw(codes), draw(codes), False, draw(st.booleans()), NOW.isoformat())
-    return Sighting(liveness=liveness, status=status, exit=report)
+    away = draw(st.booleans())
+    return Sighting(liveness=liveness, status=status, exit=report, without_files=away)
 
 
 @st.composite
@@ -486,6 +487,17 @@ def test_a_shim_that_has_just_taken_a_driver_is_waited_for_and_then_killed() -> 
     assert decide(_obs(_query(), driver), NOW).driver.action is DriverAction.NOTHING
     late = decide(_obs(_query(), driver), NOW + timedelta(seconds=200)).driver
     assert (late.action, late.end_wanted) == (DriverAction.KILL, Reason.START_TIMED_OUT)
+
+
+def test_a_driver_that_was_up_is_not_killed_because_its_files_are_away() -> None:
+    away = Sighting(Liveness.ALIVE, without_files=True)
+    up = replace(_driver(), sighting=away)
+    run = replace(_run(), proven_at=NOW, committed=True, status=None)
+    decision = decide(_obs(_query(run=run, phase=Phase.RUNNING), up), NOW)
+    assert (decision.driver.action, decision.driver.exit) == (DriverAction.NOTHING, None)
+    assert (_only(decision).phase, _only(decision).ended) == (Phase.RUNNING, None)
+    starting = replace(up, state=DriverState.STARTING)
+    assert decide(_obs(_query(), starting), NOW).driver.action is DriverAction.KILL
 
 
 def test_a_driver_is_not_pressed_before_its_deadline_and_gets_no_run_while_it_is_killed() -> None:

@@ -5,6 +5,7 @@ Each test lets a driver, Spark or users' code say it, then looks at everything t
 
 import json
 import re
+import socket
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -334,7 +335,8 @@ def valkey(tmp_path: Path) -> Iterator[str]:
 def test_the_exit_report_in_its_file_and_on_redis(folder: Path, valkey: str) -> None:
     spec = _spec(secrets_dir=str(folder.parent / "secrets"), redis_url=valkey)
     (folder / SPEC).write_text(spec.dumps())
-    report = Shim(folder, spec)._report()
+    with socket.socket(socket.AF_UNIX) as claim:
+        report = Shim(folder, spec, claim)._report()
     assert "denied" in report.log_tail
     assert silent(report.dumps())
     exits.notify(spec, report)

@@ -2,18 +2,25 @@
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
+from django.db.migrations.executor import MigrationExecutor
 from django.test import Client
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from controlplane import signs_of_life
 from controlplane import system_health as system
+from controlplane.machine import claims
+from controlplane.machine.home import Home
 from controlplane.signs_of_life import Sign
 from controlplane.system_health import READY_PARTS, State
+from queries.roles import Role
 
 NOBODY = "redis://127.0.0.1:9/0"
 
@@ -50,8 +57,63 @@ def test_readyz_names_each_part_and_says_that_redis_is_down(
     assert {checks[name]["status"] for name in ("worker", "beat", "ingester")} == {"unknown"}
 
 
-@pytest.mark.redis
+@pytest.fixture
+def _somebody(db: None, tmp_path: Path, settings: Settings) -> None:
+    settings.HOME = Home(tmp_path)
+    settings.HOME.make()
+    get_user_model().objects.create_user("ada")
+
+
 @pytest.mark.django_db
+def test_readyz_is_not_ready_before_anybody_can_sign_in(client: Client) -> None:
+    said = client.get("/readyz").json()["checks"]["setup"]
+    assert said["status"] == "problem"
+    assert "There is no user yet" in said["message"]
+    get_user_model().objects.create_user("gone", is_active=False)
+    system.forget()
+    assert client.get("/readyz").json()["checks"]["setup"]["status"] == "problem"
+
+
+@pytest.mark.usefixtures("_somebody")
+def test_readyz_waits_for_the_roles(client: Client) -> None:
+    assert client.get("/readyz").json()["checks"]["setup"]["status"] == "ok"
+    Group.objects.get(name=Role.VIEWER).delete()
+    system.forget()
+    said = client.get("/readyz").json()["checks"]["setup"]
+    assert (said["status"], "viewer" in said["message"]) == ("problem", True)
+
+
+@pytest.mark.usefixtures("_somebody")
+def test_readyz_waits_for_what_make_run_prepares_and_for_no_one_that_has_died(
+    client: Client, settings: Settings
+) -> None:
+    def status() -> str:
+        system.forget()
+        return str(client.get("/readyz").json()["checks"]["setup"]["status"])
+
+    home = settings.HOME
+    home.preparing.touch()
+    assert status() == "ok"  # it was left by one that has died: nobody prepares anything
+    with claims.claim(home, address="http://here/"):
+        assert status() == "problem"
+        home.preparing.unlink()
+        assert status() == "ok"
+
+
+@pytest.mark.usefixtures("_somebody")
+def test_readyz_waits_for_migrations(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "_migrated", False)
+    monkeypatch.setattr(MigrationExecutor, "migration_plan", lambda *_: ["one", "another"])
+    said = client.get("/readyz").json()["checks"]["setup"]
+    assert said["status"] == "problem"
+    assert said["message"].startswith("2 migrations have not been applied.")
+    monkeypatch.undo()
+    system.forget()
+    assert client.get("/readyz").json()["checks"]["setup"]["status"] == "ok"
+
+
+@pytest.mark.redis
+@pytest.mark.usefixtures("_somebody")
 def test_readyz_is_ready_once_every_part_gives_signs_of_life(
     client: Client, settings: Settings, redis_server: str
 ) -> None:

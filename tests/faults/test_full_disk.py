@@ -1,0 +1,131 @@
+"""The disk that holds the data folder is full: the web says so, and all comes back by itself.
+
+The data folder is a small file system of its own, which only root may mount.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from http.cookiejar import CookieJar
+from pathlib import Path
+
+import pytest
+
+from tests.machine.test_up import PROGRAMS, System
+
+pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.timeout(900)]
+
+SIZE_MB = 160
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """Mount a small file system for the test; skip where this process may not."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE_MB}m", "tmpfs", str(folder)]
+    try:
+        subprocess.run(mount, check=True, capture_output=True, timeout=30)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("a small file system for the data folder cannot be mounted here: run as root")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True, timeout=30)
+
+
+@pytest.fixture
+def system(disk: Path, tmp_path: Path) -> Iterator[System]:
+    system = System(disk / "home")
+    system.output = tmp_path / "up.out"
+    system.environment["HEADGATE_DISK_WARNING_MB"] = "40"
+    yield system
+    system.end()
+
+
+class Browser:
+    """Somebody who looks at pages and signs in."""
+
+    def __init__(self, system: System) -> None:
+        self.base = f"http://127.0.0.1:{system.port}/"
+        self.cookies = CookieJar()
+        handler = urllib.request.HTTPCookieProcessor(self.cookies)
+        self.opener = urllib.request.build_opener(handler)
+
+    def sign_in(self, password: str, username: str = "admin") -> tuple[int, str]:
+        self.get("login/")
+        return self.post("login/", username=username, password=password)
+
+    def get(self, path: str) -> tuple[int, str]:
+        return self._ask(urllib.request.Request(self.base + path))
+
+    def post(self, path: str, **form: str) -> tuple[int, str]:
+        (token,) = [c.value for c in self.cookies if c.name.startswith("csrf")]
+        data = urllib.parse.urlencode({"csrfmiddlewaretoken": token, **form}).encode()
+        return self._ask(urllib.request.Request(self.base + path, data=data))
+
+    def _ask(self, request: urllib.request.Request) -> tuple[int, str]:
+        try:
+            with self.opener.open(request, timeout=60) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+
+def fill(disk: Path) -> None:
+    """Take every block that is free, in the file `ballast`."""
+    with (disk / "ballast").open("ab", buffering=0) as ballast:
+        for size in (1 << 20, 1 << 12, 1):
+            with contextlib.suppress(OSError):
+                while ballast.write(b"\0" * size):
+                    pass
+
+
+def is_full(disk: Path) -> bool:
+    found = os.statvfs(disk)
+    return found.f_bavail * found.f_frsize < 1_000_000
+
+
+def test_a_full_disk_ends_nothing_is_said_in_plain_words_and_passes(
+    system: System, disk: Path
+) -> None:
+    password = system.start().split("login admin / ")[1].split()[0]
+    somebody = Browser(system)
+    assert somebody.sign_in(password)[0] == 200
+    before = system.identities()
+
+    fill(disk)
+    assert is_full(disk)
+    # Make the programs talk: the supervisor logs the end of each, and what comes after it.
+    for name in ("beat", "ingester", "worker"):
+        os.kill(system.identities()[name][0], signal.SIGKILL)
+        fill(disk)
+    system.until(lambda: "MB are free where the data is stored" in somebody.get("")[1])
+    assert somebody.get("")[0] == 200
+    status, text = _refused(system, disk)
+    assert (status, "The disk is full" in text, "Traceback" in text) == (503, True, False), text
+    assert not system.up_has_ended(), system.said()
+    assert system.identities()["supervisord"] == before["supervisord"]
+    assert system.identities()["web"] == before["web"]
+
+    (disk / "ballast").unlink()
+    system.until(lambda: system.living() == PROGRAMS | {"supervisord"})
+    system.until(lambda: Browser(system).sign_in(password)[0] == 200)
+    system.until(system.ready)
+
+
+def _refused(system: System, disk: Path) -> tuple[int, str]:
+    """Sign in, again and again, until the database finds no room for a session."""
+    answers = [(0, "")]
+
+    def refused() -> bool:
+        fill(disk)
+        answers.append(Browser(system).sign_in("x" * 2000, "nobody"))
+        return answers[-1][0] >= 500
+
+    system.until(refused)
+    return answers[-1]
