@@ -305,10 +305,10 @@ def _consumers(client: redis.Redis) -> list[datetime]:
 
 
 def _hosts() -> Part:
-    from queries.selectors.hosts import heard_of, silent_hosts
+    from queries.selectors.hosts import silent_hosts
 
     try:
-        heard, silent = sorted(heard_of()), silent_hosts()
+        heard, silent = silent_hosts()
     except DatabaseError as error:
         return _problem("hosts", f"The hosts cannot be read: {_first_line(error)}")
     if not silent:

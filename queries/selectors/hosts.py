@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.conf import settings
-from django.db.models import Q
+from django.db.models import Case, Q, Value, When
 from django.db.models.functions import Now
 
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
@@ -104,20 +104,31 @@ class SilentHost:
     queries: int  # that should run
 
 
-def silent_hosts() -> list[SilentHost]:
-    """Return the hosts that run, or should run, something and give no sign of life."""
-    heard = heard_of()
-    seen = dict(Host.objects.values_list("name", "seen_at"))
-    open_drivers = Driver.objects.filter(state__in=sorted(OPEN_DRIVER_STATES))
+def silent_hosts() -> tuple[list[str], list[SilentHost]]:
+    """Return the hosts that give signs of life, and those that give none.
+
+    Of the latter only those that run, or should run, something.
+    """
+    fresh = Q(seen_at__gte=Now() - SILENT_AFTER)
+    rows = Host.objects.annotate(heard=Case(When(fresh, then=True), default=False))
+    seen = {row.name: row for row in rows}
+    heard = [name for name, row in seen.items() if row.heard]
+    drivers = Driver.objects.filter(state__in=sorted(OPEN_DRIVER_STATES)).exclude(host__in=heard)
     wanted = Application.objects.filter(
         archived_at=None, queries__desired=Desired.RUNNING, queries__archived_at=None
-    )
-    drivers = list(open_drivers.exclude(host__in=heard).values_list("host", flat=True))
-    queries = list(wanted.exclude(host__in={*heard, ""}).values_list("host", flat=True))
-    return [
-        SilentHost(name, seen.get(name), drivers.count(name), queries.count(name))
-        for name in sorted({*drivers, *queries})
+    ).exclude(host__in=[*heard, ""])
+    found = drivers.order_by().values_list(Value("driver"), "host")
+    all_of = list(found.union(wanted.order_by().values_list(Value("query"), "host"), all=True))
+    silent = [
+        SilentHost(
+            name,
+            seen[name].seen_at if name in seen else None,
+            drivers=all_of.count(("driver", name)),
+            queries=all_of.count(("query", name)),
+        )
+        for name in sorted({host for _, host in all_of})
     ]
+    return heard, silent
 
 
 def queue_of_application(application_id: int) -> str:

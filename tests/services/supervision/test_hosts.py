@@ -24,7 +24,7 @@ from queries.models.history import Operation
 from queries.models.hosts import Host
 from queries.selectors.hosts import OnAnotherHost, drivers_here, logs_at, queue_of, silent_hosts
 from queries.selectors.kafka.sources import committed_at
-from queries.selectors.supervision.health import newest_commit
+from queries.selectors.supervision import health
 from queries.services.checkpoints import snapshot
 from queries.services.kafka.lag import look_at_sources
 from queries.services.probes.xray import forget_old_results
@@ -152,7 +152,6 @@ def test_a_checkpoint_on_another_host_is_not_read_here(there: Stage) -> None:
     location = Checkpoint.objects.get().location
     with pytest.raises(OnAnotherHost, match="is on host host-b"):
         logs_at(location)
-    assert newest_commit(location) is None
     assert committed_at(location) == {}
     with pytest.raises(NotAllowed) as refused:
         snapshot.request_snapshot(query=there.row("delays"), actor="ada", now=there.now)
@@ -161,7 +160,6 @@ def test_a_checkpoint_on_another_host_is_not_read_here(there: Stage) -> None:
 
     Application.objects.update(host=HERE)
     assert logs_at(location).last_commit() == 0
-    assert newest_commit(location) is not None
 
 
 def test_the_checkpoints_page_and_the_log_say_where_their_files_are(
@@ -176,6 +174,24 @@ def test_the_checkpoints_page_and_the_log_say_where_their_files_are(
     answer = client.get(f"/api/v1/runs/{there.run('delays').pk}/log/")
     assert answer.status_code == 409
     assert "is on host host-b" in answer.content.decode()
+
+
+def test_commits_on_another_host_are_no_evidence_about_a_silent_query(
+    there: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+
+    def newest_commit(location: str) -> None:
+        looked.append(location)
+
+    monkeypatch.setattr(health, "newest_commit", newest_commit)
+    long_after = there.now + timedelta(hours=1)
+    query = there.row("delays")
+    health.healths([query], {query.pk: there.run("delays")}, now=long_after)
+    assert looked == []
+    Driver.objects.update(host=HERE)
+    health.healths([query], {query.pk: there.run("delays")}, now=long_after)
+    assert looked == [Checkpoint.objects.get().location]
 
 
 def test_only_folders_of_this_hosts_drivers_are_pruned(there: Stage) -> None:
@@ -335,7 +351,7 @@ def test_the_systems_health_names_a_silent_host_with_what_depends_on_it(there: S
     assert part.state is State.PROBLEM
     assert "Host host-b has given no sign of life since" in part.sentence
     assert "1 driver and 1 query that should run are there." in part.sentence
-    assert [one.name for one in silent_hosts()] == [THERE]
+    assert [one.name for one in silent_hosts()[1]] == [THERE]
 
     Host.objects.update(seen_at=None)
     assert system_health._hosts().state is State.UNKNOWN  # the part "worker" says it
