@@ -77,6 +77,14 @@ class RunState(StrEnum):
     REFUSED = "REFUSED"  # lock held, fenced or a stranger's checkpoint: `error`
 
 
+class Hangs(StrEnum):
+    """What of a run does not end, though it should have: its checkpoint stays locked."""
+
+    NOTHING = ""
+    START = "start"  # it is still being built: users' function, or start(), has not returned
+    STOP = "stop"  # Spark's thread of the query, or a call of foreachBatch, goes on
+
+
 @dataclass(frozen=True, slots=True)
 class Form:
     """A file's content, as JSON."""
@@ -183,6 +191,7 @@ class RunStatus:
     last_progress: dict[str, Any] | None = None
     warnings: tuple[str, ...] = ()  # "not locked: …"
     error: RunError | None = None
+    hangs: Hangs = Hangs.NOTHING  # of an ended run too: the rest of it holds the lock
 
 
 @dataclass(frozen=True, slots=True)
