@@ -13,6 +13,7 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any, ClassVar, TypeVar
 
+import pytest
 from django.db import transaction
 from django.db.models import Min
 from hypothesis import strategies as st
@@ -123,14 +124,14 @@ class Supervision(RuleBasedStateMachine):
             if sys.exc_info()[0] is None:
                 self.settle()
         finally:
-            reconcile.decide, records.update_query = decide, self._update_query
+            self._patch.undo()
             transaction.set_rollback(True)
             self._rows.__exit__(None, None, None)
             logging.disable(logging.NOTSET)
 
     def _hook(self) -> None:
         """Make the points inside a step that no launcher sees."""
-        self._update_query = records.update_query
+        update_query = records.update_query
 
         def decide_here(*arguments: Any) -> Any:
             self.world.point("decide")
@@ -138,9 +139,11 @@ class Supervision(RuleBasedStateMachine):
 
         def write_here(*arguments: Any, **more: Any) -> None:
             self.world.point("write")
-            self._update_query(*arguments, **more)
+            update_query(*arguments, **more)
 
-        reconcile.decide, records.update_query = decide_here, write_here
+        self._patch = pytest.MonkeyPatch()
+        self._patch.setattr(reconcile, "decide", decide_here)
+        self._patch.setattr(records, "update_query", write_here)
 
     # --- what there is --------------------------------------------------------------------
 
@@ -499,8 +502,8 @@ class Supervision(RuleBasedStateMachine):
 
     HOWS = st.sampled_from(
         [
-            "vanishes",
-            "orphan",
+            ("vanishes", "", False),
+            ("orphans its JVM", "", False),
             ("SIGKILL", "SIGKILL", True),
             ("SIGKILL", "SIGKILL", False),
             ("71", "3", True),
@@ -511,17 +514,17 @@ class Supervision(RuleBasedStateMachine):
 
     @precondition(lambda self: self.drivers())
     @rule(which=_any, how=HOWS)
-    def a_driver_ends(self, which: int, how: tuple[str, str, bool] | str) -> None:
+    def a_driver_ends(self, which: int, how: tuple[str, str, bool]) -> None:
         """It dies, and its shim says how; or nobody does; or its JVM goes on without its Python."""
         Supervision.steps += 1
         name, epoch, _ = pick(self.drivers(), which)
-        if how == "vanishes":
+        python, jvm, oom = how
+        if python == "vanishes":
             self.world.vanish(name, epoch=epoch)
-        elif how == "orphan":
+        elif python == "orphans its JVM":
             self.world.orphan(name, epoch=epoch)
         else:
-            python, jvm, oom = how
-            self.world.die(name, epoch=epoch, python=str(python), jvm=str(jvm), oom=bool(oom))
+            self.world.die(name, epoch=epoch, python=python, jvm=jvm, oom=oom)
 
     def _kill(self, name: str) -> None:
         for found, epoch, _ in self.drivers():

@@ -532,7 +532,8 @@ def _claim(
         acts.append(("assign", driver, want))
     if action is DriverAction.KILL and driver:
         acts.append(("kill", driver, None))
-    after = replace(state, processes=processes, **{app: row})
+    x, y = (row, state.y) if app == "x" else (state.x, row)
+    after = replace(state, processes=processes, x=x, y=y)
     return after, tuple(acts)
 
 

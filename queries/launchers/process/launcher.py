@@ -18,7 +18,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from listeners import spool
+from listeners import fail_points, spool
 from queries.domain.masking import mask_text
 from queries.domain.probes.questions import MOST_CHARACTERS, RESULT, TASK
 from queries.domain.protocol import (
@@ -215,7 +215,9 @@ class LocalProcessLauncher:
                 return
             replace_file(directory / SPEC, spec.dumps())
             write_intent(directory)
+            fail_points.reach(fail_points.AFTER_INTENT)
             self._spawn(directory, spec)
+            fail_points.reach(fail_points.AFTER_SPAWN)
         except OSError as error:
             what = "probe" if spec.probe else "driver"
             raise LaunchRefused(

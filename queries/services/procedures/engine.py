@@ -19,6 +19,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from controlplane.nudge import advance_soon, changed
+from listeners import fail_points
 from queries.domain.errors import Conflict, HeadgateError, NotAllowed
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import PLAIN_VERBS, READING_VERBS, OperationOutcome, StepState, Verb
@@ -203,6 +204,8 @@ def _take(procedure: Procedure, turn: StepContext) -> bool:
     step = procedure.steps[place]
     if not _mark(turn, place, StepState.DOING, "", committed=step.commits, to_undo=True):
         return True
+    point = f"{procedure.verb}.{place + 1}"
+    fail_points.reach(f"{point}.before")
     try:
         told = step.act(turn)
     except HeadgateError as error:
@@ -214,6 +217,8 @@ def _take(procedure: Procedure, turn: StepContext) -> bool:
     except Exception as error:  # the edge of the loop: a disk or a network may come back
         logger.exception("step %r of operation %s", step.name, operation.pk)
         return _hold(turn, place, f"{type(error).__name__}: {error}")
+    if told.done:
+        fail_points.reach(f"{point}.after")
     state = StepState.DONE if told.done else StepState.DOING
     _mark(turn, place, state, told.detail)
     return told.done
