@@ -17,8 +17,7 @@ import redis
 from django.db import Error as DatabaseError
 from django.db import close_old_connections
 
-from controlplane import nudge, signs_of_life
-from listeners import fail_points
+from controlplane import fail_points, nudge, signs_of_life
 from listeners.store import UNSTORABLE, Batch, Letter, store
 from listeners.wire import FIELD, Event, Kind
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from django.db import connections
 
-from listeners import fail_points
+from controlplane import fail_points
 
 
 def killed_at(point: str, act: Callable[[], object]) -> bool:

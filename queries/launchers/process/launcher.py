@@ -18,7 +18,8 @@ from pathlib import Path
 
 from django.conf import settings
 
-from listeners import fail_points, spool
+from controlplane import fail_points
+from listeners import spool
 from queries.domain.masking import mask_text
 from queries.domain.probes.questions import MOST_CHARACTERS, RESULT, TASK
 from queries.domain.protocol import (
@@ -133,7 +134,7 @@ class LocalProcessLauncher:
             if ident.jvm_pid is not None:
                 identities.kill_and_wait(ident.jvm_pid, ident.jvm_start_time, KILL_WAIT_S)
         # What ident.json does not know yet: the driver's lock says whether there is anybody.
-        if is_locked(directory / DRIVER_LOCK):
+        if ident is None or is_locked(directory / DRIVER_LOCK):
             for pid, started in sighting.processes_of(directory):
                 identities.kill_and_wait(pid, started, KILL_WAIT_S)
 
@@ -211,7 +212,7 @@ class LocalProcessLauncher:
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             begun = (directory / IDENT).exists() or (directory / EXIT).exists()
-            if begun or _is_held(directory):
+            if begun or _is_held(directory) or sighting.processes_of(directory):
                 return
             replace_file(directory / SPEC, spec.dumps())
             write_intent(directory)

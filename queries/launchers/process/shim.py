@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from listeners import fail_points
+from controlplane import fail_points
 from queries.domain.probes.questions import TASK
 from queries.domain.protocol import (
     ASSIGNMENT,

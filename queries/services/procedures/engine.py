@@ -18,8 +18,8 @@ from django.db import connection, transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
+from controlplane import fail_points
 from controlplane.nudge import advance_soon, changed
-from listeners import fail_points
 from queries.domain.errors import Conflict, HeadgateError, NotAllowed
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import PLAIN_VERBS, READING_VERBS, OperationOutcome, StepState, Verb
