@@ -1,4 +1,4 @@
-"""Every state of the small protocol: record, spawn, lock, identity, exit, adopt, stop, release."""
+"""The states of the small protocol: record, spawn, lock, identity, exit, adopt, stop, release."""
 
 import os
 
@@ -10,7 +10,7 @@ from queries.domain.run_end import RunFacts, RunVerdict
 from tests.model import small_protocol
 from tests.model.small_protocol import walk
 
-#: States to look at; `make soak` looks at all of them.
+#: States to look at, the nearest first; `make soak` looks at many more.
 STATES = int(os.environ.get("HEADGATE_SMALL_STATES", "15000"))
 
 
