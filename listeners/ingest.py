@@ -17,7 +17,7 @@ import redis
 from django.db import Error as DatabaseError
 from django.db import close_old_connections
 
-from controlplane import nudge, signs_of_life
+from controlplane import fail_points, nudge, signs_of_life
 from listeners.store import UNSTORABLE, Batch, Letter, store
 from listeners.wire import FIELD, Event, Kind
 
@@ -140,6 +140,7 @@ class Ingester:
             self._store(events, letters, now)
         except UNSTORABLE:
             self._store_singly(events, letters, now)
+        fail_points.reach(fail_points.BEFORE_ACK)
         self._client.xack(self._stream, GROUP, *(entry for entry, _ in entries))
         self.stored += len(entries)
 

@@ -107,7 +107,7 @@ def test_a_killed_python_takes_its_jvm_and_its_children_with_it(
     assert report.python == "SIGKILL"
     assert report.jvm in ("0", "SIGKILL")  # it left when its standard input ended, or was helped
     assert not [pid for pid, started in known if identities.is_alive(pid, started)]
-    assert not (driver.directory / "tmp").exists()
+    wait_for(lambda: not (driver.directory / "tmp").exists(), "the end of its temporary files")
     assert holder(f"file://{home}/checkpoints/q1") is None
     notice = wait_for(lambda: _notices(redis_url, driver.epoch), "the shim's notice")
     assert [(event.driver, event.epoch, event.seq) for event in notice] == [

@@ -7,10 +7,12 @@ import pytest
 import redis
 from django.db import OperationalError, connection
 
+from controlplane import fail_points
 from listeners import ingest, models
 from listeners.ingest import GROUP
 from listeners.wire import FIELD, Kind
 from tests.conftest_redis import MakeIngester, ValkeyServer
+from tests.killed import killed_at
 from tests.listeners.events import STREAM, event, heartbeat, progress, send
 from tests.listeners.rows import START
 
@@ -54,6 +56,18 @@ def test_what_comes_twice_is_stored_once_and_what_is_stored_is_trimmed(
     assert models.Progress.objects.count() == 250
     assert pending(redis_client) == 0
     assert redis_client.xlen(STREAM) == 1  # the last one marks how far the group has read
+
+
+def test_an_ingester_killed_before_it_acknowledges_loses_and_doubles_nothing(
+    redis_client: redis.Redis, make_ingester: MakeIngester
+) -> None:
+    send(redis_client, *(progress(number, number) for number in range(1, 51)))
+    assert killed_at(fail_points.BEFORE_ACK, lambda: drain(make_ingester("dies")))
+    assert models.Progress.objects.count() == 50
+    assert pending(redis_client) == 50
+    drain(make_ingester("dies"))  # started again under its name
+    assert models.Progress.objects.count() == 50
+    assert pending(redis_client) == 0
 
 
 def test_two_ingesters_at_once_store_everything_once(

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from django.conf import settings
 
+from controlplane import fail_points
 from listeners import spool
 from queries.domain.masking import mask_text
 from queries.domain.probes.questions import MOST_CHARACTERS, RESULT, TASK
@@ -220,11 +221,13 @@ class LocalProcessLauncher:
                 return
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             begun = (directory / IDENT).exists() or (directory / EXIT).exists()
-            if begun or _is_held(directory):
+            if begun or _is_held(directory) or sighting.processes_of(directory):
                 return
             replace_file(directory / SPEC, spec.dumps())
             write_intent(directory)
+            fail_points.reach(fail_points.AFTER_INTENT)
             self._spawn(directory, spec)
+            fail_points.reach(fail_points.AFTER_SPAWN)
         except OSError as error:
             what = "probe" if spec.probe else "driver"
             raise LaunchRefused(

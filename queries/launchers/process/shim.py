@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from controlplane import fail_points
 from queries.domain.probes.questions import TASK
 from queries.domain.protocol import (
     ASSIGNMENT,
@@ -100,21 +101,25 @@ class Shim:
     _oom_kills: int = 0
 
     def run(self) -> None:
-        """Start the driver, wait for both ends, clean up, report."""
+        """Start the driver, wait for both ends, end what is left, report, remove its files."""
         self._become_subreaper()
         self._oom_kills = exits.cgroup_oom_kills()
         wake = self._catch_sigterm()
         told = self._start()
+        fail_points.reach(fail_points.BEFORE_IDENT)
         self._write_ident()
+        fail_points.reach(fail_points.AFTER_IDENT)
         exits.prepare_notice(self.spec)
         self._wait(told, wake)
         self._end_jvm()
         self._end_descendants()
         self._read(told)
-        shutil.rmtree(self.directory / TMP, ignore_errors=True)
         report = self._report()
         self._write_report(report)
+        fail_points.reach(fail_points.AFTER_EXIT)
         exits.notify(self.spec, report)
+        # Last: it may be gigabytes, and everybody waits for the exit.
+        shutil.rmtree(self.directory / TMP, ignore_errors=True)
 
     # --- start ------------------------------------------------------------------------
 

@@ -141,8 +141,10 @@ def _prove(
     if ident is None:
         if shim_holds:
             return Liveness.SPAWNING
-        # A shim that died between spawn and ident.json leaves a driver that nobody knows.
-        return Liveness.ORPHANED if is_locked(directory / DRIVER_LOCK) else Liveness.ABSENT
+        # A shim that died between spawn and ident.json leaves a driver that nobody knows, and
+        # that takes its lock only once its Python is up.
+        left = is_locked(directory / DRIVER_LOCK) or processes_of(directory)
+        return Liveness.ORPHANED if left else Liveness.ABSENT
     if ident.boot_id != identities.boot_id():
         return Liveness.GONE
     if identities.is_alive(ident.pid, ident.start_time):

@@ -121,11 +121,7 @@ def health_of(
             heartbeat_at=telemetry.received_at if telemetry else None,
             jvm_alive=beat.jvm_alive if beat else None,
             query_alive=pulse.alive if pulse else None,
-<<<<<<< HEAD
-            commits_at=newest_commit(checkpoint) if silent and not starting else None,
-=======
-            commits_at=newest_commit(checkpoint) if silent and here else None,
->>>>>>> w-hosts
+            commits_at=newest_commit(checkpoint) if silent and here and not starting else None,
             task_at=moment(pulse.task_at) if pulse and pulse.task_at else None,
             backlog=backlog.records if backlog else None,
             arrival_rate=backlog.arrival_rate if backlog else None,

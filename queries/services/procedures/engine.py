@@ -19,6 +19,7 @@ from django.db import connection, transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
+from controlplane import fail_points
 from controlplane.nudge import advance_soon, changed
 from queries.domain.errors import Conflict, HeadgateError, NotAllowed
 from queries.domain.reasons import NOTHING, Because, Detail
@@ -208,6 +209,8 @@ def _take(procedure: Procedure, turn: StepContext) -> bool:
     step = procedure.steps[place]
     if not _mark(turn, place, StepState.DOING, "", committed=step.commits, to_undo=True):
         return True
+    point = f"{procedure.verb}.{place + 1}"
+    fail_points.reach(f"{point}.before")
     try:
         told = step.act(turn)
     except HeadgateError as error:
@@ -219,6 +222,8 @@ def _take(procedure: Procedure, turn: StepContext) -> bool:
     except Exception as error:  # the edge of the loop: a disk or a network may come back
         logger.exception("step %r of operation %s", step.name, operation.pk)
         return _hold(turn, place, f"{type(error).__name__}: {error}")
+    if told.done:
+        fail_points.reach(f"{point}.after")
     state = StepState.DONE if told.done else StepState.DOING
     _mark(turn, place, state, told.detail)
     return told.done

@@ -10,7 +10,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-BEFORE, AFTER = "0008_details_as_json", "0009_hosts"
+BEFORE, AFTER = "0009_culprit", "0010_hosts"
 AT = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
 
 

@@ -1,0 +1,49 @@
+"""Soak the model of supervision: many thousand steps of random histories, in every core.
+
+`--steps 100000 --seed 1`: the same seed takes the same steps. Each core takes its share, with a
+seed of its own that is printed; then the small protocol is walked, the nearest states first.
+"""
+
+import argparse
+import os
+import secrets
+import subprocess
+import sys
+
+#: Seeds of one process lie this close together, so that no two take the same.
+SEEDS_APART = 100_000
+#: States of the small protocol: half a minute, and half a gigabyte of memory.
+MANY_STATES = "300000"
+
+
+def main() -> int:
+    """Run one process per core; return 0 where no invariant has broken."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--steps", type=int, default=100_000)
+    options.add_argument("--seed", type=int, default=secrets.randbelow(2**20))
+    asked = options.parse_args()
+    cores = len(os.sched_getaffinity(0))
+    again = f"--steps {asked.steps} --seed {asked.seed}"
+    sys.stdout.write(f"make soak ARGS='{again}' takes the same steps.\n")
+    sys.stdout.flush()
+    running = [
+        _begin("test_supervision_model.py", asked.steps // cores, asked.seed + core * SEEDS_APART)
+        for core in range(cores)
+    ]
+    codes = [process.wait() for process in running]
+    return max(codes) or _begin("test_small_protocol.py", 0, 0).wait()
+
+
+def _begin(name: str, steps: int, first_seed: int) -> "subprocess.Popen[bytes]":
+    python = (sys.executable, "-m", "pytest", "-q", "-p", "no:playwright", "-p", "no:cacheprovider")
+    environment = {
+        **os.environ,
+        "HEADGATE_SOAK_STEPS": str(steps),
+        "HEADGATE_SOAK_SEED": str(first_seed + 1),
+        "HEADGATE_SMALL_STATES": MANY_STATES,
+    }
+    return subprocess.Popen((*python, f"tests/model/{name}"), env=environment)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

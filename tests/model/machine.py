@@ -1,0 +1,658 @@
+"""The state machine: what operators, faults and workers may do, and what must hold after each.
+
+Real rows, the real `reconcile` and `decide`, the operator's real verbs; below them a `World` in
+place of processes. Every rule is one step. The invariants are judged on what is so in the world,
+not on what a driver says; a run of rules ends with every fault over, and the desired state of
+each query must be reached then.
+"""
+
+import logging
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, ClassVar, TypeVar
+
+import pytest
+from django.db import transaction
+from django.db.models import Min
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from queries.domain.errors import HeadgateError
+from queries.domain.protocol import RunError, RunState, Want
+from queries.domain.states import (
+    HELD_PHASES,
+    OPEN_DRIVER_STATES,
+    PLAIN_VERBS,
+    STOPPED_PHASES,
+    Desired,
+    DriverKind,
+    OperationOutcome,
+    Phase,
+    RunOutcome,
+    StopMode,
+)
+from queries.domain.supervision.decide import decide
+from queries.models.applications import Application
+from queries.models.definitions import Checkpoint, Query
+from queries.models.drivers import Driver, Run
+from queries.models.history import Operation
+from queries.services.definitions import catalog
+from queries.services.supervision import installation, operations, reconcile, records
+from queries.services.supervision.application_operations import (
+    request_application_restart,
+    request_application_stop,
+)
+from tests.launchers.in_memory import ENDED, Crash, _Driver
+from tests.model.world import Thread, World
+from tests.scenarios.stage import BROKEN_PIPE, DIVIDE, NO_SUCH_SOURCE, Stage
+
+T = TypeVar("T")
+
+#: Applications that the rules act on; `quiet` is the bystander that none of them touches.
+SHARED, ALONE, OTHER, QUIET = "shared", "alone", "other", "quiet"
+APPLICATIONS = (SHARED, ALONE, OTHER)
+OUT_OF_MEMORY = RunError("", "java.lang.OutOfMemoryError", "Java heap space", "Java heap space")
+FAILURES = {  # one of each policy, and of what a dying JVM leaves
+    "retry": (BROKEN_PIPE, None),
+    "poison": (DIVIDE, 4),
+    "fatal": (NO_SUCH_SOURCE, None),
+    "memory": (OUT_OF_MEMORY, 2),
+}
+#: Points of a worker's step between which it may die, or somebody else may act.
+POINTS = ("decide", "write", "launch", "assign", "terminate", "kill")
+#: Seconds that may pass at once: a look, a tick, the deadlines of a stop and of a start, a backoff,
+#: a retry probe.
+PAUSES = (1, 5, 31, 61, 125, 185, 310, 1810)
+#: How far the clock may be set, in seconds.
+CLOCK_STEPS = (-600, -30, 30, 3600)
+#: What may change around everything; most of the time it is all well.
+SURROUNDINGS = (
+    "well",
+    "clock",
+    "clock",
+    "host silent",
+    "no Java",
+    "overloaded",
+    "installation stops",
+)
+#: In how many looks everything must be where it should be, once the faults are over.
+SETTLES_WITHIN = 400
+
+_any = st.integers(0, 23)  # chooses among what there is at that moment
+
+
+def pick(found: list[T], number: int) -> T:
+    """Return one of those that there are."""
+    return found[number % len(found)]
+
+
+class Supervision(RuleBasedStateMachine):
+    """One installation with three applications, a bystander, and everything that may befall it."""
+
+    steps: ClassVar[int] = 0  # rules taken by all machines of this process
+
+    def __init__(self) -> None:
+        super().__init__()
+        logging.disable(logging.CRITICAL)
+        self._rows = transaction.atomic()
+        self._rows.__enter__()
+        self.stage = Stage()
+        self.world = World(clock=lambda: self.stage.now)
+        self.stage.launcher = self.world
+        self._hook()
+        for name in (*APPLICATIONS, QUIET):
+            self.stage.application(name)
+        for name, application in (("a", SHARED), ("b", SHARED), ("c", ALONE), ("q", QUIET)):
+            self.stage.query(name, application)
+        self.names = self.turns = 0
+        for name in ("q", "a", "b", "c"):
+            operations.request_start(query=self.stage.row(name), actor="olga", now=self.stage.now)
+        for _ in range(3):  # two drivers start at a time
+            self._sweep()
+            self._well(everybody=True)
+            self.stage.now += timedelta(seconds=1)
+        Application.objects.update(reconcile_after=self.stage.now)
+        self._sweep()
+        bystander = next(t for t in self.world.threads.values() if t.application == QUIET)
+        self.quiet: tuple[int, int] | None = (bystander.run, bystander.driver)
+
+    def teardown(self) -> None:
+        """End the faults, see the desired states reached, and forget everything."""
+        try:
+            if sys.exc_info()[0] is None:
+                self.settle()
+        finally:
+            self._patch.undo()
+            transaction.set_rollback(True)
+            self._rows.__exit__(None, None, None)
+            logging.disable(logging.NOTSET)
+
+    def _hook(self) -> None:
+        """Make the points inside a step that no launcher sees."""
+        update_query = records.update_query
+
+        def decide_here(*arguments: Any) -> Any:
+            self.world.point("decide")
+            return decide(*arguments)
+
+        def write_here(*arguments: Any, **more: Any) -> None:
+            self.world.point("write")
+            update_query(*arguments, **more)
+
+        self._patch = pytest.MonkeyPatch()
+        self._patch.setattr(reconcile, "decide", decide_here)
+        self._patch.setattr(records, "update_query", write_here)
+
+    # --- what there is --------------------------------------------------------------------
+
+    def queries(self) -> list[Query]:
+        """Return the queries that operators may act on."""
+        rows = Query.objects.select_related("application").filter(archived_at=None)
+        return list(rows.exclude(application__name=QUIET).order_by("pk"))
+
+    def threads(self, *, told: bool = True) -> list[Thread]:
+        """Return what is left of runs in living drivers; `told`: somebody tells of it."""
+        world = self.world
+        return [
+            thread
+            for thread in world.threads.values()
+            if thread.holds and thread.application != QUIET and world.jvm(thread)
+            if not told or world.has_python(thread)
+        ]
+
+    def writers(self) -> list[Thread]:
+        """Return every thread that may write, and whose run nobody has called ended."""
+        return [thread for thread in self.threads() if thread.alive and not thread.error]
+
+    def drivers(self) -> list[tuple[str, int, _Driver]]:
+        """Return the drivers whose Python lives, without the bystander's."""
+        return [each for each in self.world.alive_drivers() if each[0] != QUIET]
+
+    def _asked(self, thread: Thread) -> bool:
+        status = self.world.said(thread)
+        return status is not None and status.asked_for is not Want.RUN
+
+    def _open(self, thread: Thread) -> bool:
+        status = self.world.said(thread)
+        return status is not None and status.state not in ENDED
+
+    # --- operators ------------------------------------------------------------------------
+
+    def _try(self, act: Callable[[], object]) -> None:
+        Supervision.steps += 1
+        with suppress(HeadgateError):
+            act()
+
+    def _verb(self, verb: str, query: Query) -> Callable[[], object]:
+        who: dict[str, Any] = {"query": query, "actor": "olga", "now": self.stage.now}
+        return {
+            "start": lambda: operations.request_start(**who),
+            "stop": lambda: operations.request_stop(mode=StopMode.GRACEFUL, **who),
+            "now": lambda: operations.request_stop(mode=StopMode.NOW, **who),
+            "restart": lambda: operations.request_restart(**who),
+            "take over": lambda: operations.confirm_takeover(**who),
+        }[verb]
+
+    VERBS = st.sampled_from(["start", "stop", "now", "restart", "take over", "start"])
+
+    @precondition(lambda self: self.queries())
+    @rule(verb=VERBS, which=_any, lost=st.booleans())
+    def operator_asks(self, verb: str, which: int, lost: bool) -> None:
+        query = pick(self.queries(), which)
+        self._try(self._verb(verb, query))
+        if not lost:  # the nudge arrives
+            self._reconcile(query.application_id)
+
+    @rule(name=st.sampled_from(APPLICATIONS), verb=st.sampled_from(["restart", "stop", "now"]))
+    def operator_asks_an_application(self, name: str, verb: str) -> None:
+        row = Application.objects.get(name=name)
+        who: dict[str, Any] = {"application": row, "actor": "olga", "now": self.stage.now}
+        if verb == "restart":
+            self._try(lambda: request_application_restart(**who))
+        else:
+            mode = StopMode.NOW if verb == "now" else StopMode.GRACEFUL
+            self._try(lambda: request_application_stop(mode=mode, **who))
+
+    @rule(
+        what=st.sampled_from(["edits", "edits", "deletes", "defines"]),
+        name=st.sampled_from(APPLICATIONS),
+        which=_any,
+        ends=st.booleans(),
+    )
+    def an_author_changes_a_definition(self, what: str, name: str, which: int, ends: bool) -> None:
+        queries = self.queries()
+        if what == "defines" and len(queries) < 4:
+            self._try(lambda: self._define(name, which))
+        elif what == "deletes" and queries:
+            query = pick(queries, which)
+            self._try(
+                lambda: operations.archive_query(query=query, actor="ada", now=self.stage.now)
+            )
+        elif queries:
+            self._try(lambda: self._edit(pick(queries, which), ends))
+
+    def _edit(self, query: Query, ends: bool) -> None:
+        self.names += 1
+        spec = dict(query.revisions.order_by("-number")[0].spec, description=f"no {self.names}")
+        spec["trigger"] = {"kind": "processing_time", "interval": "5 seconds"}
+        if ends:
+            spec["trigger"] = {"kind": "available_now"}
+        catalog.revise_query(
+            query=query, spec=spec, expected_revision=None, actor="ada", now=self.stage.now
+        )
+
+    def _define(self, name: str, which: int) -> None:
+        """A checkpoint that its query has given free goes to another, wherever that runs."""
+        held = set(Checkpoint.objects.filter(retired_at=None).values_list("location", flat=True))
+        free = sorted({*Checkpoint.objects.values_list("location", flat=True)} - held)
+        self.names += 1
+        query = self.stage.query(f"n{self.names}", name)
+        if free:
+            Checkpoint.objects.filter(query=query).update(location=pick(free, which))
+        operations.request_start(query=query, actor="ada", now=self.stage.now)
+
+    # --- workers --------------------------------------------------------------------------
+
+    def _reconcile(self, application: int) -> None:
+        with suppress(Crash):
+            reconcile.reconcile(application, launcher=self.world, now=self.stage.now)
+        self.world.meanwhile.clear()
+
+    def _sweep(self) -> None:
+        for application in reconcile.due_applications(now=self.stage.now):
+            self._reconcile(application)
+
+    @rule(name=st.sampled_from((*APPLICATIONS, "")))
+    def a_worker_looks(self, name: str) -> None:
+        """By the sweep, or by a task that comes late, or twice."""
+        Supervision.steps += 1
+        if name:
+            self._reconcile(self._application(name))
+        else:
+            self._sweep()
+
+    def _application(self, name: str) -> int:
+        found: int = Application.objects.values_list("pk", flat=True).get(name=name)
+        return found
+
+    @rule(
+        name=st.sampled_from(APPLICATIONS),
+        point=st.sampled_from((*POINTS, "intent", "spawning")),
+        after=st.booleans(),
+    )
+    def a_worker_dies(self, name: str, point: str, after: bool) -> None:
+        """Between any two steps of what it does: reading, rows, files, shim, identity, signals."""
+        Supervision.steps += 1
+        if point in ("intent", "spawning"):
+            self.world.half_launch = point
+        elif after and point not in ("decide", "write"):
+            self.world.crash_after.add(point)
+        else:
+            self.world.meanwhile[point] = _dies
+        self._reconcile(self._application(name))
+        self.world.crash_after.clear()
+        self.world.half_launch = ""
+
+    @rule(
+        name=st.sampled_from(APPLICATIONS),
+        point=st.sampled_from(("decide", "launch", "assign", "terminate", "kill")),
+        other=st.sampled_from(
+            ["start", "stop", "now", "restart", "another worker", "it dies", "it ends", "time"]
+        ),
+        which=_any,
+    )
+    def somebody_acts_while_a_worker_sleeps(
+        self, name: str, point: str, other: str, which: int
+    ) -> None:
+        """A worker pauses in the middle of its step; what it does next is late."""
+        Supervision.steps += 1
+        pk = self._application(name)
+
+        def act() -> None:
+            if other == "another worker":
+                reconcile.reconcile(pk, launcher=self.world, now=self.stage.now)
+            elif other == "it dies":
+                self._kill(name)
+            elif other == "it ends":
+                for thread in self.threads():
+                    if thread.application == name and thread.writes:
+                        self.world.ends(thread)
+            elif other == "time":
+                self.stage.now += timedelta(seconds=61)
+            else:
+                queries = [query for query in self.queries() if query.application_id == pk]
+                if queries:
+                    with suppress(HeadgateError):
+                        self._verb(other, pick(queries, which))()
+                reconcile.reconcile(pk, launcher=self.world, now=self.stage.now)
+
+        self.world.meanwhile[point] = act
+        self._reconcile(pk)
+
+    # --- time -----------------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from(PAUSES))
+    def time_passes(self, seconds: int) -> None:
+        Supervision.steps += 1
+        self.stage.now += timedelta(seconds=seconds)
+        self._sweep()
+
+    # --- what is around ---------------------------------------------------------------------
+
+    @rule(news=st.sampled_from(SURROUNDINGS))
+    def the_surroundings_change(self, news: str) -> None:
+        """The clock is set; the host, its Java or its memory fail and return; all is to stop."""
+        Supervision.steps += 1
+        world = self.world
+        match news:
+            case "clock":
+                self.turns += 1
+                self.stage.now += timedelta(seconds=pick(list(CLOCK_STEPS), self.turns))
+            case "host silent":
+                world.elsewhere = True
+            case "no Java" | "overloaded":
+                world.refusal = news if news == "no Java" else ""
+                world.passing_refusal = news == "overloaded"
+            case "installation stops":
+                self.quiet = None  # it is meant, too
+                installation.request_shutdown(now=self.stage.now)
+            case _:
+                world.refusal, world.passing_refusal, world.elsewhere = "", False, False
+                installation.resume(now=self.stage.now)
+
+    @rule()
+    def all_goes_well(self) -> None:
+        """Drivers come up, queries start, batches commit; what is to stop is left as it is."""
+        Supervision.steps += 1
+        world = self.world
+        world.refusal, world.passing_refusal, world.elsewhere = "", False, False
+        installation.resume(now=self.stage.now)
+        self.stage.now += timedelta(seconds=1)
+        self._sweep()
+        self._well()
+        for name in APPLICATIONS:
+            self._reconcile(self._application(name))
+
+    def _well(self, *, everybody: bool = False) -> None:
+        world = self.world
+        for name, epoch, driver in world.alive_drivers():
+            if name == QUIET and not everybody:
+                continue
+            world.spawning.discard((name, epoch))
+            driver.hanging = False
+            world.ready(name, epoch=epoch)
+        for thread in list(world.threads.values()):
+            if not world.has_python(thread) or (thread.application == QUIET and not everybody):
+                continue
+            if thread.building and not thread.overdue:
+                world.build(thread)
+            if thread.alive and not thread.error and not self._asked(thread):
+                world.write(thread)
+
+    # --- drivers --------------------------------------------------------------------------
+
+    def _unready(self) -> list[tuple[str, int, _Driver]]:
+        return [each for each in self.drivers() if not each[2].ready]
+
+    @precondition(lambda self: self.drivers())
+    @rule(which=_any, what=st.sampled_from(["comes up", "cannot", "leaves", "deaf", "hears"]))
+    def a_driver_moves(self, which: int, what: str) -> None:
+        """It comes up, or cannot; it leaves as it was told; it reads its assignment late."""
+        Supervision.steps += 1
+        found = {"comes up": self._unready, "cannot": self._unready, "leaves": self._leaving}
+        drivers = found.get(what, self.drivers)() or self.drivers()
+        name, epoch, driver = pick(drivers, which)
+        if what == "comes up" or (what == "cannot" and driver.ready):
+            self.world.spawning.discard((name, epoch))
+            self.world.ready(name, epoch=epoch)
+        elif what == "cannot" and epoch == max(self.world.epochs(name)):
+            self.world.session_fails(name, BROKEN_PIPE)
+        elif what == "leaves" and self._leaving():
+            self.world.leave(name, epoch=epoch)
+        else:
+            driver.hanging = what == "deaf"
+            self.world.apply_again(driver)
+
+    def _leaving(self) -> list[tuple[str, int, _Driver]]:
+        """Return the drivers that SIGTERM has reached, or that were told to and have no runs."""
+        world = self.world
+        return [
+            (name, epoch, driver)
+            for name, epoch, driver in self.drivers()
+            if (name, epoch) in world.terminated or world.may_leave(driver)
+        ]
+
+    @precondition(lambda self: self.threads())
+    @rule(which=_any)
+    def a_run_goes_on(self, which: int) -> None:
+        """It starts, commits, finds nothing to read; it ends as asked, or by itself."""
+        Supervision.steps += 1
+        world = self.world
+        ways: list[tuple[Callable[[Thread], None], Thread]] = []
+        for thread in self.threads():
+            if thread.building:
+                ways.append((world.build, thread))
+            elif self._asked(thread) and thread.writes:
+                ways += [(world.ends, thread), (world.write, thread)]
+            elif thread.alive and not thread.error:
+                ways += [(world.write, thread), (world.idles, thread), (world.ends, thread)]
+        if ways:
+            act, thread = pick(ways, which)
+            act(thread)
+            self._reconcile(self._application(thread.application))
+
+    @precondition(lambda self: self.threads(told=False))
+    @rule(which=_any)
+    def a_run_hangs_or_writes_late(self, which: int) -> None:
+        """A start, a stop or a callback does not end; or it does, and writes what it was in."""
+        Supervision.steps += 1
+        world = self.world
+        ways: list[tuple[Callable[[Thread], None], Thread]] = []
+        for thread in self.threads(told=False):
+            told = world.has_python(thread)
+            lingers = self._asked(thread) or not self._open(thread) or thread.error
+            if told and thread.building and not thread.overdue:
+                ways.append((self._start_times_out, thread))
+            elif told and thread.writes and lingers:
+                ways += [(world.times_out, thread), (world.leaves_a_call, thread)]
+                ways += [(self._end_late, thread)]
+            if thread.writes:
+                ways.append((world.write_late, thread))
+        if ways:
+            act, thread = pick(ways, which)
+            act(thread)
+            self._reconcile(self._application(thread.application))
+
+    def _start_times_out(self, thread: Thread) -> None:
+        self.stage.now += timedelta(seconds=181)
+        self.world.times_out(thread)
+
+    def _end_late(self, thread: Thread) -> None:
+        self.world.write_late(thread)
+        self.world.ends(thread)
+
+    @precondition(lambda self: self.writers())
+    @rule(which=_any, call=st.booleans())
+    def an_operator_stops_what_does_not_stop(self, which: int, call: bool) -> None:
+        """A batch, or a call of foreachBatch alone, goes on longer than the limits of a stop."""
+        Supervision.steps += 1
+        thread = pick(self.writers(), which)
+        query = Query.objects.get(pk=thread.query)
+        with suppress(HeadgateError):
+            self._verb("now", query)()
+        self._reconcile(self._application(thread.application))
+        if self._asked(thread):
+            if call:
+                self.world.leaves_a_call(thread)
+            self.world.times_out(thread)
+            self._reconcile(self._application(thread.application))
+
+    @precondition(lambda self: self.writers())
+    @rule(which=_any, kind=st.sampled_from(sorted(FAILURES)), lingers=st.booleans())
+    def a_query_fails(self, which: int, kind: str, lingers: bool) -> None:
+        """By an error of each policy; its thread is gone, or still there for a while."""
+        Supervision.steps += 1
+        error, batch = FAILURES[kind]
+        thread = pick(self.writers(), which)
+        thread.alive = lingers
+        self.world.breaks(thread, error, batch)
+        self._reconcile(self._application(thread.application))
+
+    HOWS = st.sampled_from(
+        [
+            ("vanishes", "", False),
+            ("orphans its JVM", "", False),
+            ("SIGKILL", "SIGKILL", True),
+            ("SIGKILL", "SIGKILL", False),
+            ("71", "3", True),
+            ("71", "SIGSEGV", False),
+            ("1", "0", False),
+        ]
+    )
+
+    @precondition(lambda self: self.drivers())
+    @rule(which=_any, how=HOWS)
+    def a_driver_ends(self, which: int, how: tuple[str, str, bool]) -> None:
+        """It dies, and its shim says how; or nobody does; or its JVM goes on without its Python."""
+        Supervision.steps += 1
+        name, epoch, _ = pick(self.drivers(), which)
+        python, jvm, oom = how
+        if python == "vanishes":
+            self.world.vanish(name, epoch=epoch)
+        elif python == "orphans its JVM":
+            self.world.orphan(name, epoch=epoch)
+        else:
+            self.world.die(name, epoch=epoch, python=python, jvm=jvm, oom=oom)
+
+    def _kill(self, name: str) -> None:
+        for found, epoch, _ in self.drivers():
+            if found == name:
+                self.world.die(name, epoch=epoch)
+
+    # --- what must hold -------------------------------------------------------------------
+
+    @invariant()
+    def i1_one_writer_per_checkpoint_and_it_holds_the_lock(self) -> None:
+        writers: dict[str, Thread] = {}
+        for thread in self.world.living_threads():
+            other = writers.setdefault(thread.location, thread)
+            assert other is thread, f"I1: {other} and {thread} write to one checkpoint"
+            assert thread.holds, f"I1: {thread} writes without the lock"
+
+    @invariant()
+    def i2_no_batch_of_two_living_epochs(self) -> None:
+        assert not self.world.doubled, f"I2: {self.world.doubled}"
+
+    @invariant()
+    def i3_an_end_is_told_of_the_dead_and_of_nobody_else(self) -> None:
+        living = set(self.world.living())
+        ended = Driver.objects.filter(kind=DriverKind.SERVICE).exclude(
+            state__in=sorted(OPEN_DRIVER_STATES)
+        )
+        for name, epoch, python in ended.values_list("application__name", "epoch", "exit_python"):
+            assert (name, epoch) not in living, f"I3: driver {epoch} of {name} is called ended"
+            assert python, f"I3: driver {epoch} of {name} has no exit"
+
+    @invariant()
+    def a_run_called_stopped_writes_no_more(self) -> None:
+        living = [thread.run for thread in self.world.living_threads()]
+        over = (RunOutcome.STOPPED, RunOutcome.COMPLETED, RunOutcome.DRIVER_ENDED)
+        wrong = Run.objects.filter(pk__in=living, outcome__in=over)
+        assert not wrong.exists(), f"runs that have ended still write: {list(wrong)}"
+
+    @invariant()
+    def i6_the_bystander_sees_nothing(self) -> None:
+        if self.quiet is None:
+            return
+        run = Run.objects.filter(query__name="q").values_list("pk", "driver__epoch", "outcome")
+        assert list(run) == [(*self.quiet, "")], "I6: the bystander was restarted"
+        phase = Query.objects.values_list("phase", flat=True).get(name="q")
+        assert phase in (Phase.RUNNING, Phase.LOST), f"I6: the bystander is {phase}"
+
+    # --- once the faults are over ---------------------------------------------------------
+
+    def settle(self) -> None:
+        """End every fault; each desired state must be reached, or say what it waits for (I5)."""
+        world = self.world
+        world.refusal, world.passing_refusal, world.elsewhere = "", False, False
+        world.crash_after.clear()
+        installation.resume(now=self.stage.now)
+        self._settle("once the faults are over")
+        for query in self.queries():
+            if query.phase in HELD_PHASES:
+                self._verb("start", query)()
+        self._settle("after an operator's start")
+        held = [query.name for query in self.queries() if query.phase in HELD_PHASES]
+        assert not held, f"I5: {held} cannot be started again"
+        left = Operation.objects.filter(outcome=OperationOutcome.OPEN, verb__in=PLAIN_VERBS)
+        assert not left.exists(), f"I5: operations without an end: {list(left.values())}"
+        living = set(world.living())
+        rows = Driver.objects.filter(ended_at=None).values_list("application__name", "epoch")
+        assert set(rows) == living, f"I3: open rows {set(rows)}, living drivers {living}"
+
+    def _settle(self, when: str) -> None:
+        for _ in range(SETTLES_WITHIN):
+            self._oblige()
+            self._sweep()
+            self.i1_one_writer_per_checkpoint_and_it_holds_the_lock()
+            self.i6_the_bystander_sees_nothing()
+            if not (wrong := self._unreached()):
+                return
+            first = Application.objects.aggregate(first=Min("reconcile_after"))["first"]
+            assert first is not None, f"I5: nobody looks at {wrong} any more, {when}"
+            self.stage.now = max(self.stage.now + timedelta(seconds=1), first)
+        raise AssertionError(f"I5: not reached {when}: {wrong}")
+
+    def _unreached(self) -> list[str]:
+        wrong = []
+        for query in self.queries():
+            runs = Run.objects.filter(query=query, outcome=RunOutcome.OPEN).exists()
+            if query.desired == Desired.STOPPED:
+                reached = query.phase in STOPPED_PHASES and not runs
+            else:
+                reached = query.phase == Phase.RUNNING or query.phase in HELD_PHASES
+            done = reached and query.reached_generation >= query.generation
+            if not done and query.phase not in HELD_PHASES:
+                wrong.append(
+                    f"{query.name}: wants {query.desired}, is {query.phase} "
+                    f"({query.phase_reason}: {query.phase_detail})"
+                )
+        open_rows = set(
+            Driver.objects.filter(ended_at=None).values_list("application__name", "epoch")
+        )
+        if open_rows != set(self.world.living()):
+            wrong.append(f"open rows {open_rows}, living drivers {self.world.living()}")
+        if Operation.objects.filter(outcome="", verb__in=PLAIN_VERBS).exists():
+            wrong.append("an operation is open")
+        return wrong
+
+    def _oblige(self) -> None:
+        """Let every driver do at once what it was told, and what hung come to its end."""
+        world = self.world
+        for name, epoch, driver in world.alive_drivers():
+            world.spawning.discard((name, epoch))
+            driver.hanging = False
+            if not driver.ready:
+                world.ready(name, epoch=epoch)
+            world.apply_again(driver)
+            for thread in [t for t in world.threads.values() if t.driver == epoch]:
+                if thread.application != name:
+                    continue
+                if thread.building:
+                    world.build(thread)
+                elif thread.writes and (
+                    self._asked(thread) or not self._open(thread) or thread.error is not None
+                ):
+                    world.ends(thread)
+                elif thread.alive and not thread.error:
+                    status = world.said(thread)
+                    if status is not None and status.state is not RunState.RUNNING:
+                        world.write(thread)
+            if (name, epoch) in world.terminated or world.may_leave(driver):
+                world.leave(name, epoch=epoch)
+
+
+def _dies() -> None:
+    raise Crash

@@ -1,0 +1,44 @@
+"""The states of the small protocol: record, spawn, lock, identity, exit, adopt, stop, release."""
+
+import os
+
+import pytest
+
+from queries.domain import run_end
+from queries.domain.protocol import Hangs, RunState
+from queries.domain.run_end import RunFacts, RunVerdict
+from tests.model import small_protocol
+from tests.model.small_protocol import walk
+
+#: States to look at, the nearest first; `make soak` looks at many more.
+STATES = int(os.environ.get("HEADGATE_SMALL_STATES", "15000"))
+
+
+def test_no_state_breaks_an_invariant_wherever_somebody_pauses_or_dies() -> None:
+    walked = walk(epochs=2, crashes=1, most=STATES)
+    assert not walked.broken, "\n".join([walked.broken, *walked.way])
+    assert walked.whole or walked.states >= 15_000
+
+
+def test_a_lock_released_when_a_stop_times_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = run_end.judge
+
+    def released_at_the_time_out(facts: RunFacts) -> RunVerdict:
+        if facts.overdue and not facts.building:
+            return RunVerdict(RunState.ENDED, release=True, hangs=Hangs.NOTHING)
+        return real(facts)
+
+    monkeypatch.setattr(run_end, "judge", released_at_the_time_out)
+    walked = walk(epochs=2, crashes=0, most=15_000)
+    assert walked.broken.startswith("I1")
+    assert any(step.startswith("stop() times out") for step in walked.way)
+
+
+def test_a_worker_that_sleeps_beyond_the_deadline_is_what_the_walk_leaves_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A known gap: its row is closed as never launched, then it wakes and spawns the driver."""
+    monkeypatch.setattr(small_protocol, "SLEEPERS_WAKE", True)
+    walked = walk(epochs=2, crashes=0, most=15_000)
+    assert walked.broken == "I3: epoch 1 lives and its row is closed"
+    assert "spawn 1" in walked.way

@@ -1,0 +1,74 @@
+"""Supervision under everything that may befall it, in random order, with a seed to repeat it."""
+
+import os
+import secrets
+
+import pytest
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from queries.domain import run_end
+from queries.domain.protocol import Hangs, RunState
+from queries.domain.run_end import RunFacts, RunVerdict
+from tests.examples import examples
+from tests.model.machine import Supervision
+
+pytestmark = [pytest.mark.django_db, pytest.mark.timeout(0)]
+
+#: Steps of one history; then every fault ends, and everything must come to rest.
+HISTORY = 60
+#: Steps to take: `make soak` asks for more.
+STEPS = int(os.environ.get("HEADGATE_SOAK_STEPS", "0")) or examples(400)
+#: Where to begin: printed with a failure, and given again to repeat it.
+SEED = int(os.environ.get("HEADGATE_SOAK_SEED", "0")) or secrets.randbelow(2**31)
+#: Within how many steps the model must find a lock that is released when a stop times out.
+FOUND_WITHIN = 10_000
+
+
+def walk(*, steps: int, first_seed: int, shrink: bool = True) -> int:
+    """Take at least that many steps and return how many; a broken invariant raises."""
+    before, turn = Supervision.steps, 0
+    while (left := steps - (Supervision.steps - before)) > 0:
+        run_state_machine_as_test(
+            seed(first_seed + turn)(_fresh()),
+            settings=settings(
+                max_examples=max(1, min(50, left // HISTORY)),
+                stateful_step_count=HISTORY,
+                deadline=None,
+                database=None,  # a seed repeats what was found; nothing else is remembered
+                phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+        turn += 1
+    return Supervision.steps - before
+
+
+def _fresh() -> type[Supervision]:
+    """Return a class of its own: a seed is written on it."""
+
+    class Walk(Supervision):
+        pass
+
+    return Walk
+
+
+def test_no_invariant_breaks_whatever_happens(capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(f"\n{STEPS:,} steps, HEADGATE_SOAK_SEED={SEED}", flush=True)  # noqa: T201
+    taken = walk(steps=STEPS, first_seed=SEED)
+    assert taken >= STEPS
+
+
+def test_a_lock_released_when_a_stop_times_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model judges the runtime's own rule: a rule that is wrong turns it red."""
+    real = run_end.judge
+
+    def released_at_the_time_out(facts: RunFacts) -> RunVerdict:
+        if facts.overdue and not facts.building:
+            return RunVerdict(RunState.ENDED, release=True, hangs=Hangs.NOTHING)
+        return real(facts)
+
+    monkeypatch.setattr(run_end, "judge", released_at_the_time_out)
+    with pytest.raises(AssertionError, match=r"still write|without the lock|one checkpoint"):
+        walk(steps=FOUND_WITHIN, first_seed=1, shrink=False)

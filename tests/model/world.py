@@ -1,0 +1,337 @@
+"""A world in which drivers live: JVMs, threads that write, locks; a launcher seen from outside.
+
+The in-memory launcher answers what a driver says. This one also knows what is *so*: which thread
+of which JVM may still write to which checkpoint, and who holds its lock. Supervision sees the
+first only; the invariants are judged on the second.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from queries.domain import run_end
+from queries.domain.protocol import (
+    Assignment,
+    AssignmentEntry,
+    DriverSpec,
+    Hangs,
+    RunError,
+    RunState,
+    RunStatus,
+    Want,
+)
+from queries.domain.run_end import RunFacts
+from queries.domain.supervision.observation import Liveness, Sighting
+from queries.launchers.base import LaunchRefused
+from tests.launchers.in_memory import ENDED, Call, Crash, InMemoryLauncher, _Driver
+
+START_TIMED_OUT = RunError("", "StartTimedOut", "The query was not started.", "not started")
+
+
+@dataclass(slots=True)
+class Thread:
+    """A run inside its JVM: what it holds, and whether it can still write."""
+
+    run: int
+    epoch: int  # the run's
+    query: int
+    location: str
+    application: str
+    driver: int  # epoch of the driver
+    holds: bool = True  # the checkpoint's lock
+    building: bool = True  # start() has not returned
+    alive: bool = False  # Spark's thread, which executes batches
+    callbacks: int = 0  # calls of foreachBatch that have not returned
+    error: RunError | None = None  # the query's own
+    batch: int | None = None  # in flight when it failed
+    overdue: bool = False  # a start or a stop has timed out
+    finished: bool = False  # by itself: all is read
+
+    @property
+    def writes(self) -> bool:
+        """Whether anything of the run can still write."""
+        return self.alive or self.callbacks > 0
+
+
+class World(InMemoryLauncher):
+    """The double of a launcher, on what really happens below it."""
+
+    def __init__(self, *, clock: Callable[[], datetime]) -> None:
+        super().__init__(clock=clock)
+        self.threads: dict[int, Thread] = {}  # run -> its thread
+        self.owners: dict[str, int] = {}  # location -> highest epoch in its owner file
+        self.newest: dict[str, int] = {}  # location -> its newest batch
+        self.wrote: dict[tuple[str, int], set[int]] = {}  # (location, batch) -> runs
+        self.doubled: list[str] = []  # batches that two living writers have executed
+        self.terminated: set[tuple[str, int]] = set()
+        self.spawning: set[tuple[str, int]] = set()  # a shim has it, ident.json is not written
+        self.intents: dict[tuple[str, int], int] = {}  # files only -> assignment's generation
+        self.half_launch = ""  # "intent" | "spawning": where the next launch's worker dies
+        self.passing_refusal = False
+        self.meanwhile: dict[str, Callable[[], Any]] = {}  # point -> what somebody else does there
+
+    # --- points at which somebody else may act, or the worker die -----------------------
+
+    def point(self, name: str) -> None:
+        """A worker comes by this point of its step."""
+        act = self.meanwhile.pop(name, None)
+        if act is not None:
+            act()
+
+    @contextmanager
+    def _call(self, call: Call) -> Iterator[None]:
+        self.point(call.verb)
+        del self.calls[:-20]
+        with super()._call(call):
+            yield
+
+    # --- the protocol -------------------------------------------------------------------
+
+    def launch(self, spec: DriverSpec, assignment: Assignment, pools_xml: str) -> None:
+        """Launch; the worker may die between the files, the shim and the identity."""
+        key = (spec.application, spec.epoch)
+        if self.passing_refusal:
+            raise LaunchRefused("The host is overloaded.", passing=True)
+        half, self.half_launch = self.half_launch, ""
+        if half == "intent" and key not in self.intents and not self._has(key):
+            self.intents[key] = assignment.generation
+            raise Crash("after the intent")
+        super().launch(spec, assignment, pools_xml)
+        if half == "spawning" and self.intents.pop(key, 0) == 0:
+            self.spawning.add(key)
+            raise Crash("before the identity")
+        self.intents.pop(key, None)
+
+    def sight(
+        self,
+        application: str,
+        epoch: int,
+        *,
+        probe: bool = False,
+        locations: tuple[str, ...] = (),
+        known: Mapping[str, str | int] | None = None,
+    ) -> Sighting:
+        """Return what a look at the host would show, at each stage of a launch."""
+        seen = super().sight(application, epoch, probe=probe, locations=locations, known=known)
+        key = (application, epoch)
+        if key in self.intents and seen.liveness is Liveness.ABSENT:
+            return replace(seen, assignment_generation=self.intents[key])
+        if key in self.spawning and seen.liveness is Liveness.ALIVE:
+            return replace(seen, liveness=Liveness.SPAWNING, process={})
+        return seen
+
+    def terminate(self, application: str, epoch: int) -> None:
+        """Note the SIGTERM; the driver leaves when the story says so."""
+        super().terminate(application, epoch)
+        self.terminated.add((application, epoch))
+
+    # --- what a driver does with its assignment -----------------------------------------
+
+    def _apply(self, driver: _Driver) -> None:
+        if (driver.spec.application, driver.spec.epoch) in self.spawning:
+            return
+        self._applying = driver
+        super()._apply(driver)
+
+    def _begin(self, driver: _Driver, entry: AssignmentEntry) -> None:
+        driver.places[entry.run] = entry.checkpoint
+        driver.runs[entry.run] = self._starting(entry)
+        driver.facts[entry.run] = RunFacts(building=entry.run in self.threads, thread_alive=False)
+
+    def _left(self, run: int, **facts: Any) -> None:
+        thread = self.threads.get(run)
+        if thread is None:
+            super()._left(run, **facts)
+        else:
+            self.judge(thread)
+
+    def _starting(self, entry: AssignmentEntry) -> RunStatus:
+        """Take the checkpoint's lock, or be refused, as `runtime/checkpoints/locks.py` does."""
+        driver, status = self._applying, RunStatus(entry.run, entry.query, RunState.STARTING)
+        if entry.want is not Want.RUN:  # it ends without having run
+            return replace(status, state=RunState.ENDED, asked_for=entry.want, ended_at=self._now())
+        holder = self.holder(entry.checkpoint)
+        if holder is not None:
+            pid = int(self._drivers[holder.application][holder.driver].process["jvm_pid"])
+            return self._refused(status, "held", pid)
+        if self.owners.get(entry.checkpoint, 0) > entry.epoch:
+            return self._refused(status, "fenced", None)
+        self.owners[entry.checkpoint] = entry.epoch
+        self.threads[entry.run] = Thread(
+            run=entry.run,
+            epoch=entry.epoch,
+            query=entry.query,
+            location=entry.checkpoint,
+            application=driver.spec.application,
+            driver=driver.spec.epoch,
+        )
+        return status
+
+    def _refused(self, status: RunStatus, why: str, pid: int | None) -> RunStatus:
+        text = f"the checkpoint is {why}"
+        error = RunError("", "", text, text, refused=why, holder_pid=pid)
+        return replace(status, state=RunState.REFUSED, ended_at=self._now(), error=error)
+
+    # --- what happens inside a driver ---------------------------------------------------
+
+    def build(self, thread: Thread) -> None:
+        """start() returns; where its end was asked for meanwhile, the query is stopped at once."""
+        thread.building, thread.overdue = False, False
+        status = self.said(thread)
+        if status is None or status.state in ENDED or status.asked_for is not Want.RUN:
+            self.judge(thread)
+            return
+        thread.alive = True
+        self._say(thread, started_at=self._now())
+
+    def write(self, thread: Thread) -> None:
+        """The thread executes its next batch and commits it."""
+        batch = self.newest.get(thread.location, -1) + 1
+        self.execute(thread, batch)
+        self.newest[thread.location] = batch
+        self._commit_said(thread, batch)
+
+    def write_late(self, thread: Thread) -> None:
+        """A thread whose batch was in flight all the time executes it, committed by now or not."""
+        batch = max(self.newest.get(thread.location, 0), 0)
+        self.execute(thread, batch)
+
+    def execute(self, thread: Thread, batch: int) -> None:
+        """Note who executes a batch, and whether another who has done so still lives."""
+        runs = self.wrote.setdefault((thread.location, batch), set())
+        for run in runs - {thread.run}:
+            if self.lives(self.threads[run]):
+                self.doubled.append(f"batch {batch} of {thread.location}: {run} and {thread.run}")
+        runs.add(thread.run)
+
+    def _commit_said(self, thread: Thread, batch: int) -> None:
+        status = self.said(thread)
+        if status is None or status.state in ENDED:
+            return
+        running = status.state is RunState.STARTING
+        self._say(
+            thread,
+            state=RunState.RUNNING if running else status.state,
+            first_commit_at=status.first_commit_at or self._now(),
+            last_batch=batch,
+        )
+
+    def idles(self, thread: Thread) -> None:
+        """Its trigger finds nothing to read."""
+        self._say(thread, state=RunState.RUNNING, first_idle_at=self._now())
+
+    def ends(self, thread: Thread) -> None:
+        """The thread ends, and with it what users' code did in it."""
+        thread.alive, thread.callbacks = False, 0
+        self.judge(thread)
+
+    def leaves_a_call(self, thread: Thread) -> None:
+        """Spark's thread is gone, and a call of foreachBatch goes on in Python."""
+        thread.alive, thread.callbacks = False, 1
+        self.judge(thread)
+
+    def breaks(self, thread: Thread, error: RunError, batch: int | None) -> None:
+        """The query fails with the error; its thread ends at its own pace."""
+        thread.error, thread.batch = error, batch
+        self.judge(thread)
+
+    def times_out(self, thread: Thread) -> None:
+        """A start or a stop has waited its time for what does not end."""
+        thread.overdue = True
+        self.judge(thread)
+
+    def judge(self, thread: Thread) -> None:
+        """Let the runtime's own rule say whether the run has ended and its lock may go."""
+        status = self.said(thread)
+        facts = RunFacts(
+            building=thread.building,
+            thread_alive=thread.alive,
+            callbacks_open=thread.callbacks,
+            asked=status.asked_for if status is not None else Want.STOP,
+            failed=thread.error is not None,
+            overdue=thread.overdue,
+        )
+        verdict = run_end.judge(facts)
+        if status is not None:
+            self._drivers[thread.application][thread.driver].facts[thread.run] = facts
+        if verdict.release:
+            thread.holds = False
+        if status is None or status.state in ENDED:
+            return
+        if verdict.outcome is None:
+            self._say(thread, hangs=verdict.hangs)
+            return
+        error = thread.error if verdict.outcome is RunState.FAILED else None
+        if error is None and verdict.hangs is Hangs.START:
+            error = START_TIMED_OUT
+        failed = {"failed_batch": thread.batch} if error is thread.error else {}
+        if error is not None:
+            error = replace(error, unknown_batch=thread.batch is None)
+        self._say(
+            thread,
+            state=verdict.outcome,
+            ended_at=self._now(),
+            error=error,
+            hangs=verdict.hangs,
+            **failed,
+        )
+
+    # --- what is so -----------------------------------------------------------------------
+
+    def jvm(self, thread: Thread) -> bool:
+        """Whether the JVM of a thread lives."""
+        driver = self._drivers.get(thread.application, {}).get(thread.driver)
+        return driver is not None and driver.jvm_lives
+
+    def lives(self, thread: Thread) -> bool:
+        """Whether the thread can still write to its checkpoint."""
+        return thread.writes and self.jvm(thread)
+
+    def living_threads(self) -> list[Thread]:
+        """Return every thread that can still write."""
+        return [thread for thread in self.threads.values() if self.lives(thread)]
+
+    def holder(self, location: str) -> Thread | None:
+        """Return who holds the lock of a checkpoint; the kernel frees a dead JVM's."""
+        for thread in self.threads.values():
+            if thread.location == location and thread.holds and self.jvm(thread):
+                return thread
+        return None
+
+    def said(self, thread: Thread) -> RunStatus | None:
+        """Return what the driver's Python says of a run; None where it has forgotten it."""
+        driver = self._drivers.get(thread.application, {}).get(thread.driver)
+        return driver.runs.get(thread.run) if driver is not None else None
+
+    def has_python(self, thread: Thread) -> bool:
+        """Whether somebody watches the thread and tells of it."""
+        driver = self._drivers.get(thread.application, {}).get(thread.driver)
+        return driver is not None and driver.alive
+
+    def alive_drivers(self) -> list[tuple[str, int, _Driver]]:
+        """Return every driver whose Python lives."""
+        return [
+            (name, epoch, driver)
+            for name, drivers in sorted(self._drivers.items())
+            for epoch, driver in sorted(drivers.items())
+            if driver.alive
+        ]
+
+    def may_leave(self, driver: _Driver) -> bool:
+        """Whether a driver was told to leave once nothing runs in it, and nothing does."""
+        idle = all(status.state in ENDED for status in driver.runs.values())
+        return driver.ready and not driver.hanging and driver.assignment.end and idle
+
+    def apply_again(self, driver: _Driver) -> None:
+        """The driver reads its assignment once more."""
+        self._apply(driver)
+
+    def _say(self, thread: Thread, **changes: Any) -> None:
+        driver = self._drivers[thread.application][thread.driver]
+        if thread.run in driver.runs and driver.alive:
+            driver.runs[thread.run] = replace(driver.runs[thread.run], **changes)
+
+    def _has(self, key: tuple[str, int]) -> bool:
+        return key[1] in self._drivers.get(key[0], {})
