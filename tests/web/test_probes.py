@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
@@ -165,6 +166,7 @@ def probed(ticks: Query, monkeypatch: pytest.MonkeyPatch) -> Operation:
     operation = _ended(
         ticks, Verb.XRAY, arguments={"operator": 0, "private_key": "WN"}, result=result
     )
+    operation.host = settings.HEADGATE_HOST  # it stands for the probe, whose rows lie here
     found = {operation: ProbeResult("Reading the state", done=True, state=STATE)}
     probing = "queries.services.probes.probe_steps."
     monkeypatch.setattr(probing + "probe_of", lambda of: of if of in found else None)

@@ -50,7 +50,7 @@ def test_readyz_names_each_part_and_says_that_redis_is_down(
     answer = client.get("/readyz")
     checks = answer.json()["checks"]
     assert answer.status_code == 503
-    assert tuple(checks) == (*READY_PARTS, "hosts")
+    assert set(checks) == {*READY_PARTS, "hosts"}
     assert checks["database"]["status"] == "ok"
     assert checks["redis"]["status"] == "problem"
     assert checks["redis"]["since"] is not None
