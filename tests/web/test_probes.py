@@ -166,7 +166,8 @@ def probed(ticks: Query, monkeypatch: pytest.MonkeyPatch) -> Operation:
     operation = _ended(
         ticks, Verb.XRAY, arguments={"operator": 0, "private_key": "WN"}, result=result
     )
-    operation.host = settings.HEADGATE_HOST  # it stands for the probe, whose rows lie here
+    operation.host = settings.HEADGATE_HOST  # it stands for the probe, whose rows are here
+    operation.save()
     found = {operation: ProbeResult("Reading the state", done=True, state=STATE)}
     probing = "queries.services.probes.probe_steps."
     monkeypatch.setattr(probing + "probe_of", lambda of: of if of in found else None)

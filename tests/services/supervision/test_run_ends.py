@@ -147,7 +147,6 @@ class Scene:
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     made = Scene(tmp_path)
     monkeypatch.setattr(build, "writer", made.writer)
-    monkeypatch.setattr(Run, "_look_at_topics", lambda *_: None)  # it reads from no Kafka
     monkeypatch.setattr(runs, "END_S", 0.2)
     monkeypatch.setattr(runs, "STOP_AGAIN_S", 0.1)
     yield made
