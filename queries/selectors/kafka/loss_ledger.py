@@ -1,6 +1,7 @@
 """The loss ledger of a query: what it never read, and who accepted that."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from django.db.models import Count, QuerySet, Sum
@@ -38,11 +39,27 @@ def loss_totals(query: Query) -> list[LossTotal]:
     ]
 
 
-def known_ranges(query_id: int) -> dict[tuple[str, int], list[tuple[int, int]]]:
-    """Return the offsets [first, until) that the ledger holds, by topic and partition."""
+def known_ranges(
+    query_id: int, *, within: Mapping[str, tuple[int, int]]
+) -> dict[tuple[str, int], list[tuple[int, int]]]:
+    """Return the offsets [first, until) that the ledger holds, by topic and partition.
+
+    `within` limits it to what overlaps these offsets of these topics.
+    """
     found: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
-    for row in Loss.objects.filter(query=query_id).order_by("from_offset"):
-        if row.partition is None or row.from_offset is None or row.to_offset is None:
-            continue
-        found[row.source, row.partition].append((row.from_offset, row.to_offset))
+    for topic, (first, until) in within.items():
+        rows = _ranges(query_id).filter(source=topic, from_offset__lt=until, to_offset__gt=first)
+        for row in rows.order_by("from_offset"):
+            if row.partition is not None and row.from_offset is not None and row.to_offset:
+                found[topic, row.partition].append((row.from_offset, row.to_offset))
     return dict(found)
+
+
+def has_ranges(query_id: int) -> bool:
+    """Tell whether the ledger holds any offsets of a query."""
+    return _ranges(query_id).exists()
+
+
+def _ranges(query_id: int) -> QuerySet[Loss]:
+    rows = Loss.objects.filter(query=query_id, partition__isnull=False)
+    return rows.filter(from_offset__isnull=False, to_offset__isnull=False)

@@ -5,7 +5,8 @@ be newer. What a Python function reads, and from which broker, is known to its c
 such a query, the progress of its run is the only source.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from listeners import selectors as heard
@@ -19,6 +20,8 @@ from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.selectors.newest import checkpoint_locations, newest_revisions, newest_runs
 
+#: What guards one of several, named for the log (`listeners.loops.each.Each.by_itself`).
+ByItself = Callable[[str], AbstractContextManager[object]]
 Offsets = dict[str, dict[int, int]]  # topic -> partition -> next offset to read
 
 
@@ -48,8 +51,13 @@ class Reading:
         return self.run is not None and self.query.phase == Phase.RUNNING
 
 
-def readings(query_ids: Iterable[int] | None = None) -> list[Reading]:
-    """Return the living queries that read Kafka, all of them or those of these ids."""
+def readings(
+    query_ids: Iterable[int] | None = None, *, each: ByItself = nullcontext
+) -> list[Reading]:
+    """Return the living queries that read Kafka, all of them or those of these ids.
+
+    `each` guards what is read of one query, so that its trouble leaves out that query alone.
+    """
     rows = Query.objects.filter(archived_at__isnull=True).select_related("application")
     if query_ids is not None:
         rows = rows.filter(pk__in=list(query_ids))
@@ -58,21 +66,21 @@ def readings(query_ids: Iterable[int] | None = None) -> list[Reading]:
     open_runs = {pk: run for pk, run in runs.items() if run.outcome == RunOutcome.OPEN}
     specs = {pk: row.spec for pk, row in newest_revisions(list(queries)).items()}
     specs |= {pk: run.revision.spec for pk, run in open_runs.items()}
-    sources = {pk: kafka_sources(spec) for pk, spec in specs.items()}
+    sources: dict[int, tuple[KafkaSource, ...]] = {}
+    for pk, spec in specs.items():
+        with each(f"the sources of {queries[pk].name}"):
+            sources[pk] = kafka_sources(spec)
     reading = [pk for pk, found in sources.items() if found]
     latest = heard.latest(reading)
     places = checkpoint_locations(reading)
-    return [
-        Reading(
-            query=queries[pk],
-            run=open_runs.get(pk),
-            sources=sources[pk],
-            committed=further(
+    found = []
+    for pk in reading:
+        with each(f"the offsets of {queries[pk].name}"):
+            committed = further(
                 committed_at(places.get(pk, "")), _told(latest.get(pk), open_runs.get(pk))
-            ),
-        )
-        for pk in reading
-    ]
+            )
+            found.append(Reading(queries[pk], open_runs.get(pk), sources[pk], committed))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +92,10 @@ class ReportedOffsets:
     latest: Offsets
 
 
-def told_by_progress(but: Iterable[int]) -> list[ReportedOffsets]:
+def told_by_progress(but: Iterable[int], *, each: ByItself = nullcontext) -> list[ReportedOffsets]:
     """Return the running queries that read Kafka from their code, by what their progress reports.
 
-    `but` are the queries whose sources are in their definitions.
+    `but` are the queries whose sources are in their definitions; `each` guards each query.
     """
     rows = Query.objects.filter(archived_at__isnull=True, phase=Phase.RUNNING)
     queries = {query.pk: query for query in rows.exclude(pk__in=list(but))}
@@ -97,11 +105,12 @@ def told_by_progress(but: Iterable[int]) -> list[ReportedOffsets]:
         run = runs.get(pk)
         if run is None or run.outcome != RunOutcome.OPEN:
             continue
-        committed = _told(line, run)
-        sources = (line.progress or {}).get("sources") or ()
-        latest = merged(kafka_offsets(source.get("latestOffset")) for source in sources)
-        if committed and latest:
-            found.append(ReportedOffsets(queries[pk], committed, latest))
+        with each(f"the reported offsets of {queries[pk].name}"):
+            committed = _told(line, run)
+            sources = (line.progress or {}).get("sources") or ()
+            latest = merged(kafka_offsets(source.get("latestOffset")) for source in sources)
+            if committed and latest:
+                found.append(ReportedOffsets(queries[pk], committed, latest))
     return found
 
 
