@@ -6,6 +6,7 @@ the newest look at the brokers. Where a query has been silent for a while, its c
 stalled.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 from listeners import selectors as heard
 from listeners.latest import moment
+from listeners.loops.each import Each
 from listeners.selectors import BatchBar, DriverTelemetry, LatestLine
 from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.states import Phase
@@ -29,6 +31,9 @@ from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.selectors.kafka.lag import LagLine, lag_lines
 
+logger = logging.getLogger(__name__)
+_each = Each("health", logger)
+
 #: Batches that are read for a verdict and drawn: enough for an honest p99, few enough for a list.
 BATCHES = 40
 #: A backlog that was last seen longer ago is not known: its broker does not answer.
@@ -38,25 +43,28 @@ LAG_FRESH = timedelta(seconds=30)
 def healths(
     queries: Sequence[Query], runs: Mapping[int, Run], *, now: datetime
 ) -> dict[int, Health]:
-    """Return the health of those queries that are RUNNING; `runs` are the open ones by query."""
+    """Return the health of those queries that are RUNNING; `runs` are the open ones by query.
+
+    A query whose rows cannot be judged has none: the others are judged all the same.
+    """
     ids = [query.pk for query in queries]
     latest, bars = heard.latest(ids), heard.heartbeat_bars(ids, count=BATCHES)
     telemetry = heard.telemetry({runs[pk].driver_id for pk in ids})
     lags = lag_lines(ids, now=now)
-    found = {
-        query.pk: health_of(
-            query,
-            runs[query.pk],
-            trigger=trigger_of(runs[query.pk].revision.spec),
-            checkpoint=runs[query.pk].checkpoint.location,
-            bars=bars.get(query.pk, []),
-            latest=latest.get(query.pk),
-            telemetry=telemetry.get(runs[query.pk].driver_id),
-            lag=lags.get(query.pk),
-            now=now,
-        )
-        for query in queries
-    }
+    found: dict[int, Health | None] = {}
+    for query in queries:
+        with _each.by_itself(f"query {query.name}"):
+            found[query.pk] = health_of(
+                query,
+                runs[query.pk],
+                trigger=trigger_of(runs[query.pk].revision.spec),
+                checkpoint=runs[query.pk].checkpoint.location,
+                bars=bars.get(query.pk, []),
+                latest=latest.get(query.pk),
+                telemetry=telemetry.get(runs[query.pk].driver_id),
+                lag=lags.get(query.pk),
+                now=now,
+            )
     return {pk: health for pk, health in found.items() if health is not None}
 
 

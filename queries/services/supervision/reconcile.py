@@ -15,6 +15,7 @@ from django.db.models import Q
 
 from controlplane.nudge import changed
 from listeners.gaps import note_exit
+from listeners.loops.troubles import each
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.protocol import Assignment
 from queries.domain.states import Desired
@@ -32,6 +33,8 @@ from queries.services.failures.recording import record_failure
 from queries.services.supervision import assignments, epochs, records
 
 logger = logging.getLogger(__name__)
+_each = each("reconcile", logger)
+_prune = each("prune", logger)
 
 #: Rounds in one call: an end is recorded, then what follows from it is decided at once.
 ROUNDS = 4
@@ -154,7 +157,9 @@ class _Step:
         )
         if not ended or self.driver is None:
             return ""
-        return read_log(self.driver, launcher=self.launcher, lines=100)
+        with _each.by_itself(f"the log of driver {self.driver.epoch}"):
+            return read_log(self.driver, launcher=self.launcher, lines=100)
+        return ""
 
     def _claim(self) -> bool:
         """Win the application's version, or nothing."""
@@ -300,4 +305,5 @@ def wake_all(*, now: datetime) -> None:
 def prune_folders(*, launcher: Launcher) -> None:
     """Remove the folders of ended drivers beyond the newest few of each application."""
     for name in Application.objects.values_list("name", flat=True).distinct():
-        launcher.prune(name, keep=settings.DRIVER_FOLDERS_KEPT)
+        with _prune.by_itself(f"folders of {name}"):
+            launcher.prune(name, keep=settings.DRIVER_FOLDERS_KEPT)

@@ -27,6 +27,7 @@ from django.conf import settings
 from django.db import close_old_connections
 from redis.exceptions import RedisError
 
+from listeners.loops.each import Each
 from queries.selectors.console.badges import newest_event_at
 from queries.views.console import fragments
 
@@ -84,6 +85,7 @@ class Hub:
         self._woken = asyncio.Event()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fragments")
         self._newest: datetime | None = None
+        self._each = Each("pages", logger)
 
     # --- viewers ------------------------------------------------------------------------
 
@@ -189,6 +191,8 @@ class Hub:
                             self._stale(_text(said["data"]))
             except (RedisError, OSError) as error:
                 logger.warning("changes are not heard: %s", error)
+            except Exception:  # the loop's edge: an odd message must not end it
+                logger.exception("changes are not heard")
             await asyncio.sleep(2)
 
     def _stale(self, message: str) -> None:
@@ -213,7 +217,8 @@ class Hub:
                 drawn = self._drawn_of(topic)
                 if drawn.changes == set() and now - drawn.drawn_at < REFRESH_S:
                     continue
-                await self._draw(topic)
+                with self._each.by_itself(f"the viewers of {topic}"):
+                    await self._draw(topic)
             await asyncio.sleep(ROUND_S)
 
     async def _draw(self, topic: str) -> None:
@@ -223,13 +228,11 @@ class Hub:
         whole = drawn.changes is None or loop.time() - drawn.drawn_at >= REFRESH_S
         changes = None if whole else frozenset(drawn.changes or ())
         drawn.changes, drawn.drawn_at = set(), loop.time()
-        try:
+        found: list[tuple[str, str]] = []
+        with self._each.by_itself(f"topic {topic}"):
             found = await loop.run_in_executor(
                 self._thread, _in_thread, fragments.draw, topic, changes, datetime.now(UTC)
             )
-        except Exception:
-            logger.exception("topic %s cannot be drawn", topic)
-            return
         for event, data in found:
             digest = hashlib.sha256(_AGES.sub(r"\1", data).encode()).digest()
             before = drawn.fragments.get(event)
@@ -253,10 +256,8 @@ class Hub:
 
     async def _tick(self) -> Message:
         loop = asyncio.get_running_loop()
-        try:
+        with self._each.by_itself("the age of the data"):
             self._newest = await loop.run_in_executor(self._thread, _in_thread, newest_event_at)
-        except Exception:
-            logger.exception("the age of the data cannot be read")
         data = {
             "now": datetime.now(UTC).isoformat(),
             "newest": self._newest.isoformat() if self._newest else "",
