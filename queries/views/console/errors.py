@@ -13,7 +13,8 @@ from django.http import (
 )
 from django.shortcuts import redirect, render
 
-from queries.domain.errors import Forbidden, HeadgateError, Missing, Unavailable
+from queries.domain.errors import Busy, Forbidden, HeadgateError, Missing, Unavailable
+from queries.models.lock_waits import is_busy
 from queries.views.console.shell import next_address, wants_json
 
 T = TypeVar("T")
@@ -46,6 +47,8 @@ class Problems:
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponseBase | None:
         """Return the page or message of an error of ours; leave others to Django."""
+        if is_busy(error):
+            return _busy(request)
         if not isinstance(error, HeadgateError):
             return None
         if isinstance(error, Missing):
@@ -59,6 +62,17 @@ class Problems:
             return JsonResponse({"tone": "bad", "text": str(error)}, status=409)
         messages.error(request, str(error))
         return redirect(next_address(request, request.headers.get("Referer") or "/"))
+
+
+def _busy(request: HttpRequest) -> HttpResponse:
+    """Answer 503, with the time after which the same is worth another try."""
+    error = Busy()
+    if wants_json(request):
+        answer: HttpResponse = JsonResponse({"tone": "bad", "text": str(error)}, status=503)
+    else:
+        answer = _page(request, "problem.html", error, 503)
+    answer["Retry-After"] = str(error.retry_after_s)
+    return answer
 
 
 def answered(
