@@ -57,12 +57,16 @@ class Reading:
 
 
 def readings(
-    query_ids: Iterable[int] | None = None, *, where: Q | None = None, each: ByItself = nullcontext
+    query_ids: Iterable[int] | None = None,
+    *,
+    where: Q | None = None,
+    each: ByItself = nullcontext,
+    passed_over: set[int] | None = None,
 ) -> list[Reading]:
     """Return the living queries that read Kafka, all of them or those of these ids.
 
     `where` is a condition on the query's row; `each` guards what is read of one query, so that its
-    trouble leaves out that query alone.
+    trouble leaves out that query alone. The ids of those left out are put into `passed_over`.
     """
     rows = Query.objects.filter(where or Q(), archived_at__isnull=True)
     rows = rows.select_related("application")
@@ -96,6 +100,9 @@ def readings(
                     checkpoint=checkpoints.get(pk),
                 )
             )
+    if passed_over is not None:
+        passed_over |= specs.keys() - sources.keys()
+        passed_over |= set(reading) - {one.query.pk for one in found}
     return found
 
 

@@ -61,12 +61,12 @@ def look_at_sources(
     host yet, one of the living hosts does. `query_ids` names others instead.
     """
     mine = looked_after("application__") if query_ids is None else None
-    found = readings(query_ids, where=mine, each=_each.by_itself)
+    passed_over: set[int] = set()  # what is known of them stays
+    found = readings(query_ids, where=mine, each=_each.by_itself, passed_over=passed_over)
     if query_ids is None:
-        told = told_by_progress(
-            [reading.query.pk for reading in found], where=mine, each=_each.by_itself
-        )
-        _forget_others({reading.query.pk for reading in found} | {one.query.pk for one in told})
+        theirs = {reading.query.pk for reading in found} | passed_over
+        told = told_by_progress(theirs, where=mine, each=_each.by_itself)
+        _forget_others(theirs | {one.query.pk for one in told})
         for one in told:
             with _each.by_itself(f"the reported lag of {one.query.name}"):
                 write_told(one, now)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 
 from listeners.loops.troubles import current
 from listeners.models import Latest
@@ -13,6 +14,7 @@ from queries.domain.kafka.retention import Retention
 from queries.domain.states import LossKind
 from queries.models.checkpoints import Loss, SourceLag
 from queries.models.definitions import Query, QueryRevision
+from queries.selectors.kafka import sources
 from queries.selectors.kafka.lag import lag_of
 from queries.services.kafka import lag
 from queries.services.kafka.lag import look_at_sources
@@ -228,6 +230,33 @@ def test_a_query_whose_definition_cannot_be_read_leaves_out_itself_alone(
     assert lag_of(good, now=NOW).total.records == 50
     [shown] = current(datetime.now(UTC))
     assert (shown.loop, shown.about) == ("look at sources", "the sources of delays")
+
+
+def test_what_is_known_of_a_query_that_is_passed_over_is_kept(
+    make: MakeQuery, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query, good = make("delays"), make("arrivals", server="two:9092")
+    whole = said({0: (0, 150), 1: (0, 100)}, written=NOW)
+    brokers.said = {"one:9092": whole, "two:9092": whole}
+    look_at_sources(now=NOW, readers=brokers)
+    before = lag_of(query, now=NOW).total.records
+    assert before
+    real = sources.committed_at
+
+    def committed_at(location: str) -> sources.Offsets:
+        if "delays" in location:
+            raise OperationalError("database is locked")
+        return real(location)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sources, "committed_at", committed_at)
+        assert look_at_sources(now=NOW, readers=brokers) == 1
+    assert lag_of(query, now=NOW).total.records == before
+    assert lag_of(good, now=NOW).total.records == 50
+    [shown] = current(datetime.now(UTC))
+    assert shown.about == "the offsets of delays"
+    look_at_sources(now=NOW, readers=brokers)
+    assert current(datetime.now(UTC)) == []
 
 
 def test_a_query_whose_lag_cannot_be_written_leaves_out_itself_alone(
