@@ -11,11 +11,12 @@ import redis
 
 from listeners import gaps, models, spool
 from listeners.ingest import GROUP
-from listeners.loops.backlogs import GAPS, backlogs
+from listeners.loops.backlogs import GAPS, backlogs, of_host
 from listeners.loops.troubles import current
 from listeners.store import Batch, store
 from listeners.wire import Event, Kind
 from queries.launchers.process.launcher import LocalProcessLauncher
+from queries.models.hosts import Host
 from tests.listeners.events import STREAM, event, heartbeat, progress
 from tests.listeners.rows import START
 
@@ -297,3 +298,55 @@ def test_an_empty_spool_has_nothing_and_stops_nothing(
     arrive(heartbeat(1), heartbeat(3))
     assert judge(redis_client, drivers_dir)
     assert models.Gap.objects.get().beyond_repair
+
+
+def test_a_host_at_work_keeps_no_other_from_judging(redis_client: redis.Redis) -> None:
+    arrive(heartbeat(1))
+    busy = datetime.now(UTC) + timedelta(seconds=30)
+    models.Cursor.objects.create(name=of_host(GAPS, "host-a"), leased_until=busy)
+    look: dict[str, Any] = {"client": redis_client, "stream": STREAM, "now": START}
+    assert not gaps.judge(**look, spooled=lambda *_: (), host="host-a")
+    assert gaps.judge(**look, spooled=lambda *_: (), host="host-b")
+
+
+def test_the_backlog_of_gaps_is_that_of_the_living_hosts(redis_client: redis.Redis) -> None:
+    def unreadable(epoch: int, first: int) -> Iterator[tuple[int, bytes]]:
+        raise OSError(5, "Input/output error")
+
+    arrive(heartbeat(1), heartbeat(3))
+    arrive(*(replace(heartbeat(number), driver=2, epoch=8) for number in (1, 3)))
+    now = datetime.now(UTC)
+    Host.objects.bulk_create(
+        Host(name=name, seen_at=at)
+        for name, at in (("host-a", now), ("host-b", now), ("gone", START))
+    )
+    for name, its_driver, after_s in (("host-a", 1, 0), ("host-b", 2, 10), ("gone", 1, 0)):
+        gaps.judge(
+            client=redis_client,
+            stream=STREAM,
+            spooled=unreadable,
+            now=START + timedelta(seconds=after_s),
+            host=name,
+            drivers_here=lambda ids, its_driver=its_driver: ids & {its_driver},
+        )
+    long_ago = models.Cursor.objects.filter(name=of_host(GAPS, "gone"))
+    assert long_ago.update(ran_at=START) == 1
+    [left] = [one for one in backlogs() if one.name == GAPS]
+    assert (left.rows, left.since) == (2, START)
+    assert left.ran_at is not None
+    assert left.ran_at >= now
+
+
+def test_the_ends_of_another_hosts_drivers_hold_up_nobody(redis_client: redis.Redis) -> None:
+    """Their spools are not here: they are neither read nor waited for."""
+
+    def unreadable(epoch: int, first: int) -> Iterator[tuple[int, bytes]]:
+        raise AssertionError("nothing of it is here")
+
+    arrive(heartbeat(1))
+    gaps.note_exit(driver=1, epoch=7, last_seq=None, at=START)
+    look: dict[str, Any] = {"client": redis_client, "stream": STREAM, "now": START}
+    gaps.judge(**look, spooled=unreadable, host="host-a", drivers_here=lambda ids: set())
+    read_to = models.Cursor.objects.get(name=of_host("exits", "host-a")).position
+    assert read_to == models.Event.objects.order_by("pk").values_list("pk", flat=True).last()
+    assert current(datetime.now(UTC)) == []
