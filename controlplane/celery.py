@@ -98,3 +98,5 @@ def _say(name: str) -> None:
         signs_of_life.say(connection(), name, now=datetime.now(UTC))
     except redis.RedisError as error:  # the missing heartbeat is itself the message
         logger.debug("sign of life of %s not sent: %s", name, error)
+    except Exception:  # the loop's edge: the next heartbeat may do better
+        logger.exception("sign of life of %s not sent", name)

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import redis
 from django.conf import settings
@@ -24,6 +24,10 @@ from controlplane import redis_client, signs_of_life
 from controlplane.machine import claims
 from controlplane.signs_of_life import Sign
 from queries.domain.masking import mask_text
+
+if TYPE_CHECKING:
+    from listeners.loops.backlogs import Backlog
+    from listeners.loops.troubles import Shown
 
 FRESH_FOR_S = 1.5
 LOOK_LIMIT_S = 1.0  # for each answer of Redis
@@ -152,7 +156,10 @@ def look(now: datetime) -> tuple[Part, ...]:
         *_redis_and_processes(now),
         _hosts() if database.ok else _unknown("hosts", "the database does not respond"),
         _disk(),
-        _data(now) if database.ok else _unknown("data", "the database does not respond"),
+        *(
+            part(now) if database.ok else _unknown(name, "the database does not respond")
+            for name, part in (("data", _data), ("backlog", _backlog), ("loops", _loops))
+        ),
         _setup() if database.ok else _unknown(SETUP, "the database does not respond"),
     )
 
@@ -365,6 +372,78 @@ def _data(now: datetime) -> Part:
     if newest < late:
         return _problem("data", f"The newest report of a driver is {age} s old.", newest)
     return _ok("data", f"The newest report of a driver is {max(age, 0)} s old.")
+
+
+def _backlog(now: datetime) -> Part:
+    from listeners.loops.backlogs import backlogs
+
+    try:
+        found = backlogs()
+    except DatabaseError as error:
+        return _problem("backlog", f"The backlog cannot be read: {_first_line(error)}")
+    return backlog_part(found, now)
+
+
+def backlog_part(found: "list[Backlog]", now: datetime) -> Part:
+    """Judge how far the bulk work is behind: how many rows, and the age of the oldest."""
+    behind = [one for one in found if one.rows and one.since is not None]
+    told = "; ".join(_behind(one, now) for one in behind)
+    late = [one for one in behind if one.since is not None and now - one.since > one.late_after]
+    stuck = [one for one in found if one.ran_at and now - one.ran_at > one.silent_after]
+    if late:
+        since = min(one.since for one in late if one.since is not None)
+        return _problem("backlog", f"{_capital(told)}. It is worked off in slices.", since)
+    if stuck:
+        oldest = min(one.ran_at for one in stuck if one.ran_at is not None)
+        names = ", ".join(one.title for one in stuck)
+        return _problem("backlog", f"No run of {names} has ended since {_clock(oldest)}.", oldest)
+    return _ok("backlog", f"{_capital(told)}." if told else "No bulk work is behind.")
+
+
+def _behind(one: "Backlog", now: datetime) -> str:
+    plural = "batches" if one.unit == "batch" else f"{one.unit}s"
+    noun = one.unit if one.rows == 1 else plural
+    assert one.since is not None, "only such are told"
+    return f"{one.title}: {one.rows:,} {noun} behind, the oldest {_span(now - one.since)}"
+
+
+def _loops(now: datetime) -> Part:
+    from listeners.loops.troubles import current, of_drivers
+
+    try:
+        found = [*current(now), *of_drivers(now)]
+    except DatabaseError as error:
+        return _problem("loops", f"What is passed over cannot be read: {_first_line(error)}")
+    return loops_part(found)
+
+
+def loops_part(found: "list[Shown]") -> Part:
+    """Judge what loops pass over: an element that is not served while the others are."""
+    if not found:
+        return _ok("loops", "Nothing is passed over.")
+    first = min(found, key=lambda one: one.since)
+    more = f" And {len(found) - 1:,} more." if len(found) > 1 else ""
+    times = "once" if first.times == 1 else f"{first.times:,} times"
+    return _problem(
+        "loops",
+        f"{_capital(first.loop)}: {first.about} {'is set aside' if first.set_aside else 'fails'}, "
+        f"{times} since {_clock(first.since)}: {mask_text(first.cause)}.{more} "
+        "Everything else is served.",
+        first.since,
+    )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _span(passed: timedelta) -> str:
+    """Return a length of time with its unit, rounded down: "45 s", "14 min", "3 h", "2 days"."""
+    seconds = max(0, int(passed.total_seconds()))
+    for most, unit, name in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < most:
+            return f"{seconds // unit:,} {name}"
+    return f"{seconds // 86_400:,} days"
 
 
 def _silent(sign: Sign, now: datetime) -> bool:

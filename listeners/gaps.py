@@ -7,10 +7,9 @@ stream. A gap row is stored for each hole and brought up to date as long as it m
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from hashlib import sha256
 from typing import Any
 
 from django.db import transaction
@@ -19,11 +18,21 @@ from django.db.models import Count, Min, Q
 from controlplane import nudge
 from listeners import models
 from listeners.ingest import drained_to, last_delivered
+from listeners.loops.backlogs import GAPS, of_host
+from listeners.loops.slices import Work, bulk_work
+from listeners.loops.troubles import each, set_aside
 from listeners.ranges import Range, holes, overlap
 from listeners.store import Batch, store
 from listeners.wire import Event, Kind
 
 logger = logging.getLogger(__name__)
+_each = each("gaps", logger)
+
+LIMIT_S = 5.0  # for one call, so that ticks every 10 s leave the worker's thread to others
+#: Events of one spool that one call reads and stores at most: the other drivers wait meanwhile.
+MOST_REPAIRED = 5_000
+#: A dead driver whose spool cannot be read is asked again for this long.
+ASKED_AGAIN_FOR = timedelta(hours=1)
 
 #: The driver fetches missing batches from its queries' memory within seconds; a batch that
 #: has not come after this long will not.
@@ -47,6 +56,11 @@ class Key:
     kind: str  # seq | batch
     spark_run_id: str = ""
 
+    @property
+    def name(self) -> str:
+        """Return what logs and pages call it."""
+        return f"driver {self.driver}" + (f", run {self.spark_run_id}" * bool(self.spark_run_id))
+
 
 @dataclass(slots=True)
 class Missing:
@@ -68,6 +82,7 @@ def judge(
     now: datetime,
     host: str = "",
     drivers_here: Here = set,
+    limit_s: float = LIMIT_S,
 ) -> bool:
     """Bring gaps up to date, repairing from spools; return False where it is too early to judge.
 
@@ -77,28 +92,68 @@ def judge(
     1. Note how far the stream had been handed out.
     2. Wait for the next call unless all of that is stored.
     3. Fetch what spools still hold; whatever is missing then becomes or stays a gap.
+
+    Each driver is judged by itself, and all of it is written in slices, for `limit_s` at most;
+    the next call goes on. False, too, where another worker is at it.
     """
     delivered = last_delivered(client, stream)
     if delivered is None or not drained_to(client, stream, delivered):
         return False
-    exits, place = _new_exits(host)
-    ours = drivers_here({event.driver for event in exits})
-    ends = {
-        event.driver: (event.epoch, last)
-        for event in exits
-        if event.driver in ours and (last := _last_number(event, spooled))
-    }
-    missing = _find_missing(ends, drivers_here)
-    for one in missing:
-        _open(one, now)
-    repaired = _repair_from_spools(missing, spooled, now)
-    with transaction.atomic():
-        for one in _find_missing(ends, drivers_here):
-            for gap in one.gaps:
-                _update(gap, one.holes, now, from_spool=bool(repaired))
-        if exits:
-            models.Cursor.advance(place, exits[-1].pk)
-    return True
+    place = of_host(_EXITS, host)
+    with bulk_work(of_host(GAPS, host), limit_s=limit_s) as work:
+        if work is None:
+            return False
+        exits = _new_exits(place)
+        ours = drivers_here({event.driver for event in exits})
+        ends, judged_to = _ends(exits, ours, spooled, now)
+        missing = _find_missing(ends, drivers_here)
+        _in_slices(work, missing, lambda one: _open(one, now), "open")
+        asked, repaired = _repair_from_spools(work, missing, spooled, now)
+        again = _find_missing(ends, drivers_here)
+        done = _in_slices(work, again, lambda one: _judge_one(one, asked, repaired, now), "judge")
+        if done and judged_to:
+            with work.slice():
+                models.Cursor.advance(place, judged_to)
+        waiting = [one for one in exits if one.pk > judged_to and one.driver in ours]
+        work.left(*_left(again, asked, waiting))
+        return True
+    return False
+
+
+def _in_slices(
+    work: Work, every: Sequence["Missing"], write: Callable[["Missing"], None], kind: str
+) -> bool:
+    """Write something of each driver or run by itself; return whether there was time for all."""
+    waiting = list(every)
+    while waiting and work.has_time:
+        some, waiting = waiting[: work.size(kind)], waiting[work.size(kind) :]
+        with work.slice(len(some), kind) as one:
+            while some and not one.over:
+                this = some.pop(0)
+                with _each.by_itself(f"{this.key.name} ({kind})"), transaction.atomic():
+                    write(this)
+        waiting = some + waiting
+    return not waiting
+
+
+def _judge_one(one: "Missing", asked: set["Key"], repaired: int, now: datetime) -> None:
+    for gap in one.gaps:
+        _update(gap, one.holes, now, asked=one.key in asked, from_spool=bool(repaired))
+
+
+def _left(
+    missing: Sequence["Missing"], asked: set["Key"], exits: Sequence[models.Event]
+) -> tuple[int, datetime | None]:
+    """Return how many drivers and runs wait to be judged, and since when the longest."""
+    open_gaps = [
+        gap.noticed_at
+        for one in missing
+        if one.key.kind == "seq" and one.key not in asked
+        for gap in one.gaps
+        if gap.closed_at is None
+    ]
+    waiting = open_gaps + [one.at for one in exits]
+    return len(waiting), min(waiting, default=None)
 
 
 def note_exit(*, driver: int, epoch: int, last_seq: int | None, at: datetime) -> None:
@@ -168,16 +223,44 @@ def _keys_with_holes() -> set[Key]:
     return {Key(row["driver"], row["kind"], row["spark_run_id"]) for row in found}
 
 
-def _new_exits(host: str) -> tuple[list[models.Event], str]:
-    """Return the drivers' exits that a host has not read, and the name of its cursor.
+def _new_exits(place: str) -> list[models.Event]:
+    """Return the drivers' exits that come after a cursor.
 
     A host that reads for the first time begins where there was one cursor for all.
     """
-    name = f"{_EXITS}:{sha256(host.encode()).hexdigest()[:12]}" if host else _EXITS
-    known = dict(models.Cursor.objects.filter(name__in=(name, _EXITS)).values_list())
-    after = known.get(name, known.get(_EXITS, 0))
+    rows = models.Cursor.objects.filter(name__in=(place, _EXITS))
+    known = dict(rows.values_list("name", "position"))
+    after = known.get(place, known.get(_EXITS, 0))
     exits = models.Event.objects.filter(kind=Kind.DRIVER_EXIT, pk__gt=after)
-    return list(exits.order_by("pk")[:1000]), name
+    return list(exits.order_by("pk")[:1000])
+
+
+def _ends(
+    exits: list[models.Event], ours: set[int], spooled: Spooled, now: datetime
+) -> tuple[Ends, int]:
+    """Return the last numbers of our drivers that have ended, and up to which exit they are known.
+
+    An exit whose spool cannot be read now is looked at again by the next calls, together with
+    those after it; after a while it is set aside.
+    """
+    ends: Ends = {}
+    judged_to, whole = 0, True
+    for event in exits:
+        about = f"the end of {Key(event.driver, 'seq').name}"
+        last = None
+        try:
+            last = _last_number(event, spooled) if event.driver in ours else None
+        except Exception as error:
+            if event.received_at > now - ASKED_AGAIN_FOR:
+                _each.meet(about, error)
+                whole = False
+            else:
+                set_aside(GAPS, about, error, log=logger)
+        if last:
+            ends[event.driver] = (event.epoch, last)
+        if whole:
+            judged_to = event.pk
+    return ends, judged_to
 
 
 def _last_number(exit_event: models.Event, spooled: Spooled) -> int | None:
@@ -192,38 +275,63 @@ def _last_number(exit_event: models.Event, spooled: Spooled) -> int | None:
 
 
 # --- repair -------------------------------------------------------------------------------
-def _repair_from_spools(missing: list[Missing], spooled: Spooled, now: datetime) -> int:
-    """Store what spools hold of missing sequence numbers; return how many events that were."""
+def _repair_from_spools(
+    work: Work, missing: list[Missing], spooled: Spooled, now: datetime
+) -> tuple[set[Key], int]:
+    """Store what spools hold of what is missing; return who was asked for all, and the events."""
+    asked: set[Key] = set()
     repaired = 0
     for one in missing:
         hopeless = [(gap.first, gap.last) for gap in one.gaps if gap.beyond_repair]
         wanted = [hole for hole in one.holes if overlap(hole, hopeless) < _width(hole)]
-        if one.key.kind == "seq" and wanted:
-            repaired += _repair(one, wanted, spooled, now)
-    return repaired
+        if one.key.kind != "seq":
+            continue
+        with _each.by_itself(f"the spool of {one.key.name}"):
+            whole, count = _repair(work, one, wanted, spooled, now) if wanted else (True, 0)
+            repaired += count
+            if whole:
+                asked.add(one.key)
+    return asked, repaired
 
 
-def _repair(one: Missing, wanted: list[Range], spooled: Spooled, now: datetime) -> int:
-    batch = Batch(now)
-    found = 0
+def _repair(
+    work: Work, one: Missing, wanted: list[Range], spooled: Spooled, now: datetime
+) -> tuple[bool, int]:
+    """Store what a spool holds; return whether all of it was read, and how many events came."""
+    found: list[Event] = []
+    whole = True
     for seq, data in spooled(one.epoch, wanted[0][0]):
         if seq > wanted[-1][1]:
             break
         if not overlap((seq, seq), wanted):
             continue
+        if len(found) >= MOST_REPAIRED or not work.has_time:
+            whole = False
+            break
         try:
             event = Event.decode(data)
             if (event.driver, event.epoch) == (one.key.driver, one.epoch):
-                batch.add(replace(event, repaired=True))
-                found += 1
+                Batch(now).add(event)  # raises where its body is unsound
+                found.append(replace(event, repaired=True))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             logger.warning("event %s of driver %s is unsound: %s", seq, one.key.driver, error)
+
+    def refused(event: Event, error: Exception) -> None:
+        set_aside(GAPS, f"event {event.seq} of {one.key.name}", error, log=logger)
+
+    whole = work.write(found, lambda some: _store(some, now), refused, "store") and whole
     if found:
-        store(batch)
-        topics = {f"query:{event.query}" for event in batch.about_queries}
+        topics = {f"query:{event.query}" for event in found if event.query is not None}
         nudge.changed(f"driver:{one.key.driver}", *sorted(topics))
-        logger.info("repaired %s events of driver %s from its spool", found, one.key.driver)
-    return found
+        logger.info("repaired %s events of driver %s from its spool", len(found), one.key.driver)
+    return whole, len(found)
+
+
+def _store(events: Sequence[Event], now: datetime) -> None:
+    batch = Batch(now)
+    for event in events:
+        batch.add(event)
+    store(batch)
 
 
 # --- gaps ---------------------------------------------------------------------------------
@@ -250,15 +358,17 @@ def _open(one: Missing, now: datetime) -> None:
     )
 
 
-def _update(gap: models.Gap, missing: list[Range], now: datetime, *, from_spool: bool) -> None:
+def _update(
+    gap: models.Gap, missing: list[Range], now: datetime, *, asked: bool, from_spool: bool
+) -> None:
     """Bring a gap up to date with what is still missing.
 
-    The spool has just been asked for lost sequence numbers: what it does not hold is lost.
+    Where the spool was `asked` for all lost sequence numbers, what it does not hold is lost.
     """
     before = (gap.repaired, gap.beyond_repair, gap.closed_at)
     remaining = overlap((gap.first, gap.last), missing)
     gap.repaired = gap.missing - remaining
-    hopeless = gap.kind == "seq" or now - gap.noticed_at > BATCH_HOPELESS_AFTER
+    hopeless = asked if gap.kind == "seq" else now - gap.noticed_at > BATCH_HOPELESS_AFTER
     if remaining == 0:
         gap.closed_at, gap.beyond_repair = gap.closed_at or now, False
     elif gap.closed_at is None and hopeless:

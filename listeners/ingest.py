@@ -18,7 +18,8 @@ from django.db import Error as DatabaseError
 from django.db import close_old_connections
 
 from controlplane import fail_points, nudge, signs_of_life
-from listeners.store import UNSTORABLE, Batch, Letter, store
+from listeners.loops.slices import lies_in_the_row
+from listeners.store import Batch, Letter, store
 from listeners.wire import FIELD, Event, Kind
 
 logger = logging.getLogger(__name__)
@@ -138,7 +139,11 @@ class Ingester:
         events, letters = self._decode(entries)
         try:
             self._store(events, letters, now)
-        except UNSTORABLE:
+        except redis.RedisError:
+            raise
+        except Exception as error:
+            if not lies_in_the_row(error):
+                raise
             self._store_singly(events, letters, now)
         fail_points.reach(fail_points.BEFORE_ACK)
         self._client.xack(self._stream, GROUP, *(entry for entry, _ in entries))
@@ -184,7 +189,9 @@ class Ingester:
         for entry, event in events:
             try:
                 self._store([(entry, event)], [], now)
-            except UNSTORABLE as error:
+            except Exception as error:
+                if not lies_in_the_row(error):
+                    raise
                 letters.append(_letter(entry, event, error))
         self._store([], letters, now)
 

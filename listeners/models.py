@@ -129,10 +129,14 @@ class Received(models.Model):
 
 
 class Cursor(models.Model):
-    """How far a task that reads progress rows in the order of their ids has come."""
+    """How far bulk work has come, who is at it, and what it has left to do."""
 
     name = models.CharField(max_length=20, primary_key=True)
-    position = models.BigIntegerField(default=0)
+    position = models.BigIntegerField(default=0)  # of work that reads rows in the order of ids
+    leased_until = models.DateTimeField(null=True)  # one worker at a time; renewed by each slice
+    ran_at = models.DateTimeField(null=True)  # when it was last done, as far as time allowed
+    left_rows = models.BigIntegerField(default=0)  # that it had no time for then
+    left_since = models.DateTimeField(null=True)  # the age of the oldest of them
 
     def __str__(self) -> str:
         return f"{self.name} at {self.position}"
@@ -215,6 +219,26 @@ class DeadLetter(models.Model):
 
     def __str__(self) -> str:
         return f"dead letter {self.entry}"
+
+
+class Trouble(models.Model):
+    """An element that a loop passes over: while that lasts, or for good where it is set aside."""
+
+    loop = models.CharField(max_length=40)  # "gaps"
+    about = models.CharField(max_length=120)  # "driver 7"
+    cause = models.CharField(max_length=300)  # the newest error, masked
+    times = models.BigIntegerField(default=0)
+    first_at = models.DateTimeField()
+    last_at = models.DateTimeField(db_index=True)
+    set_aside = models.BooleanField(default=False)  # nothing looks at it again
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["loop", "about"], name="trouble_of_element")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.loop}: {self.about}"
 
 
 class Rollup(models.Model):

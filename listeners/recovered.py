@@ -5,7 +5,8 @@ read checkpoints asks here which are lost, and hands over what it found; their m
 unknown, and their rows say where they come from (`fromCheckpoint`).
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,11 +15,18 @@ from django.db import transaction
 
 from controlplane import nudge
 from listeners import models
+from listeners.loops.slices import bulk_work
+from listeners.loops.troubles import each, set_aside
 from listeners.ranges import overlap
 from listeners.store import Batch, store
 from listeners.wire import Event, Kind
 
+logger = logging.getLogger(__name__)
+_each = each("repair from checkpoints", logger)
+
 CHECKPOINT = "checkpoint"
+RECOVERED = "recovered"
+LIMIT_S = 5.0  # for what one checkpoint shows of one gap
 #: Spark keeps the logs of 100 batches by default: what they do not tell within this they never do.
 ASKED_FOR = timedelta(hours=1)
 _BATCHES_AT_ONCE = 500
@@ -49,11 +57,12 @@ def lost_batches(*, now: datetime) -> list[LostBatches]:
     """Return what is beyond any other repair and has been so for less than `ASKED_FOR`."""
     found = []
     for gap in _gaps(now):
-        stored = [(row.first, row.last) for row in _received(gap)]
-        ids = range(gap.first, min(gap.last, gap.first + _BATCHES_AT_ONCE - 1) + 1)
-        batches = tuple(batch for batch in ids if not overlap((batch, batch), stored))
-        if batches and gap.run is not None:
-            found.append(LostBatches(gap.pk, gap.run, batches))
+        with _each.by_itself(f"gap {gap.pk} of driver {gap.driver}"):
+            stored = [(row.first, row.last) for row in _received(gap)]
+            ids = range(gap.first, min(gap.last, gap.first + _BATCHES_AT_ONCE - 1) + 1)
+            batches = tuple(batch for batch in ids if not overlap((batch, batch), stored))
+            if batches and gap.run is not None:
+                found.append(LostBatches(gap.pk, gap.run, batches))
     return found
 
 
@@ -72,13 +81,15 @@ def _received(gap: models.Gap) -> Sequence[models.Received]:
 
 def keep(gap_id: int, recalled: Sequence[Recalled], *, now: datetime) -> int:
     """Store what a checkpoint shows of a gap's batches; return how many are still missing."""
+    gap = models.Gap.objects.get(pk=gap_id)
+    epoch = _received(gap)[0].epoch
+    with bulk_work(RECOVERED, limit_s=LIMIT_S) as work:
+        if work is None or not work.write(
+            recalled, lambda some: _store(gap, epoch, some, now), _refused(gap)
+        ):
+            return gap.missing - gap.repaired
     with transaction.atomic():
         gap = models.Gap.objects.select_for_update().get(pk=gap_id)
-        epoch = _received(gap)[0].epoch
-        batch = Batch(now)
-        for one in recalled:
-            batch.add(_event(gap, epoch, one))
-        store(batch)
         left = (gap.last - gap.first + 1) - sum(
             overlap((row.first, row.last), [(gap.first, gap.last)]) for row in _received(gap)
         )
@@ -88,6 +99,22 @@ def keep(gap_id: int, recalled: Sequence[Recalled], *, now: datetime) -> int:
         if recalled:
             nudge.changed(f"driver:{gap.driver}", f"query:{gap.query}")
     return left
+
+
+def _store(gap: models.Gap, epoch: int, recalled: Sequence[Recalled], now: datetime) -> None:
+    batch = Batch(now)
+    for one in recalled:
+        batch.add(_event(gap, epoch, one))
+    store(batch)
+
+
+def _refused(gap: models.Gap) -> Callable[[Recalled, Exception], None]:
+    def refused(one: Recalled, error: Exception) -> None:
+        set_aside(
+            "repair from checkpoints", f"batch {one.batch} of run {gap.run}", error, log=logger
+        )
+
+    return refused
 
 
 def _event(gap: models.Gap, epoch: int, one: Recalled) -> Event:

@@ -3,7 +3,7 @@
 Small transactions: the database's one writer must not keep the ingester waiting.
 """
 
-import time
+import logging
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,43 +11,110 @@ from typing import Any
 from django.db.models import QuerySet
 
 from listeners import models
+from listeners.loops.backlogs import RETENTION
+from listeners.loops.slices import Work, bulk_work
+from listeners.loops.troubles import each
 from listeners.series import WIDTHS_S
 from listeners.wire import Kind
 
-ROWS_AT_ONCE = 2_000
+logger = logging.getLogger(__name__)
+_each = each("retention", logger)
+
 MINUTES_KEPT_DAYS = 30  # rollups of a minute; those of 10 s go with the raw rows
+LIMIT_S = 10.0  # for one call
+#: Between two looks for what has passed its time, where the last left nothing.
+LOOK_EVERY = timedelta(hours=1)
 
 
-def expire(*, now: datetime, raw_days: int, history_days: int, limit_s: float = 20.0) -> int:
+def expire(*, now: datetime, raw_days: int, history_days: int, limit_s: float = LIMIT_S) -> int:
     """Delete what has passed its time, for `limit_s` at most; return how many rows went.
 
     What is left then goes with the next call.
     """
-    end = time.monotonic() + limit_s
-    removed = 0
-    for rows in _expired(now, raw_days=raw_days, history_days=history_days):
-        while time.monotonic() < end:
-            ids = list(rows.values_list("pk", flat=True)[:ROWS_AT_ONCE])
-            if not ids:
-                break
+    removed, left, since = 0, 0, None
+    with bulk_work(RETENTION, limit_s=limit_s) as work:
+        if work is None:
+            return 0
+        for about, rows, at, before in _expired(now, raw_days=raw_days, history_days=history_days):
+            with _each.by_itself(about):
+                removed += _remove(work, rows)
+                oldest = None
+                if not work.has_time:
+                    oldest = rows.order_by(at).values_list(at, flat=True).first()
+                if oldest is not None:
+                    left += rows.count()
+                    due = oldest + (now - before)  # when it should have gone
+                    since = min(due, since) if since else due
+        work.left(left, since)
+    return removed
+
+
+def is_due(*, now: datetime) -> bool:
+    """Tell whether the last call has left something, or was long ago."""
+    row = models.Cursor.objects.filter(name=RETENTION).first()
+    return row is None or row.ran_at is None or bool(row.left_rows) or row.ran_at < now - LOOK_EVERY
+
+
+def _remove(work: Work, rows: "QuerySet[Any]") -> int:
+    """Delete rows in slices while there is time; return how many went."""
+    kind, removed = rows.model._meta.model_name or "", 0
+    while work.has_time:
+        ids = list(rows.values_list("pk", flat=True)[: work.size(kind)])
+        if not ids:
+            break
+        with work.slice(len(ids), kind):
             removed += rows.model.objects.filter(pk__in=ids).delete()[0]
     return removed
 
 
-def _expired(now: datetime, *, raw_days: int, history_days: int) -> "Iterator[QuerySet[Any]]":
+def _expired(
+    now: datetime, *, raw_days: int, history_days: int
+) -> "Iterator[tuple[str, QuerySet[Any], str, datetime]]":
+    """Yield rows that have passed their time: their name, the column of their age, its limit."""
     raw = now - timedelta(days=raw_days)
     minutes = now - timedelta(days=min(MINUTES_KEPT_DAYS, max(raw_days, history_days)))
     history = now - timedelta(days=max(raw_days, history_days))
     fine, middle, coarse = WIDTHS_S
     for query in models.Latest.objects.values_list("query", flat=True):
-        yield models.Progress.objects.filter(query=query, at__lt=raw)
-    yield models.Event.objects.filter(at__lt=raw, kind=Kind.IDLE)
-    yield models.Rollup.objects.filter(width_s=fine, start__lt=raw)
-    yield models.Rollup.objects.filter(width_s=middle, start__lt=minutes)
-    yield models.Rollup.objects.filter(width_s=coarse, start__lt=history)
-    yield models.Event.objects.filter(at__lt=history)
-    yield models.Gap.objects.filter(noticed_at__lt=history)
-    yield models.DroppedEvents.objects.filter(until__lt=history)
-    yield models.DeadLetter.objects.filter(received_at__lt=history)
-    yield models.Received.objects.filter(at__lt=history)
-    yield models.Heartbeat.objects.filter(received_at__lt=history)
+        yield (
+            f"progress of query {query}",
+            models.Progress.objects.filter(query=query, at__lt=raw),
+            "at",
+            raw,
+        )
+    yield "idle events", models.Event.objects.filter(at__lt=raw, kind=Kind.IDLE), "at", raw
+    yield (
+        "roll-ups of 10 s",
+        models.Rollup.objects.filter(width_s=fine, start__lt=raw),
+        "start",
+        raw,
+    )
+    yield (
+        "roll-ups of 1 min",
+        models.Rollup.objects.filter(width_s=middle, start__lt=minutes),
+        "start",
+        minutes,
+    )
+    yield (
+        "roll-ups of 1 h",
+        models.Rollup.objects.filter(width_s=coarse, start__lt=history),
+        "start",
+        history,
+    )
+    yield "events", models.Event.objects.filter(at__lt=history), "at", history
+    yield "gaps", models.Gap.objects.filter(noticed_at__lt=history), "noticed_at", history
+    yield "dropped events", models.DroppedEvents.objects.filter(until__lt=history), "until", history
+    yield (
+        "dead letters",
+        models.DeadLetter.objects.filter(received_at__lt=history),
+        "received_at",
+        history,
+    )
+    yield "received ranges", models.Received.objects.filter(at__lt=history), "at", history
+    yield "troubles", models.Trouble.objects.filter(last_at__lt=raw), "last_at", raw
+    yield (
+        "heartbeats",
+        models.Heartbeat.objects.filter(received_at__lt=history),
+        "received_at",
+        history,
+    )

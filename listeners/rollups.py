@@ -1,53 +1,120 @@
 """Sum progress up into buckets of 10 s, 1 min and 1 h: what long charts are drawn from.
 
 Driven by what has newly arrived, not by the clock: a batch that comes late only makes its
-own buckets be computed again.
+own buckets be computed again. A bucket is always summed up whole, so that it may be written in
+any slice, and again after a worker has died between two slices.
 """
 
+import json
+import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-from django.db import transaction
+from django.db import connection
 from django.db.models import QuerySet
 
 from listeners import models
+from listeners.loops.backlogs import ROLLUPS, rows_left
+from listeners.loops.slices import Work, bulk_work
+from listeners.loops.troubles import set_aside
 from listeners.series import WIDTHS_S, watermark_delay_s
 
-_CURSOR = "rollups"
+logger = logging.getLogger(__name__)
+
 _KEY = ("query", "width_s", "start")
 _EXTREMES = ("input_rate_max", "processed_rate_max", "state_rows_max", "watermark_delay_s_max")
-_ROWS_AT_ONCE = 20_000  # new rows of one call; the next call goes on
+_ROWS_AT_ONCE = 1_000  # new rows whose buckets are summed up together
+LIMIT_S = 5.0  # for one call, so that ticks every 10 s leave the worker's thread to others
 #: Buckets further apart than this are read by queries of their own.
 _APART = timedelta(minutes=5)
 
 Bucket = tuple[int, datetime]  # query, start
 
 
-def roll_up() -> int:
-    """Sum up the progress rows that came since the last call; return how many there were."""
-    cursor, _ = models.Cursor.objects.get_or_create(name=_CURSOR)
-    new = list(
-        models.Progress.objects.filter(pk__gt=cursor.position)
-        .order_by("pk")
-        .values_list("pk", "query", "at")[:_ROWS_AT_ONCE]
-    )
-    if not new:
-        return 0
+def roll_up(*, limit_s: float = LIMIT_S) -> int:
+    """Sum up the progress rows that came since the last call; return how many there were.
+
+    It reads outside of transactions and writes in slices, for `limit_s` at most; the next call
+    goes on.
+    """
+    count = 0
+    with bulk_work(ROLLUPS, limit_s=limit_s) as work:
+        while work is not None and work.has_time:
+            new = _new_rows()
+            if not new:
+                break
+            _sum_up(work, new)
+            count += len(new)
+        if work is not None:
+            work.left(*rows_left(ROLLUPS))
+    return count
+
+
+def _new_rows() -> list[tuple[int, int, datetime]]:
+    cursor = models.Cursor.objects.get(name=ROLLUPS)
+    rows = models.Progress.objects.filter(pk__gt=cursor.position).order_by("pk")
+    return list(rows.values_list("pk", "query", "at")[:_ROWS_AT_ONCE])
+
+
+def _sum_up(work: Work, new: list[tuple[int, int, datetime]]) -> None:
+    """Write the buckets of new rows, all of them: half a step would have to be done again."""
     fine, middle, coarse = WIDTHS_S
     touched = {(query, floor(at, fine)) for _, query, at in new}
-    with transaction.atomic():
-        rows = models.Progress.objects.all()
-        models.upsert(models.Rollup, _summed(rows, "at", touched, fine, _rollup_of), *_KEY)
-        for narrow, wide in ((fine, middle), (middle, coarse)):
-            touched = {(query, floor(start, wide)) for query, start in touched}
-            parts = models.Rollup.objects.filter(width_s=narrow)
-            sums = _summed(parts, "start", touched, wide, lambda part: part)
-            models.upsert(models.Rollup, sums, *_KEY)
-        models.Cursor.advance(_CURSOR, new[-1][0])
-    return len(new)
+    sums = _summed(models.Progress.objects.all(), "at", touched, fine, _rollup_of)
+    _keep(work, sums)
+    for narrow, wide in ((fine, middle), (middle, coarse)):
+        touched = {(query, floor(start, wide)) for query, start in touched}
+        parts = models.Rollup.objects.filter(width_s=narrow)
+        _keep(work, _summed(parts, "start", touched, wide, lambda part: part))
+    with work.slice():
+        models.Cursor.advance(ROLLUPS, new[-1][0])
+
+
+def _keep(work: Work, buckets: Iterable[models.Rollup]) -> None:
+    def write(some: Sequence[tuple[Any, ...]]) -> None:
+        with connection.cursor() as cursor:
+            cursor.executemany(_UPSERT, some)
+
+    def refused(values: tuple[Any, ...], error: Exception) -> None:
+        query, width_s, start, *_ = values
+        set_aside(ROLLUPS, f"{width_s} s from {start!s:.19} of query {query}", error, log=logger)
+
+    rows = [tuple(_stored(bucket, name) for name in _COLUMNS) for bucket in buckets]
+    work.write(rows, write, refused, whole=True)
+
+
+# As plain SQL: building a statement from model objects takes several times what the database
+# needs to take it, and would be done while the lock is held.
+_COLUMNS = _KEY + tuple(
+    one.name
+    for one in models.Rollup._meta.concrete_fields
+    if not one.primary_key and one.name not in _KEY
+)
+
+
+def _upsert_statement() -> str:
+    names = [f'"{name}"' for name in _COLUMNS]
+    key = names[: len(_KEY)]
+    changes = ", ".join(f"{name} = excluded.{name}" for name in names if name not in key)
+    return (
+        f'INSERT INTO "{models.Rollup._meta.db_table}" ({", ".join(names)}) '
+        f"VALUES ({', '.join(['%s'] * len(names))}) "
+        f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {changes}"
+    )
+
+
+_UPSERT = _upsert_statement()
+
+
+def _stored(bucket: models.Rollup, name: str) -> Any:
+    """Return a column's value as the database's driver takes it."""
+    value = getattr(bucket, name)
+    if name == "start":
+        return connection.ops.adapt_datetimefield_value(value)
+    return json.dumps(value) if name == "phases_ms_sum" else value
 
 
 def floor(at: datetime, width_s: int) -> datetime:
@@ -96,7 +163,8 @@ def _reads(touched: set[Bucket], width_s: int) -> Iterable[tuple[int, datetime, 
 
 
 def _rollup_of(row: models.Progress) -> models.Rollup:
-    phases: dict[str, Any] = row.body.get("durationMs") or {}
+    told = row.body.get("durationMs") if isinstance(row.body, dict) else None
+    phases = told if isinstance(told, dict) else {}
     return models.Rollup(
         batches=1,
         rows=row.num_input_rows,
@@ -107,7 +175,7 @@ def _rollup_of(row: models.Progress) -> models.Rollup:
         processed_rate_max=row.processed_rows_per_second,
         state_rows_max=row.state_rows,
         watermark_delay_s_max=watermark_delay_s(row.at, row.watermark),
-        phases_ms_sum=phases,
+        phases_ms_sum={name: ms for name, ms in phases.items() if isinstance(ms, int | float)},
     )
 
 

@@ -11,15 +11,13 @@ from datetime import datetime
 from typing import Any
 
 import orjson
-from django.db import DataError, IntegrityError, connection, transaction
+from django.db import connection, transaction
 
 from listeners import latest, models
 from listeners.latest import moment
 from listeners.ranges import merge
 from listeners.wire import Event, Kind
 
-#: Errors that name a row which no repetition makes storable.
-UNSTORABLE = (DataError, IntegrityError, OverflowError, UnicodeError)
 _SERIAL = 7_231_001  # PostgreSQL's advisory lock: one batch is stored at a time
 
 
@@ -78,8 +76,8 @@ class Batch:
 def store(batch: Batch, letters: Sequence[Letter] = ()) -> None:
     """Store a batch whole or not at all; what is there already stays as it is.
 
-    Raises one of UNSTORABLE where a row cannot be stored by its nature, and other
-    DatabaseErrors where it is worth trying again.
+    `listeners.loops.slices.lies_in_the_row` tells errors of a row, which no repetition makes
+    storable, from those where it is worth trying again.
     """
     with transaction.atomic():
         _one_at_a_time()

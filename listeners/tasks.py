@@ -39,9 +39,12 @@ def roll_up() -> None:
 
 @shared_task(name="listeners.tasks.expire")
 def expire() -> None:
-    """Delete what has passed its time."""
+    """Delete what has passed its time, where the last call left something or was long ago."""
+    now = datetime.now(UTC)
+    if not retention.is_due(now=now):
+        return
     retention.expire(
-        now=datetime.now(UTC),
+        now=now,
         raw_days=settings.PROGRESS_RETENTION_DAYS,
         history_days=settings.HISTORY_RETENTION_DAYS,
     )

@@ -120,6 +120,15 @@ class QueryPulse:
 
 
 @dataclass(frozen=True, slots=True)
+class DriverTrouble:
+    """Something that the driver passes over for now, and tries again."""
+
+    about: str  # "status.json"
+    cause: str  # the error's type and the first line of its message, masked
+    times: int  # in a row
+
+
+@dataclass(frozen=True, slots=True)
 class Heartbeat:
     """The body of a heartbeat: the driver's telemetry about itself."""
 
@@ -137,6 +146,7 @@ class Heartbeat:
     jvm_heap_max_mb: float = 0
     jvm_alive: bool | None = None  # None: not known, as from a driver of a release before
     queries: tuple[QueryPulse, ...] = ()
+    troubles: tuple[DriverTrouble, ...] = ()
 
     def body(self) -> dict[str, Any]:
         """Return the heartbeat as the body of an event."""
@@ -152,6 +162,8 @@ class Heartbeat:
             }
             times = tuple(ListenerTimes(**entry) for entry in body.get("listeners", ()))
             pulses = tuple(QueryPulse(**entry) for entry in body.get("queries", ()))
-            return cls(**{**body, **queues, "listeners": times, "queries": pulses})
+            troubles = tuple(DriverTrouble(**entry) for entry in body.get("troubles", ()))
+            parts = {"listeners": times, "queries": pulses, "troubles": troubles}
+            return cls(**{**body, **queues, **parts})
         except TypeError as error:
             raise ValueError(f"not a heartbeat: {error}") from error

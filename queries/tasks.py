@@ -7,6 +7,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from controlplane.nudge import advance_soon, lease, send_to_hosts
+from listeners.loops.troubles import each
 from queries.launchers.configured import launcher
 from queries.models.drivers import Driver
 from queries.services.checkpoints import batch_repair, foreign_batches
@@ -20,6 +21,7 @@ from queries.services.supervision import adoption, verdicts
 from queries.services.supervision import reconcile as service
 
 logger = logging.getLogger(__name__)
+_sweep = each("sweep", logger)
 
 
 @shared_task(name="queries.tasks.on_each_host")
@@ -46,10 +48,8 @@ def reconcile_driver(driver_id: int) -> None:
 def sweep() -> None:
     """Reconcile every application of this host that is due, whether or not a nudge was lost."""
     for application_id in service.due_applications(now=timezone.now()):
-        try:
+        with _sweep.by_itself(f"application number {application_id}"):
             service.reconcile(application_id, launcher=launcher(), now=timezone.now())
-        except Exception:  # one application's failure must not delay the others
-            logger.exception("application %s could not be reconciled", application_id)
 
 
 @shared_task(name="queries.tasks.advance_operation")

@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -34,6 +35,7 @@ class Pulse:
         private: bool,
         put: Callable[[Recalled], None],
         heartbeat: Callable[[], None],
+        each: Callable[[str], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self._jvm = jvm
         self._sorter = sorter
@@ -42,6 +44,7 @@ class Pulse:
         self._grace_s = settings.grace_s if private else min(settings.grace_s, _FALLBACK_GRACE_S)
         self._put = put
         self._heartbeat = heartbeat
+        self._each = each
         self._ended: dict[str, float] = {}  # Spark's run id -> monotonic time of its end
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="telemetry-pulse", daemon=True)
@@ -65,13 +68,15 @@ class Pulse:
         while not self._closing.wait(_TICK_S):
             now = time.monotonic()
             for run in list(self._sorter.runs.values()):
-                self._look(run, now)
+                with self._each(f"the memory of run {run.known.spark_run_id}"):
+                    self._look(run, now)
             if now >= next_beat:
                 next_beat = now + self._settings.heartbeat_s
                 self._beat()
         for run in list(self._sorter.runs.values()):
             if not run.done:
-                self._recall(run, final=True)
+                with self._each(f"the memory of run {run.known.spark_run_id}"):
+                    self._recall(run, final=True)
         self._beat()
 
     def _beat(self) -> None:

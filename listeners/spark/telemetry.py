@@ -12,7 +12,9 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -26,13 +28,16 @@ from listeners.spark.query_pulses import QueryPulses, jvm_alive
 from listeners.spark.settings import TelemetrySettings
 from listeners.spark.sorter import Recalled, RunKnown, Said, Sorter
 from listeners.spark.user_listeners import ListenerRefused
-from listeners.wire import Heartbeat, Kind
+from listeners.wire import DriverTrouble, Heartbeat, Kind
 
 __all__ = ["ListenerRefused", "Telemetry"]
 logger = logging.getLogger(__name__)
 
 LAST_SEQ = "last_seq"  # file in the driver's directory, read by the shim
 _INBOX_LIMIT = 50_000  # messages waiting for the sorter; beyond, events are counted as lost
+
+#: Of the driver's troubles, so many go with a heartbeat.
+_TROUBLES_TOLD = 20
 
 Message = listener.Heard | RunKnown | Recalled | Said
 
@@ -50,8 +55,16 @@ class Telemetry:
         stream: str,
         settings: dict[str, Any],
         mask: Callable[[Any], Any],
+        each: Callable[[str], AbstractContextManager[object]] = nullcontext,
+        troubles: Callable[[], Iterable[tuple[str, str, int]]] = tuple,
     ) -> None:
-        """`mask` takes the driver's secrets out of the JSON of an event before it is spooled."""
+        """`mask` takes the driver's secrets out of the JSON of an event before it is spooled.
+
+        `each` guards what is done for one run; `troubles` returns what the driver passes over
+        for now: what it is about, the cause, how often in a row.
+        """
+        self._each = each
+        self._troubles = troubles
         self._settings = TelemetrySettings.read(settings)
         self._directory = directory
         self._outbox = Outbox(
@@ -101,6 +114,7 @@ class Telemetry:
             private=self.mode == "private",
             put=self._inbox.put,
             heartbeat=self.heartbeat,
+            each=self._each,
         )
         self._pulse.start()
 
@@ -192,6 +206,10 @@ class Telemetry:
             jvm_heap_max_mb=max_mb,
             jvm_alive=jvm_alive(self._spark),
             queries=self._query_pulses.look(followed) if self._query_pulses else (),
+            troubles=tuple(
+                DriverTrouble(_sound(about)[:120], _sound(cause)[:300], times)
+                for about, cause, times in islice(self._troubles(), _TROUBLES_TOLD)
+            ),
         )
         self._inbox.put(Said(Kind.HEARTBEAT, beat.body()))
 
@@ -208,10 +226,12 @@ class Telemetry:
             try:
                 message = self._inbox.get(timeout=1.0)
             except Empty:
-                self._sorter.release_held(time.monotonic())
+                with self._each("events that were held back"):
+                    self._sorter.release_held(time.monotonic())
                 continue
             if message is None:
-                self._sorter.release_held(math.inf)
+                with self._each("events that were held back"):
+                    self._sorter.release_held(math.inf)
                 return
             if self._overflow:
                 lost, self._overflow = self._overflow, 0

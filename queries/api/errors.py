@@ -17,6 +17,7 @@ from rest_framework.views import set_rollback
 
 from controlplane.full_disk import full_disk
 from queries.domain.errors import (
+    Busy,
     Conflict,
     Forbidden,
     HeadgateError,
@@ -27,6 +28,7 @@ from queries.domain.errors import (
     StaleRevision,
     Unavailable,
 )
+from queries.models.lock_waits import is_busy
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +43,7 @@ TABLE: dict[type[HeadgateError], tuple[int, str]] = {
     StaleRevision: (status.HTTP_412_PRECONDITION_FAILED, "The definition has changed"),
     Conflict: (status.HTTP_409_CONFLICT, "Conflict with another user or process"),
     Missing: (status.HTTP_404_NOT_FOUND, "Not found"),
+    Busy: (status.HTTP_503_SERVICE_UNAVAILABLE, "The database is busy"),
     Unavailable: (status.HTTP_503_SERVICE_UNAVAILABLE, "A part of the system does not respond"),
     HeadgateError: (status.HTTP_400_BAD_REQUEST, "The request failed"),
 }
@@ -90,9 +93,14 @@ def problem_of(error: HeadgateError) -> dict[str, Any]:
 
 def answer(error: Exception, context: dict[str, Any]) -> Response | None:
     """Answer an error that a view raised; None lets an unknown one become a 500 problem."""
+    if is_busy(error):
+        error = Busy()
     if isinstance(error, HeadgateError):
         set_rollback()
-        return _response(problem_of(error))
+        response = _response(problem_of(error))
+        if isinstance(error, Busy):
+            response["Retry-After"] = str(error.retry_after_s)
+        return response
     if isinstance(error, Http404):
         error = exceptions.NotFound(str(error) or _NOT_NAMED)
     elif isinstance(error, PermissionDenied):

@@ -9,7 +9,7 @@ from django.urls import URLPattern, path, re_path
 from queries.api import async_calls, docs, lag, probes, tokens
 from queries.api.checkpoints import checkpoint as checkpoints
 from queries.api.definitions import connectors
-from queries.api.supervision import applications, history, operations, queries
+from queries.api.supervision import applications, history, operations, queries, system
 from queries.api.triggers import advice
 from queries.api.triggers import async_progress as tracking
 
@@ -74,6 +74,7 @@ urlpatterns = [
     _at("tokens/", tokens.TokensView, "tokens"),
     _at("tokens/<uuid:uuid>/", tokens.TokenView, "token"),
     _at("me/", tokens.MeView, "me"),
+    _at("system/", system.SystemView, "system"),
     _at("schema/", docs.SchemaView, "schema"),
     _at("docs/", docs.DocsView, "docs"),
     re_path(r"^(?P<rest>.*)$", docs.NothingHereView.as_view(), name="nothing"),

@@ -8,6 +8,7 @@ HeadgateError
 │   └── StaleRevision  If-Match names an older revision (412)
 ├── Missing            it does not exist (404)
 └── Unavailable        a part of the system is down (503)
+    └── Busy           the database is held by other writers (503, try again)
 """
 
 from dataclasses import dataclass
@@ -83,3 +84,13 @@ class Unavailable(HeadgateError):
     """A part of the system does not respond."""
 
     code = "unavailable"
+
+
+class Busy(Unavailable):
+    """The database is busy with other writes; nothing was changed."""
+
+    code = "busy"
+    retry_after_s = 5  # longer than any slice of bulk work, short enough for a script to wait
+
+    def __init__(self) -> None:
+        super().__init__(way_out="Try again in a few seconds.")

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from listeners.loops.each import Each
 from queries.domain.protocol import (
     ASSIGNMENT,
     Assignment,
@@ -17,6 +18,7 @@ from queries.domain.protocol import (
     Want,
 )
 from queries.files import read_file
+from queries.runtime.error_capture import from_python
 from queries.runtime.run import Run
 from queries.runtime.status_report import ENDED, Board, now
 
@@ -27,13 +29,18 @@ class Assignments:
     """The runs of this driver, as the assignment wants them."""
 
     def __init__(
-        self, directory: Path, epoch: int, board: Board, begin: Callable[[AssignmentEntry], Run]
+        self,
+        directory: Path,
+        epoch: int,
+        board: Board,
+        begin: Callable[[AssignmentEntry], Run],
+        each: Each | None = None,
     ) -> None:
         self._path = directory / ASSIGNMENT
         self._epoch = epoch
         self._board = board
         self._begin = begin
-        self._complaint = ""
+        self._each = each or Each("driver", logger)
         self.runs: dict[int, Run] = {}
         self.end = False  # leave when nothing runs any more
 
@@ -44,9 +51,11 @@ class Assignments:
             return
         wanted = {entry.run: entry for entry in assignment.queries}
         for run in self._board.known() - wanted.keys():
-            self._drop(run)
+            with self._each.by_itself(f"run {run}"):
+                self._drop(run)
         for entry in wanted.values():
-            self._want(entry)
+            with self._each.by_itself(f"run {entry.run}"):
+                self._want(entry)
         self.end = assignment.end
         self._board.driver(applied_generation=assignment.generation)
 
@@ -72,9 +81,11 @@ class Assignments:
         known = self.runs.get(entry.run)
         if known is not None:
             known.ask(entry.want, entry.deadline)
+        elif self._board.read(entry.run) is not None:
+            return  # it could not even be begun
         elif entry.want is Want.RUN:
-            self.runs[entry.run] = self._begin(entry)
-        elif self._board.read(entry.run) is None:
+            self._start(entry)
+        else:
             # Started and stopped before this driver has seen it: it ends without having run.
             self._board.add(
                 RunStatus(
@@ -86,23 +97,26 @@ class Assignments:
                 )
             )
 
+    def _start(self, entry: AssignmentEntry) -> None:
+        """Begin a run; one that cannot even be begun has failed, and its neighbours go on."""
+        try:
+            self.runs[entry.run] = self._begin(entry)
+        except Exception as error:
+            told = from_python(error, str)  # the board masks what it writes
+            status = RunStatus(entry.run, entry.query, RunState.FAILED, ended_at=now(), error=told)
+            self._board.add(status)
+            raise
+
     def _has_not_ended(self, run: int) -> bool:
         status = self._board.read(run)
         return status is not None and status.state not in ENDED
 
     def _read(self) -> Assignment | None:
-        try:
+        """Return the assignment; None where it cannot be read, as it may be at the next look."""
+        with self._each.by_itself(self._path.name):
             text = read_file(self._path)
             assignment = Assignment.loads(text) if text is not None else None
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            self._complain(f"{self._path.name} cannot be read: {error}")
-            return None
-        if assignment is not None and assignment.epoch != self._epoch:
-            self._complain(f"{self._path.name} is meant for epoch {assignment.epoch}")
-            return None
-        return assignment
-
-    def _complain(self, text: str) -> None:
-        if text != self._complaint:  # once, not once a second
-            self._complaint = text
-            logger.error("%s", text)
+            if assignment is not None and assignment.epoch != self._epoch:
+                raise ValueError(f"it is meant for epoch {assignment.epoch}")
+            return assignment
+        return None

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from listeners.loops.each import Each
 from listeners.spark.telemetry import Telemetry
 from queries.domain.protocol import (
     CURRENT,
@@ -69,7 +70,11 @@ class Driver:
         self.spark_stopped = threading.Event()
         self.references = References(env_allowlist=spec.env_allowlist, secrets_dir=spec.secrets_dir)
         self.references.learn(spec.conf, spec.env)
-        self.board = Board(directory, spec.epoch, self.wake.call, self.references.mask_within)
+        # What goes wrong with one file or one run: logged once, passed over, tried again.
+        self.each = Each("driver", logger, mask=self.references.mask)
+        self.board = Board(
+            directory, spec.epoch, self.wake.call, self.references.mask_within, self.each
+        )
         self.telemetry = Telemetry(
             driver=spec.driver,
             epoch=spec.epoch,
@@ -78,6 +83,8 @@ class Driver:
             stream=spec.stream,
             settings=spec.event_settings,
             mask=self.references.mask_within,
+            each=self.each.by_itself,
+            troubles=lambda: [(one.about, one.cause, one.times) for one in self.each.now()],
         )
         self.shim = Shim()
         self.gateway: Any = None
@@ -150,7 +157,7 @@ class Driver:
         )
         self.board.write()
         return Assignments(
-            self.directory, self.spec.epoch, self.board, lambda entry: Run(entry, around)
+            self.directory, self.spec.epoch, self.board, lambda entry: Run(entry, around), self.each
         ), sessions
 
     # --- the loop ---------------------------------------------------------------------
@@ -165,14 +172,21 @@ class Driver:
         if self.spark_stopped.is_set():
             logger.error("Spark was stopped under its queries; leaving")
             return SPARK_STOPPED
-        assignments.apply()
+        each = self.each.by_itself
+        with each("assignment"):
+            assignments.apply()
         for run in assignments.runs.values():
-            run.check_start()
-        self._check_locks(assignments)
-        sessions.close_unused(assignments.hosted())
-        self._see_executors()
+            with each(f"run {run.entry.run}: its start"):
+                run.check_start()
+        with each("checkpoint locks"):
+            self._check_locks(assignments)
+        with each("unused sessions"):
+            sessions.close_unused(assignments.hosted())
+        with each("executors"):
+            self._see_executors()
         self.board.write()
-        _cut_log(self.directory / DRIVER_LOG)
+        with each(DRIVER_LOG):
+            _cut_log(self.directory / DRIVER_LOG)
         if assignments.end and not assignments.working:
             return 0
         if "jvm" in self.wake.wait(LOOK_S):
@@ -188,14 +202,19 @@ class Driver:
             self.telemetry.driver_changed()
 
     def _is_fenced(self) -> bool:
-        text = read_file(self.directory.parent / CURRENT)
-        return text is not None and Current.loads(text).epoch > self.spec.epoch
+        """Tell whether a later epoch has taken over; a file that cannot be read says nothing."""
+        with self.each.by_itself(CURRENT):
+            text = read_file(self.directory.parent / CURRENT)
+            return text is not None and Current.loads(text).epoch > self.spec.epoch
+        return False
 
     def _check_locks(self, assignments: Assignments) -> None:
         assert self.locks is not None
-        for held, holder in self.locks.lost():
+        for held, holder in self.locks.lost(self.each.by_itself):
             run = assignments.runs.get(held.run)
-            if run is not None:
+            if run is None:
+                continue
+            with self.each.by_itself(f"run {held.run}: its lock"):
                 by = f"process {holder}" if holder else "nobody we can see"
                 text = f"The lock of {held.location} was lost; it is held by {by}."
                 run.lock_lost(refusal("held", text, holder))
@@ -210,13 +229,16 @@ class Driver:
             logger.error("the JVM has died; leaving")
         elif assignments is not None and code != SPARK_STOPPED:
             for run in assignments.runs.values():
-                run.ask(Want.STOP)
+                with self.each.by_itself(f"run {run.entry.run}: its stop"):
+                    run.ask(Want.STOP)
             for run in assignments.runs.values():
                 run.join(max(0.0, (end - time.monotonic()) / 2))
         self.board.write()
-        last = self.telemetry.close(min(FLUSH_S, max(1.0, (end - time.monotonic()) / 2)))
-        logger.info("leaving with code %s after event %s", code, last)
-        self._end_jvm(max(1.0, end - time.monotonic()))
+        with self.each.by_itself("the last events"):
+            last = self.telemetry.close(min(FLUSH_S, max(1.0, (end - time.monotonic()) / 2)))
+            logger.info("leaving with code %s after event %s", code, last)
+        with self.each.by_itself("the end of the JVM"):
+            self._end_jvm(max(1.0, end - time.monotonic()))
         logging.shutdown()
         # Threads that hang in a dead or deaf JVM must not keep the process.
         os._exit(code)
@@ -255,8 +277,8 @@ def _cut_log(path: Path) -> None:
             shutil.copyfile(path, path.with_name(f"{path.name}.1"))
         finally:  # on a full disk the log is the first to give way
             os.truncate(path, 0)
-    except OSError as error:
-        logger.warning("driver.log cannot be kept whole: %s", error)
+    except FileNotFoundError:
+        return
 
 
 if __name__ == "__main__":

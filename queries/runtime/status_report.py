@@ -4,7 +4,7 @@ Runs report from threads of their own; the board keeps the newest word of each a
 main loop that there is something to write.
 """
 
-import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -13,8 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
+from listeners.loops.each import Each
 from queries.domain.protocol import STATUS, RunState, RunStatus, Status
 from queries.files import replace_file
+
+logger = logging.getLogger(__name__)
 
 LIVE_FIELDS = frozenset({"last_batch", "last_progress"})  # change with every batch
 LIVE_EVERY_S = 1.0  # so they are written this often at most
@@ -44,9 +47,11 @@ class Board:
         epoch: int,
         wake: Callable[[], None],
         mask: Callable[[Any], Any],
+        each: Each | None = None,
     ) -> None:
         self._path = directory / STATUS
         self._mask = mask
+        self._each = each or Each("driver", logger)
         self.call = wake
         self._lock = threading.Lock()
         self._status = Status(epoch=epoch, applied_generation=0, at=now())
@@ -112,14 +117,18 @@ class Board:
             self._dirty = self._runs.pop(run, None) is not None or self._dirty
 
     def write(self) -> None:
-        """Write status.json where there is something new, or nothing was written for long."""
+        """Write status.json where there is something new, or nothing was written for long.
+
+        Where it cannot be written, that is logged, and tried again at the next call.
+        """
         with self._lock:
             age = time.monotonic() - self._written
             live = self._live_dirty and age >= LIVE_EVERY_S
             if not (self._dirty or live or age >= ALIVE_EVERY_S):
                 return
             self._status = replace(self._status, at=now(), runs=tuple(self._runs.values()))
-            with contextlib.suppress(OSError):  # a full disk: the next turn tries again
+            # A full disk ends no query: what is news stays news, and the next turn tries again.
+            with self._each.by_itself(self._path.name):
                 replace_file(self._path, self._status.dumps(self._mask), durable=False)
                 self._dirty = self._live_dirty = False
                 self._written = time.monotonic()

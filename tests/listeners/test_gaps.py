@@ -1,7 +1,8 @@
 """What did not arrive is counted, fetched from the spool, or marked as beyond repair."""
 
-from collections.abc import Iterable
-from datetime import timedelta
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ import redis
 
 from listeners import gaps, models, spool
 from listeners.ingest import GROUP
+from listeners.loops.backlogs import GAPS, backlogs, of_host
+from listeners.loops.troubles import current
 from listeners.store import Batch, store
 from listeners.wire import Event, Kind
 from queries.launchers.process.launcher import LocalProcessLauncher
+from queries.models.hosts import Host
 from tests.listeners.events import STREAM, event, heartbeat, progress
 from tests.listeners.rows import START
 
@@ -41,6 +45,11 @@ def spooled(drivers_dir: Path, events: Iterable[Event], application: str = "flig
     folder.mkdir(parents=True)
     lines = [spool.line(one.seq, one.encode()) for one in events]
     (folder / spool.segment_name(1)).write_bytes(b"".join(lines))
+
+
+def judge_by(client: redis.Redis, spooled: gaps.Spooled, *, after_s: float = 0) -> bool:
+    now = START + timedelta(seconds=after_s)
+    return gaps.judge(client=client, stream=STREAM, spooled=spooled, now=now)
 
 
 def judge(client: redis.Redis, drivers_dir: Path, *, after_s: float = 0) -> bool:
@@ -212,3 +221,132 @@ def test_the_holes_of_another_hosts_driver_are_left_to_that_host(
         (3, 5, 3, False),
         (9, 9, 1, False),
     ]
+
+
+def test_one_drivers_trouble_stops_the_judging_of_no_other(
+    redis_client: redis.Redis, drivers_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The spool of driver 1 raises as soon as it is opened; driver 2 has a hole, too."""
+    ours = [progress(number, number, driver=2, epoch=8) for number in range(1, 4)]
+    arrive(progress(1, 1), progress(3, 3))
+    arrive(*(replace(one, run=6, spark_run_id="other") for one in (ours[0], ours[2])))
+
+    def spooled(epoch: int, first: int) -> Iterator[tuple[int, bytes]]:
+        if epoch == 7:
+            raise OSError(5, "Input/output error")
+        yield 2, replace(ours[1], run=6, spark_run_id="other").encode()
+
+    for seconds in (0, 10, 20):
+        assert judge_by(redis_client, spooled, after_s=seconds)
+    seq = models.Gap.objects.filter(kind="seq").order_by("driver")
+    assert [(gap.driver, gap.repaired, gap.beyond_repair) for gap in seq] == [
+        (1, 0, False),  # nobody could look: it is not lost yet
+        (2, 1, False),
+    ]
+    assert sum("Input/output error" in record.getMessage() for record in caplog.records) == 1
+    [shown] = current(datetime.now(UTC))
+    assert (shown.loop, shown.about) == ("gaps", "the spool of driver 1")
+    [left] = [one for one in backlogs() if one.name == GAPS]
+    assert (left.rows, left.since) == (1, START)
+    spooled_again = LocalProcessLauncher(drivers_dir, drivers_dir).spooled
+    judge_by(redis_client, spooled_again, after_s=30)
+    assert seq.all()[0].beyond_repair  # now it was asked, and had nothing
+    assert current(datetime.now(UTC)) == []
+
+
+def test_a_dead_driver_whose_spool_cannot_be_read_is_set_aside_after_an_hour(
+    redis_client: redis.Redis, drivers_dir: Path
+) -> None:
+    def spooled(epoch: int, first: int) -> Iterator[tuple[int, bytes]]:
+        if epoch == 7:
+            raise OSError(5, "Input/output error")
+        yield from ()
+
+    gaps.note_exit(driver=1, epoch=7, last_seq=None, at=START)
+    gaps.note_exit(driver=2, epoch=8, last_seq=2, at=START)
+    judge_by(redis_client, spooled)
+    judge_by(redis_client, spooled, after_s=10)
+    assert [gap.driver for gap in models.Gap.objects.all()] == [2]
+    assert not models.Cursor.objects.filter(name="exits", position__gt=0).exists()
+    judge_by(redis_client, spooled, after_s=3700)
+    assert models.Cursor.objects.get(name="exits").position == models.Event.objects.last().pk  # type: ignore[union-attr]
+    assert any(one.set_aside for one in current(datetime.now(UTC)))
+
+
+def test_a_long_hole_is_repaired_over_several_calls_and_is_not_lost_meanwhile(
+    redis_client: redis.Redis, drivers_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gaps, "MOST_REPAIRED", 3)
+    events = [progress(number, number) for number in range(1, 9)]
+    spooled(drivers_dir, events)
+    arrive(events[0], events[7])
+    judge(redis_client, drivers_dir)
+    gap = models.Gap.objects.get(kind="seq")
+    assert (gap.repaired, gap.missing, gap.closed_at, gap.beyond_repair) == (3, 6, None, False)
+    judge(redis_client, drivers_dir, after_s=10)
+    judge(redis_client, drivers_dir, after_s=20)
+    gap.refresh_from_db()
+    assert (gap.repaired, gap.beyond_repair) == (6, False)
+    assert gap.closed_at is not None
+
+
+def test_an_empty_spool_has_nothing_and_stops_nothing(
+    redis_client: redis.Redis, drivers_dir: Path
+) -> None:
+    (drivers_dir / "flights" / "7" / spool.FOLDER).mkdir(parents=True)
+    gaps.note_exit(driver=1, epoch=7, last_seq=None, at=START)
+    arrive(heartbeat(1), heartbeat(3))
+    assert judge(redis_client, drivers_dir)
+    assert models.Gap.objects.get().beyond_repair
+
+
+def test_a_host_at_work_keeps_no_other_from_judging(redis_client: redis.Redis) -> None:
+    arrive(heartbeat(1))
+    busy = datetime.now(UTC) + timedelta(seconds=30)
+    models.Cursor.objects.create(name=of_host(GAPS, "host-a"), leased_until=busy)
+    look: dict[str, Any] = {"client": redis_client, "stream": STREAM, "now": START}
+    assert not gaps.judge(**look, spooled=lambda *_: (), host="host-a")
+    assert gaps.judge(**look, spooled=lambda *_: (), host="host-b")
+
+
+def test_the_backlog_of_gaps_is_that_of_the_living_hosts(redis_client: redis.Redis) -> None:
+    def unreadable(epoch: int, first: int) -> Iterator[tuple[int, bytes]]:
+        raise OSError(5, "Input/output error")
+
+    arrive(heartbeat(1), heartbeat(3))
+    arrive(*(replace(heartbeat(number), driver=2, epoch=8) for number in (1, 3)))
+    now = datetime.now(UTC)
+    Host.objects.bulk_create(
+        Host(name=name, seen_at=at)
+        for name, at in (("host-a", now), ("host-b", now), ("gone", START))
+    )
+    for name, its_driver, after_s in (("host-a", 1, 0), ("host-b", 2, 10), ("gone", 1, 0)):
+        gaps.judge(
+            client=redis_client,
+            stream=STREAM,
+            spooled=unreadable,
+            now=START + timedelta(seconds=after_s),
+            host=name,
+            drivers_here=lambda ids, its_driver=its_driver: ids & {its_driver},
+        )
+    long_ago = models.Cursor.objects.filter(name=of_host(GAPS, "gone"))
+    assert long_ago.update(ran_at=START) == 1
+    [left] = [one for one in backlogs() if one.name == GAPS]
+    assert (left.rows, left.since) == (2, START)
+    assert left.ran_at is not None
+    assert left.ran_at >= now
+
+
+def test_the_ends_of_another_hosts_drivers_hold_up_nobody(redis_client: redis.Redis) -> None:
+    """Their spools are not here: they are neither read nor waited for."""
+
+    def unreadable(epoch: int, first: int) -> Iterator[tuple[int, bytes]]:
+        raise AssertionError("nothing of it is here")
+
+    arrive(heartbeat(1))
+    gaps.note_exit(driver=1, epoch=7, last_seq=None, at=START)
+    look: dict[str, Any] = {"client": redis_client, "stream": STREAM, "now": START}
+    gaps.judge(**look, spooled=unreadable, host="host-a", drivers_here=lambda ids: set())
+    read_to = models.Cursor.objects.get(name=of_host("exits", "host-a")).position
+    assert read_to == models.Event.objects.order_by("pk").values_list("pk", flat=True).last()
+    assert current(datetime.now(UTC)) == []

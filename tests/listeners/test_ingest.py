@@ -1,6 +1,7 @@
 """Events from the stream are stored once, whatever dies and whatever comes twice."""
 
 import threading
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -283,3 +284,16 @@ def test_an_ingester_says_that_it_lives_and_takes_the_sign_back_when_it_leaves(
     stop.set()
     ingester.run(stop)
     assert not redis_client.exists(key)
+
+
+def test_an_event_whose_time_is_none_is_a_dead_letter_and_the_others_are_stored(
+    redis_client: redis.Redis, make_ingester: MakeIngester
+) -> None:
+    """Its row can be stored; the query's latest line cannot be brought up to it."""
+    send(redis_client, progress(1, 1), replace(progress(2, 2), at="soon"), progress(3, 3))
+    ingester = make_ingester()
+    ingester.step()  # makes the group
+    while ingester.step():
+        pass
+    assert list(models.Progress.objects.order_by("batch").values_list("batch", flat=True)) == [1, 3]
+    assert "soon" in models.DeadLetter.objects.get().reason

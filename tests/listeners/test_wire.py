@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from listeners.wire import Event, Heartbeat, Kind, ListenerTimes, QueryPulse, QueueCounters
+from listeners.wire import (
+    DriverTrouble,
+    Event,
+    Heartbeat,
+    Kind,
+    ListenerTimes,
+    QueryPulse,
+    QueueCounters,
+)
 
 _numbers = st.integers(min_value=0, max_value=2**63 - 1)
 _texts = st.text(max_size=40)
@@ -107,3 +115,12 @@ def test_a_heartbeat_of_a_release_before_knows_nothing_of_jvm_and_queries() -> N
 def test_what_is_not_a_heartbeat_is_refused(body: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="not a heartbeat"):
         Heartbeat.read(body)
+
+
+def test_a_heartbeat_says_what_the_driver_passes_over() -> None:
+    beat = replace(_BEAT, troubles=(DriverTrouble("status.json", "OSError: no space", 3),))
+    assert Heartbeat.read(json.loads(json.dumps(beat.body()))) == beat
+    before = {name: value for name, value in beat.body().items() if name != "troubles"}
+    assert Heartbeat.read(before).troubles == ()
+    with pytest.raises(ValueError, match="not a heartbeat"):
+        Heartbeat.read({**before, "troubles": [{"about": "status.json"}]})

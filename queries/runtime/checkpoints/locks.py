@@ -11,6 +11,8 @@ import json
 import logging
 import os
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -100,24 +102,33 @@ class Locks:
         text = f"An earlier run of the query has not ended in this driver. Spark says: {told}"
         return Refused("own", text, self._jvm_pid)
 
-    def lost(self) -> list[tuple[Held, int | None]]:
+    def lost(
+        self, each: Callable[[str], AbstractContextManager[object]] = nullcontext
+    ) -> list[tuple[Held, int | None]]:
         """Return the locks that the kernel no longer shows as ours, with who has them now.
 
         A lock that nobody has taken is taken again on the same channel first (never by opening
-        the file), and is returned only where that fails.
+        the file), and is returned only where that fails. `each` guards the look at each.
         """
         lost = []
         with self._guard:
             for held in self._held.values():
-                assert held.path is not None
-                holder = lock_holder(Path(held.path))
-                if holder == self._jvm_pid:
-                    continue
-                if holder is None and self._take_again(held):
-                    logger.warning("the lock of %s had vanished and was taken again", held.location)
-                    continue
-                lost.append((held, lock_holder(Path(held.path))))
+                with each(f"the lock of {held.location}"):
+                    if not self._has(held):
+                        assert held.path is not None
+                        lost.append((held, lock_holder(Path(held.path))))
         return lost
+
+    def _has(self, held: Held) -> bool:
+        """Tell whether a lock is ours, taking it again where nobody has it."""
+        assert held.path is not None
+        holder = lock_holder(Path(held.path))
+        if holder == self._jvm_pid:
+            return True
+        if holder is None and self._take_again(held):
+            logger.warning("the lock of %s had vanished and was taken again", held.location)
+            return True
+        return False
 
     # --- the lock ---------------------------------------------------------------------
 

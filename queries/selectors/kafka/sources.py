@@ -5,7 +5,8 @@ be newer. What a Python function reads, and from which broker, is known to its c
 such a query, the progress of its run is the only source.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from django.db.models import Q
@@ -23,6 +24,8 @@ from queries.models.drivers import Run
 from queries.selectors.hosts import logs_at
 from queries.selectors.newest import current_checkpoints, newest_revisions, newest_runs
 
+#: What guards one of several, named for the log (`listeners.loops.each.Each.by_itself`).
+ByItself = Callable[[str], AbstractContextManager[object]]
 Offsets = dict[str, dict[int, int]]  # topic -> partition -> next offset to read
 
 
@@ -53,10 +56,17 @@ class Reading:
         return self.run is not None and self.query.phase == Phase.RUNNING
 
 
-def readings(query_ids: Iterable[int] | None = None, *, where: Q | None = None) -> list[Reading]:
+def readings(
+    query_ids: Iterable[int] | None = None,
+    *,
+    where: Q | None = None,
+    each: ByItself = nullcontext,
+    passed_over: set[int] | None = None,
+) -> list[Reading]:
     """Return the living queries that read Kafka, all of them or those of these ids.
 
-    `where` is a condition on the query's row.
+    `where` is a condition on the query's row; `each` guards what is read of one query, so that its
+    trouble leaves out that query alone. The ids of those left out are put into `passed_over`.
     """
     rows = Query.objects.filter(where or Q(), archived_at__isnull=True)
     rows = rows.select_related("application")
@@ -67,23 +77,33 @@ def readings(query_ids: Iterable[int] | None = None, *, where: Q | None = None) 
     open_runs = {pk: run for pk, run in runs.items() if run.outcome == RunOutcome.OPEN}
     specs = {pk: row.spec for pk, row in newest_revisions(list(queries)).items()}
     specs |= {pk: run.revision.spec for pk, run in open_runs.items()}
-    sources = {pk: kafka_sources(spec) for pk, spec in specs.items()}
+    sources: dict[int, tuple[KafkaSource, ...]] = {}
+    for pk, spec in specs.items():
+        with each(f"the sources of {queries[pk].name}"):
+            sources[pk] = kafka_sources(spec)
     reading = [pk for pk, found in sources.items() if found]
     latest = heard.latest(reading)
     checkpoints = current_checkpoints(reading)
-    return [
-        Reading(
-            query=queries[pk],
-            run=open_runs.get(pk),
-            sources=sources[pk],
-            committed=further(
+    found = []
+    for pk in reading:
+        with each(f"the offsets of {queries[pk].name}"):
+            committed = further(
                 committed_at(checkpoints[pk].location) if pk in checkpoints else {},
                 _told(latest.get(pk), open_runs.get(pk)),
-            ),
-            checkpoint=checkpoints.get(pk),
-        )
-        for pk in reading
-    ]
+            )
+            found.append(
+                Reading(
+                    query=queries[pk],
+                    run=open_runs.get(pk),
+                    sources=sources[pk],
+                    committed=committed,
+                    checkpoint=checkpoints.get(pk),
+                )
+            )
+    if passed_over is not None:
+        passed_over |= specs.keys() - sources.keys()
+        passed_over |= set(reading) - {one.query.pk for one in found}
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +115,13 @@ class ReportedOffsets:
     latest: Offsets
 
 
-def told_by_progress(but: Iterable[int], *, where: Q | None = None) -> list[ReportedOffsets]:
+def told_by_progress(
+    but: Iterable[int], *, where: Q | None = None, each: ByItself = nullcontext
+) -> list[ReportedOffsets]:
     """Return the running queries that read Kafka from their code, by what their progress reports.
 
-    `but` are the queries whose sources are in their definitions; `where` is a condition on the row.
+    `but` are the queries whose sources are in their definitions; `where` is a condition on the
+    row; `each` guards each query.
     """
     rows = Query.objects.filter(where or Q(), archived_at__isnull=True, phase=Phase.RUNNING)
     queries = {query.pk: query for query in rows.exclude(pk__in=list(but))}
@@ -108,11 +131,12 @@ def told_by_progress(but: Iterable[int], *, where: Q | None = None) -> list[Repo
         run = runs.get(pk)
         if run is None or run.outcome != RunOutcome.OPEN:
             continue
-        committed = _told(line, run)
-        sources = (line.progress or {}).get("sources") or ()
-        latest = merged(kafka_offsets(source.get("latestOffset")) for source in sources)
-        if committed and latest:
-            found.append(ReportedOffsets(queries[pk], committed, latest))
+        with each(f"the reported offsets of {queries[pk].name}"):
+            committed = _told(line, run)
+            sources = (line.progress or {}).get("sources") or ()
+            latest = merged(kafka_offsets(source.get("latestOffset")) for source in sources)
+            if committed and latest:
+                found.append(ReportedOffsets(queries[pk], committed, latest))
     return found
 
 

@@ -16,6 +16,7 @@ from django.conf import settings
 
 from listeners import selectors as heard
 from listeners.latest import moment
+from listeners.loops.each import Each
 from listeners.selectors import BatchBar, DriverTelemetry, LatestLine
 from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.states import Phase
@@ -34,6 +35,7 @@ from queries.models.drivers import Run
 from queries.selectors.kafka.lag import LagLine, lag_lines
 
 logger = logging.getLogger(__name__)
+_each = Each("health", logger)
 
 #: Batches that are read for a verdict and drawn: enough for an honest p99, few enough for a list.
 BATCHES = 40
@@ -44,32 +46,29 @@ LAG_FRESH = timedelta(seconds=30)
 def healths(
     queries: Sequence[Query], runs: Mapping[int, Run], *, now: datetime
 ) -> dict[int, Health]:
-    """Return the health of those queries that have one; `runs` are the open ones by query."""
+    """Return the health of those queries that have one; `runs` are the open ones by query.
+
+    A query whose rows cannot be judged has none: the others are judged all the same.
+    """
     ids = [query.pk for query in queries]
     latest, bars = heard.latest(ids), heard.heartbeat_bars(ids, count=BATCHES)
     telemetry = heard.telemetry({runs[pk].driver_id for pk in ids})
     lags = lag_lines(ids, now=now)
-    found = {}
+    found: dict[int, Health | None] = {}
     for query in queries:
-        run = runs[query.pk]
-        try:
-            health = health_of(
+        with _each.by_itself(f"query {query.name}"):
+            found[query.pk] = health_of(
                 query,
-                run,
-                trigger=trigger_of(run.revision.spec),
-                checkpoint=run.checkpoint.location,
+                runs[query.pk],
+                trigger=trigger_of(runs[query.pk].revision.spec),
+                checkpoint=runs[query.pk].checkpoint.location,
                 bars=bars.get(query.pk, []),
                 latest=latest.get(query.pk),
-                telemetry=telemetry.get(run.driver_id),
+                telemetry=telemetry.get(runs[query.pk].driver_id),
                 lag=lags.get(query.pk),
                 now=now,
             )
-        except Exception:  # one query's odd rows must not keep the others from being judged
-            logger.exception("the health of query %s cannot be judged", query.pk)
-            continue
-        if health is not None:
-            found[query.pk] = health
-    return found
+    return {pk: health for pk, health in found.items() if health is not None}
 
 
 def trigger_of(spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,16 +1,20 @@
 """Repair the record of batches from checkpoints' logs, where nothing else remembers them."""
 
+import logging
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 
 from listeners import recovered
-from listeners.recovered import Recalled
+from listeners.loops.troubles import each
+from listeners.recovered import LostBatches, Recalled
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.domain.checkpoints.logs import Offsets, Unreadable
 from queries.models.drivers import Run
 
+logger = logging.getLogger(__name__)
+_each = each("repair from checkpoints", logger)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -26,15 +30,20 @@ def repair_from_checkpoints(*, now: datetime) -> int:
         run = runs.get(one.run)
         if run is None or run.driver.host != settings.HEADGATE_HOST:
             continue
-        try:
-            logs = CheckpointLogs.at(run.checkpoint.location)
-        except NotLocal:
-            continue
-        told = [found for batch in one.batches if (found := read_batch(logs, batch)) is not None]
-        if told:
-            recovered.keep(one.gap, told, now=now)
-            came += len(told)
+        with _each.by_itself(f"run {one.run}"):
+            came += _repair(one, run, now)
     return came
+
+
+def _repair(one: LostBatches, run: Run, now: datetime) -> int:
+    try:
+        logs = CheckpointLogs.at(run.checkpoint.location)
+    except NotLocal:
+        return 0
+    told = [found for batch in one.batches if (found := read_batch(logs, batch)) is not None]
+    if told:
+        recovered.keep(one.gap, told, now=now)
+    return len(told)
 
 
 def read_batch(logs: CheckpointLogs, batch: int) -> Recalled | None:

@@ -5,12 +5,14 @@ fail on each other's batches, and a sink may get rows twice. It can be seen and 
 """
 
 import logging
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.db.models import Max, Min, Q
 
 from controlplane.nudge import changed
+from listeners.loops.troubles import each
 from listeners.models import Heartbeat, Received
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.domain.checkpoints.foreign_batches import LoggedBatch, RunSpan, foreign_batches
@@ -18,6 +20,7 @@ from queries.models.definitions import Checkpoint
 from queries.models.drivers import Run
 
 logger = logging.getLogger(__name__)
+_each = each("foreign batches", logger)
 
 #: The newest batches of a log that are read at a look: a few milliseconds.
 BATCHES = 30
@@ -39,12 +42,8 @@ def look_for_foreign_batches(*, now: datetime) -> int:
     known = held.annotate(first_run=Min("runs__created_at")).exclude(first_run=None)
     news = 0
     for checkpoint in known:
-        try:
+        with _each.by_itself(f"checkpoint number {checkpoint.pk}"), suppress(NotLocal):
             news += _look(checkpoint, max(checkpoint.first_run, now - SPAN), now)
-        except (NotLocal, OSError):
-            continue  # nobody here can know
-        except Exception:  # one checkpoint must not keep the others from being looked at
-            logger.exception("checkpoint %s cannot be looked at", checkpoint.pk)
     return news
 
 

@@ -4,6 +4,7 @@ Snapshots are in their own folder next to the checkpoint, on its file system, so
 work and no checkpoint is nested in another query's.
 """
 
+import logging
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from django.conf import settings
 from django.db import transaction
 
 from controlplane.nudge import changed
+from listeners.loops.troubles import each
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.checkpoints.snapshot import remove, snapshot
 from queries.domain.checkpoints.lock_files import FOLDER
@@ -22,6 +24,9 @@ from queries.models.history import Operation
 from queries.selectors.hosts import OnAnotherHost, elsewhere, logs_at, placed_here
 from queries.services.checkpoints.switching import current, place_of
 from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
+
+logger = logging.getLogger(__name__)
+_prune = each("prune", logger)
 
 
 def request_snapshot(
@@ -78,15 +83,17 @@ def prune(*, now: datetime) -> int:
     gone = 0
     here = Snapshot.objects.filter(placed_here("checkpoint__query__application__"))
     for row in here.filter(removed_at__gte=now - timedelta(days=1)):
-        remove(place_of(row.location))
+        with _prune.by_itself(f"snapshot {row.location}"):
+            remove(place_of(row.location))
     rows = here.filter(removed_at=None, pinned=False).select_related("checkpoint")
     seen: dict[int, int] = {}
     for row in rows.order_by("-taken_at", "-pk"):
         query = row.checkpoint.query_id
         seen[query] = seen.get(query, 0) + 1
         if seen[query] > settings.SNAPSHOTS_KEPT:
-            remove_snapshot(row, now=now)
-            gone += 1
+            with _prune.by_itself(f"snapshot {row.location}"):
+                remove_snapshot(row, now=now)
+                gone += 1
     return gone
 
 

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from controlplane.nudge import changed
+from listeners.loops.troubles import each
 from queries.brokers.options import Unusable, Wanted, client_options
 from queries.brokers.reader import At, Ends, Readers, Unreachable
+from queries.domain.masking import mask_text
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
 from queries.secret_references import ReferenceMissing
@@ -33,6 +35,7 @@ from queries.services.kafka.lag_rows import (
 from queries.services.local_references import local_references
 
 logger = logging.getLogger(__name__)
+_each = each("look at sources", logger)
 
 BROKER_SETS_AT_ONCE = 8
 
@@ -57,13 +60,16 @@ def look_at_sources(
     Looks for the queries of this host, whose checkpoints say what is committed; of those on no
     host yet, one of the living hosts does. `query_ids` names others instead.
     """
-    mine = looked_after("application__")
-    found = readings(where=mine) if query_ids is None else readings(query_ids)
+    mine = looked_after("application__") if query_ids is None else None
+    passed_over: set[int] = set()  # what is known of them stays
+    found = readings(query_ids, where=mine, each=_each.by_itself, passed_over=passed_over)
     if query_ids is None:
-        told = told_by_progress([reading.query.pk for reading in found], where=mine)
-        _forget_others({reading.query.pk for reading in found} | {one.query.pk for one in told})
+        theirs = {reading.query.pk for reading in found} | passed_over
+        told = told_by_progress(theirs, where=mine, each=_each.by_itself)
+        _forget_others(theirs | {one.query.pk for one in told})
         for one in told:
-            write_told(one, now)
+            with _each.by_itself(f"the reported lag of {one.query.name}"):
+                write_told(one, now)
     known = _known([reading.query.pk for reading in found])
     waiting = {reading.query.pk: len(_sets(reading)) for reading in found}
     answers: dict[int, dict[Brokers, Answer]] = defaultdict(dict)
@@ -72,7 +78,8 @@ def look_at_sources(
             answers[reading.query.pk][asked.brokers] = answer
             waiting[reading.query.pk] -= 1
             if not waiting[reading.query.pk]:
-                write(reading, answers[reading.query.pk], known[reading.query.pk], now)
+                with _each.by_itself(f"the lag of {reading.query.name}"):
+                    write(reading, answers[reading.query.pk], known[reading.query.pk], now)
     readers.close_idle()
     return len(found)
 
@@ -109,7 +116,13 @@ def _ask(
             pool.submit(_answer, one, known, readers): one for one in sets
         }
         for future in as_completed(futures):
-            yield futures[future], future.result()
+            try:
+                answer = future.result()
+            except Exception as error:  # before it could ask: the others have answered
+                about = ", ".join(sorted({one.query.name for one in futures[future].readings}))
+                trouble = _each.meet(f"brokers of {about}", error)
+                answer = Answer(unusable=mask_text(trouble.cause))
+            yield futures[future], answer
 
 
 def _answer(one: _Asked, known: Mapping[int, Known], readers: Readers) -> Answer:
@@ -180,8 +193,9 @@ def _forget_others(reading: set[int]) -> None:
     others = SourceLag.objects.filter(looked_after("query__application__"))
     others = others.exclude(query__in=reading)
     for pk in list(others.order_by().values_list("query_id", flat=True).distinct()):
-        SourceLag.objects.filter(query=pk).delete()
-        Query.objects.filter(pk=pk).update(
-            risk="", risk_at=None, source_reachable=None, source_unreachable_since=None
-        )
-        changed(f"query:{pk}", f"lag:{pk}")
+        with _each.by_itself(f"the former lag of query number {pk}"):
+            SourceLag.objects.filter(query=pk).delete()
+            Query.objects.filter(pk=pk).update(
+                risk="", risk_at=None, source_reachable=None, source_unreachable_since=None
+            )
+            changed(f"query:{pk}", f"lag:{pk}")

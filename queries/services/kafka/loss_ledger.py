@@ -6,29 +6,37 @@ came too late), and a user who accepts what a failed query has lost. No offset i
 twice, whichever source noticed it first.
 """
 
+import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 from django.db import transaction
 from django.db.models import F
 
 from controlplane.nudge import changed
+from listeners.loops.backlogs import LEDGER, rows_left
+from listeners.loops.slices import Slice, Work, bulk_work, lies_in_the_row
+from listeners.loops.troubles import each, set_aside
 from listeners.models import Cursor, Progress
-from queries.domain.kafka.losses import Gap, late_rows, shortfall, skipped, without
+from queries.domain.kafka.losses import Gap, Offsets, late_rows, shortfall, skipped, without
 from queries.domain.states import LossKind
 from queries.models.checkpoints import Loss, SourceLag
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.history import Operation
-from queries.selectors.kafka.loss_ledger import known_ranges
+from queries.selectors.kafka.loss_ledger import has_ranges, known_ranges
 from queries.selectors.kafka.sources import kafka_sources
 from queries.selectors.kafka.topic_ids import read_ids
 
-_CURSOR = "ledger"
-_ROWS_AT_ONCE = 2_000  # batches of one call; the next call continues
+logger = logging.getLogger(__name__)
+_each = each("loss ledger", logger)
+
+_ROWS_AT_ONCE = 1_000  # batches of one read; bodies are some KB each
+_LATE_LINES = 8  # of one slice: each is read and written by itself
+LIMIT_S = 5.0  # for one call, so that ticks every 10 s leave the worker's thread to others
 #: How long a batch with missing rows waits for a look at its broker before it is judged without.
 LOOK_WITHIN = timedelta(seconds=60)
 
@@ -52,9 +60,15 @@ def write_gaps(
     """
     with transaction.atomic():
         Query.objects.select_for_update().get(pk=query.pk)
+        gaps = list(gaps)
+        within = {
+            topic: (min(gap.first for gap in own), max(gap.until for gap in own))
+            for topic in {gap.topic for gap in gaps}
+            for own in ([gap for gap in gaps if gap.topic == topic],)
+        }
         ids = read_ids(query.pk)
-        known = known_ranges(query.pk, topic_id=topic_id)
-        plain = _plain(query.pk)
+        known = known_ranges(query.pk, within=within, topic_id=topic_id)
+        plain = _plain(_lags(query.pk))
         rows = [
             Loss(
                 query=query,
@@ -81,31 +95,87 @@ def write_gaps(
     return made
 
 
-def keep_ledger(*, now: datetime) -> int:
+def keep_ledger(*, now: datetime, limit_s: float = LIMIT_S) -> int:
     """Judge the batches that came since the last call; return how many there were.
 
-    The place up to which is read moves in the transaction that writes the losses, by
-    compare-and-set: a batch is judged once, by whichever worker.
+    It reads outside of transactions and writes in slices, for `limit_s` at most; the next call
+    goes on. The place up to which is read moves in the transaction that writes the losses: a
+    batch is judged once, by whichever worker. A batch that cannot be judged is set aside.
     """
-    cursor, _ = Cursor.objects.get_or_create(name=_CURSOR)
-    rows = list(Progress.objects.filter(pk__gt=cursor.position).order_by("pk")[:_ROWS_AT_ONCE])
-    if not rows:
-        return 0
-    batches = _judged(rows, now)
-    if not batches:
-        return 0
-    with transaction.atomic():
-        moved = Cursor.objects.filter(name=_CURSOR, position=cursor.position)
-        if not moved.update(position=batches[-1].row.pk):
-            return 0
-        _write_late([batch for batch in batches if batch.late], now)
-        for batch in batches:
-            if batch.short:
-                _write_short(batch, now)
-    return len(batches)
+    judged = 0
+    with bulk_work(LEDGER, limit_s=limit_s) as work:
+        while work is not None and work.has_time:
+            rows = _rows_after(Cursor.objects.get(name=LEDGER).position)
+            batches = _judged(rows, now)
+            written = _write(work, batches, now)
+            judged += written
+            if len(rows) < _ROWS_AT_ONCE or written < len(rows):
+                break
+        if work is not None:
+            work.left(*rows_left(LEDGER))
+    return judged
+
+
+def _rows_after(position: int) -> list[Progress]:
+    return list(Progress.objects.filter(pk__gt=position).order_by("pk")[:_ROWS_AT_ONCE])
+
+
+def _write(work: Work, batches: "list[_Batch]", now: datetime) -> int:
+    """Write what batches have lost, as far as there is time; return how many were written."""
+    done = 0
+    while done < len(batches) and work.has_time:
+        try:
+            with work.slice() as one:
+                count = _write_some(batches[done:], now, one)
+        except Exception as error:
+            if not lies_in_the_row(error):
+                raise
+            count = _write_one(work, batches[done], now)
+        done += count
+    return done
+
+
+def _write_some(batches: "Sequence[_Batch]", now: datetime, one: Slice) -> int:
+    """Write batches until the slice is over; return how many that were."""
+    taken: list[_Batch] = []
+    late: set[tuple[int, str, date]] = set()
+    lags: _Lags = {}
+    for batch in batches:
+        taken.append(batch)
+        if batch.unsound is not None:
+            set_aside(LEDGER, _name(batch.row), batch.unsound, log=logger)
+        late.update(_late_lines(batch))
+        if batch.short:
+            _write_short(batch, lags, now)
+        if len(late) >= _LATE_LINES or one.over:
+            break
+    _write_late([batch for batch in taken if batch.late], now)
+    Cursor.advance(LEDGER, taken[-1].row.pk)
+    return len(taken)
+
+
+def _write_one(work: Work, batch: "_Batch", now: datetime) -> int:
+    """Write one batch by itself, or set it aside: something of its slice cannot be stored."""
+    with work.slice() as one:
+        try:
+            with transaction.atomic():
+                return _write_some([batch], now, one)
+        except Exception as error:
+            if not lies_in_the_row(error):
+                raise
+            set_aside(LEDGER, _name(batch.row), error, log=logger)
+            Cursor.advance(LEDGER, batch.row.pk)
+            return 1
+
+
+def _name(row: Progress) -> str:
+    return f"batch {row.batch} of run {row.run} (progress row {row.pk})"
 
 
 # --- batches ----------------------------------------------------------------------------
+
+
+_Lags = dict[int, list[SourceLag]]  # query -> its partitions, as a slice has read them
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,33 +187,41 @@ class _Batch:
     late: dict[str, int]
     short: list[dict[str, Any]]  # entries of its sources that read fewer rows than offsets
     may_skip: bool  # Spark skips gaps silently in this run
+    unsound: Exception | None = None  # why it cannot be judged
 
 
 def _judged(rows: list[Progress], now: datetime) -> list[_Batch]:
     """Return the batches that can be judged now, up to one that waits for a look at its broker."""
     queries = Query.objects.in_bulk({row.query for row in rows})
     runs = Run.objects.select_related("revision").in_bulk({row.run for row in rows})
-    skips = {pk: _may_skip(run) for pk, run in runs.items()}
+    skips: dict[int, bool] = {}
+    for pk, run in runs.items():
+        with _each.by_itself(f"run {pk}"):
+            skips[pk] = _may_skip(run)
     looked = _looked_at(queries)
     found = []
     for row in rows:
-        sources = row.body.get("sources") or ()
-        short = [source for source in sources if shortfall(source) is not None]
+        query, may_skip = queries.get(row.query), skips.get(row.run, False)
+        try:
+            late, short = _lost_in(row.body)
+            if short and row.run in runs and row.run not in skips:
+                raise ValueError(f"the definition of run {row.run} cannot be read")
+        except Exception as error:  # one row must not stop the ledger for good
+            found.append(_Batch(row, query, {}, [], may_skip, unsound=error))
+            continue
         ended = row.at + timedelta(milliseconds=row.batch_duration_ms)
         seen = looked.get(row.query)
         unseen = seen is not None and seen < ended and ended > now - LOOK_WITHIN
-        if short and skips.get(row.run) and unseen:
+        if short and may_skip and unseen:
             break
-        found.append(
-            _Batch(
-                row=row,
-                query=queries.get(row.query),
-                late=late_rows(row.body),
-                short=short,
-                may_skip=skips.get(row.run, False),
-            )
-        )
+        found.append(_Batch(row, query, late, short, may_skip))
     return found
+
+
+def _lost_in(body: Mapping[str, Any]) -> tuple[dict[str, int], list[dict[str, Any]]]:
+    """Return the late rows of a batch, and the entries of its sources that came up short."""
+    sources = body.get("sources") or ()
+    return late_rows(body), [source for source in sources if shortfall(source) is not None]
 
 
 def _may_skip(run: Run) -> bool:
@@ -159,14 +237,15 @@ def _looked_at(queries: Iterable[int]) -> dict[int, datetime]:
     return found
 
 
-def _write_short(batch: _Batch, now: datetime) -> None:
+def _write_short(batch: _Batch, lags: _Lags, now: datetime) -> None:
     """Write what a batch skipped; one that lost nothing shows that offsets have holes."""
     if batch.query is None:
         return
-    lags = list(SourceLag.objects.filter(query=batch.query, partition__gte=0))
-    plain = _plain(batch.query.pk)
+    if batch.query.pk not in lags:
+        lags[batch.query.pk] = _lags(batch.query.pk)
+    plain = _plain(lags[batch.query.pk])
     earliest: dict[str, dict[int, int]] = defaultdict(dict)
-    for lag in lags:
+    for lag in lags[batch.query.pk]:
         earliest[lag.source][lag.partition] = lag.earliest or 0
     for source in batch.short:
         told = shortfall(source)
@@ -174,7 +253,7 @@ def _write_short(batch: _Batch, now: datetime) -> None:
         start, end, missing = told
         if not all(plain.get(topic, True) for topic in end):
             continue
-        known = known_ranges(batch.query.pk)
+        known = known_ranges(batch.query.pk, within=_spans(start, end))
         found = (
             skipped(start, end, missing, earliest=earliest, known=known) if batch.may_skip else []
         )
@@ -197,9 +276,18 @@ def _write_short(batch: _Batch, now: datetime) -> None:
                     noticed_at=now,
                 )
                 changed(f"query:{batch.query.pk}", f"lag:{batch.query.pk}")
-        if not found and not known:
+        if not found and not known and not has_ranges(batch.query.pk):
             # Nothing was deleted, yet rows are missing: transaction markers, or a LIMIT.
             SourceLag.objects.filter(query=batch.query, source__in=list(end)).update(holes=True)
+            lags.pop(batch.query.pk, None)  # to be read again for the next batch
+            plain |= dict.fromkeys(end, False)
+
+
+def _late_lines(batch: _Batch) -> set[tuple[int, str, date]]:
+    """Return the lines of the ledger that a batch's late rows are counted in."""
+    if batch.query is None:
+        return set()
+    return {(batch.query.pk, operator, batch.row.at.date()) for operator in batch.late}
 
 
 def _write_late(batches: list[_Batch], now: datetime) -> None:
@@ -222,10 +310,25 @@ def _write_late(batches: list[_Batch], now: datetime) -> None:
         changed(f"query:{query}", f"lag:{query}")
 
 
-def _plain(query_id: int) -> Mapping[str, bool]:
+def _lags(query_id: int) -> list[SourceLag]:
+    return list(SourceLag.objects.filter(query=query_id, partition__gte=0))
+
+
+def _plain(lags: Iterable[SourceLag]) -> dict[str, bool]:
     """Return for each topic of a query whether its offsets are records, as far as is known."""
     found: dict[str, bool] = {}
-    rows = SourceLag.objects.filter(query=query_id, partition__gte=0)
-    for topic, compacted, holes in rows.values_list("source", "compacted", "holes"):
-        found[topic] = found.get(topic, True) and not compacted and not holes
+    for lag in lags:
+        found[lag.source] = found.get(lag.source, True) and not lag.compacted and not lag.holes
     return found
+
+
+def _spans(start: Offsets, end: Offsets) -> dict[str, tuple[int, int]]:
+    """Return for each topic the offsets [first, until) that a batch's partitions lie in."""
+    return {
+        topic: (
+            min(start.get(topic, {}).get(partition, 0) for partition in partitions),
+            max(partitions.values()),
+        )
+        for topic, partitions in end.items()
+        if partitions
+    }

@@ -5,11 +5,13 @@ the drivers' account can read, are shown to authors for an hour, and are then re
 numbers are stored with the operation.
 """
 
+import logging
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 
+from listeners.loops.troubles import each
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.snapshot import remove, snapshot
 from queries.domain.checkpoints.lock_files import local_path
@@ -24,6 +26,9 @@ from queries.models.history import Operation
 from queries.selectors.checkpoints import snapshot_of
 from queries.services.probes import probe_steps
 from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
+
+logger = logging.getLogger(__name__)
+_forget = each("prune", logger)
 
 PROBE_LIMIT_S = 120.0
 LIMIT = timedelta(minutes=10)
@@ -91,7 +96,8 @@ def forget_old_results(*, launcher: Launcher, now: datetime) -> None:
         ended_at__lt=now - SHOWN_FOR,
     ).select_related("application")
     for driver in over.filter(ended_at__gt=now - timedelta(days=2)):
-        launcher.forget_result(driver.application.name, driver.epoch)
+        with _forget.by_itself(f"probe {driver.epoch} of {driver.application.name}"):
+            launcher.forget_result(driver.application.name, driver.epoch)
 
 
 # --- the steps ------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from django.utils import timezone
 
 from controlplane import fail_points
 from controlplane.nudge import advance_soon, changed
+from listeners.loops.troubles import each
 from queries.domain.errors import Conflict, HeadgateError, NotAllowed
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import PLAIN_VERBS, READING_VERBS, OperationOutcome, StepState, Verb
@@ -31,6 +32,7 @@ from queries.selectors.hosts import is_silent, placed_here
 from queries.services.supervision.operations import locked
 
 logger = logging.getLogger(__name__)
+_each = each("operations", logger)
 
 #: A worker's claim on a step; renewed at a third of it, so a dead one costs at most this much.
 LEASE = timedelta(seconds=15)
@@ -329,13 +331,18 @@ def note_silent_hosts() -> None:
     """Say of each operation with steps that waits for a host without signs of life why it waits."""
     waits = Operation.objects.filter(outcome=OperationOutcome.OPEN).exclude(verb__in=PLAIN_VERBS)
     for operation in waits.exclude(_here()).select_related("application"):
-        host = operation.host or operation.application.host
-        detail = Because(Detail.STEPS_ON, {"host": host})
-        if not is_silent(host) or operation.detail == detail:
-            continue
-        mine = Operation.objects.filter(pk=operation.pk, outcome=OperationOutcome.OPEN)
-        mine.update(detail=detail)
-        changed(f"query:{operation.query_id}", f"operation:{operation.uuid}")
+        with _each.by_itself(f"operation {operation.uuid}"):
+            _note_silent_host(operation)
+
+
+def _note_silent_host(operation: Operation) -> None:
+    host = operation.host or operation.application.host
+    detail = Because(Detail.STEPS_ON, {"host": host})
+    if not is_silent(host) or operation.detail == detail:
+        return
+    mine = Operation.objects.filter(pk=operation.pk, outcome=OperationOutcome.OPEN)
+    mine.update(detail=detail)
+    changed(f"query:{operation.query_id}", f"operation:{operation.uuid}")
 
 
 def _free(now: datetime) -> QuerySet[Operation]:

@@ -16,6 +16,7 @@ from django.db.models import Q
 
 from controlplane.nudge import changed
 from listeners.gaps import note_exit
+from listeners.loops.troubles import each
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.protocol import Assignment
 from queries.domain.states import Desired
@@ -35,6 +36,8 @@ from queries.services.failures.recording import record_failure
 from queries.services.supervision import assignments, epochs, records
 
 logger = logging.getLogger(__name__)
+_each = each("reconcile", logger)
+_prune = each("prune", logger)
 
 #: Rounds in one call: an end is recorded, then what follows from it is decided at once.
 ROUNDS = 4
@@ -174,7 +177,9 @@ class _Step:
         )
         if not ended or self.driver is None or self.driver.host != settings.HEADGATE_HOST:
             return ""
-        return read_log(self.driver, launcher=self.launcher, lines=100)
+        with _each.by_itself(f"the log of driver {self.driver.epoch}"):
+            return read_log(self.driver, launcher=self.launcher, lines=100)
+        return ""
 
     def _claim(self) -> bool:
         """Win the application's version, or nothing."""
@@ -335,4 +340,5 @@ def prune_folders(*, launcher: Launcher) -> None:
     """Remove the folders of this host's ended drivers beyond each application's newest few."""
     here = placed_here() | Q(drivers__host=settings.HEADGATE_HOST)
     for name in Application.objects.filter(here).values_list("name", flat=True).distinct():
-        launcher.prune(name, keep=settings.DRIVER_FOLDERS_KEPT)
+        with _prune.by_itself(f"folders of {name}"):
+            launcher.prune(name, keep=settings.DRIVER_FOLDERS_KEPT)

@@ -3,6 +3,7 @@
 Every function runs inside the transaction of a step that has won its application.
 """
 
+import logging
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,6 +13,7 @@ from django.db import transaction
 from django.db.models import F
 
 from controlplane.nudge import changed, reconcile_soon
+from listeners.loops.troubles import each
 from queries.domain.protocol import ExecutorSeen, RunStatus, Want
 from queries.domain.reasons import NOTHING, Because, Detail, waited, why
 from queries.domain.states import (
@@ -41,6 +43,9 @@ from queries.selectors.supervision.observation import time_of
 from queries.selectors.triggers.replays import replayed_by
 from queries.services.changes import record, update_changed
 from queries.services.supervision.started_topics import note_start
+
+logger = logging.getLogger(__name__)
+_each = each("reconcile", logger)
 
 #: How long the telemetry of a run's first batch is waited for.
 MEASURED_WITHIN = timedelta(minutes=10)
@@ -213,7 +218,9 @@ def _replayed(run: Run, *, ended: bool, now: datetime) -> dict[str, Any] | None:
     """Return what the run replayed; None while its first batch is not reported."""
     if run.first_commit_at is None:
         return None
-    found = replayed_by(run)
+    found = None
+    with _each.by_itself(f"run {run.pk}: what it replayed"), transaction.atomic():
+        found = replayed_by(run)
     if found is None and (ended or now - run.first_commit_at > MEASURED_WITHIN):
         return {}
     return found

@@ -5,15 +5,20 @@ only by something that looks regularly: this task writes `verdict` and `verdict_
 else does.
 """
 
+import logging
 from datetime import datetime
 
 from django.db.models import Q
 
 from controlplane.nudge import changed
+from listeners.loops.troubles import each
 from queries.domain.states import Phase, RunOutcome
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.selectors.supervision.health import healths
+
+logger = logging.getLogger(__name__)
+_each = each("verdicts", logger)
 
 
 def note_verdicts(*, now: datetime) -> int:
@@ -30,12 +35,18 @@ def note_verdicts(*, now: datetime) -> int:
     count = 0
     for pk, query in queries.items():
         verdict = str(judged[pk].verdict) if pk in judged else ""
-        if verdict == query.verdict:
-            continue
-        # Compare-and-set: of two looks at once, the one that read the older row does nothing.
-        since = now if verdict else None
-        seen = Query.objects.filter(pk=pk, verdict=query.verdict)
-        if seen.update(verdict=verdict, verdict_since=since):
-            count += 1
-            changed(f"query:{pk}")
+        with _each.by_itself(f"query {query.name}"):
+            count += _note(query, verdict, now)
     return count
+
+
+def _note(query: Query, verdict: str, now: datetime) -> int:
+    if verdict == query.verdict:
+        return 0
+    # Compare-and-set: of two looks at once, the one that read the older row does nothing.
+    since = now if verdict else None
+    seen = Query.objects.filter(pk=query.pk, verdict=query.verdict)
+    wrote = seen.update(verdict=verdict, verdict_since=since)
+    if wrote:
+        changed(f"query:{query.pk}")
+    return wrote

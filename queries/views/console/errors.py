@@ -16,7 +16,8 @@ from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 
 from controlplane.full_disk import full_disk
-from queries.domain.errors import Forbidden, HeadgateError, Missing, Unavailable
+from queries.domain.errors import Busy, Forbidden, HeadgateError, Missing, Unavailable
+from queries.models.lock_waits import is_busy
 from queries.views.console.shell import next_address, wants_json
 
 RETRY_AFTER_S = 30  # a disk is freed by a person
@@ -51,6 +52,8 @@ class Problems:
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponseBase | None:
         """Return the page or message of an error of ours; leave others to Django."""
+        if is_busy(error):
+            return _busy(request)
         if not isinstance(error, HeadgateError):
             return None
         if isinstance(error, Missing):
@@ -76,6 +79,17 @@ def server_error(request: HttpRequest) -> HttpResponse:
     context = {"problem": problem.message, "way_out": problem.way_out}
     answer = HttpResponse(render_to_string("503.html", context), status=503)
     answer["Retry-After"] = str(RETRY_AFTER_S)
+    return answer
+
+
+def _busy(request: HttpRequest) -> HttpResponse:
+    """Answer 503, with the time after which the same is worth another try."""
+    error = Busy()
+    if wants_json(request):
+        answer: HttpResponse = JsonResponse({"tone": "bad", "text": str(error)}, status=503)
+    else:
+        answer = _page(request, "problem.html", error, 503)
+    answer["Retry-After"] = str(error.retry_after_s)
     return answer
 
 

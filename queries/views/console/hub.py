@@ -28,6 +28,7 @@ from django.conf import settings
 from django.db import close_old_connections
 from redis.exceptions import RedisError
 
+from listeners.loops.each import Each
 from queries.selectors.console.badges import SilentDriver, newest_event_at, silent_drivers
 from queries.views.console import fragments
 
@@ -86,6 +87,7 @@ class Hub:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="fragments")
         self._newest: datetime | None = None
         self._silent: list[SilentDriver] = []
+        self._each = Each("pages", logger)
 
     # --- viewers ------------------------------------------------------------------------
 
@@ -192,6 +194,8 @@ class Hub:
                             self._stale(_text(said["data"]))
             except (RedisError, OSError) as error:
                 logger.warning("changes are not heard: %s", error)
+            except Exception:  # the loop's edge: an odd message must not end it
+                logger.exception("changes are not heard")
             await asyncio.sleep(2)
 
     def _stale(self, message: str) -> None:
@@ -216,7 +220,8 @@ class Hub:
                 drawn = self._drawn_of(topic)
                 if drawn.changes == set() and now - drawn.drawn_at < REFRESH_S:
                     continue
-                await self._draw(topic)
+                with self._each.by_itself(f"the viewers of {topic}"):
+                    await self._draw(topic)
             await asyncio.sleep(ROUND_S)
 
     async def _draw(self, topic: str) -> None:
@@ -226,13 +231,11 @@ class Hub:
         whole = drawn.changes is None or loop.time() - drawn.drawn_at >= REFRESH_S
         changes = None if whole else frozenset(drawn.changes or ())
         drawn.changes, drawn.drawn_at = set(), loop.time()
-        try:
+        found: list[tuple[str, str]] = []
+        with self._each.by_itself(f"topic {topic}"):
             found = await loop.run_in_executor(
                 self._thread, _in_thread, fragments.draw, topic, changes, datetime.now(UTC)
             )
-        except Exception:
-            logger.exception("topic %s cannot be drawn", topic)
-            return
         for event, data in found:
             digest = hashlib.sha256(_AGES.sub(r"\1", data).encode()).digest()
             before = drawn.fragments.get(event)
@@ -256,12 +259,10 @@ class Hub:
 
     async def _look_at_age(self) -> None:
         loop = asyncio.get_running_loop()
-        try:
+        with self._each.by_itself("the age of the data"):
             self._newest = await loop.run_in_executor(self._thread, _in_thread, newest_event_at)
             read = functools.partial(silent_drivers, now=datetime.now(UTC))
             self._silent = await loop.run_in_executor(self._thread, _in_thread, read)
-        except Exception:
-            logger.exception("the age of the data cannot be read")
 
     def _tick(self, viewer: Viewer) -> Message:
         silent = silent_since(viewer.topics, self._silent)

@@ -1,18 +1,22 @@
 """What a look at the brokers writes: rows, risk, reach; one silent broker set holds no other."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 
+from listeners.loops.troubles import current
 from listeners.models import Latest
 from queries.brokers.reader import Unreachable
 from queries.domain.kafka.retention import Retention
 from queries.domain.states import LossKind
 from queries.models.checkpoints import Loss, SourceLag
-from queries.models.definitions import Query
+from queries.models.definitions import Query, QueryRevision
+from queries.selectors.kafka import sources
 from queries.selectors.kafka.lag import lag_of
+from queries.services.kafka import lag
 from queries.services.kafka.lag import look_at_sources
 from tests.conftest_brokers import HOUR_MS, NOW, Brokers, MakeQuery, brokers, commit, make, said
 from tests.scenarios.stage import Stage
@@ -212,3 +216,77 @@ def test_of_a_query_whose_code_reads_kafka_its_progress_tells_while_it_runs(
     Query.objects.filter(pk=run.query_id).update(phase="STOPPED")
     look_at_sources(now=NOW, readers=brokers)
     assert lag_of(run.query, now=NOW).topics == []
+
+
+def test_a_query_whose_definition_cannot_be_read_leaves_out_itself_alone(
+    make: MakeQuery, brokers: Brokers
+) -> None:
+    rotten, good = make("delays"), make("arrivals", server="two:9092")
+    QueryRevision.objects.filter(query=rotten).update(
+        spec={"sources": [{"format": "kafka", "options": {"subscribe": 7}}]}
+    )
+    brokers.said["two:9092"] = said({0: (0, 150), 1: (0, 100)}, written=NOW)
+    assert look_at_sources(now=NOW, readers=brokers) == 1
+    assert lag_of(good, now=NOW).total.records == 50
+    [shown] = current(datetime.now(UTC))
+    assert (shown.loop, shown.about) == ("look at sources", "the sources of delays")
+
+
+def test_what_is_known_of_a_query_that_is_passed_over_is_kept(
+    make: MakeQuery, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query, good = make("delays"), make("arrivals", server="two:9092")
+    whole = said({0: (0, 150), 1: (0, 100)}, written=NOW)
+    brokers.said = {"one:9092": whole, "two:9092": whole}
+    look_at_sources(now=NOW, readers=brokers)
+    before = lag_of(query, now=NOW).total.records
+    assert before
+    real = sources.committed_at
+
+    def committed_at(location: str) -> sources.Offsets:
+        if "delays" in location:
+            raise OperationalError("database is locked")
+        return real(location)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sources, "committed_at", committed_at)
+        assert look_at_sources(now=NOW, readers=brokers) == 1
+    assert lag_of(query, now=NOW).total.records == before
+    assert lag_of(good, now=NOW).total.records == 50
+    [shown] = current(datetime.now(UTC))
+    assert shown.about == "the offsets of delays"
+    look_at_sources(now=NOW, readers=brokers)
+    assert current(datetime.now(UTC)) == []
+
+
+def test_a_query_whose_lag_cannot_be_written_leaves_out_itself_alone(
+    make: MakeQuery, brokers: Brokers
+) -> None:
+    make("delays")
+    good = make("arrivals", server="two:9092")
+    whole = said({0: (0, 150), 1: (0, 100)}, written=NOW)
+    brokers.said = {"one:9092": said({0: (0, 2**64)}), "two:9092": whole}
+    assert look_at_sources(now=NOW, readers=brokers) == 2
+    assert lag_of(good, now=NOW).total.records == 50
+    [shown] = current(datetime.now(UTC))
+    assert shown.about == "the lag of delays"
+
+
+def test_a_broker_set_that_cannot_even_be_asked_holds_no_other(
+    make: MakeQuery, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make("delays")
+    good = make("arrivals", server="two:9092")
+    real = lag._answer
+
+    def answer(one: Any, *rest: Any) -> Any:
+        if "one:9092" in dict(one.brokers).values():
+            raise OSError(24, "Too many open files")
+        return real(one, *rest)
+
+    monkeypatch.setattr(lag, "_answer", answer)
+    brokers.said["two:9092"] = said({0: (0, 150), 1: (0, 100)}, written=NOW)
+    look_at_sources(now=NOW, readers=brokers)
+    assert lag_of(good, now=NOW).total.records == 50
+    [shown] = current(datetime.now(UTC))
+    assert shown.about == "brokers of delays"

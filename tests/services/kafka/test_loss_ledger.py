@@ -1,15 +1,21 @@
 """The loss ledger: late rows by day, skipped records from batches that came up short, once."""
 
+import threading
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
 
-from listeners.models import Progress
+from controlplane.system_health import backlog_part, loops_part
+from listeners.loops.backlogs import LEDGER, backlogs
+from listeners.loops.troubles import current
+from listeners.models import Cursor, Progress
 from queries.domain.kafka.losses import Gap
 from queries.domain.states import LossKind
 from queries.models.checkpoints import Loss, SourceLag
-from queries.models.definitions import Query
+from queries.models.definitions import Query, QueryRevision
 from queries.models.drivers import Run
 from queries.selectors.kafka.loss_ledger import loss_totals
 from queries.services.kafka.loss_ledger import keep_ledger, write_gaps
@@ -33,7 +39,14 @@ def _running(name: str = "delays", *, fails: str = "false") -> tuple[Query, Run]
 
 
 def _batch(
-    run: Run, batch: int, *, rows: int = 0, start: int = 0, end: int = 0, late: Any = None
+    run: Run,
+    batch: int,
+    *,
+    rows: int = 0,
+    start: int = 0,
+    end: int = 0,
+    late: Any = None,
+    spark_run_id: str = "here",
 ) -> None:
     source = {
         "startOffset": {"flights": {"0": start}},
@@ -46,7 +59,7 @@ def _batch(
         seq=batch + 1,
         query=run.query_id,
         run=run.pk,
-        spark_run_id="here",
+        spark_run_id=spark_run_id,
         batch=batch,
         at=NOW,
         received_at=NOW,
@@ -137,3 +150,98 @@ def test_progress_of_a_query_that_is_gone_is_passed_over() -> None:
     )
     assert keep_ledger(now=NOW) == 1
     assert not Loss.objects.exists()
+
+
+def test_a_rotten_row_is_set_aside_and_shown_and_the_ledger_goes_on() -> None:
+    _query, run = _running()
+    late = {"stateOperators": [{"operatorName": "dedupe", "numRowsDroppedByWatermark": 7}]}
+    _batch(run, 0, late=late)
+    _batch(run, 1, late={"stateOperators": [7]})  # no operator
+    _batch(run, 2, late=late)
+    assert keep_ledger(now=NOW) == 3
+    assert keep_ledger(now=NOW) == 0
+    assert Loss.objects.get().records == 14
+    [shown] = current(datetime.now(UTC))
+    assert (shown.loop, shown.set_aside) == ("ledger", True)
+    assert shown.about.startswith(f"batch 1 of run {run.pk} (progress row ")
+    assert shown.cause.startswith("AttributeError")
+    part = loops_part([shown])
+    assert not part.ok
+    assert "batch 1 of run" in part.sentence
+    assert "Everything else is served." in part.sentence
+
+
+def test_a_row_that_no_database_can_store_is_set_aside_too() -> None:
+    _query, run = _running()
+    for batch, rows in enumerate((7, 2**63, 7)):
+        operator = {"operatorName": "dedupe", "numRowsDroppedByWatermark": rows}
+        _batch(run, batch, late={"stateOperators": [operator]})
+    assert keep_ledger(now=NOW) == 3
+    assert Loss.objects.get().records == 14
+    assert [one.about[:7] for one in current(datetime.now(UTC))] == ["batch 1"]
+
+
+def test_the_batches_of_a_run_whose_definition_cannot_be_read_stop_no_other() -> None:
+    _query, run = _running()
+    _, other = _running("arrivals")
+    QueryRevision.objects.filter(pk=run.revision_id).update(
+        spec={"sources": [{"format": "kafka", "options": {"failOnDataLoss": 7}}]}
+    )
+    _batch(run, 0, rows=40, start=100, end=200)
+    late = {"stateOperators": [{"operatorName": "dedupe", "numRowsDroppedByWatermark": 7}]}
+    _batch(other, 0, late=late, spark_run_id="other")
+    assert keep_ledger(now=NOW) == 2
+    assert Loss.objects.get().query_id == other.query_id
+    assert any(one.set_aside for one in current(datetime.now(UTC)))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_others_write_while_a_backlog_is_worked_off() -> None:
+    """Before, a call held the write lock from its first batch to its last."""
+    query, run = _running()
+    _seen(query, 10**6, NOW + timedelta(seconds=5))
+    for batch in range(120):
+        _batch(run, batch, rows=40, start=100 * batch, end=100 * batch + 100)
+    first, last = Progress.objects.order_by("pk").values_list("pk", flat=True)[::119]
+    over = threading.Event()
+    seen: set[int] = set()
+
+    def write_beside() -> None:
+        try:
+            while not over.is_set():
+                with transaction.atomic():  # as reconcile writes
+                    Query.objects.filter(pk=query.pk).update(failures=0)
+                    seen.update(Cursor.objects.values_list("position", flat=True))
+                over.wait(0.005)
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=write_beside)
+    thread.start()
+    try:
+        judged, limit = 0, time.monotonic() + 60
+        while judged < 120 and time.monotonic() < limit:
+            judged += keep_ledger(now=NOW + timedelta(seconds=6))
+    finally:
+        over.set()
+        thread.join(30)
+    assert judged == 120
+    assert Loss.objects.count() == 120
+    assert {position for position in seen if first <= position < last}, "nobody came between"
+
+
+def test_a_call_without_time_left_says_how_far_behind_it_is() -> None:
+    _query, run = _running()
+    for batch in range(3):
+        _batch(run, batch)
+    assert keep_ledger(now=NOW, limit_s=0) == 0
+    [ledger] = [one for one in backlogs() if one.name == LEDGER]
+    assert (ledger.rows, ledger.since) == (3, NOW)
+    part = backlog_part([ledger], NOW + timedelta(minutes=14))
+    assert part.sentence == (
+        "Loss ledger: 3 batches behind, the oldest 14 min. It is worked off in slices."
+    )
+    assert (part.ok, part.since) == (False, NOW)
+    assert backlog_part([ledger], NOW + timedelta(seconds=90)).ok
+    keep_ledger(now=NOW)
+    assert backlog_part(backlogs(), NOW).sentence == "No bulk work is behind."

@@ -85,7 +85,7 @@ class Scene:
             terminated=lambda *_: None,
         )
         session: Any = SimpleNamespace(
-            sparkContext=SimpleNamespace(setLocalProperty=lambda *_: None)
+            sparkContext=SimpleNamespace(setLocalProperty=lambda *_: None), _jvm=None
         )
         stopped = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))
         around = Surroundings(
@@ -117,7 +117,9 @@ class Scene:
     def writer(self, *_: Any, callbacks: Callbacks, **__: Any) -> Any:
         self.callbacks = callbacks
         self.built()
-        return SimpleNamespace(start=lambda: SimpleNamespace(runId="r", id="i", _jsq=self.query))
+        # Its frame has no plan: it reads no Kafka topics.
+        started = SimpleNamespace(runId="r", id="i", _jsq=self.query)
+        return SimpleNamespace(start=lambda: started, _df=SimpleNamespace())
 
     def until(self, right: Callable[[RunStatus], bool]) -> RunStatus:
         end = time.monotonic() + LIMIT_S

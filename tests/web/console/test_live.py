@@ -345,3 +345,65 @@ def test_a_driver_that_never_sent_a_heartbeat_is_silent_since_its_launch(vera: C
     stage.up("delays")
     tick = snapshot(vera, "queries").json()["tick"]
     assert tick["silent"] == stage.driver("delays").created_at.isoformat()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_topic_that_cannot_be_drawn_keeps_the_others_from_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    drawn: list[str] = []
+
+    def draw(topic: str, *_: Any) -> list[tuple[str, str]]:
+        if topic == "query:1":
+            raise KeyError("durationMs")
+        drawn.append(topic)
+        return [("queries", "<div></div>")]
+
+    async def watch() -> None:
+        hub = Hub()
+        viewer = await hub.join(frozenset({"query:1", "queries"}), "")
+        try:
+            for _ in range(3):
+                hub._stale_all()
+                for topic in ("query:1", "queries"):
+                    await hub._draw(topic)
+        finally:
+            hub.leave(viewer)
+
+    monkeypatch.setattr(fragments, "draw", draw)
+    asyncio.run(watch())
+    assert drawn.count("queries") >= 4
+    assert len([one for one in caplog.records if "query:1" in one.getMessage()]) == 1
+
+
+@pytest.mark.redis
+@pytest.mark.django_db(transaction=True)
+def test_an_odd_message_does_not_end_the_listening(
+    monkeypatch: pytest.MonkeyPatch, settings: Any, redis_server: str
+) -> None:
+    settings.REDIS_URL = redis_server
+    heard: list[str] = []
+
+    def stales(topic: str, message: str) -> bool:
+        heard.append(message)
+        if message == "odd":
+            raise ValueError("not a topic")
+        return False
+
+    async def listen() -> None:
+        hub = Hub()
+        viewer = await hub.join(frozenset({"queries"}), "")
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                with redis.Redis.from_url(redis_server) as client:
+                    for message in ("odd", "fine"):
+                        while message not in heard:
+                            client.publish(settings.CHANGED_CHANNEL, message)
+                            await asyncio.sleep(0.05)
+        finally:
+            hub.leave(viewer)
+
+    monkeypatch.setattr(fragments, "stales", stales)
+    monkeypatch.setattr(fragments, "draw", lambda *_: [])
+    asyncio.run(listen())
+    assert "fine" in heard

@@ -132,4 +132,4 @@ def test_a_broker_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path) -> 
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}

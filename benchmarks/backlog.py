@@ -1,0 +1,414 @@
+"""A backlog worked off beside reconcile: in slices, and in one transaction a call.
+
+A database has a backlog of progress rows that neither the loss ledger nor the roll-ups have seen,
+with 60 applications beside them. Two arms work it off:
+
+- ours: `keep_ledger` and `roll_up` as the worker's ticks call them;
+- one_transaction: the same judging and summing, each call in one transaction from its first read
+  to its last write, 2,000 rows of the ledger and 20,000 of the roll-ups at a time: as it was.
+
+Meanwhile another process does what reconcile does: every 100 ms a transaction that moves an
+application's version, until the backlog is gone. Its longest wait is what an operator would feel.
+The longest hold of the write lock is taken from the connection itself: from the end of BEGIN to
+the end of COMMIT, which includes the disk's time, and to its beginning, which does not.
+
+Both arms must leave the same roll-ups and the same ledger, or nothing is reported. Arms take
+turns, and the order changes with each round. The last line is JSON.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from benchmarks._measuring import ratios, report, spread, workplace
+
+TAKES = "8 minutes"
+
+QUERIES = 60
+NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
+#: A backlog that is not gone by then is a defect. Seconds.
+LIMIT_S = 1_800.0
+LATE_EVERY = 50  # one batch in so many has dropped late rows
+
+
+def main() -> None:
+    """Fill a database once, run the rounds on copies of it, then print the figures."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--rows", type=int, default=100_000)
+    options.add_argument("--rounds", type=int, default=1)
+    options.add_argument("--beside", help=argparse.SUPPRESS)  # the other process, on this database
+    chosen = options.parse_args()
+    if chosen.beside:
+        _configure(Path(chosen.beside))
+        _reconcile_until_told()
+        return
+    with workplace("backlog") as folder:
+        _configure(folder)
+        _fill(chosen.rows)
+        _run(folder, rows=chosen.rows, rounds=chosen.rounds)
+
+
+def _configure(folder: Path) -> None:
+    os.environ.update(
+        DJANGO_SETTINGS_MODULE="controlplane.settings",
+        HEADGATE_HOME=str(folder / "home"),
+        HEADGATE_LOG_LEVEL="ERROR",
+        REDIS_URL="redis://127.0.0.1:9/0",  # nobody: pages are told nothing, at once
+    )
+    os.environ.pop("DATABASE_URL", None)
+    (folder / "home").mkdir(exist_ok=True)
+    import logging
+
+    import django
+
+    django.setup()
+    logging.getLogger("controlplane.nudge").setLevel(logging.CRITICAL)
+
+
+# --- the backlog --------------------------------------------------------------------------
+def _fill(rows: int) -> None:
+    from django.core.management import call_command
+    from django.db import connection
+
+    from listeners.models import Progress
+    from queries.models.applications import Application
+    from queries.models.definitions import Query
+
+    call_command("migrate", verbosity=0)
+    applications = [Application(name=f"app{number}", created_at=NOW) for number in range(QUERIES)]
+    Application.objects.bulk_create(applications)
+    Query.objects.bulk_create(
+        Query(name=f"query{number}", application=one, created_at=NOW, phase_since=NOW)
+        for number, one in enumerate(applications)
+    )
+    ids = list(Query.objects.order_by("pk").values_list("pk", flat=True))
+    for first in range(0, rows, 2_000):
+        Progress.objects.bulk_create(
+            _row(number, ids[number % QUERIES]) for number in range(first, min(rows, first + 2_000))
+        )
+    connection.close()  # writes the log of the database into its file
+    file = _database_file()
+    file.rename(file.with_suffix(".full"))
+
+
+def _row(number: int, query: int) -> Any:
+    from listeners.models import Progress
+
+    batch = number // QUERIES
+    at = NOW - timedelta(hours=6) + timedelta(seconds=10 * batch)
+    operator = {"operatorName": "dedupe", "numRowsTotal": 1_000, "numRowsUpdated": 10}
+    if number % LATE_EVERY == 0:
+        operator["numRowsDroppedByWatermark"] = 3
+    body = {
+        "batchId": batch,
+        "numInputRows": 1_000,
+        "durationMs": {"addBatch": 700, "walCommit": 30, "getBatch": 2, "triggerExecution": 800},
+        "stateOperators": [operator],
+        "sources": [
+            {
+                "description": "KafkaV2[Subscribe[flights]]",
+                "startOffset": {"flights": {str(p): 100 * batch for p in range(12)}},
+                "endOffset": {"flights": {str(p): 100 * batch + 100 for p in range(12)}},
+                "numInputRows": 1_200,
+            }
+        ],
+        "sink": {"description": "KafkaSink", "numOutputRows": 1_000},
+    }
+    return Progress(
+        driver=query,
+        epoch=query,
+        seq=batch + 1,
+        query=query,
+        run=query,
+        spark_run_id=f"run-{query}",
+        batch=batch,
+        at=at,
+        received_at=at,
+        num_input_rows=1_000,
+        input_rows_per_second=100.0,
+        processed_rows_per_second=1_250.0,
+        batch_duration_ms=800,
+        state_rows=1_000,
+        body=body,
+    )
+
+
+# --- the rounds ---------------------------------------------------------------------------
+Found = dict[str, Any]
+
+
+def _run(folder: Path, *, rows: int, rounds: int) -> None:
+    arms: dict[str, Callable[[], None]] = {"ours": _ours, "one_transaction": _one_transaction}
+    told: dict[str, list[Found]] = {name: [] for name in arms}
+    for number in range(rounds):
+        order = list(arms) if number % 2 == 0 else list(reversed(arms))
+        results = {}
+        for name in order:
+            found = _time(folder, arms[name], rows)
+            results[name] = found.pop("result")
+            told[name].append(found)
+            print(f"round {number + 1}, {name}: " + _line(found))
+        if results["ours"] != results["one_transaction"]:
+            raise SystemExit("the arms have not left the same roll-ups and the same ledger")
+    _report(told)
+
+
+def _line(found: Found) -> str:
+    return (
+        f"{found['rows_per_min']:,.0f} rows/min, longest hold {found['hold_ms']:.1f} ms "
+        f"(p99 {found['hold_p99_ms']:.1f} ms; before the commit {found['before_commit_ms']:.1f}; "
+        f"{found['over_50_ms']:.0f} of {found['transactions']:.0f} above 50 ms), "
+        f"reconcile p50 {found['p50_ms']:.1f} ms, p95 {found['p95_ms']:.1f} ms, "
+        f"longest {found['longest_ms']:.1f} ms"
+    )
+
+
+def _report(told: dict[str, list[Found]]) -> None:
+    for name, rounds in told.items():
+        for what in rounds[0]:
+            print(f"{name}: {what} {spread((one[what] for one in rounds), ',.1f')}")
+    ours, baseline = told["ours"], told["one_transaction"]
+    middle = {
+        name: {what: round(statistics.median(one[what] for one in rounds), 1) for what in rounds[0]}
+        for name, rounds in told.items()
+    }
+    held = ratios([one["hold_ms"] for one in baseline], [one["hold_ms"] for one in ours])
+    report(
+        "backlog",
+        ours=middle["ours"],
+        baseline=middle["one_transaction"],
+        ratio=round(statistics.median(held), 1),
+    )
+
+
+def _time(folder: Path, arm: Callable[[], None], rows: int) -> Found:
+    with _fresh_database(), _beside(folder) as waits:
+        with _holds() as holds:
+            began = time.perf_counter()
+            arm()
+            took = time.perf_counter() - began
+        _check(rows)
+        result = _result()
+    waited, held = sorted(waits), sorted(whole for _, whole in holds)
+    return {
+        "rows_per_min": rows / took * 60,
+        "hold_ms": max(held) * 1000,
+        "hold_p99_ms": held[int(len(held) * 0.99)] * 1000,
+        "before_commit_ms": max(working for working, _ in holds) * 1000,
+        "over_50_ms": sum(one > 0.050 for one in held),
+        "transactions": len(held),
+        "p50_ms": statistics.median(waited) * 1000,
+        "p95_ms": waited[int(len(waited) * 0.95)] * 1000,
+        "longest_ms": waited[-1] * 1000,
+        "result": result,
+    }
+
+
+def _ours() -> None:
+    from listeners.rollups import roll_up
+    from queries.services.kafka.loss_ledger import keep_ledger
+
+    limit = time.monotonic() + LIMIT_S
+    while time.monotonic() < limit:
+        judged = keep_ledger(now=NOW)
+        if not judged + roll_up():
+            return
+
+
+def _one_transaction() -> None:
+    """Do the same in one transaction a call, without a pause, a lease or a slice."""
+    from django.db import transaction
+
+    from listeners import rollups
+    from listeners.loops.backlogs import LEDGER, ROLLUPS
+    from listeners.models import Cursor
+    from queries.services.kafka import loss_ledger
+
+    for name in (LEDGER, ROLLUPS):
+        Cursor.objects.get_or_create(name=name)
+    limit = time.monotonic() + LIMIT_S
+    loss_ledger._ROWS_AT_ONCE, before = 2_000, loss_ledger._ROWS_AT_ONCE
+    rollups._ROWS_AT_ONCE, rows_before = 20_000, rollups._ROWS_AT_ONCE
+    try:
+        while time.monotonic() < limit:
+            judged = loss_ledger._judged(
+                loss_ledger._rows_after(Cursor.objects.get(name=LEDGER).position), NOW
+            )
+            if judged:
+                with transaction.atomic():
+                    loss_ledger._write_late([one for one in judged if one.late], NOW)
+                    for one in judged:
+                        if one.short:
+                            loss_ledger._write_short(one, {}, NOW)
+                    Cursor.advance(LEDGER, judged[-1].row.pk)
+            new = rollups._new_rows()
+            if new:
+                with transaction.atomic():
+                    rollups._sum_up(_AtOnce(), new)  # type: ignore[arg-type]
+            if not judged and not new:
+                return
+    finally:
+        loss_ledger._ROWS_AT_ONCE = before
+        rollups._ROWS_AT_ONCE = rows_before
+
+
+class _AtOnce:
+    """What `listeners.loops.slices.Work` is, without slices."""
+
+    @contextmanager
+    def slice(self) -> Iterator[None]:
+        yield
+
+    def write(self, rows: Any, write: Callable[[Any], None], refused: Any, *, whole: bool) -> bool:
+        write(rows)
+        return True
+
+
+# --- beside it ----------------------------------------------------------------------------
+@contextmanager
+def _beside(folder: Path) -> Iterator[list[float]]:
+    """Have another process write as reconcile does; afterwards the list holds its waits."""
+    waits: list[float] = []
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.backlog", "--beside", str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).resolve().parent.parent,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        if process.stdout.readline().strip() != "ready":
+            raise SystemExit("the process that reconciles did not start")
+        yield waits
+        process.stdin.close()
+        waits += json.loads(process.stdout.readline())
+        process.wait(60)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def _reconcile_until_told() -> None:
+    """Write every 100 ms until the standard input ends; print how long each write took."""
+    import select
+
+    from django.db import transaction
+    from django.db.models import F
+
+    from queries.models.applications import Application
+
+    ids = list(Application.objects.values_list("pk", flat=True))
+    print("ready", flush=True)
+    took: list[float] = []
+    while True:
+        began = time.monotonic()
+        with transaction.atomic():
+            one = ids[len(took) % len(ids)]
+            Application.objects.filter(pk=one).update(version=F("version") + 1)
+        took.append(time.monotonic() - began)
+        if select.select([sys.stdin], [], [], max(0.0, began + 0.1 - time.monotonic()))[0]:
+            break
+    print(json.dumps(took), flush=True)
+
+
+@contextmanager
+def _holds() -> Iterator[list[tuple[float, float]]]:
+    """Collect for how long each transaction of this process has held the write lock, in seconds.
+
+    Twice: until its COMMIT, and with it. The COMMIT waits for the disk where the log of the
+    database begins anew; a busy disk shows there.
+    """
+    from django.db import connections
+
+    connection: Any = connections["default"]
+    connection.ensure_connection()
+    held: list[tuple[float, float]] = []
+    began = 0.0
+    start, end = connection._start_transaction_under_autocommit, connection._commit
+
+    def begin() -> None:
+        nonlocal began
+        start()
+        began = time.perf_counter()
+
+    def commit() -> None:
+        nonlocal began
+        worked = time.perf_counter() - began
+        end()
+        if began:
+            held.append((worked, time.perf_counter() - began))
+            began = 0.0
+
+    connection._start_transaction_under_autocommit = begin
+    connection._commit = commit
+    try:
+        yield held
+    finally:
+        del connection._start_transaction_under_autocommit, connection._commit
+
+
+# --- the database -------------------------------------------------------------------------
+def _database_file() -> Path:
+    from django.conf import settings
+
+    return Path(settings.DATABASES["default"]["NAME"])
+
+
+@contextmanager
+def _fresh_database() -> Iterator[None]:
+    """Let the arm find the backlog as it was, whatever an arm before it has done."""
+    from django.db import connection
+
+    file = _database_file()
+    connection.close()
+    for one in file.parent.glob(f"{file.name}*"):
+        if one.suffix != ".full":
+            one.unlink()
+    shutil.copyfile(file.with_suffix(".full"), file)
+    try:
+        yield
+    finally:
+        connection.close()
+
+
+def _check(rows: int) -> None:
+    from django.db.models import Sum
+
+    from listeners.models import Rollup
+    from queries.models.checkpoints import Loss
+
+    for width_s in (10, 60, 3600):
+        summed = Rollup.objects.filter(width_s=width_s).aggregate(all=Sum("batches"))["all"]
+        if summed != rows:
+            raise SystemExit(f"the roll-ups of {width_s} s hold {summed} batches, not {rows}")
+    late = Loss.objects.aggregate(all=Sum("records"))["all"]
+    if late != 3 * len(range(0, rows, LATE_EVERY)):
+        raise SystemExit(f"the ledger holds {late} late rows")
+
+
+def _result() -> list[Any]:
+    """Return what both arms must leave alike."""
+    from listeners.models import Rollup
+    from queries.models.checkpoints import Loss
+
+    columns = ("query", "width_s", "start", "batches", "rows", "duration_ms_sum", "phases_ms_sum")
+    sums = Rollup.objects.order_by("query", "width_s", "start").values_list(*columns)
+    lines = Loss.objects.order_by("query", "source", "day")
+    return [*sums, *lines.values_list("query", "kind", "source", "day", "records")]
+
+
+if __name__ == "__main__":
+    main()

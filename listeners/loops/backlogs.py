@@ -1,0 +1,103 @@
+"""How far behind each kind of bulk work is: rows that wait, and the age of the oldest.
+
+Each kind tells it at the end of a run (`Work.left`); the system's health reads it here.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import sha256
+
+from controlplane import hosts
+from listeners import models
+
+LEDGER = "ledger"
+ROLLUPS = "rollups"
+GAPS = "gaps"
+RETENTION = "retention"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    title: str  # as pages show it
+    unit: str  # of what waits, singular
+    late_after: timedelta  # it is a problem where the oldest waits longer
+    silent_after: timedelta  # and where no run has ended for so long
+
+
+_TICK = timedelta(minutes=2), timedelta(minutes=5)
+_KINDS = {
+    LEDGER: _Kind("loss ledger", "batch", *_TICK),
+    ROLLUPS: _Kind("roll-ups", "batch", *_TICK),
+    GAPS: _Kind("gaps", "driver", *_TICK),
+    RETENTION: _Kind("retention", "row", timedelta(days=1), timedelta(hours=3)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What one kind of bulk work has left to do, on all hosts together."""
+
+    name: str
+    rows: int  # as of its last run
+    since: datetime | None  # the age of the oldest of them; None: nothing is left
+    ran_at: datetime | None  # the end of its last run, of the host that is behind; None: never
+
+    @property
+    def title(self) -> str:
+        """Return the name that pages show."""
+        return _KINDS[self.name].title
+
+    @property
+    def unit(self) -> str:
+        """Return what a row of it is, singular."""
+        return _KINDS[self.name].unit
+
+    @property
+    def late_after(self) -> timedelta:
+        """Return how old the oldest may be before that is a problem."""
+        return _KINDS[self.name].late_after
+
+    @property
+    def silent_after(self) -> timedelta:
+        """Return how long ago the last run may be before that is a problem."""
+        return _KINDS[self.name].silent_after
+
+
+def of_host(name: str, host: str) -> str:
+    """Return the name of the cursor of work that each host does by itself; "" is no host."""
+    return f"{name}:{sha256(host.encode()).hexdigest()[:12]}" if host else name
+
+
+def backlogs() -> list[Backlog]:
+    """Return how far behind each kind is, in the order above.
+
+    Of work that each host does by itself, those count that give signs of life: that the others
+    are silent is told by itself.
+    """
+    heard = sorted(hosts.heard_of())
+    names = {name: [name] for name in _KINDS}
+    names[GAPS] += [of_host(GAPS, host) for host in heard]
+    rows = models.Cursor.objects.in_bulk([one for some in names.values() for one in some])
+    return [_together(name, [rows[one] for one in names[name] if one in rows]) for name in _KINDS]
+
+
+def _together(name: str, rows: list[models.Cursor]) -> Backlog:
+    return Backlog(
+        name,
+        rows=sum(row.left_rows for row in rows),
+        since=min((row.left_since for row in rows if row.left_since), default=None),
+        ran_at=min((row.ran_at for row in rows if row.ran_at), default=None),
+    )
+
+
+def rows_left(name: str) -> tuple[int, datetime | None]:
+    """Return how many progress rows come after a cursor, and when the oldest was received.
+
+    Told by their ids: counting a hundred thousand rows would read all of them.
+    """
+    position = models.Cursor.objects.filter(name=name).values_list("position", flat=True).first()
+    after = models.Progress.objects.filter(pk__gt=position or 0).values_list("pk", "received_at")
+    oldest, newest = after.order_by("pk").first(), after.order_by("-pk").first()
+    if oldest is None or newest is None:
+        return 0, None
+    return newest[0] - oldest[0] + 1, oldest[1]

@@ -1,0 +1,136 @@
+"""Each by itself: the trouble of one element of a loop never stops the others.
+
+A loop over drivers, queries, sources or rows passes over an element that raises: the cause is
+logged once, not at every turn, and counted, so that the system's health can show it. Standard
+library only: the driver's loops use this too.
+"""
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+#: A cause that stays is logged again after this long, with how often it was met. Seconds.
+LOGGED_AGAIN_S = 600.0
+#: Elements and causes remembered; the oldest are forgotten first.
+_REMEMBERED = 1_000
+_CAUSE_CHARACTERS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """An element that a loop passes over."""
+
+    loop: str  # "gaps"
+    about: str  # which element: "driver 7"; "" where the loop itself is meant
+    cause: str  # the error's type and the first line of its message, masked
+    times: int  # in a row
+
+
+#: Is given each trouble as it is met, and each that is over.
+Note = Callable[[Trouble], None]
+
+
+class Each:
+    """The troubles of one process's loop."""
+
+    def __init__(
+        self,
+        loop: str,
+        logger: logging.Logger,
+        *,
+        mask: Callable[[str], str] = str,
+        through: tuple[type[Exception], ...] = (),
+        met: Note | None = None,
+        over: Note | None = None,
+    ) -> None:
+        self._loop = loop
+        self._logger = logger
+        self._mask = mask
+        self._through = through  # what ends the whole loop
+        self._met = met
+        self._over = over
+        self._guard = threading.Lock()
+        self._troubles: OrderedDict[str, Trouble] = OrderedDict()
+        self._logged: OrderedDict[str, float] = OrderedDict()  # cause -> monotonic
+
+    @contextmanager
+    def by_itself(self, about: str = "") -> Iterator[None]:
+        """Do the block for one element; an `Exception` ends the block, and nothing else."""
+        try:
+            yield
+        except self._through:
+            raise
+        except Exception as error:
+            self.meet(about, error)
+        else:
+            self._end(about)
+
+    def meet(self, about: str, error: Exception) -> Trouble:
+        """Log and count an element's trouble; return it."""
+        found, is_news = self._count(about, error)
+        if is_news:
+            self._logger.error(
+                "%s: %s is passed over, %s in a row: %s",
+                self._loop,
+                about or "it",
+                "once" if found.times == 1 else f"{found.times:,} times",
+                found.cause,
+                exc_info=error if self._mask is str else None,  # a traceback cannot be masked
+            )
+        if self._met is not None:
+            self._met(found)
+        return found
+
+    def now(self) -> tuple[Trouble, ...]:
+        """Return the troubles that are not over."""
+        with self._guard:
+            return tuple(self._troubles.values())
+
+    def _count(self, about: str, error: Exception) -> tuple[Trouble, bool]:
+        """Return the trouble, and whether to log it."""
+        text = self._mask(str(error)).strip().partition("\n")[0]
+        cause = f"{type(error).__name__}: {text}"[:_CAUSE_CHARACTERS].rstrip(": ")
+        place = _place_of(error)
+        with self._guard:
+            before = self._troubles.pop(about, None)
+            found = Trouble(self._loop, about, cause, before.times + 1 if before else 1)
+            self._troubles[about] = found
+            now = time.monotonic()
+            logged = self._logged.get(place)
+            is_news = logged is None or now - logged >= LOGGED_AGAIN_S
+            if is_news:
+                self._logged[place] = now
+            _forget_oldest(self._troubles)
+            _forget_oldest(self._logged)
+        return found, is_news
+
+    def _end(self, about: str) -> None:
+        if about not in self._troubles:  # nearly always
+            return
+        with self._guard:
+            ended = self._troubles.pop(about, None)
+            if not self._troubles:
+                self._logged.clear()  # the same cause is news when it comes back
+        if ended is not None:
+            self._logger.info("%s: %s is served again", self._loop, about or "it")
+            if self._over is not None:
+                self._over(replace(ended, times=0))
+
+
+def _forget_oldest(remembered: OrderedDict[str, Any]) -> None:
+    while len(remembered) > _REMEMBERED:
+        remembered.popitem(last=False)
+
+
+def _place_of(error: Exception) -> str:
+    """Return what tells two causes apart: the error's type, and the line that raised it."""
+    line = error.__traceback__
+    while line is not None and line.tb_next is not None:
+        line = line.tb_next
+    at = f"{line.tb_frame.f_code.co_filename}:{line.tb_lineno}" if line is not None else ""
+    return f"{type(error).__name__} {at}"

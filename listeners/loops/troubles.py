@@ -1,0 +1,138 @@
+"""The troubles of the server's loops, kept as rows: the system's health shows them.
+
+A row goes once its element is served again. One that was set aside stays until it has passed its
+time: nothing looks at that element again.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from django.db import DatabaseError, transaction
+from django.db.models import F
+
+from listeners import models
+from listeners.loops.each import Each, Trouble
+from listeners.loops.slices import LeaseLost
+
+logger = logging.getLogger(__name__)
+
+#: A loop comes back to its elements within a minute; what it has not met for this long is over.
+OVER_AFTER = timedelta(minutes=10)
+#: A driver that has been silent for longer is another part's problem.
+HEARTBEAT_FRESH = timedelta(seconds=30)
+_SHOWN = 1_000
+#: Elements that were set aside are shown this long.
+SET_ASIDE_SHOWN_FOR = timedelta(days=1)
+#: The same trouble is written at most this often; in between it is counted in memory. Seconds.
+WRITTEN_EVERY_S = 10.0
+
+
+class _Written:
+    """What this process has not written yet, by element."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._waiting: dict[tuple[str, str], int] = {}
+        self._at: dict[tuple[str, str], float] = {}  # monotonic
+
+    def due(self, key: tuple[str, str]) -> int:
+        """Count one more; return how many to write now, 0 for none."""
+        with self._guard:
+            self._waiting[key] = self._waiting.get(key, 0) + 1
+            now = time.monotonic()
+            if now - self._at.get(key, -WRITTEN_EVERY_S) < WRITTEN_EVERY_S:
+                return 0
+            self._at[key] = now
+            return self._waiting.pop(key)
+
+    def forget(self, key: tuple[str, str]) -> None:
+        with self._guard:
+            self._waiting.pop(key, None)
+            self._at.pop(key, None)
+
+
+_written = _Written()
+
+
+def each(loop: str, log: logging.Logger) -> Each:
+    """Return what guards the elements of one of the server's loops, counted for all to see."""
+    return Each(loop, log, through=(LeaseLost,), met=_met, over=_over)
+
+
+def set_aside(loop: str, about: str, error: Exception, *, log: logging.Logger) -> None:
+    """Record an element that is passed over for good; inside a transaction it goes with it."""
+    found = Each(loop, log).meet(about, error)
+    _write(found, 1, for_good=True)
+
+
+def _met(trouble: Trouble) -> None:
+    times = _written.due((trouble.loop, trouble.about))
+    if times:
+        _told(lambda: _write(trouble, times, for_good=False))
+
+
+def _over(trouble: Trouble) -> None:
+    _written.forget((trouble.loop, trouble.about))
+    rows = models.Trouble.objects.filter(
+        loop=trouble.loop, about=trouble.about[:120], set_aside=False
+    )
+    _told(rows.delete)
+
+
+def _told(write: Callable[[], object]) -> None:
+    """Write where the database lets us: it may be the trouble itself."""
+    try:
+        write()
+    except DatabaseError as error:
+        logger.debug("a trouble is not recorded: %s", error)
+
+
+def _write(trouble: Trouble, times: int, *, for_good: bool) -> None:
+    now = datetime.now(UTC)
+    key = {"loop": trouble.loop[:40], "about": trouble.about[:120]}
+    with transaction.atomic():
+        row, _ = models.Trouble.objects.get_or_create(
+            **key, defaults={"cause": trouble.cause, "first_at": now, "last_at": now}
+        )
+        models.Trouble.objects.filter(pk=row.pk).update(
+            cause=trouble.cause,
+            times=F("times") + times,
+            last_at=now,
+            set_aside=for_good or row.set_aside,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """An element that is passed over, as the system's health shows it."""
+
+    loop: str
+    about: str
+    cause: str
+    times: int
+    since: datetime
+    set_aside: bool = False
+
+
+def current(now: datetime) -> list[Shown]:
+    """Return what the server's loops pass over now, and what was set aside lately."""
+    rows = models.Trouble.objects.filter(last_at__gt=now - SET_ASIDE_SHOWN_FOR)
+    return [
+        Shown(row.loop, row.about, row.cause, row.times, row.first_at, row.set_aside)
+        for row in rows.order_by("first_at", "pk")[:_SHOWN]
+        if row.set_aside or row.last_at > now - OVER_AFTER
+    ]
+
+
+def of_drivers(now: datetime) -> list[Shown]:
+    """Return what drivers pass over, as the newest heartbeat of each says."""
+    rows = models.Heartbeat.objects.filter(received_at__gt=now - HEARTBEAT_FRESH)
+    return [
+        Shown(f"driver {row.driver}", one["about"], one["cause"], one["times"], row.at)
+        for row in rows[:_SHOWN]
+        for one in row.body.get("troubles") or ()  # read when it came, so its form is sound
+    ]

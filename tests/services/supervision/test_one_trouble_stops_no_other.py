@@ -1,0 +1,189 @@
+"""The loops of the worker: the trouble of one application, query or file stops no other."""
+
+import logging
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytest_django.fixtures import Settings
+
+from controlplane import celery, signs_of_life
+from listeners.loops.troubles import current
+from listeners.recovered import LostBatches
+from queries import tasks
+from queries.domain.states import DriverKind, DriverState
+from queries.models.checkpoints import Snapshot
+from queries.models.definitions import Checkpoint, QueryRevision
+from queries.models.drivers import Driver
+from queries.selectors.supervision.health import healths
+from queries.services.checkpoints import batch_repair, snapshot
+from queries.services.probes.xray import SHOWN_FOR, forget_old_results
+from queries.services.supervision import reconcile, records
+from tests.scenarios.stage import Stage
+
+NAMES = ("arrivals", "delays", "weather")
+
+
+def troubles() -> list[tuple[str, str]]:
+    return [(one.loop, one.about) for one in current(datetime.now(UTC))]
+
+
+@pytest.mark.django_db
+def test_an_application_that_cannot_be_reconciled_delays_no_other_and_is_logged_once(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    rotten = stage.query("delays").application_id
+    good = stage.query("arrivals").application_id
+    served: list[int] = []
+
+    def reconciles(application_id: int, **_: Any) -> None:
+        if application_id == rotten:
+            raise KeyError("memory")
+        served.append(application_id)
+
+    monkeypatch.setattr(reconcile, "reconcile", reconciles)
+    monkeypatch.setattr(reconcile, "due_applications", lambda **_: [rotten, good])
+    for _ in range(3):
+        tasks.sweep()
+    assert served == [good] * 3
+    assert len([one for one in caplog.records if one.levelno >= logging.ERROR]) == 1
+    assert troubles() == [("sweep", f"application number {rotten}")]
+
+
+@pytest.mark.django_db
+def test_a_folder_that_cannot_be_pruned_keeps_the_others_from_nothing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in NAMES:
+        stage.query(name)
+    pruned: list[str] = []
+
+    def prune(application: str, **_: Any) -> None:
+        if application == "delays":
+            raise PermissionError(13, "Permission denied")
+        pruned.append(application)
+
+    monkeypatch.setattr(stage.launcher, "prune", prune)
+    reconcile.prune_folders(launcher=stage.launcher)
+    assert sorted(pruned) == ["arrivals", "weather"]
+    assert troubles() == [("prune", "folders of delays")]
+
+
+@pytest.mark.django_db
+def test_an_answer_that_cannot_be_removed_keeps_the_others_from_nothing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, now: datetime
+) -> None:
+    for name in NAMES:
+        stage.query(name)
+        stage.up(name)
+    ended = {"kind": DriverKind.PROBE, "state": DriverState.ENDED}
+    Driver.objects.update(**ended, ended_at=now - SHOWN_FOR - timedelta(minutes=1))
+    forgotten: list[str] = []
+
+    def forget(application: str, epoch: int) -> None:
+        if application == "delays":
+            raise PermissionError(13, "Permission denied")
+        forgotten.append(application)
+
+    monkeypatch.setattr(stage.launcher, "forget_result", forget)
+    forget_old_results(launcher=stage.launcher, now=now)
+    assert sorted(forgotten) == ["arrivals", "weather"]
+
+
+@pytest.mark.django_db
+def test_a_snapshot_that_cannot_be_removed_keeps_the_others_from_nothing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, settings: Settings, now: datetime
+) -> None:
+    settings.SNAPSHOTS_KEPT = 0
+    for name in NAMES:
+        query = stage.query(name)
+        checkpoint = Checkpoint.objects.get(query=query)
+        for batch, removed_at in ((1, None), (2, now)):
+            Snapshot.objects.create(
+                checkpoint=checkpoint,
+                batch=batch,
+                location=f"file:///c/{name}/{batch}",
+                taken_at=now,
+                removed_at=removed_at,
+            )
+    removed: list[str] = []
+
+    def remove(place: Path) -> None:
+        if "delays" in str(place):
+            raise OSError(5, "Input/output error")
+        removed.append(str(place))
+
+    monkeypatch.setattr(snapshot, "remove", remove)
+    assert snapshot.prune(now=now) == 2
+    assert sorted(removed) == ["/c/arrivals/1", "/c/arrivals/2", "/c/weather/1", "/c/weather/2"]
+    assert len(troubles()) == 2
+
+
+@pytest.mark.django_db
+def test_a_checkpoint_that_cannot_be_read_keeps_the_others_from_repair(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    for name in ("arrivals", "delays"):
+        stage.query(name)
+        stage.up(name)
+    Driver.objects.update(host=settings.HEADGATE_HOST)
+    runs = [stage.run("delays").pk, stage.run("arrivals").pk]
+    lost = [LostBatches(number, run, (1,)) for number, run in enumerate(runs)]
+    repaired: list[int] = []
+
+    def repair(one: Any, run: Any, now: datetime) -> int:
+        if run.pk == runs[0]:
+            raise RecursionError("an offset log of the size of a house")
+        repaired.append(run.pk)
+        return 1
+
+    monkeypatch.setattr("listeners.recovered.lost_batches", lambda **_: lost)
+    monkeypatch.setattr(batch_repair, "_repair", repair)
+    assert batch_repair.repair_from_checkpoints(now=stage.now) == 1
+    assert repaired == [runs[1]]
+
+
+@pytest.mark.django_db
+def test_a_query_whose_health_cannot_be_judged_leaves_the_others_theirs(stage: Stage) -> None:
+    for name in ("arrivals", "delays"):
+        stage.query(name)
+        stage.up(name)
+    QueryRevision.objects.filter(query=stage.row("delays")).update(
+        spec={"trigger": {"kind": "when it rains"}}
+    )
+    rows = [stage.row(name) for name in ("delays", "arrivals")]
+    runs = {row.pk: stage.run(row.name) for row in rows}
+    assert list(healths(rows, runs, now=stage.now)) == [rows[1].pk]
+
+
+@pytest.mark.django_db
+def test_a_rotten_batch_keeps_no_application_from_being_reconciled(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a run replayed is measured from its progress, in the transaction of reconcile."""
+
+    def replayed_by(run: Any) -> Any:
+        return run.outcome.get("sources")  # as of a body that is no JSON object
+
+    monkeypatch.setattr(records, "replayed_by", replayed_by)
+    monkeypatch.setattr(records, "tracking", lambda _: True)
+    stage.query("delays")
+    stage.start("delays")
+    stage.ready("delays")
+    stage.commit("delays")
+    stage.settle()
+    stage.wait(5)
+    assert stage.phase("delays") == "RUNNING"
+    assert troubles() == [("reconcile", f"run {stage.run('delays').pk}: what it replayed")]
+
+
+def test_a_sign_of_life_that_cannot_be_sent_ends_no_thread(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def say(*_: Any, **__: Any) -> None:
+        raise ValueError("an odd answer of Redis")
+
+    monkeypatch.setattr(signs_of_life, "say", say)
+    celery._say(signs_of_life.WORKER)
+    assert "sign of life of worker not sent" in caplog.text
