@@ -16,6 +16,6 @@ if settings.SECRET_KEY_IS_EPHEMERAL:
         "the same for every process, or start with `make run`, which creates one."
     )
 
-from controlplane.full_disk import keep_readable  # noqa: E402
+from controlplane.health.full_disk import keep_readable  # noqa: E402
 
 keep_readable()

@@ -1,7 +1,7 @@
 """The Celery application: short idempotent tasks, JSON only, a static beat schedule.
 
-Worker and beat also send heartbeats here (`controlplane.signs_of_life`), whose age `/readyz` and
-the pages judge.
+Worker and beat also send heartbeats here (`controlplane.health.signs_of_life`), whose age
+`/readyz` and the pages judge.
 """
 
 import logging
@@ -14,7 +14,7 @@ import redis
 from celery import Celery, signals
 from django.conf import settings
 
-from controlplane import signs_of_life
+from controlplane.health import signs_of_life
 from controlplane.hosts import NAME_TAKEN, HostName, NameTaken
 from controlplane.redis_client import connection
 

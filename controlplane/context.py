@@ -6,7 +6,7 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 
-from controlplane.system_health import SystemHealth, system_health
+from controlplane.health.system import SystemHealth, system_health
 
 
 def system(request: HttpRequest) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from django.urls import include, path
 
-from controlplane.health_checks import healthz, readyz
+from controlplane.health.checks import healthz, readyz
 
 handler500 = "queries.views.console.errors.server_error"
 

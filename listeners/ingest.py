@@ -17,7 +17,8 @@ import redis
 from django.db import Error as DatabaseError
 from django.db import close_old_connections
 
-from controlplane import fail_points, nudge, signs_of_life
+from controlplane import fail_points, nudge
+from controlplane.health import signs_of_life
 from listeners.loops.slices import lies_in_the_row
 from listeners.store import Batch, Letter, store
 from listeners.wire import FIELD, Event, Kind

@@ -15,7 +15,7 @@ from rest_framework import exceptions, status
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from controlplane.full_disk import full_disk
+from controlplane.health.full_disk import full_disk
 from queries.domain.errors import (
     Busy,
     Conflict,

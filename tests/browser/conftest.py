@@ -73,7 +73,7 @@ def server(redis_server: str) -> Iterator[str]:
 @pytest.fixture
 def site(server: str, redis_server: str, transactional_db: None) -> Iterator[Site]:
     """Return the console over an empty database."""
-    from controlplane.system_health import forget
+    from controlplane.health.system import forget
 
     forget()
     publisher = redis.Redis.from_url(redis_server)

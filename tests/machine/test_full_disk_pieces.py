@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from supervisor import loggers
 
-from controlplane.full_disk import full_disk
+from controlplane.health.full_disk import full_disk
 from controlplane.machine import program
 from controlplane.machine.supervisor import KEEP_FREE, KEEP_LOG, YieldingLog
 from queries.launchers.process.environment import REPOSITORY

@@ -6,8 +6,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
+from controlplane.health.system import system_health
 from controlplane.hosts import heard_of
-from controlplane.system_health import system_health
 
 #: Names that a health check may ask for, and the part of the system's health that answers.
 PARTS = ("worker", "beat", "ingester")

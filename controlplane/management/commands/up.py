@@ -17,6 +17,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser, OutputWrapper
 from django.utils import timezone
 
+from controlplane.health.system import SETUP
 from controlplane.hosts import HostName, NameTaken
 from controlplane.machine import (
     claims,
@@ -30,7 +31,6 @@ from controlplane.machine import (
 )
 from controlplane.machine.home import read_line
 from controlplane.machine.trouble import Trouble
-from controlplane.system_health import SETUP
 from queries.files import use_forgiving_output
 from queries.launchers.process import identities
 

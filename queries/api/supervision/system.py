@@ -5,7 +5,7 @@ from datetime import datetime
 
 from rest_framework import serializers
 
-from controlplane.system_health import Part, State, SystemHealth, system_health
+from controlplane.health.system import Part, State, SystemHealth, system_health
 from listeners.loops.backlogs import Backlog, backlogs
 from queries.api.base import ApiView
 from queries.api.derived import Body

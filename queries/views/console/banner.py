@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from django.template.loader import render_to_string
 
-from controlplane.system_health import system_health
+from controlplane.health.system import system_health
 from listeners import selectors as heard
 from queries.domain.failures.crash_loops import CrashLoop
 from queries.selectors.console.badges import names_of, open_failure_groups

@@ -15,7 +15,7 @@ from django.http import (
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 
-from controlplane.full_disk import full_disk
+from controlplane.health.full_disk import full_disk
 from queries.domain.errors import Busy, Forbidden, HeadgateError, Missing, Unavailable
 from queries.models.lock_waits import is_busy
 from queries.views.console.shell import next_address, wants_json

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
-from controlplane import system_health as system
+from controlplane.health import system
 from listeners.loops.backlogs import LEDGER
 from listeners.loops.troubles import set_aside
 from listeners.models import Cursor, Heartbeat

@@ -11,9 +11,10 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
 
-from controlplane import nudge, system_health
+from controlplane import nudge
 from controlplane.celery import app
-from controlplane.system_health import State
+from controlplane.health import system
+from controlplane.health.system import State
 from queries.domain.errors import NotAllowed
 from queries.domain.states import DriverKind, DriverState, OperationOutcome, Verb
 from queries.models.applications import Application
@@ -344,14 +345,14 @@ def test_a_late_sign_begins_a_new_steady_stretch(settings: Any) -> None:
 
 
 def test_the_systems_health_names_a_silent_host_with_what_depends_on_it(there: Stage) -> None:
-    part = system_health._hosts()
+    part = system._hosts()
     assert (part.state, part.sentence) == (State.OK, "Signs of life from host-a, host-b.")
     sign(THERE, seconds_ago=16)
-    part = system_health._hosts()
+    part = system._hosts()
     assert part.state is State.PROBLEM
     assert "Host host-b has given no sign of life since" in part.sentence
     assert "1 driver and 1 query that should run are there." in part.sentence
     assert [one.name for one in silent_hosts()[1]] == [THERE]
 
     Host.objects.update(seen_at=None)
-    assert system_health._hosts().state is State.UNKNOWN  # the part "worker" says it
+    assert system._hosts().state is State.UNKNOWN  # the part "worker" says it

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from pytest_django.fixtures import Settings
 
-from controlplane import celery, signs_of_life
+from controlplane import celery
+from controlplane.health import signs_of_life
 from listeners.loops.troubles import current
 from listeners.recovered import LostBatches
 from queries import tasks

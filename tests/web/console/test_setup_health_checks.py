@@ -14,12 +14,11 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
-from controlplane import signs_of_life
-from controlplane import system_health as system
+from controlplane.health import signs_of_life, system
+from controlplane.health.signs_of_life import Sign
+from controlplane.health.system import READY_PARTS, State
 from controlplane.machine import claims
 from controlplane.machine.home import Home
-from controlplane.signs_of_life import Sign
-from controlplane.system_health import READY_PARTS, State
 from queries.roles import Role
 
 NOBODY = "redis://127.0.0.1:9/0"

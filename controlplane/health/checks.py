@@ -7,7 +7,7 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from controlplane.system_health import TOLD_PARTS, system_health
+from controlplane.health.system import TOLD_PARTS, system_health
 
 
 @never_cache

@@ -20,9 +20,10 @@ from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 from django.db.models import Max
 
-from controlplane import redis_client, signs_of_life
+from controlplane import redis_client
+from controlplane.health import signs_of_life
+from controlplane.health.signs_of_life import Sign
 from controlplane.machine import claims
-from controlplane.signs_of_life import Sign
 from queries.domain.masking import mask_text
 
 if TYPE_CHECKING:
