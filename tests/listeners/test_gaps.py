@@ -327,7 +327,7 @@ def test_the_backlog_of_gaps_is_that_of_the_living_hosts(redis_client: redis.Red
             spooled=unreadable,
             now=START + timedelta(seconds=after_s),
             host=name,
-            drivers_here=lambda ids, its_driver=its_driver: ids & {its_driver},
+            drivers_here={its_driver}.intersection,
         )
     long_ago = models.Cursor.objects.filter(name=of_host(GAPS, "gone"))
     assert long_ago.update(ran_at=START) == 1
