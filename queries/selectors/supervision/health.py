@@ -117,7 +117,9 @@ def health_of(
             heartbeat_at=telemetry.received_at if telemetry else None,
             jvm_alive=beat.jvm_alive if beat else None,
             query_alive=pulse.alive if pulse else None,
-            commits_at=newest_commit(checkpoint) if silent and not starting else None,
+            commits_at=newest_commit(checkpoint, host=query.application.host)
+            if silent and not starting
+            else None,
             task_at=moment(pulse.task_at) if pulse and pulse.task_at else None,
             backlog=backlog.records if backlog else None,
             arrival_rate=backlog.arrival_rate if backlog else None,
@@ -130,10 +132,13 @@ def health_of(
     )
 
 
-def newest_commit(location: str) -> datetime | None:
-    """Return when a checkpoint on this host got its newest commit; None where none is seen."""
+def newest_commit(location: str, *, host: str | None = None) -> datetime | None:
+    """Return when a checkpoint on this host got its newest commit; None where none is seen.
+
+    `host` is that of the query's application; None: look it up.
+    """
     try:
-        changed = (logs_at(location).root / "commits").stat().st_mtime
+        changed = (logs_at(location, host=host).root / "commits").stat().st_mtime
     except (NotLocal, OSError):
         return None
     return datetime.fromtimestamp(changed, UTC)
