@@ -75,13 +75,14 @@ class OnAnotherHost(NotLocal):
         self.host = host
 
 
-def logs_at(location: str) -> CheckpointLogs:
+def logs_at(location: str, *, host: str | None = None) -> CheckpointLogs:
     """Return the logs of a query's checkpoint; raise `NotLocal` where this host has no such file.
 
-    The host of a checkpoint is that of its query's application.
+    The host of a checkpoint is that of its query's application; None: look it up.
     """
-    held = Checkpoint.objects.filter(location=location).order_by("-pk")
-    host = held.values_list("query__application__host", flat=True).first()
+    if host is None:
+        held = Checkpoint.objects.filter(location=location).order_by("-pk")
+        host = held.values_list("query__application__host", flat=True).first()
     foreign = host and host != settings.HEADGATE_HOST
     if host and foreign and local_path(location) is not None:
         raise OnAnotherHost(location, host)

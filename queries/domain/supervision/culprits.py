@@ -66,6 +66,8 @@ def convict(draft: Draft) -> None:
     starting = work.ended.candidacy is Candidacy.STARTING
     if not starting or work.ended.outcome is not RunOutcome.DRIVER_ENDED:
         return
+    if work.seen.desired is not Desired.RUNNING:
+        return  # it was to stop: it starts no more, and nothing has to be held
     if work.seen.suspicion.lone + 1 < _deaths_needed(draft.exit):
         return
     exit_ = draft.fault.classified.title

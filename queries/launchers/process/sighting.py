@@ -41,7 +41,7 @@ def look(
     status = _status(directory)
     ident = loaded(Ident, directory / IDENT)
     process = _process(ident)
-    liveness = _prove(directory, ident, status, locations)
+    liveness = _prove(directory, ident, status, locations, known=bool(known))
     # Read last: an exit that is there after the look is the truth about it.
     report = loaded(ExitReport, directory / EXIT)
     if report is not None:
@@ -135,15 +135,22 @@ def _prove_without_files(
 
 
 def _prove(
-    directory: Path, ident: Ident | None, status: Status | None, locations: tuple[str, ...]
+    directory: Path,
+    ident: Ident | None,
+    status: Status | None,
+    locations: tuple[str, ...],
+    *,
+    known: bool,
 ) -> Liveness:
     shim_holds = is_locked(directory / SHIM_LOCK)
     if ident is None:
         if shim_holds:
             return Liveness.SPAWNING
         # A shim that died between spawn and ident.json leaves a driver that nobody knows, and
-        # that takes its lock only once its Python is up.
-        left = is_locked(directory / DRIVER_LOCK) or processes_of(directory)
+        # that takes its lock only once its Python is up. One that was known before has lost its
+        # files: `_prove_without_files`.
+        unknown = not known and directory.is_dir() and processes_of(directory)
+        left = unknown or is_locked(directory / DRIVER_LOCK)
         return Liveness.ORPHANED if left else Liveness.ABSENT
     if ident.boot_id != identities.boot_id():
         return Liveness.GONE

@@ -9,16 +9,13 @@ stalled.
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
-
-from django.conf import settings
 
 from listeners import selectors as heard
 from listeners.latest import moment
 from listeners.loops.each import Each
 from listeners.selectors import BatchBar, DriverTelemetry, LatestLine
-from queries.domain.checkpoints.lock_files import local_path
+from queries.checkpoints.logs import NotLocal
 from queries.domain.states import Phase
 from queries.domain.supervision.health import (
     STALL_FLOOR_S,
@@ -32,6 +29,7 @@ from queries.domain.supervision.health import (
 from queries.domain.triggers.kinds import interval_ms
 from queries.models.definitions import Query
 from queries.models.drivers import Run
+from queries.selectors.hosts import logs_at
 from queries.selectors.kafka.lag import LagLine, lag_lines
 
 logger = logging.getLogger(__name__)
@@ -99,7 +97,6 @@ def health_of(
     told = latest if latest is not None and latest.run == run.pk else None
     kind = TriggerKind(trigger["kind"])
     word = max(since, told.at) if told else since
-    here = run.driver.host == settings.HEADGATE_HOST  # else its commits are another host's files
     silent = now - word > timedelta(seconds=STALL_FLOOR_S)
     beat = telemetry.heartbeat if telemetry else None
     pulse = next((one for one in beat.queries if one.run == run.pk), None) if beat else None
@@ -120,7 +117,9 @@ def health_of(
             heartbeat_at=telemetry.received_at if telemetry else None,
             jvm_alive=beat.jvm_alive if beat else None,
             query_alive=pulse.alive if pulse else None,
-            commits_at=newest_commit(checkpoint) if silent and here and not starting else None,
+            commits_at=newest_commit(checkpoint, host=query.application.host)
+            if silent and not starting
+            else None,
             task_at=moment(pulse.task_at) if pulse and pulse.task_at else None,
             backlog=backlog.records if backlog else None,
             arrival_rate=backlog.arrival_rate if backlog else None,
@@ -133,13 +132,13 @@ def health_of(
     )
 
 
-def newest_commit(location: str) -> datetime | None:
-    """Return when a checkpoint on this host got its newest commit; None where none is seen."""
-    path = local_path(location)
-    if path is None:
-        return None
+def newest_commit(location: str, *, host: str | None = None) -> datetime | None:
+    """Return when a checkpoint on this host got its newest commit; None where none is seen.
+
+    `host` is that of the query's application; None: look it up.
+    """
     try:
-        changed = Path(path / "commits").stat().st_mtime
-    except OSError:
+        changed = (logs_at(location, host=host).root / "commits").stat().st_mtime
+    except (NotLocal, OSError):
         return None
     return datetime.fromtimestamp(changed, UTC)

@@ -13,11 +13,12 @@ from listeners.loops.backlogs import LEDGER, backlogs
 from listeners.loops.troubles import current
 from listeners.models import Cursor, Progress
 from queries.domain.kafka.losses import Gap
+from queries.domain.kafka.topic_ids import Remembered, as_json
 from queries.domain.states import LossKind
 from queries.models.checkpoints import Loss, SourceLag
-from queries.models.definitions import Query, QueryRevision
+from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Run
-from queries.selectors.kafka.loss_ledger import loss_totals
+from queries.selectors.kafka.loss_ledger import has_ranges, loss_totals
 from queries.services.kafka.loss_ledger import keep_ledger, write_gaps
 from tests.scenarios.stage import Stage
 
@@ -133,6 +134,21 @@ def test_a_gap_is_written_once_whoever_saw_it() -> None:
     keep_ledger(now=NOW + timedelta(seconds=6))
     rows = Loss.objects.order_by("from_offset").values_list("from_offset", "to_offset")
     assert list(rows) == [(100, 150), (150, 160)]
+
+
+def test_what_a_deleted_topic_has_lost_says_nothing_of_the_one_with_its_name() -> None:
+    query, run = _running()
+    ids = as_json({"f": {"flights": Remembered("new")}})
+    Checkpoint.objects.filter(query=query).update(topic_ids=ids)
+    _seen(query, 160, NOW + timedelta(seconds=5))
+    old = Gap("flights", 0, 0, 500)
+    write_gaps(query=query, gaps=[old], kind=LossKind.RECREATED, now=NOW, topic_id="old")
+    assert not has_ranges(query.pk)
+    _batch(run, 4, rows=40, start=100, end=200)
+    keep_ledger(now=NOW + timedelta(seconds=6))
+    loss = Loss.objects.get(kind=LossKind.SKIPPED)
+    assert (loss.from_offset, loss.to_offset, loss.topic_id) == (100, 160, "new")
+    assert has_ranges(query.pk)
 
 
 def test_progress_of_a_query_that_is_gone_is_passed_over() -> None:

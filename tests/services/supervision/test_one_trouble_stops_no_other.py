@@ -13,14 +13,16 @@ from controlplane.health import signs_of_life
 from listeners.loops.troubles import current
 from listeners.recovered import LostBatches
 from queries import tasks
-from queries.domain.states import DriverKind, DriverState
+from queries.domain.states import DriverKind, DriverState, OperationOutcome, Verb
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, QueryRevision
 from queries.models.drivers import Driver
+from queries.models.history import Operation
 from queries.selectors.supervision.health import healths
-from queries.services.checkpoints import batch_repair, snapshot
+from queries.services.checkpoints import batch_repair, foreign_batches, snapshot
 from queries.services.probes.xray import SHOWN_FOR, forget_old_results
-from queries.services.supervision import reconcile, records
+from queries.services.procedures import engine
+from queries.services.supervision import reconcile, records, verdicts
 from tests.scenarios.stage import Stage
 
 NAMES = ("arrivals", "delays", "weather")
@@ -156,6 +158,67 @@ def test_a_query_whose_health_cannot_be_judged_leaves_the_others_theirs(stage: S
     rows = [stage.row(name) for name in ("delays", "arrivals")]
     runs = {row.pk: stage.run(row.name) for row in rows}
     assert list(healths(rows, runs, now=stage.now)) == [rows[1].pk]
+
+
+@pytest.mark.django_db
+def test_a_checkpoint_that_cannot_be_looked_into_keeps_the_others_from_nothing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("arrivals", "delays"):
+        stage.query(name)
+        stage.up(name)
+    rotten = stage.run("arrivals").checkpoint_id
+
+    def look(checkpoint: Checkpoint, *_: Any) -> bool:
+        if checkpoint.pk == rotten:
+            raise OSError(5, "Input/output error")
+        return True
+
+    monkeypatch.setattr(foreign_batches, "_look", look)
+    assert foreign_batches.look_for_foreign_batches(now=stage.now) == 1
+    assert troubles() == [("foreign batches", f"checkpoint number {rotten}")]
+
+
+@pytest.mark.django_db
+def test_a_verdict_that_cannot_be_written_keeps_the_others_from_nothing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("arrivals", "delays"):
+        stage.query(name)
+        stage.up(name)
+
+    def changed(topic: str) -> None:
+        if topic == f"query:{stage.row('arrivals').pk}":
+            raise RuntimeError("nobody may hear it")
+
+    monkeypatch.setattr(verdicts, "changed", changed)
+    assert verdicts.note_verdicts(now=stage.now) == 1
+    assert stage.row("delays").verdict
+    assert troubles() == [("verdicts", "query arrivals")]
+
+
+@pytest.mark.django_db
+def test_an_operation_of_a_silent_host_that_fails_to_be_told_keeps_the_others_from_nothing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("arrivals", "delays"):
+        stage.query(name)
+        stage.start(name)
+    waits = {"verb": Verb.SNAPSHOT, "outcome": OperationOutcome.OPEN, "host": "host-b"}
+    Operation.objects.update(**waits)
+    operations = list(Operation.objects.order_by("pk"))
+    rotten = operations[0]
+
+    def changed(*topics: str) -> None:
+        if f"operation:{rotten.uuid}" in topics:
+            raise RuntimeError("nobody may hear it")
+
+    monkeypatch.setattr(engine, "is_silent", lambda host: host == "host-b")
+    monkeypatch.setattr(engine, "changed", changed)
+    engine.note_silent_hosts()
+    operations[-1].refresh_from_db()
+    assert operations[-1].detail.params == {"host": "host-b"}
+    assert troubles() == [("operations", f"operation {rotten.uuid}")]
 
 
 @pytest.mark.django_db
