@@ -117,7 +117,7 @@ def health_of(
             heartbeat_at=telemetry.received_at if telemetry else None,
             jvm_alive=beat.jvm_alive if beat else None,
             query_alive=pulse.alive if pulse else None,
-            commits_at=newest_commit(checkpoint, host=query.application.host)
+            commits_at=newest_commit(checkpoint, host=run.driver.host)
             if silent and not starting
             else None,
             task_at=moment(pulse.task_at) if pulse and pulse.task_at else None,
@@ -135,7 +135,7 @@ def health_of(
 def newest_commit(location: str, *, host: str | None = None) -> datetime | None:
     """Return when a checkpoint on this host got its newest commit; None where none is seen.
 
-    `host` is that of the query's application; None: look it up.
+    `host` is that of the run's driver; None: look up the application's.
     """
     try:
         changed = (logs_at(location, host=host).root / "commits").stat().st_mtime

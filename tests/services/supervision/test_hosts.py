@@ -182,17 +182,19 @@ def test_commits_on_another_host_are_no_evidence_about_a_silent_query(
 ) -> None:
     looked: list[str] = []
 
-    def newest_commit(location: str) -> None:
-        looked.append(location)
+    def stat(path: Path, **_: Any) -> Any:
+        looked.append(str(path))
+        raise OSError
 
-    monkeypatch.setattr(health, "newest_commit", newest_commit)
+    monkeypatch.setattr(Path, "stat", stat)
     long_after = there.now + timedelta(hours=1)
     query = there.row("delays")
     health.healths([query], {query.pk: there.run("delays")}, now=long_after)
     assert looked == []
     Driver.objects.update(host=HERE)
     health.healths([query], {query.pk: there.run("delays")}, now=long_after)
-    assert looked == [Checkpoint.objects.get().location]
+    [location] = Checkpoint.objects.values_list("location", flat=True)
+    assert looked == [f"{location.removeprefix('file://')}/commits"]
 
 
 def test_only_folders_of_this_hosts_drivers_are_pruned(there: Stage) -> None:
