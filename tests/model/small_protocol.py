@@ -1,4 +1,4 @@
-"""The protocol of one checkpoint, small enough to walk through every state that it can be in.
+"""The protocol of one checkpoint, small enough to walk through its states, the nearest first.
 
 Two workers; the application `x`, whose driver a neighbour keeps alive; the application `y`, in
 which the query is defined again on the same checkpoint once it has stopped in `x`. A worker's
