@@ -21,6 +21,7 @@ Offsets = Mapping[str, Mapping[int, int]]
 GONE = "gone"
 #: Kafka's "no id", as its clients print it: sixteen bytes of zero in base64.
 NO_ID = "A" * 22
+_FOR_URLS = str.maketrans("+/", "-_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +89,11 @@ def replaced_in(ids: Ids) -> set[str]:
 
 
 def known_id(text: str | None) -> str | None:
-    """Return an id as a client prints it; None where it is Kafka's "no id"."""
-    return None if not text or text == NO_ID else text
+    """Return an id as Java's client prints it; None where it is Kafka's "no id".
+
+    Both clients print base64: Java's the form for URLs, librdkafka the other one.
+    """
+    return None if not text or text == NO_ID else text.translate(_FOR_URLS)
 
 
 def changed(remembered: Mapping[str, Sequence[str]], seen: Mapping[str, str]) -> list[str]:

@@ -94,7 +94,9 @@ def test_what_is_remembered_knows_whether_the_new_topic_was_read() -> None:
     assert replaced_in(ids) == {"flights"}
 
 
-@pytest.mark.parametrize(("text", "known"), [("x", "x"), ("", None), (None, None), (NO_ID, None)])
+@pytest.mark.parametrize(
+    ("text", "known"), [("x", "x"), ("a+b/", "a-b_"), ("", None), (None, None), (NO_ID, None)]
+)
 def test_no_id_is_no_id(text: str | None, known: str | None) -> None:
     assert known_id(text) == known
 

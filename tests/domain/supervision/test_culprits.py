@@ -106,6 +106,13 @@ def test_a_run_is_a_candidate_if_it_was_starting_or_may_have_had_a_batch_in_flig
     assert ended.batch == (7 if was is Candidacy.BATCH else None)
 
 
+def test_a_query_that_was_to_stop_is_no_culprit() -> None:
+    stopped = replace(starting(1), desired=Desired.STOPPED)
+    decision = decide(seen(stopped, query(2), query(3), exit_=("1", "0")), NOW)
+    assert held(decision) == []
+    assert decision.queries[0].failures == stopped.failures
+
+
 def test_an_end_that_was_asked_for_has_no_candidates() -> None:
     obs = seen(starting(1), query(2), exit_=("0", "0"))
     assert obs.driver is not None
