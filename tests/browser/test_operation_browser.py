@@ -25,7 +25,7 @@ def test_the_way_off_is_followed_live_and_cancelled_in_a_dialog(
     flights.up()
     batches(stage.run("flights"), 11, until=stage.now, first=110, rows=4210)
     page = look(author, "/queries/flights/")
-    expect(page.locator(f"#exposure-{flights.query.pk}")).to_contain_text("8 batches")
+    expect(page.locator(f"#exposure-{flights.query.pk}")).to_contain_text("9 batches")
     page.get_by_role("link", name="Switch it off safely…").click()
     expect(page.get_by_text("until 2 batches have committed")).to_be_visible()
     way = Way(stage, flights)
