@@ -30,7 +30,7 @@ def parts(client: APIClient) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def test_it_says_how_far_the_bulk_work_is_behind(as_viewer: APIClient) -> None:
-    since = NOW - timedelta(minutes=14, seconds=30)
+    since = datetime.now(UTC) - timedelta(minutes=14, seconds=30)
     Cursor.objects.create(name=LEDGER, left_rows=52_000, left_since=since, ran_at=NOW)
     body, found = parts(as_viewer)
     assert found["backlog"]["state"] == "problem"
