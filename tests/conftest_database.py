@@ -84,6 +84,8 @@ def _asks_the_database(item: pytest.Item) -> bool:
     if str(item.path.relative_to(_TESTS)) in ANSWERED_ON_SQLITE:
         return False
     fixtures = set(getattr(item, "fixturenames", ()))
+    if "full_database" in fixtures:
+        return False  # the disk of a PostgreSQL cannot be filled by a test
     return bool(
         item.get_closest_marker("django_db")
         or fixtures & {"db", "transactional_db", "django_db_reset_sequences", "live_server"}

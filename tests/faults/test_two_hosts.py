@@ -176,7 +176,7 @@ def test_stopping_the_second_host_ends_its_driver_alone(both: TwoHosts) -> None:
     assert not [
         found
         for found in (both.other / "drivers").glob("there/*")
-        if not (found / "exit.json").exists()
+        if found.is_dir() and not (found / "exit.json").exists()
     ]
     now = both.system.running("here")["current_run"]
     assert (now["id"], now["pid"]) == (bystander["id"], bystander["pid"])
