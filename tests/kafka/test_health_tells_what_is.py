@@ -2,8 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,14 +15,10 @@ from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Checkpoint
 from queries.selectors.query_lines import query_line
 from queries.services.checkpoints.foreign_batches import look_for_foreign_batches
-from tests import pieces
 from tests.conftest_kafka import KafkaBroker
-from tests.conftest_redis import MakeIngester, make_ingester, nudged, redis_client, valkey
 from tests.kafka.world import World
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.redis, pytest.mark.django_db]
-
-__all__ = ["make_ingester", "nudged", "redis_client", "valkey"]
 
 RATE = [
     {
@@ -53,19 +47,6 @@ while len(query.recentProgress) < 3 and time.monotonic() < until and query.isAct
     time.sleep(0.2)
 query.stop()
 """
-
-
-@pytest.fixture
-def world(
-    tmp_path: Path, settings: Any, java_home: str, make_ingester: MakeIngester
-) -> Iterator[World]:
-    settings.CONNECTORS_DIR = pieces.kafka_connector().parent
-    settings.EVENT_STREAM = "events"
-    one = World(tmp_path, make_ingester())
-    try:
-        yield one
-    finally:
-        one.end()
 
 
 def health(name: str) -> Health | None:

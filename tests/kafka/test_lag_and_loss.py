@@ -1,8 +1,6 @@
 """Records deleted under queries, and a broker that goes away: warned of, named, gone on from."""
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from django.conf import settings
@@ -19,27 +17,10 @@ from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
 from queries.selectors.kafka.lag import lag_of
 from queries.services.kafka.go_on_after_loss import go_on
-from tests import pieces
 from tests.conftest_kafka import KafkaBroker
-from tests.conftest_redis import MakeIngester, make_ingester, nudged, redis_client, valkey
 from tests.kafka.world import World
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.redis, pytest.mark.django_db]
-
-__all__ = ["make_ingester", "nudged", "redis_client", "valkey"]
-
-
-@pytest.fixture
-def world(
-    tmp_path: Path, settings: Any, java_home: str, make_ingester: MakeIngester
-) -> Iterator[World]:
-    settings.CONNECTORS_DIR = pieces.kafka_connector().parent
-    settings.EVENT_STREAM = "events"
-    one = World(tmp_path, make_ingester())
-    try:
-        yield one
-    finally:
-        one.end()
 
 
 def _committed(world: World, name: str, **partitions: int) -> bool:

@@ -1,7 +1,5 @@
 """Records that a sink's topic does not accept: named with the settings that mend it."""
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,27 +8,10 @@ from django.test import Client
 from queries.domain.failures.categories import Category
 from queries.models.drivers import Run
 from queries.models.failures import Failure
-from tests import pieces
 from tests.conftest_kafka import KafkaBroker
-from tests.conftest_redis import MakeIngester, make_ingester, nudged, redis_client, valkey
 from tests.kafka.world import World
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.redis, pytest.mark.django_db]
-
-__all__ = ["make_ingester", "nudged", "redis_client", "valkey"]
-
-
-@pytest.fixture
-def world(
-    tmp_path: Path, settings: Any, java_home: str, make_ingester: MakeIngester
-) -> Iterator[World]:
-    settings.CONNECTORS_DIR = pieces.kafka_connector().parent
-    settings.EVENT_STREAM = "events"
-    one = World(tmp_path, make_ingester())
-    try:
-        yield one
-    finally:
-        one.end()
 
 
 def test_a_batch_that_is_too_large_is_named_and_so_is_the_query_that_waits_behind_it(
@@ -65,7 +46,7 @@ def test_a_batch_that_is_too_large_is_named_and_so_is_the_query_that_waits_behin
         rows = Run.objects.filter(query__name="neighbour", outcome="")
         return [text for row in rows for text in row.warnings if "culprit" in text]
 
-    world.wait(waits, "the neighbour says whom it waits for")
+    world.wait(waits, "the neighbour names the query that it waits for")
     failure = world.wait(
         lambda: Failure.objects.filter(run__query__name="culprit").first(), "the culprit fails"
     )

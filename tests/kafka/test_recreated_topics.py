@@ -1,8 +1,6 @@
 """A topic that is deleted and created again loses nothing in silence: refused, or counted."""
 
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,29 +17,12 @@ from queries.selectors.kafka.lag import lag_of
 from queries.services.checkpoints.reset import request_reset
 from queries.services.checkpoints.source_starts import WantedStart
 from queries.services.kafka.go_on_after_loss import go_on
-from tests import pieces
 from tests.conftest_kafka import KafkaBroker
-from tests.conftest_redis import MakeIngester, make_ingester, nudged, redis_client, valkey
 from tests.kafka.world import World
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.redis, pytest.mark.django_db]
 
-__all__ = ["make_ingester", "nudged", "redis_client", "valkey"]
-
 OLD, NEW = 4_000, 8_000
-
-
-@pytest.fixture
-def world(
-    tmp_path: Path, settings: Any, java_home: str, make_ingester: MakeIngester
-) -> Iterator[World]:
-    settings.CONNECTORS_DIR = pieces.kafka_connector().parent
-    settings.EVENT_STREAM = "events"
-    one = World(tmp_path, make_ingester())
-    try:
-        yield one
-    finally:
-        one.end()
 
 
 class Copies:

@@ -1,0 +1,27 @@
+"""A world for the stories on a real broker: real drivers, the ingester, and a Redis."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import pieces
+from tests.conftest_redis import MakeIngester, make_ingester, nudged, redis_client, valkey
+from tests.kafka.world import World
+
+__all__ = ["make_ingester", "nudged", "redis_client", "valkey"]  # fixtures
+
+
+@pytest.fixture
+def world(
+    tmp_path: Path, settings: Any, java_home: str, make_ingester: MakeIngester
+) -> Iterator[World]:
+    """Yield a world of one test; its drivers end with it."""
+    settings.CONNECTORS_DIR = pieces.kafka_connector().parent
+    settings.EVENT_STREAM = "events"
+    one = World(tmp_path, make_ingester())
+    try:
+        yield one
+    finally:
+        one.end()
