@@ -329,7 +329,7 @@ def _holds() -> Iterator[list[tuple[float, float]]]:
     """Collect for how long each transaction of this process has held the write lock, in seconds.
 
     Twice: until its COMMIT, and with it. The COMMIT waits for the disk where the log of the
-    database begins anew; a busy disk shows there.
+    database starts again; a busy disk shows there.
     """
     from django.db import connections
 

@@ -459,7 +459,7 @@ class Run:
                 self._finish(RunState.ENDED, hangs=hangs)
 
     def _failure_of(self, jquery: Any, life: Life) -> Failure | None:
-        """Return why the query failed, as far as Spark knows by now; None: it has not."""
+        """Return the query's failure as Spark reports it now; None if it has not failed."""
         self._note(life)
         found = jquery.exception()
         if not found.isDefined():

@@ -315,7 +315,7 @@ _End = tuple[Because, Failure | None]  # why an operation failed
 def _query_end(
     operation: Operation, choice: QueryDecision, decision: Decision, failed: FailedRuns
 ) -> _End | None:
-    """Return why an operation of a query has failed, None where it has not."""
+    """Return why a query's operation failed, with its failure; None if it did not."""
     failure, generation = failed.runs.get(choice.query, (failed.driver, 0))
     if choice.phase in HELD_PHASES:
         return why(choice.reason, choice.detail), failure
@@ -333,7 +333,7 @@ def _query_end(
 def _application_end(
     operation: Operation, driver: Driver | None, decision: Decision, failed: FailedRuns
 ) -> _End | None:
-    """Return why the restart of an application has failed, None where it has not."""
+    """Return why an application's restart failed, with its failure; None if it did not."""
     if decision.hold is Hold.FAILED:
         return decision.hold_reason, failed.driver
     if driver is None or driver.generation < operation.generation:

@@ -158,7 +158,7 @@ def test_a_hundred_queries_take_as_many_reads_as_three(
 ) -> None:
     for number in range(3):
         stage.query(f"query-{number}")
-    forget()  # the system's health is looked at anew, here as below
+    forget()  # so that both pages look at the system's health
     with django_assert_max_num_queries(60) as few:
         page(vera)
     forget()
