@@ -80,6 +80,9 @@ MEND = 4
 LATENCIES = 2
 FIRST_S = 0.05
 SETTLED_S = 0.15
+#: Python's clocks count nanoseconds: a shorter window was not measured, and the rate that it would
+#: give may be no finite number.
+TICK_S = 1e-9
 #: Windows at the knee before a neighbour is measured again; doubles up to `REST_MOST`.
 REST = 8
 REST_MOST = 32
@@ -120,7 +123,7 @@ class Auto:
 
     def observe(self, window: Window) -> None:
         """Take note of a window, and perhaps change what is allowed."""
-        if not window.calls or window.seconds <= 0:
+        if not window.calls or window.seconds < TICK_S:
             return
         self._latency_s = window.latency_s / window.calls
         if window.failed > ILL * window.calls:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headgate_async.limiter import Auto, Fixed, Window
@@ -133,7 +133,12 @@ def test_it_learns_nothing_where_the_limit_holds_nothing_back() -> None:
     assert set(drive.seen) == {16}
 
 
+#: So short that the rate over it overflows a float.
+NOTHING = (5e-324, 10_000, 0.0, 0.0, 1.0)
+
+
 @settings(deadline=None)
+@example(cap=16, windows=[NOTHING] * 30)
 @given(
     cap=st.integers(1, 300),
     windows=st.lists(
