@@ -45,7 +45,9 @@ class OneDriver:
         if self.process.poll() is None:
             self.gateway.close()
             self.process.kill()
-            self.process.communicate(timeout=ENDS_WITHIN_S)
+            self.process.wait(ENDS_WITHIN_S)
+            assert self.process.stdin is not None
+            self.process.stdin.close()  # its output is py4j's to close
 
 
 class Drivers:
