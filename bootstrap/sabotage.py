@@ -42,7 +42,11 @@ ENDS_WITHIN_S = 30
 #: A guard's tests wait half of their time; memory allows no more than this at once.
 MOST_AT_ONCE = 4
 #: Nothing of this environment may lead a program that lacks a guard to real data.
-_OURS = ("HEADGATE_", "DATABASE_URL", "REDIS_URL", "SECRET_KEY", "DJANGO_", "PYTEST_")
+#: Nor may each of its Pythons compile every module again.
+_OURS = (
+    *("HEADGATE_", "DATABASE_URL", "REDIS_URL", "SECRET_KEY", "DJANGO_", "PYTEST_"),
+    "PYTHONDONTWRITEBYTECODE",
+)
 
 
 @dataclass(frozen=True)
