@@ -45,7 +45,7 @@ MOST_AT_ONCE = 4
 #: Nor may each of its Pythons compile every module again.
 _OURS = (
     *("HEADGATE_", "DATABASE_URL", "REDIS_URL", "SECRET_KEY", "DJANGO_", "PYTEST_"),
-    "PYTHONDONTWRITEBYTECODE",
+    *("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"),
 )
 
 
@@ -146,8 +146,8 @@ class Copy:
             self._write(path, before.replace(guard.old, guard.new))
             verdicts = self.test([*alive, *guard.tests])
         finally:
-            self._write(path, before)
             end_what_works_in(self.folder)
+            self._write(path, before)
         problems = judge(guard, alive, verdicts)
         red = sum(is_red(cases_of(test, verdicts)) for test in guard.tests)
         return Result(guard, time.monotonic() - began, red, tuple(problems))
