@@ -3,7 +3,7 @@ PYTHON ?= python3
 SETUP := $(PYTHON) bootstrap/run.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop kafka cluster check test soak lint fix bench lock
+.PHONY: help run stop kafka cluster check test soak sabotage lint fix bench lock
 
 # What follows "bench" on the command line names a benchmark and is not a goal of make.
 ifeq (bench,$(firstword $(MAKECMDGOALS)))
@@ -37,6 +37,9 @@ test: ## Run the tests; ARGS="tests/domain -k restart" narrows them
 
 soak: ## Try supervision on 100,000 random steps; ARGS="--steps 5000 --seed 7" repeats some
 	@$(SETUP) --dev bootstrap/soak.py $(ARGS)
+
+sabotage: ## Take out one guard at a time: its tests must fail; ARGS="--only lock", ARGS=--list
+	@$(SETUP) --dev bootstrap/sabotage.py $(ARGS)
 
 lint: ## Check format, style, types, import contracts and templates
 	@$(SETUP) --dev bootstrap/lint.py

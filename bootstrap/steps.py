@@ -66,11 +66,12 @@ def told() -> Iterator[None]:
     finally:
         say("")
         for part, seconds, code in PARTS:
-            say(f"{part:<32}{_clock(seconds):>8}{'' if code == 0 else f'  failed ({code})'}")
-        say(f"{'together':<32}{_clock(time.monotonic() - began):>8}")
+            say(f"{part:<32}{clock(seconds):>8}{'' if code == 0 else f'  failed ({code})'}")
+        say(f"{'together':<32}{clock(time.monotonic() - began):>8}")
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """Return "9.5 s" or "2:05 min"."""
     return (
         f"{int(seconds) // 60}:{int(seconds) % 60:02d} min" if seconds >= 60 else f"{seconds:.1f} s"
     )

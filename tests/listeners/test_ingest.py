@@ -55,6 +55,7 @@ def test_what_comes_twice_is_stored_once_and_what_is_stored_is_trimmed(
     send(redis_client, *events, *events)
     drain(make_ingester())
     assert models.Progress.objects.count() == 250
+    assert not models.DeadLetter.objects.exists()
     assert pending(redis_client) == 0
     assert redis_client.xlen(STREAM) == 1  # the last one marks how far the group has read
 
@@ -68,6 +69,7 @@ def test_an_ingester_killed_before_it_acknowledges_loses_and_doubles_nothing(
     assert pending(redis_client) == 50
     drain(make_ingester("dies"))  # started again under its name
     assert models.Progress.objects.count() == 50
+    assert not models.DeadLetter.objects.exists()
     assert pending(redis_client) == 0
 
 

@@ -146,8 +146,8 @@ def test_what_a_deleted_topic_has_lost_says_nothing_of_the_one_with_its_name() -
     assert not has_ranges(query.pk)
     _batch(run, 4, rows=40, start=100, end=200)
     keep_ledger(now=NOW + timedelta(seconds=6))
-    loss = Loss.objects.get(kind=LossKind.SKIPPED)
-    assert (loss.from_offset, loss.to_offset, loss.topic_id) == (100, 160, "new")
+    skipped = Loss.objects.filter(kind=LossKind.SKIPPED)
+    assert list(skipped.values_list("from_offset", "to_offset", "topic_id")) == [(100, 160, "new")]
     assert has_ranges(query.pk)
 
 

@@ -1,0 +1,142 @@
+"""Of two drivers on one checkpoint one has it: real JVMs that hold real locks, without Spark."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+
+from queries.files import lock_holder
+from queries.runtime.checkpoints.locks import Locks, Refused
+
+ENDS_WITHIN_S = 30
+[PY4J] = Path(pyspark.__file__).parent.joinpath("jars").glob("py4j-*.jar")
+
+
+class OneDriver:
+    """A JVM as a driver has one, and the checkpoints that it holds."""
+
+    def __init__(self, java_home: str, installation: str = "here") -> None:
+        port, self.process = self._begin(java_home)
+        # Without memory management no finalizer asks a JVM that was killed.
+        asked = GatewayParameters(port=port, enable_memory_management=False)
+        self.gateway = JavaGateway(gateway_parameters=asked)
+        self.locks = Locks(
+            self.gateway.jvm, self.process.pid, installation=installation, driver=1, host="one"
+        )
+
+    @staticmethod
+    def _begin(java_home: str) -> "tuple[int, subprocess.Popen[bytes]]":
+        port, process = launch_gateway(
+            jarpath=str(PY4J),
+            java_path=f"{java_home}/bin/java",
+            javaopts=["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx64m"],
+            die_on_exit=True,
+            return_proc=True,
+        )
+        return port, process
+
+    def kill(self) -> None:
+        """End the JVM with SIGKILL, as the kernel does where memory runs out."""
+        if self.process.poll() is None:
+            self.gateway.close()
+            self.process.kill()
+            self.process.wait(ENDS_WITHIN_S)
+            assert self.process.stdin is not None
+            self.process.stdin.close()  # its output is py4j's to close
+
+
+class Drivers:
+    """Drivers that end with the test."""
+
+    def __init__(self, java_home: str, stack: ExitStack) -> None:
+        self._java_home, self._stack = java_home, stack
+
+    def one(self, installation: str = "here") -> OneDriver:
+        """Start another driver's JVM."""
+        made = OneDriver(self._java_home, installation)
+        self._stack.callback(made.kill)
+        return made
+
+
+@pytest.fixture
+def drivers(java_home: str) -> Iterator[Drivers]:
+    with ExitStack() as stack:
+        yield Drivers(java_home, stack)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    return (tmp_path / "delays").as_uri()
+
+
+def _refused(driver: OneDriver, place: str, **asked: Any) -> dict[str, Any]:
+    with pytest.raises(Refused) as refused:
+        driver.locks.take(place, **asked)
+    error = refused.value.error
+    return {"why": error.refused, "holder": error.holder_pid, "text": error.message}
+
+
+def test_of_two_drivers_on_one_checkpoint_the_second_is_refused_and_told_by_whom(
+    drivers: Drivers, place: str, tmp_path: Path
+) -> None:
+    first, second = drivers.one(), drivers.one()
+    held = first.locks.take(place, run=1, epoch=1)
+    told = _refused(second, place, run=2, epoch=2)
+    assert (told["why"], told["holder"]) == ("held", first.process.pid)
+    assert f"is held by the process {first.process.pid}" in told["text"]
+    assert lock_holder(tmp_path / ".headgate/delays.lock") == first.process.pid
+    first.locks.release(held)
+    assert second.locks.take(place, run=2, epoch=2).run == 2
+    assert lock_holder(tmp_path / ".headgate/delays.lock") == second.process.pid
+
+
+def test_a_driver_that_is_killed_leaves_its_checkpoint_to_the_next_epoch(
+    drivers: Drivers, place: str
+) -> None:
+    first, second = drivers.one(), drivers.one()
+    first.locks.take(place, run=1, epoch=1)
+    first.kill()
+    assert second.locks.take(place, run=2, epoch=2).run == 2
+
+
+def test_a_start_below_the_epoch_that_has_taken_over_is_fenced_and_a_later_one_is_not(
+    drivers: Drivers, place: str, tmp_path: Path
+) -> None:
+    driver = drivers.one()
+    driver.locks.release(driver.locks.take(place, run=2, epoch=7))
+    told = _refused(driver, place, run=1, epoch=6)
+    assert told["why"] == "fenced"
+    assert "A later start (epoch 7) has taken over" in told["text"]
+    assert lock_holder(tmp_path / ".headgate/delays.lock") is None
+    assert driver.locks.take(place, run=3, epoch=8).run == 3
+
+
+def test_a_checkpoint_of_another_installation_is_refused_until_a_person_takes_it_over(
+    drivers: Drivers, place: str
+) -> None:
+    driver, other = drivers.one(), drivers.one("there")
+    driver.locks.release(driver.locks.take(place, run=1, epoch=9))
+    assert _refused(other, place, run=2, epoch=1)["why"] == "foreign"
+    assert other.locks.take(place, run=2, epoch=1, takeover=True).run == 2
+
+
+def test_a_lock_that_vanished_is_taken_again_and_one_that_another_took_is_told(
+    drivers: Drivers, place: str, tmp_path: Path
+) -> None:
+    first, second = drivers.one(), drivers.one()
+    first.locks.take(place, run=1, epoch=1)
+    file = str(tmp_path / ".headgate/delays.lock")
+    # Closing any channel on its file drops a lock of the same process.
+    first.gateway.jvm.java.io.RandomAccessFile(file, "rw").close()
+    assert lock_holder(Path(file)) is None
+    assert first.locks.lost() == []
+    assert lock_holder(Path(file)) == first.process.pid
+    first.gateway.jvm.java.io.RandomAccessFile(file, "rw").close()
+    second.locks.take(place, run=2, epoch=2)
+    [(lost, holder)] = first.locks.lost()
+    assert (lost.run, holder) == (1, second.process.pid)
