@@ -20,8 +20,10 @@ from run import REPOSITORY, fail, say
 OURS = ("migrate", "web", "worker", "beat", "ingester")
 IMAGE = "headgate:try"
 #: How long anything but a build may take; generous, for small and busy machines. Seconds.
-LIMIT_S = 420.0
+LIMIT_S = 900.0
 BUILD_LIMIT_S = 3600.0
+#: On such machines Spark may take minutes to start; a start that times out counts as failed.
+PATIENCE = {"HEADGATE_START_DEADLINE_S": "900", "HEADGATE_OPERATION_DEADLINE_S": "1800"}
 #: Neither containers nor REST say when something has changed. Seconds.
 LOOK_EVERY_S = 0.5
 
@@ -41,7 +43,8 @@ def wait(what: str, look: Callable[[], T | None]) -> T:
 def override(stand_ins: Mapping[str, str], network: str) -> dict[str, Any]:
     """Return what is laid over the compose file: images and the network of builds."""
     build = {"network": network, "args": {}}
-    services: dict[str, Any] = {name: {"image": IMAGE, "build": build} for name in OURS}
+    ours = {"image": IMAGE, "build": build, "environment": PATIENCE}
+    services: dict[str, Any] = dict.fromkeys(OURS, ours)
     if stand_ins:
         build["args"] = {"BASE": stand_ins["python:3.11-slim-bookworm"]}
         services["redis"] = {"image": stand_ins["valkey/valkey:9-bookworm"]}
