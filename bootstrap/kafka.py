@@ -1,10 +1,10 @@
 """Get the Kafka connector and the trial broker as jars, by Maven, then start the broker.
 
-    python bootstrap/kafka.py [--jars]
+    python bootstrap/kafka.py [--jars | --connector]
 
-With `--jars` nothing is started. Coordinates are in `connectors/*/pom.xml`. Each folder of
-jars is replaced as a whole, with the digest of its pom: where that matches, nothing is resolved
-and no network is needed.
+With `--jars` nothing is started; with `--connector` the broker's jars are left out, too.
+Coordinates are in `connectors/*/pom.xml`. Each folder of jars is replaced as a whole, with the
+digest of its pom: where that matches, nothing is resolved and no network is needed.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ def main(arguments: list[str]) -> None:
     home = Path(os.environ.get("HEADGATE_HOME") or REPOSITORY / "var").resolve()
     connectors = Path(os.environ.get("HEADGATE_CONNECTORS") or home / "connectors").resolve()
     resolve("kafka", connectors / "kafka", what="the Kafka connector of Spark")
+    if "--connector" in arguments:
+        return
     resolve("broker", home / "kafka" / "jars", what="the trial broker")
     if "--jars" not in arguments:
         os.execv(sys.executable, [sys.executable, str(REPOSITORY / "manage.py"), "kafka"])

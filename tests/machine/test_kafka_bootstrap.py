@@ -36,12 +36,12 @@ class Setup:
         (self.bin / "mvn").write_text(script)
         (self.bin / "mvn").chmod(0o755)
 
-    def run(self) -> subprocess.CompletedProcess[str]:
-        """Run what `make kafka ARGS=--jars` runs."""
+    def run(self, option: str = "--jars") -> subprocess.CompletedProcess[str]:
+        """Run what `make kafka ARGS=--jars` runs, or the image's build."""
         hidden = ("HEADGATE_CONNECTORS", "HEADGATE_HOME")
         environment = {key: value for key, value in os.environ.items() if key not in hidden}
         return subprocess.run(
-            [sys.executable, "bootstrap/kafka.py", "--jars"],
+            [sys.executable, "bootstrap/kafka.py", option],
             cwd=REPOSITORY,
             env={
                 **environment,
@@ -79,6 +79,14 @@ def test_jars_are_put_into_place_once(setup: Setup) -> None:
     second = setup.run()
     assert (second.returncode, second.stdout) == (0, "")
     assert setup.calls.read_text().split() == ["called", "called"]  # once for each folder
+
+
+def test_the_image_gets_the_connector_and_no_broker(setup: Setup) -> None:
+    setup.maven(_MAVEN)
+    result = setup.run("--connector")
+    assert result.returncode == 0, result.stderr
+    assert (setup.home / "connectors" / "kafka" / "some-jar-1.0.jar").exists()
+    assert not (setup.home / "kafka").exists()
 
 
 def test_a_failed_fetch_leaves_nothing_that_looks_ready(setup: Setup) -> None:

@@ -1,0 +1,183 @@
+"""Try the image and the compose file on this host's container engine, and measure them.
+
+    python bootstrap/try_containers.py [--stand-ins] [--build-network host]
+
+Builds the image, brings everything up as a project of its own, runs the README's first query, kills
+and recreates worker, redis, postgres and web while a query writes files, and compares those with a
+batch over the same input. Removes the project at the end; the images stay. The last line is JSON.
+`--stand-ins`: base images made from Debian's archive, where no registry can be reached.
+"""
+
+import argparse
+import json
+import os
+import re
+import secrets
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import stand_ins
+from engine import BUILD_LIMIT_S, IMAGE, Engine, wait
+from run import REPOSITORY, fail, say
+
+#: What is killed and recreated, in this order.
+VICTIMS = ("worker", "redis", "postgres", "web")
+LONG_LIVED = ("web", "worker", "beat", "ingester", "redis", "postgres")
+OUT = "/var/lib/headgate/out/kept"
+FIGURES: dict[str, float | int] = {}
+
+
+def main() -> None:
+    """Try everything; exit with 1 and a sentence where something does not hold."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--stand-ins", action="store_true")
+    options.add_argument("--build-network", choices=("default", "host"), default="default")
+    asked = options.parse_args()
+    images = dict(stand_ins.STAND_INS) if asked.stand_ins else {}
+    if images:
+        say("On stand-ins for the base images.")
+        stand_ins.make(asked.build_network)
+    else:
+        stand_ins.pull()
+    with tempfile.TemporaryDirectory(prefix="headgate-try-") as folder:
+        engine = Engine(Path(folder), images, asked.build_network)
+        try:
+            _try(engine)
+        except (TimeoutError, RuntimeError, subprocess.TimeoutExpired) as error:
+            sys.stderr.write(engine.compose("logs", "--no-color", "--tail", "40"))
+            fail(str(error), "The last lines of each container are above.")
+        finally:
+            engine.down()
+            for name, value in FIGURES.items():
+                say(f"{name.replace('_', ' '):<34}{value:>10}")
+    say(json.dumps(FIGURES))
+
+
+def _try(engine: Engine) -> None:
+    with _timed("build_s", "Building the image…"):
+        engine.compose("build", "web", limit_s=BUILD_LIMIT_S)
+    FIGURES["image_mb"] = int(engine.docker("image", "inspect", "-f", "{{.Size}}", IMAGE)) // 10**6
+    with _timed("all_healthy_s", "Bringing everything up…"):
+        engine.compose("up", "--detach", "--no-build")
+        for service in LONG_LIVED:
+            wait(f"{service} healthy", partial(engine.healthy, service))
+    _begin(engine)
+    first = _readme_query()
+    _first_query(engine, first)
+    kept = _kept_query(first)
+    engine.call("POST", "queries/", kept)
+    with _timed("second_query_start_s", "A query that writes files, with the Kafka connector…"):
+        engine.verb("kept", "start")
+    _jars_are_on_the_class_path(engine)
+    for service in VICTIMS:
+        _outlive(engine, service, "killed", engine.crash)
+    for service in VICTIMS:
+        _outlive(engine, service, "recreated", engine.recreate)
+    FIGURES["load"] = round(os.getloadavg()[1], 1)  # of five minutes: what else the machine did
+    engine.verb("kept", "stop")
+    _compare(engine, kept["spec"])
+
+
+def _begin(engine: Engine) -> None:
+    engine.compose(
+        *("exec", "-T", "-e", f"DJANGO_SUPERUSER_PASSWORD={secrets.token_urlsafe(12)}", "web"),
+        *("python", "manage.py", "createsuperuser", "--no-input", "--username", "admin"),
+        *("--email", "admin@example.org"),
+    )
+    engine.token = engine.compose(
+        "exec", "-T", "web", "python", "manage.py", "createtoken", "admin"
+    ).strip()
+    [connector] = engine.call("GET", "connectors/")["results"]
+    say(f"Connector {connector['name']}: {len(connector['jars'])} jars")
+
+
+def _readme_query() -> dict[str, Any]:
+    readme = (REPOSITORY / "README.md").read_text()
+    found = re.search(r"/api/v1/queries/\".*?-d '(\{.*?\})'\n", readme, re.DOTALL)
+    if found is None:
+        raise RuntimeError("README.md has no first query.")
+    definition: dict[str, Any] = json.loads(found[1])
+    return definition
+
+
+def _first_query(engine: Engine, definition: dict[str, Any]) -> None:
+    engine.call("POST", "queries/", definition)
+    with _timed("first_query_start_s", "The README's first query…"):
+        engine.verb(definition["name"], "start")
+    engine.verb(definition["name"], "stop")
+
+
+def _kept_query(first: dict[str, Any]) -> dict[str, Any]:
+    """Return the README's query, writing files, in an application with a connector."""
+    return {
+        "name": "kept",
+        "application_spec": {**first["application_spec"], "connectors": ["kafka"]},
+        "spec": {**first["spec"], "sink": {"format": "parquet", "options": {"path": OUT}}},
+    }
+
+
+def _jars_are_on_the_class_path(engine: Engine) -> None:
+    run = (engine.call("GET", "queries/kept/") or {})["current_run"]
+    seen = engine.compose("exec", "-T", "worker", "cat", f"/proc/{run['jvm_pid']}/cmdline")
+    if "spark-sql-kafka" not in seen:
+        raise RuntimeError(f"The driver's JVM has no Kafka connector: {seen}")
+
+
+def _outlive(engine: Engine, service: str, how: str, strike: Callable[[str], object]) -> None:
+    """Strike a service; note seconds until it is healthy and until a newer batch is told."""
+    say(f"{service}: {how}…")
+    before = engine.state(service)["State"]["StartedAt"]
+    at, began = datetime.now(UTC), time.monotonic()
+    strike(service)
+    signs: dict[str, Callable[[], bool]] = {
+        "healthy": lambda: engine.healthy(service, other_than=before),
+        "batches": lambda: engine.batch_since("kept", at) is not None,
+    }
+
+    def both() -> bool:
+        for sign in [name for name, seen in signs.items() if seen()]:
+            del signs[sign]
+            FIGURES[f"{service}_{how}_{sign}_s"] = round(time.monotonic() - began, 1)
+        return not signs
+
+    wait(f"{service} healthy, and a batch", both)
+
+
+def _compare(engine: Engine, spec: dict[str, Any]) -> None:
+    say("Comparing the sink with a batch over the same input…")
+    body = engine.call("GET", "queries/kept/")
+    FIGURES["batches_told_missing"] = (
+        body["dropped_events"]["missing_batches"] - body["dropped_events"]["repaired"]
+    )
+    # Spark unpacks native code there; what is below /tmp may not be run.
+    there = "-Djava.io.tmpdir=/var/lib/headgate"
+    said = engine.compose(
+        *("exec", "-T", "-e", f"JDK_JAVA_OPTIONS={there}", "worker", "python", "-"),
+        *(OUT, body["checkpoint"].removeprefix("file://")),
+        *(spec["sources"][0]["options"]["rowsPerSecond"], spec["sql"]),
+        text=Path(__file__).with_name("sink_check.py").read_text(),
+    )
+    found: dict[str, int] = json.loads(said.strip().splitlines()[-1])
+    FIGURES.update({f"sink_{name}": count for name, count in found.items()})
+    if not found["rows"] or found["missing"] or found["too_many"]:
+        raise RuntimeError(f"The sink differs from the batch: {found}")
+
+
+@contextmanager
+def _timed(name: str, what: str) -> Iterator[None]:
+    say(what)
+    began = time.monotonic()
+    yield
+    FIGURES[name] = round(time.monotonic() - began, 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""The image holds what its services and drivers import, and docs name only what it holds."""
+
+import re
+import subprocess
+import tomllib
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+from django.conf import settings
+from django.core.management import get_commands
+
+REPOSITORY = Path(settings.BASE_DIR)
+DOCKERFILE = (REPOSITORY / "Dockerfile").read_text()
+COMPOSE: dict[str, Any] = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+#: The last stage: what is in the image.
+IMAGE = DOCKERFILE.rpartition("\nFROM ")[2]
+OPERATIONS = (REPOSITORY / "docs" / "operations.md").read_text()
+
+
+@pytest.fixture
+def stand_ins(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Return the module that makes the stand-ins, found as the scripts beside it find it."""
+    monkeypatch.syspath_prepend(str(REPOSITORY / "bootstrap"))
+    return import_module("stand_ins")
+
+
+def _copied(stage: str) -> dict[str, str]:
+    """Return what a stage copies from the repository -> where to."""
+    found: dict[str, str] = {}
+    for line in re.findall(r"^COPY (?!--from)(.*)$", stage, re.M):
+        *sources, target = line.split()
+        found |= dict.fromkeys(sources, target)
+    return found
+
+
+def _containers_page() -> str:
+    return OPERATIONS.partition("\n## Containers\n")[2].partition("\n## ")[0]
+
+
+def _let_through() -> set[str]:
+    """Return the names at the top that the build is given."""
+    rules = (REPOSITORY / ".dockerignore").read_text().split()
+    assert rules[0] == "*", "everything is left out that is not named"
+    return {rule[1:].partition("/")[0] for rule in rules if rule.startswith("!")}
+
+
+def test_every_package_of_the_product_is_in_the_image() -> None:
+    contracts = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"]
+    packages = {*contracts["root_packages"], *(root.name for root in settings.CODE_ROOTS)}
+    assert "headgate_async" in packages
+    assert packages <= set(_copied(IMAGE))
+
+
+def test_what_is_copied_is_there_and_is_given_to_the_build() -> None:
+    copied = set(_copied(DOCKERFILE))
+    assert copied
+    assert {source for source in copied if not (REPOSITORY / source).exists()} == set()
+    assert {Path(source).parts[0] for source in copied} == _let_through()
+
+
+@pytest.mark.parametrize("name", [".env", ".git", ".venv", "var"])
+def test_what_is_secret_or_of_this_machine_reaches_no_image(name: str) -> None:
+    assert name not in _let_through()
+
+
+def test_git_does_not_take_the_file_of_passwords() -> None:
+    asked = subprocess.run(
+        ["git", "check-ignore", "--quiet", ".env"], cwd=REPOSITORY, timeout=60, check=False
+    )
+    assert asked.returncode == 0
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_no_password_is_on_a_command_line(name: str) -> None:
+    service = SERVICES[name]
+    words = " ".join([*service.get("command", ()), *service.get("healthcheck", {}).get("test", ())])
+    assert "PASSWORD" not in words
+
+
+def test_redis_is_no_root_starts_without_a_shell_and_wants_its_password() -> None:
+    redis = SERVICES["redis"]
+    assert redis["user"] == "valkey"
+    assert redis["command"][0] == "valkey-server"
+    [config] = redis["configs"]
+    assert redis["command"][1:] == [config["target"]]
+    lines = COMPOSE["configs"][config["source"]]["content"].splitlines()
+    assert "requirepass ${REDIS_PASSWORD:?write it into .env}" in lines
+    assert {"appendonly yes", "maxmemory-policy noeviction"} <= set(lines)
+
+
+def test_drivers_find_the_kafka_connector_where_the_image_has_it() -> None:
+    [folder] = re.findall(r"HEADGATE_CONNECTORS=(\S+)", IMAGE)
+    assert f"COPY --from=connectors {folder} {folder}\n" in IMAGE
+    [stage] = re.findall(r"^FROM \S+ AS connectors\n(.*?)(?=^FROM )", DOCKERFILE, re.S | re.M)
+    assert f"HEADGATE_CONNECTORS={folder} python bootstrap/kafka.py --connector" in stage
+    assert "connectors/kafka" in _copied(stage)
+
+
+def test_the_page_names_services_and_commands_that_are_there() -> None:
+    page = _containers_page()
+    calls = re.findall(r"docker compose exec (?:-\S+ )*(\S+) python manage\.py (\w+)", page)
+    assert len(calls) >= 2
+    assert {service for service, _ in calls} <= set(SERVICES)
+    commands = {*get_commands()}
+    assert {command for _, command in calls} <= commands
+    assert set(re.findall(r"manage\.py (\w+)", page)) <= commands
+    assert ".venv" not in page
+    on_a_host = {"make try-containers"}
+    assert set(re.findall(r"make [a-z]+[a-z-]*", page)) <= on_a_host
+
+
+def test_each_base_image_has_a_stand_in_for_hosts_without_a_registry(stand_ins: ModuleType) -> None:
+    [base] = re.findall(r"^ARG BASE=(\S+)$", DOCKERFILE, re.M)
+    fetched = {service["image"] for service in SERVICES.values() if "build" not in service}
+    assert set(stand_ins.STAND_INS) == {base, *fetched}
+    assert set(re.findall(r"^FROM (\S+)", DOCKERFILE, re.M)) == {"${BASE}"}
+
+
+def test_make_shows_the_target_that_tries_the_containers() -> None:
+    told = subprocess.run(
+        ["make", "help"], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert re.search(r"^  make try-containers\t\w+", told.stdout, re.M)
