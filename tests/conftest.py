@@ -22,7 +22,7 @@ from django.db import connection, transaction
 from django.test.utils import override_settings
 
 from controlplane.machine.home import Home
-from tests import conftest_database, pieces
+from tests import conftest_database, conftest_tables, pieces
 from tests.conftest_kafka import broker, one_broker
 from tests.examples import examples
 from tests.scenarios.stage import Stage
@@ -168,13 +168,33 @@ def _plain_and_fast() -> Iterator[None]:
         yield
 
 
+def _tables() -> Path:
+    return Path(connection.settings_dict["TEST"]["NAME"])
+
+
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
-    """Let go of what threads of ended event loops still hold of a PostgreSQL database.
+def django_db_keepdb(
+    request: pytest.FixtureRequest, django_db_modify_db_settings: None, django_db_keepdb: bool
+) -> bool:
+    """Begin with a copy of the tables on SQLite, where an earlier run has kept them."""
+    if connection.vendor != "sqlite":
+        return django_db_keepdb
+    conftest_tables.fetch(request.config, _tables())
+    return True
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(
+    request: pytest.FixtureRequest, django_db_setup: None, django_db_blocker: Any
+) -> Iterator[None]:
+    """Keep new tables, and let go of what threads of ended event loops still hold of them.
 
     A loop's threads end with the process, and PostgreSQL drops no database in use.
     """
+    if connection.vendor == "sqlite" and _tables().exists():
+        conftest_tables.keep(request.config, _tables())
     yield
+    connection.close()
     if connection.vendor == "postgresql":
         with django_db_blocker.unblock(), connection.cursor() as cursor:
             cursor.execute(
