@@ -20,10 +20,11 @@ from tests.spark.driver_under_test import wait_for
 pytestmark = pytest.mark.redis
 
 
-@pytest.fixture
-def address(tmp_path: Path) -> Iterator[Path]:
-    process = subprocess.Popen([sys.executable, "-m", "examples.flights.planes", str(tmp_path)])
-    file = tmp_path / "planes.json"
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("planes")
+    process = subprocess.Popen([sys.executable, "-m", "examples.flights.planes", str(folder)])
+    file = folder / "planes.json"
     try:
         wait_for(file.exists, "the store says where it is")
         yield file

@@ -20,8 +20,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from tests import pieces
-
 
 @dataclass(frozen=True)
 class Manners:
@@ -119,6 +117,9 @@ class Remote:
     def __init__(
         self, *, latency_ms: float = 2.0, log: Path | None = None, port: int | None = None
     ) -> None:
+        # Not at the top: the process of the server would take longer to import them than to start.
+        from tests import pieces
+
         self.port = port if port is not None else pieces.free_port()
         self._command = [sys.executable, "-m", __name__, str(self.port), str(latency_ms)]
         self._command += [str(log)] if log else []

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import conftest_tables
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 LIMIT_S = 120  # generous: machines that run tests are small and shared
 NAME_TAKEN = 69
@@ -76,10 +78,11 @@ class Workers:
 
 
 @pytest.fixture
-def workers(tmp_path: Path) -> Iterator[Workers]:
+def workers(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[Workers]:
     found = Workers(tmp_path)
     try:
-        found.migrate()
+        if not conftest_tables.fetch(pytestconfig, tmp_path / "headgate.sqlite3"):
+            found.migrate()
         yield found
     finally:
         found.close()

@@ -25,7 +25,7 @@ from queries.domain.supervision.observation import (
     Slots,
     Suspicion,
 )
-from tests.domain.supervision.test_decide import NOW, observations
+from tests.domain.supervision.seen import NOW, observations
 from tests.examples import examples
 
 BEFORE = NOW - timedelta(seconds=5)
@@ -276,7 +276,7 @@ def test_a_held_culprit_keeps_its_reason_and_starts_when_a_person_says_so() -> N
 
 
 @settings(max_examples=examples(400))
-@given(observations())
+@given(observations)
 def test_at_most_one_query_is_held_at_a_death_and_only_after_the_third(obs: Observation) -> None:
     decision = decide(obs, NOW)
     new = [
@@ -293,7 +293,7 @@ def test_at_most_one_query_is_held_at_a_death_and_only_after_the_third(obs: Obse
 
 
 @settings(max_examples=examples(400))
-@given(observations())
+@given(observations)
 def test_after_the_third_death_at_most_one_query_starts_at_a_time(obs: Observation) -> None:
     decision = decide(obs, NOW)
     may_run = [q for q in obs.queries if q.desired is Desired.RUNNING and q.hold is Hold.NONE]

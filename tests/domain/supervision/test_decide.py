@@ -1,204 +1,41 @@
 """What supervision decides, over every state it can see: properties, and the rules' corners."""
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from queries.domain.protocol import ExitReport, Hangs, RunError, RunState, RunStatus, Status, Want
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.restart import RestartPolicy
 from queries.domain.states import (
-    FAILED_PHASES,
-    HELD_PHASES,
-    LIVE_PHASES,
     RESTING_PHASES,
-    STOPPED_PHASES,
-    Candidacy,
     Desired,
     DriverState,
     Hold,
     Phase,
     Reason,
     RunOutcome,
-    StopMode,
 )
 from queries.domain.supervision.decide import decide
 from queries.domain.supervision.decision import Decision, DriverAction
 from queries.domain.supervision.observation import (
     DriverSeen,
-    Limits,
     Liveness,
     Observation,
     QuerySeen,
     RunSeen,
     Sighting,
     Slots,
-    Suspicion,
 )
 from queries.domain.supervision.transitions import TRANSITIONS
+from tests.domain.supervision.seen import ERRORS, LIMITS, NOW, observations
 from tests.examples import examples
-
-NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
-LIMITS = Limits(start_s=180, stop_s=60)
-ERRORS = [
-    RunError("DIVIDE_BY_ZERO", "ArithmeticException", "Division by zero", "Division by zero"),
-    RunError("", "java.net.ConnectException", "Connection refused", "Connection refused"),
-    RunError("DATA_SOURCE_NOT_FOUND", "X", "no kafka", "[DATA_SOURCE_NOT_FOUND] no kafka"),
-    RunError("", "py4j.protocol.Py4JNetworkError", "gone", "gone"),
-]
-
-#: Most of what is seen does not hang, so that the rest of the rules is tried as often.
-SELDOM_HANGS = [Hangs.NOTHING] * 6 + [Hangs.START, Hangs.STOP]
-
-moments = st.integers(-4000, 4000).map(lambda s: NOW + timedelta(seconds=s))
-past = st.integers(0, 4000).map(lambda s: NOW - timedelta(seconds=s))
-maybe = st.none() | moments
-
-
-def _live_phases(run: bool, desired: Desired) -> st.SearchStrategy[Phase]:
-    if run:
-        return st.sampled_from(sorted(LIVE_PHASES))
-    if desired is Desired.STOPPED:
-        return st.sampled_from(sorted(STOPPED_PHASES))
-    return st.sampled_from(sorted(FAILED_PHASES | {Phase.PENDING}))
-
-
-@st.composite
-def run_statuses(draw: st.DrawFn, run: int, query: int) -> RunStatus:
-    state = draw(st.sampled_from([s for s in RunState if s is not RunState.ABSENT]))
-    failed = state in {RunState.FAILED, RunState.REFUSED}
-    error = draw(st.sampled_from(ERRORS)) if failed else None
-    if error is not None and state is RunState.REFUSED:
-        error = replace(error, refused=draw(st.sampled_from(["held", "fenced", "foreign"])))
-    return RunStatus(
-        run=run,
-        query=query,
-        state=state,
-        asked_for=draw(st.sampled_from(list(Want))),
-        started_at=draw(st.none() | st.just(NOW.isoformat())),
-        failed_batch=draw(st.none() | st.integers(0, 3)),
-        error=draw(st.none() | st.just(error)) if state is RunState.FAILED else error,
-    )
-
-
-@st.composite
-def queries(draw: st.DrawFn, number: int, driver: int | None) -> QuerySeen:
-    desired = draw(st.sampled_from(list(Desired)))
-    generation = draw(st.integers(0, 3))
-    run = None
-    if driver is not None and draw(st.booleans()):
-        proven = draw(st.none() | past)
-        run = RunSeen(
-            id=number * 10,
-            driver=driver,
-            generation=draw(st.integers(0, generation)),
-            created_at=draw(past),
-            ends_by_itself=draw(st.booleans()),
-            proven_at=proven,
-            committed=proven is not None and draw(st.booleans()),
-            stop_asked_at=draw(st.none() | past),
-            status=draw(st.none() | run_statuses(number * 10, number)),
-            in_flight=draw(st.none() | st.integers(0, 3)),
-            in_flight_known=draw(st.booleans()),
-        )
-    phase = draw(_live_phases(run is not None, desired))
-    hold = Hold(phase.value) if phase in HELD_PHASES else Hold.NONE
-    # A query whose phase says that it has stopped has left nothing in its driver.
-    may_hang = driver is not None and phase not in STOPPED_PHASES
-    return QuerySeen(
-        id=number,
-        name=f"q{number}",
-        desired=desired,
-        generation=generation,
-        seen_generation=draw(st.integers(0, generation)),
-        reached_generation=draw(st.integers(0, generation)),
-        phase=phase,
-        phase_reason=draw(st.sampled_from(list(Reason))),
-        phase_detail=Because(Detail.OTHER, {"text": "before"}),
-        stop_mode=draw(st.sampled_from(list(StopMode))),
-        stop_deadline=draw(maybe),
-        failures=draw(st.integers(0, 5)),
-        next_attempt_at=draw(maybe),
-        hold=hold,
-        run=run,
-        hangs=draw(st.sampled_from(SELDOM_HANGS)) if may_hang else Hangs.NOTHING,
-        recent_failures=tuple(
-            draw(st.lists(st.tuples(st.just("f"), st.integers(0, 3)), max_size=4))
-        ),
-        suspicion=Suspicion(
-            draw(st.sampled_from(list(Candidacy))), draw(st.integers(0, 9)), draw(st.integers(0, 2))
-        ),
-    )
-
-
-@st.composite
-def sightings(draw: st.DrawFn) -> Sighting:
-    liveness = draw(st.sampled_from(list(Liveness)))
-    status = None
-    if draw(st.booleans()):
-        status = Status(
-            epoch=1,
-            applied_generation=1,
-            at=NOW.isoformat(),
-            ready=draw(st.booleans()),
-            error=draw(st.none() | st.sampled_from(ERRORS)),
-        )
-    report = None
-    if liveness is Liveness.EXITED:
-        codes = st.sampled_from(["0", "1", "SIGKILL", "UNKNOWN"])
-        report = ExitReport(draw(codes), draw(codes), False, draw(st.booleans()), NOW.isoformat())
-    away = draw(st.booleans())
-    return Sighting(liveness=liveness, status=status, exit=report, without_files=away)
-
-
-@st.composite
-def observations(draw: st.DrawFn) -> Observation:
-    driver = None
-    if draw(st.booleans()):
-        driver = DriverSeen(
-            id=1,
-            epoch=1,
-            state=draw(st.sampled_from(sorted({DriverState.STARTING, DriverState.LIVE}))),
-            generation=draw(st.integers(0, 2)),
-            created_at=draw(past),
-            sighting=draw(sightings()),
-            end_wanted=draw(
-                st.sampled_from(
-                    [Reason.NONE, Reason.NOT_WANTED, Reason.REPLACED, Reason.START_TIMED_OUT]
-                )
-            ),
-            end_wanted_at=draw(st.none() | past),
-        )
-    unseen = driver is not None and driver.sighting.liveness is Liveness.ELSEWHERE
-    silent = unseen or (driver is None and draw(st.booleans()))
-    return Observation(
-        application=1,
-        name="app",
-        silent_host="host-b" if silent else "",
-        generation=draw(st.integers(0, 2)),
-        seen_generation=draw(st.integers(0, 2)),
-        reached_generation=0,
-        policy=RestartPolicy(),
-        failure_scope=draw(st.sampled_from(["query", "application"])),
-        queries=tuple(
-            draw(queries(number, driver.id if driver else None))
-            for number in range(1, draw(st.integers(1, 4)))
-        ),
-        driver=driver,
-        slots=Slots(draw(st.integers(0, 3)), 2, draw(st.integers(0, 4096)), 4096, 1024),
-        limits=LIMITS,
-        failures=draw(st.integers(0, 5)),
-        next_attempt_at=draw(maybe),
-        hold=draw(st.sampled_from([Hold.NONE, Hold.FAILED])),
-        paused=draw(st.booleans()),
-    )
 
 
 @settings(max_examples=examples(400))
-@given(observations())
+@given(observations)
 def test_at_most_one_driver_and_one_run_a_query_whatever_is_seen(obs: Observation) -> None:
     decision = decide(obs, NOW)
     if obs.driver is not None:
@@ -212,7 +49,7 @@ def test_at_most_one_driver_and_one_run_a_query_whatever_is_seen(obs: Observatio
 
 
 @settings(max_examples=examples(400))
-@given(observations())
+@given(observations)
 def test_no_decision_depends_on_what_is_said(obs: Observation) -> None:
     """The words beside a reason are handed on, never read."""
 
@@ -227,7 +64,7 @@ def test_no_decision_depends_on_what_is_said(obs: Observation) -> None:
 
 
 @settings(max_examples=examples(400))
-@given(observations())
+@given(observations)
 def test_nothing_starts_while_an_orphan_or_an_unseen_host_may_run_it(obs: Observation) -> None:
     decision = decide(obs, NOW)
     if obs.driver and obs.driver.sighting.liveness in {Liveness.ORPHANED, Liveness.ELSEWHERE}:
@@ -239,7 +76,7 @@ def test_nothing_starts_while_an_orphan_or_an_unseen_host_may_run_it(obs: Observ
 
 
 @settings(max_examples=examples(400))
-@given(observations())
+@given(observations)
 def test_what_waits_for_a_silent_host_says_which(obs: Observation) -> None:
     decision = decide(obs, NOW)
     for seen, choice in zip(obs.queries, decision.queries, strict=True):
@@ -252,7 +89,7 @@ def test_what_waits_for_a_silent_host_says_which(obs: Observation) -> None:
 
 
 @settings(max_examples=examples(400))
-@given(observations())
+@given(observations)
 def test_every_end_of_a_driver_has_an_exit_and_unknown_is_never_zero(obs: Observation) -> None:
     decision = decide(obs, NOW)
     if decision.driver.exit is not None:
@@ -265,7 +102,7 @@ def test_every_end_of_a_driver_has_an_exit_and_unknown_is_never_zero(obs: Observ
 
 
 @settings(max_examples=examples(400))
-@given(observations())
+@given(observations)
 def test_whatever_is_wanted_and_possible_is_looked_at_again(obs: Observation) -> None:
     decision = decide(obs, NOW)
     for seen, choice in zip(obs.queries, decision.queries, strict=True):
@@ -276,7 +113,7 @@ def test_whatever_is_wanted_and_possible_is_looked_at_again(obs: Observation) ->
 
 
 @settings(max_examples=examples(400))
-@given(observations())
+@given(observations)
 def test_a_stopped_query_never_starts_and_its_failures_climb_no_ladder(obs: Observation) -> None:
     decision = decide(obs, NOW)
     for seen, choice in zip(obs.queries, decision.queries, strict=True):
@@ -287,7 +124,7 @@ def test_a_stopped_query_never_starts_and_its_failures_climb_no_ladder(obs: Obse
 
 
 @settings(max_examples=examples(600))
-@given(observations())
+@given(observations)
 def test_phases_change_only_along_the_diagram(obs: Observation) -> None:
     decision = decide(obs, NOW)
     for seen, choice in zip(obs.queries, decision.queries, strict=True):
@@ -299,7 +136,7 @@ def test_phases_change_only_along_the_diagram(obs: Observation) -> None:
 
 
 @settings(max_examples=examples(200))
-@given(observations())
+@given(observations)
 def test_deciding_is_pure_and_an_end_is_told_once(obs: Observation) -> None:
     assert decide(obs, NOW) == decide(obs, NOW)
     for choice in decide(obs, NOW).queries:

@@ -5,11 +5,12 @@ it is there.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
@@ -75,6 +76,34 @@ def _rolled_back(_delays: None, db: None) -> None:
     """Let no test see what another has done."""
 
 
+def _signed_in(name: str, role: str = "") -> Callable[[], Client]:
+    """Sign somebody in once; return what makes a new browser that is signed in so."""
+    user = User.objects.create_user(name)
+    user.groups.set(Group.objects.filter(name=role))
+    browser = Client()
+    browser.force_login(user)
+    session = browser.cookies[settings.SESSION_COOKIE_NAME].value
+
+    def client() -> Client:
+        other = Client()
+        other.cookies[settings.SESSION_COOKIE_NAME] = session
+        return other
+
+    return client
+
+
+@pytest.fixture(scope="module")
+def olaf(story: None) -> Callable[[], Client]:
+    """Return what opens a browser of Olaf's, who has an account and no role."""
+    return _signed_in("olaf")
+
+
+@pytest.fixture(scope="module")
+def vera(story: None) -> Callable[[], Client]:
+    """Return what opens a browser of Vera's, who reads."""
+    return _signed_in("vera", "viewer")
+
+
 def _unchanged() -> bool:
     return (
         Query.objects.get().desired == "STOPPED"
@@ -103,10 +132,9 @@ def test_a_stranger_is_asked_who_it_is(client: Client, route: str, method: str) 
 @pytest.mark.parametrize("route", [r for r in ROUTES if r not in HARMLESS])
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_an_account_without_a_role_gets_nothing(
-    client: Client, outsider: User, route: str, method: str
+    olaf: Callable[[], Client], route: str, method: str
 ) -> None:
-    client.force_login(outsider)
-    answer = client.generic(method, _path(route))
+    answer = olaf().generic(method, _path(route))
     refused = {403} if route.startswith("api/") or method == "GET" else {403, 405}
     if method == "GET" and answer.status_code == 405:
         refused = {405}  # a verb's address, which is asked by post only
@@ -115,9 +143,8 @@ def test_an_account_without_a_role_gets_nothing(
 
 
 @pytest.mark.parametrize("route", [route for route in PAGES if route not in OWN])
-def test_a_viewer_changes_nothing_on_any_page(client: Client, viewer: User, route: str) -> None:
-    client.force_login(viewer)
-    answer = client.post(_path(route))
+def test_a_viewer_changes_nothing_on_any_page(vera: Callable[[], Client], route: str) -> None:
+    answer = vera().post(_path(route))
     assert answer.status_code in {400, 403, 404, 405}
     assert _unchanged()
 
