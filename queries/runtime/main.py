@@ -31,8 +31,8 @@ from queries.files import read_file
 from queries.runtime import build, source_gaps, spark_session
 from queries.runtime.assignment import Assignments
 from queries.runtime.checkpoints.locks import Locks
-from queries.runtime.error_capture import from_python, refusal
 from queries.runtime.executors import Executors
+from queries.runtime.failures.error_capture import from_python, refusal
 from queries.runtime.process import SECOND, Shim, begin, end_jvm
 from queries.runtime.query_sessions import Sessions
 from queries.runtime.run import Run, Surroundings

@@ -7,7 +7,7 @@ import pytest
 
 from queries.domain.failures.categories import Category
 from queries.domain.failures.diagnosis import classify
-from queries.runtime.error_capture import StepFailed, from_python
+from queries.runtime.failures.error_capture import StepFailed, from_python
 from queries.runtime.kafka import topics
 from queries.runtime.kafka.topics import Seen, Source, check
 

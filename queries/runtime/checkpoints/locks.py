@@ -20,7 +20,7 @@ from typing import Any
 from queries.domain.checkpoints.lock_files import lock_file, owner_file
 from queries.files import lock_holder, read_file, replace_file
 from queries.runtime.checkpoints.logs import read_remote, remote
-from queries.runtime.error_capture import refusal
+from queries.runtime.failures.error_capture import refusal
 
 logger = logging.getLogger(__name__)
 

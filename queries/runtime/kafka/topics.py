@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from queries.domain.kafka.topic_ids import changed, known_id, names
-from queries.runtime.error_capture import StepFailed
+from queries.runtime.failures.error_capture import StepFailed
 
 logger = logging.getLogger(__name__)
 
