@@ -193,11 +193,12 @@ def test_a_python_that_outlives_its_jvm_in_the_middle_of_a_batch_keeps_the_check
     driver.start(30, spec, checkpoint=place)
     wait_for(writing.exists, "its batch is being written")
     other.launch().ready()
-    jvm, jvm_start = driver.ident().jvm_pid, driver.ident().jvm_start_time
+    jvm = driver.ident().jvm_pid
     assert jvm is not None
+    assert holder(place) == jvm
     driver.kill_python(signal.SIGSTOP)  # it neither leaves by itself nor lets go
     os.kill(jvm, signal.SIGKILL)
-    wait_for(lambda: not identities.is_alive(jvm, jvm_start), "the end of the JVM")
+    wait_for(lambda: holder(place) is None, "the end of the JVM and of its lock")
 
     other.start(40, rate_query(), checkpoint=place, epoch=5000)
     refused = other.wait_run(40, RunState.REFUSED, RunState.RUNNING)
