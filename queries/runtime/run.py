@@ -35,6 +35,7 @@ from queries.runtime.failures.run_failures import (
 )
 from queries.runtime.kafka import topics
 from queries.runtime.kafka.producers import Producers, SinkProducer
+from queries.runtime.kafka.topic_watch import TopicWatch
 from queries.runtime.liveness import Life
 from queries.runtime.query_sessions import Sessions
 from queries.runtime.status_report import Board, now
@@ -91,6 +92,7 @@ class Run:
         self._stop_timed_out = False
         self._callbacks = build.Callbacks(returned=self._news.set)
         self._producer = SinkProducer(around.producers, entry.run, entry.name, around.board.warn)
+        self._topics: TopicWatch | None = None
         self._thread = threading.Thread(target=self._run, name=f"run-{entry.run}", daemon=True)
         around.references.learn(entry.spec)
         around.board.add(RunStatus(entry.run, entry.query, RunState.STARTING))
@@ -232,6 +234,8 @@ class Run:
             raise
         self._jquery = query._jsq
         self._building = False
+        if self._topics is not None:
+            self._topics.begin()
         run_id = str(query.runId)
         around.telemetry.query_started(
             query=entry.query, run=entry.run, spark_run_id=run_id, jquery=query._jsq
@@ -248,8 +252,18 @@ class Run:
             jvm=session._jvm,
         )
         self._change(topic_ids=seen.ids)
+        warn = partial(self._around.board.warn, self.entry.run)
         for warning in seen.warnings:
-            self._around.board.warn(self.entry.run, warning)
+            warn(warning)
+        if self.entry.spec.get("kind") == "python":
+            self._topics = TopicWatch(
+                topics.sources_of(frame),
+                seen.ids,
+                read=lambda: sorted(checkpoint.kafka_topics()),
+                jvm=session._jvm,
+                tell=lambda ids: self._change(topic_ids=ids),
+                warn=warn,
+            )
 
     # --- while it runs ----------------------------------------------------------------
 
@@ -324,6 +338,8 @@ class Run:
             raise
         finally:
             self._producer.end()
+            if self._topics is not None:
+                self._topics.end()
         around.locks.release(held)
         self._tell_outcome(judge(self._facts(failed=found is not None)), found)
         self._show(Hangs.NOTHING)  # of a run whose outcome was known before its end

@@ -39,7 +39,7 @@ from queries.selectors.supervision.drift import pool_form
 from queries.selectors.supervision.observation import time_of
 from queries.selectors.triggers.replays import replayed_by
 from queries.services.changes import record, update_changed
-from queries.services.supervision.started_topics import note_start
+from queries.services.supervision.started_topics import note_look, note_start
 
 logger = logging.getLogger(__name__)
 _each = each("reconcile", logger)
@@ -191,8 +191,8 @@ def update_run(run: Run, status: RunStatus | None, choice: QueryDecision, *, now
             "last_batch": run.last_batch if status.last_batch is None else status.last_batch,
             "warnings": list(status.warnings),
         }
-        if fields["started_at"] and run.started_at is None and status.topic_ids:
-            note_start(run, status.topic_ids)
+        if fields["started_at"] and status.topic_ids:
+            (note_start if run.started_at is None else note_look)(run, status.topic_ids)
         if fields["started_at"] and run.started_at is None:  # one confirmation, one takeover
             taken = Checkpoint.objects.filter(pk=run.checkpoint_id)
             taken.exclude(takeover_at=None).update(takeover_at=None)
