@@ -1,10 +1,11 @@
 """Files as a protocol: replaced whole, and locked so that a check never takes the lock.
 
 The launchers (server side) and the runtime (inside the driver) both use this and import nothing
-from each other. Lock files come in two kinds. `take_lock` takes an *open file
-description* lock: it survives a fork and is held until the last process that inherited the
-descriptor is gone. The checkpoint's lock is a POSIX record lock of the JVM's; `lock_holder`
-names its owner. Both checks (`is_locked`, `lock_holder`) are queries to the kernel.
+from each other. Locks come in two kinds. `take_lock` takes an *open file description* lock: it
+survives a fork and is held until the last process that inherited the descriptor is gone. A JVM
+takes a POSIX record lock; `lock_holder` names its owner. Both checks (`is_locked`, `lock_holder`)
+are queries to the kernel. A checkpoint's lock file has one of each: byte `JVM_BYTE` is locked by
+the driver's JVM, byte `PYTHON_BYTE` by its Python.
 """
 
 import contextlib
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
 
 #: struct flock on 64-bit Linux: type, whence, start, length, pid, padding (fcntl(2)).
 _FLOCK = struct.Struct("hhqqi4x")
+
+#: Bytes of a checkpoint's lock file, there or not: a lock may lie beyond the end.
+JVM_BYTE = 0
+PYTHON_BYTE = 1
+
+#: Less free space than this, and logs give way: drivers, database and Redis need the rest. Bytes.
+KEEP_FREE = 32 * 1024 * 1024
+#: What a current log may keep then; older ones are removed. Bytes.
+KEEP_LOG = 1024 * 1024
 
 
 def replace_file(path: Path, text: str, *, durable: bool = True) -> None:
@@ -67,10 +77,22 @@ def read_tail(path: Path, limit: int) -> str:
     return data.decode("utf-8", errors="replace").replace("\0", "\ufffd")
 
 
-def take_lock(path: Path) -> int | None:
-    """Lock `path` for this open file and return its descriptor; None where another has it."""
+def free_bytes(folder: Path | str) -> int:
+    """Return how much may still be written to a folder's disk; 0 where that cannot be told."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return 0
+    return found.f_bavail * found.f_frsize
+
+
+def take_lock(path: Path, byte: int | None = None) -> int | None:
+    """Lock `path`, or one byte of it, for this open file; return its descriptor.
+
+    None where another has it.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    request = _request(fcntl.F_WRLCK, byte)
     try:
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
     except BaseException as error:
@@ -81,14 +103,22 @@ def take_lock(path: Path) -> int | None:
     return descriptor
 
 
+def give_lock_back(descriptor: int) -> None:
+    """Release what `take_lock` has taken, in whichever process has inherited it, and close it."""
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _request(fcntl.F_UNLCK, None))
+    finally:
+        os.close(descriptor)
+
+
 def is_locked(path: Path) -> bool:
     """Return whether a process holds the lock that `take_lock` takes."""
-    return _conflict(path, fcntl.F_OFD_GETLK) is not None
+    return _conflict(path, fcntl.F_OFD_GETLK, None) is not None
 
 
 def lock_holder(path: Path) -> int | None:
-    """Return the pid of the process that holds a POSIX lock on `path`; None where none does."""
-    return _conflict(path, fcntl.F_GETLK)
+    """Return the pid of the JVM that holds a checkpoint's lock file; None where none does."""
+    return _conflict(path, fcntl.F_GETLK, JVM_BYTE)
 
 
 def use_forgiving_output() -> None:
@@ -129,13 +159,19 @@ class _Forgiving(io.RawIOBase):
         return size
 
 
-def _conflict(path: Path, command: int) -> int | None:
+def _request(kind: int, byte: int | None) -> bytes:
+    """Return what fcntl(2) is asked about a byte of a file, or about the whole of it."""
+    start, length = (0, 0) if byte is None else (byte, 1)
+    return _FLOCK.pack(kind, os.SEEK_SET, start, length, 0)
+
+
+def _conflict(path: Path, command: int, byte: int | None) -> int | None:
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        request = _request(fcntl.F_WRLCK, byte)
         kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, command, request))
     finally:
         os.close(descriptor)

@@ -11,12 +11,8 @@ from typing import Any
 
 from supervisor import loggers, supervisord
 
-from queries.files import use_forgiving_output
+from queries.files import KEEP_FREE, KEEP_LOG, free_bytes, use_forgiving_output
 
-#: Less free space than this, and logs give way: drivers, database and Redis need the rest. Bytes.
-KEEP_FREE = 32 * 1024 * 1024
-#: What a current log may keep then; older ones are removed. Bytes.
-KEEP_LOG = 1024 * 1024
 LOOK_EVERY_S = 1.0
 
 
@@ -71,11 +67,7 @@ class YieldingLog(loggers.RotatingFileHandler):  # type: ignore[misc]
         return self._has_room
 
     def _free(self) -> int:
-        try:
-            found = os.statvfs(os.path.dirname(self.baseFilename))
-        except OSError:
-            return 0
-        return found.f_bavail * found.f_frsize
+        return free_bytes(os.path.dirname(self.baseFilename))
 
     def _give_way(self) -> None:
         with suppress(OSError):

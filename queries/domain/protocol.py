@@ -196,7 +196,7 @@ class RunStatus:
     failed_batch: int | None = None  # the batch in flight when it failed
     failed_offsets: dict[str, Any] = field(default_factory=dict)  # {"start": …, "end": …} a source
     last_progress: dict[str, Any] | None = None
-    topic_ids: dict[str, str] = field(default_factory=dict)  # Kafka's, as it was started
+    topic_ids: dict[str, str] = field(default_factory=dict)  # Kafka's, as the driver saw them
     warnings: tuple[str, ...] = ()  # "not locked: …"
     error: RunError | None = None
     hangs: Hangs = Hangs.NOTHING  # of an ended run too: the rest of it holds the lock

@@ -18,7 +18,7 @@ from queries.domain.protocol import (
     Want,
 )
 from queries.files import read_file
-from queries.runtime.error_capture import from_python
+from queries.runtime.failures.error_capture import from_python
 from queries.runtime.run import Run
 from queries.runtime.status_report import ENDED, Board, now
 

@@ -30,7 +30,7 @@ from queries.domain.definitions.spec import (
     Table,
     Trigger,
 )
-from queries.runtime.error_capture import ExitInUsersCode, StepFailed
+from queries.runtime.failures.error_capture import ExitInUsersCode, StepFailed
 from queries.runtime.sql import QueryOnly, require_query
 from queries.secret_references import ReferenceMissing, References
 

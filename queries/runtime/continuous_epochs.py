@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from listeners.spark.telemetry import Telemetry
 from queries.domain.triggers.continuous_epochs import Epoch, Named, progress_of
 from queries.runtime.checkpoints.logs import Checkpoint
 
@@ -57,3 +58,28 @@ class Epochs:
         )
         self.last, self._began = number, committed
         return progress_of(epoch, self._of)
+
+
+def of_continuous(
+    query: Any,
+    spec: dict[str, Any],
+    name: str,
+    checkpoint: Checkpoint,
+    *,
+    before: int | None,
+    telemetry: Telemetry,
+) -> Epochs | None:
+    """Return what reports a continuous query instead of Spark; None for other triggers.
+
+    `before` is the newest commit from before the run.
+    """
+    if spec.get("trigger", {}).get("kind") != "continuous":
+        return None
+    named = Named(
+        query_id=str(query.id),
+        run_id=str(query.runId),
+        name=name,
+        source=", ".join(str(source["name"]) for source in spec.get("sources", ())),
+        sink=str((spec.get("sink") or {}).get("format", "")),
+    )
+    return Epochs(checkpoint, named, before=before, tell=telemetry.epoch_committed)

@@ -7,7 +7,6 @@ the kernel and from the event stream; nothing here waits for the control plane.
 
 import logging
 import os
-import shutil
 import sys
 import threading
 import time
@@ -28,11 +27,11 @@ from queries.domain.protocol import (
     Want,
 )
 from queries.files import read_file
-from queries.runtime import build, source_gaps, spark_session
+from queries.runtime import build, driver_log, source_gaps, spark_session
 from queries.runtime.assignment import Assignments
 from queries.runtime.checkpoints.locks import Locks
-from queries.runtime.error_capture import from_python, refusal
 from queries.runtime.executors import Executors
+from queries.runtime.failures.error_capture import from_python, refusal
 from queries.runtime.process import SECOND, Shim, begin, end_jvm
 from queries.runtime.query_sessions import Sessions
 from queries.runtime.run import Run, Surroundings
@@ -44,7 +43,6 @@ logger = logging.getLogger("headgate.driver")
 
 LOOK_S = 1.0  # between looks at the assignment when no nudge comes
 FLUSH_S = 5.0  # for the outbox, when leaving
-LOG_LIMIT = 64 * 1024 * 1024  # bytes of driver.log; then it is emptied, after a copy
 
 SESSION_FAILED = 70
 FENCED = 72  # current.json names a later epoch
@@ -186,7 +184,7 @@ class Driver:
             self._see_executors()
         self.board.write()
         with each(DRIVER_LOG):
-            _cut_log(self.directory / DRIVER_LOG)
+            driver_log.keep_small(self.directory)
         if assignments.end and not assignments.working:
             return 0
         if "jvm" in self.wake.wait(LOOK_S):
@@ -266,19 +264,6 @@ def _stop_spark() -> None:
             context.stop()
     except Exception as error:  # the JVM is ended by force in any case
         logger.warning("spark.stop() failed: %s", type(error).__name__)
-
-
-def _cut_log(path: Path) -> None:
-    """Keep driver.log small: it is open for appending, so it can be emptied in place."""
-    try:
-        if path.stat().st_size < LOG_LIMIT:
-            return
-        try:
-            shutil.copyfile(path, path.with_name(f"{path.name}.1"))
-        finally:  # on a full disk the log is the first to give way
-            os.truncate(path, 0)
-    except FileNotFoundError:
-        return
 
 
 if __name__ == "__main__":

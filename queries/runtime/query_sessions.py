@@ -12,7 +12,7 @@ from typing import Any
 
 from listeners.spark.telemetry import ListenerRefused, Telemetry
 from queries.runtime.build import CONFIGURATION, session_conf, views
-from queries.runtime.error_capture import StepFailed
+from queries.runtime.failures.error_capture import StepFailed
 from queries.secret_references import References
 
 KEEP_S = 600  # a query that comes back within this time finds its session

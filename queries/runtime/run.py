@@ -8,11 +8,8 @@ another.
 """
 
 import logging
-import sys
 import threading
 import time
-import traceback
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -23,20 +20,22 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from listeners.spark.telemetry import Telemetry
 from queries.domain.protocol import AssignmentEntry, Hangs, RunError, RunState, RunStatus, Want
 from queries.domain.run_end import RunFacts, RunVerdict, judge
-from queries.domain.triggers.continuous_epochs import Named
 from queries.runtime import build, source_gaps
 from queries.runtime.checkpoints.locks import Held, Locks, Refused
 from queries.runtime.checkpoints.logs import Checkpoint
-from queries.runtime.continuous_epochs import Epochs
-from queries.runtime.error_capture import (
-    StepFailed,
-    from_java,
-    from_python,
-    refusal,
-    users_place,
+from queries.runtime.continuous_epochs import of_continuous
+from queries.runtime.failures.error_capture import StepFailed, from_python
+from queries.runtime.failures.run_failures import (
+    Failure,
+    Read,
+    checkpoint_refused,
+    none,
+    of_query,
+    start_timed_out,
 )
-from queries.runtime.kafka import producers, topics
-from queries.runtime.kafka.producers import Producers
+from queries.runtime.kafka import topics
+from queries.runtime.kafka.producers import Producers, SinkProducer
+from queries.runtime.kafka.topic_watch import TopicWatch
 from queries.runtime.liveness import Life
 from queries.runtime.query_sessions import Sessions
 from queries.runtime.status_report import Board, now
@@ -48,8 +47,6 @@ TICK_S = 0.2  # a failure shows in isActive() within it
 DRAIN_TICK_S = 0.02  # the next batch begins soon after a commit
 STOP_AGAIN_S = 10  # after a stop() that timed out
 END_S = 10  # for the query's thread to end once the query has
-TERMINATED_WAIT_S = 2  # for the event that may bring the error class
-PRODUCER_EVERY_S = 5.0  # between looks at the sink's producer
 JVM_NEWS_S = 2  # for the main loop to see that the JVM is gone
 
 
@@ -77,18 +74,6 @@ class _JvmGone(Exception):
 _STILL_ACTIVE = "a query with that name is already active"
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a run failed, and what its status says of it beside the error."""
-
-    error: RunError
-    changes: dict[str, Any] = field(default_factory=dict)
-
-
-def _none() -> Failure | None:
-    return None
-
-
 class Run:
     """A run in its thread."""
 
@@ -106,10 +91,8 @@ class Run:
         self._building = True  # until start() has returned, or failed
         self._stop_timed_out = False
         self._callbacks = build.Callbacks(returned=self._news.set)
-        self._writes_kafka = False
-        self._splits = 0.0  # of the JVM's producers, when last looked at
-        self._splits_before = 0.0  # and when the query was started
-        self._producer_at = 0.0  # monotonic: the next look
+        self._producer = SinkProducer(around.producers, entry.run, entry.name, around.board.warn)
+        self._topics: TopicWatch | None = None
         self._thread = threading.Thread(target=self._run, name=f"run-{entry.run}", daemon=True)
         around.references.learn(entry.spec)
         around.board.add(RunStatus(entry.run, entry.query, RunState.STARTING))
@@ -149,21 +132,11 @@ class Run:
             return
         verdict = judge(RunFacts(building=True, asked=self._asked, overdue=True))
         if verdict.outcome is not None:
-            error = self._start_timed_out(limit)
+            error = start_timed_out(self._thread, limit, self._around.references.mask)
             self._finish(verdict.outcome, error=error, hangs=verdict.hangs)
         with self._guard:
             self._asked = Want.STOP
         self._news.set()
-
-    def _start_timed_out(self, limit_s: float) -> RunError:
-        frame = sys._current_frames().get(self._thread.ident or 0)
-        frames = traceback.extract_stack(frame) if frame is not None else []
-        place = users_place(frames)
-        text = f"The query was not started within {limit_s:g} s"
-        text += f"; its code is at {place}." if place else "."
-        stack = "".join(traceback.format_list(frames))
-        message = self._around.references.mask(f"{text}\n\n{stack}").strip()
-        return RunError("", "StartTimedOut", text, message)
 
     def join(self, timeout_s: float) -> None:
         """Wait for the thread's end."""
@@ -191,7 +164,7 @@ class Run:
         except Refused as refused:
             self._finish(RunState.REFUSED, error=self._named(refused))
             return
-        failure: Callable[[], Failure | None] = _none
+        failure: Read = none
         try:
             if held.warning:
                 self._change(warnings=(held.warning,))
@@ -199,11 +172,18 @@ class Run:
             before = checkpoint.last_commit()
             query = self._start(checkpoint)
             if query is not None:
-                epochs = self._epochs(query, checkpoint, before)
+                epochs = of_continuous(
+                    query,
+                    entry.spec,
+                    entry.name,
+                    checkpoint,
+                    before=before,
+                    telemetry=around.telemetry,
+                )
                 life = Life(query._jsq, checkpoint, before, epochs)
                 failure = partial(self._failure_of, query._jsq, life)
                 self._watch(query._jsq, life)
-        except _JvmGone:  # the lock goes with it
+        except _JvmGone:  # the lock goes with it, and with this Python
             raise
         except Refused as refused:
             self._refusal = self._named(refused)
@@ -219,16 +199,7 @@ class Run:
     def _named(self, refused: Refused) -> RunError:
         """Return why the checkpoint cannot be had, with what is known of the run that has it."""
         holder = self._around.board.read(refused.run) if refused.run is not None else None
-        if holder is None or holder.hangs is Hangs.NOTHING:
-            return refused.error
-        does = "was stopped, but its thread in this driver does not end"
-        if holder.hangs is Hangs.START:
-            does = "is still being built by a thread of this driver that does not end"
-        text = (
-            f"Run {holder.run} {does}, and holds the checkpoint {self.entry.checkpoint}. "
-            "A fresh driver is the way out."
-        )
-        return refusal(refused.error.refused, text, refused.error.holder_pid)
+        return checkpoint_refused(refused.error, holder, self.entry.checkpoint)
 
     def _start(self, checkpoint: Checkpoint) -> Any:
         """Return the started query; None where its end was asked for before."""
@@ -249,9 +220,7 @@ class Run:
             if self._asked is not Want.RUN:
                 return None
             self._look_at_topics(writer._df, session, checkpoint)
-            self._writes_kafka = around.producers.join(entry.run, entry.name, entry.spec)
-            if self._writes_kafka:
-                self._splits = self._splits_before = producers.splits(session.sparkContext._gateway)
+            self._producer.begin(entry.spec, session.sparkContext)
             query = writer.start()
         except BaseException as error:
             if self._is_jvm_gone(error):
@@ -265,6 +234,8 @@ class Run:
             raise
         self._jquery = query._jsq
         self._building = False
+        if self._topics is not None:
+            self._topics.begin()
         run_id = str(query.runId)
         around.telemetry.query_started(
             query=entry.query, run=entry.run, spark_run_id=run_id, jquery=query._jsq
@@ -281,23 +252,18 @@ class Run:
             jvm=session._jvm,
         )
         self._change(topic_ids=seen.ids)
+        warn = partial(self._around.board.warn, self.entry.run)
         for warning in seen.warnings:
-            self._around.board.warn(self.entry.run, warning)
-
-    def _epochs(self, query: Any, checkpoint: Checkpoint, before: int | None) -> Epochs | None:
-        """Return what reports a continuous query instead of Spark; None for other triggers."""
-        spec = self.entry.spec
-        if spec.get("trigger", {}).get("kind") != "continuous":
-            return None
-        named = Named(
-            query_id=str(query.id),
-            run_id=str(query.runId),
-            name=self.entry.name,
-            source=", ".join(str(source["name"]) for source in spec.get("sources", ())),
-            sink=str((spec.get("sink") or {}).get("format", "")),
-        )
-        tell = self._around.telemetry.epoch_committed
-        return Epochs(checkpoint, named, before=before, tell=tell)
+            warn(warning)
+        if self.entry.spec.get("kind") == "python":
+            self._topics = TopicWatch(
+                topics.sources_of(frame),
+                seen.ids,
+                read=lambda: sorted(checkpoint.kafka_topics()),
+                jvm=session._jvm,
+                tell=lambda ids: self._change(topic_ids=ids),
+                warn=warn,
+            )
 
     # --- while it runs ----------------------------------------------------------------
 
@@ -307,7 +273,7 @@ class Run:
         draining_from: int | None = None
         while self._active(jquery):
             self._note(life)
-            self._look_at_producer()
+            self._producer.look()
             asked = self._want_now()
             if asked is Want.DRAIN and draining_from is None:
                 draining_from = -1 if life.last_batch is None else life.last_batch
@@ -318,31 +284,6 @@ class Run:
                 continue
             self._news.wait(DRAIN_TICK_S if asked is Want.DRAIN else TICK_S)
             self._news.clear()
-
-    def _look_at_producer(self) -> None:
-        """Say that the sink's producer is splitting batches, and who shares it."""
-        if not self._writes_kafka or time.monotonic() < self._producer_at:
-            return
-        self._producer_at = time.monotonic() + PRODUCER_EVERY_S
-        before, self._splits = (
-            self._splits,
-            producers.splits(self._around.spark.sparkContext._gateway),
-        )
-        if self._splits > before:
-            others = self._around.producers.sharing(self.entry.run)
-            self._around.board.warn(self.entry.run, producers.waits(list(others.values())))
-
-    def _name_producer(self, error: RunError) -> RunError:
-        """Name a batch that the broker refuses as too large, here and to those it held up."""
-        if not self._writes_kafka:
-            return error
-        around, others = self._around, self._around.producers.sharing(self.entry.run)
-        split = producers.splits(around.spark.sparkContext._gateway) - self._splits_before
-        found = producers.named(error, split=split, others=list(others.values()))
-        if found is not error:
-            for other in others:
-                around.board.warn(other, producers.held_up(self.entry.name))
-        return found
 
     def _want_now(self) -> Want:
         with self._guard:
@@ -379,7 +320,7 @@ class Run:
 
     # --- the end ----------------------------------------------------------------------
 
-    def _end(self, held: Held, failure: Callable[[], Failure | None]) -> None:
+    def _end(self, held: Held, failure: Read) -> None:
         """See the run to its end, free its checkpoint, then say how it ended."""
         around, jquery = self._around, self._jquery
         if jquery is not None:
@@ -396,12 +337,14 @@ class Run:
             self._show(Hangs.NOTHING)
             raise
         finally:
-            around.producers.leave(self.entry.run)
+            self._producer.end()
+            if self._topics is not None:
+                self._topics.end()
         around.locks.release(held)
         self._tell_outcome(judge(self._facts(failed=found is not None)), found)
         self._show(Hangs.NOTHING)  # of a run whose outcome was known before its end
 
-    def _outlive(self, jquery: Any, failure: Callable[[], Failure | None]) -> None:
+    def _outlive(self, jquery: Any, failure: Read) -> None:
         """Return once nothing of the run is left that could write; say meanwhile what hangs."""
         began, stop_again = time.monotonic(), 0.0
         while True:
@@ -428,7 +371,7 @@ class Run:
             **seen,
         )
 
-    def _tell_hanging(self, verdict: RunVerdict, failure: Callable[[], Failure | None]) -> None:
+    def _tell_hanging(self, verdict: RunVerdict, failure: Read) -> None:
         """Say what hangs, and that the run has failed where that is known."""
         self._show(verdict.hangs)
         if self._over:
@@ -465,8 +408,9 @@ class Run:
         if not found.isDefined():
             return None
         self._blame_no_query_for_a_stopped_spark()
-        error = self._named_failure(found.get(), str(jquery.runId().toString()))
-        error = self._name_producer(error)
+        around, run_id = self._around, str(jquery.runId().toString())
+        error = of_query(found.get(), run_id, around.telemetry, around.references.mask)
+        error = self._producer.named(error)
         changes = life.at_failure()
         unknown = changes.get("failed_batch") is None
         return Failure(replace(error, unknown_batch=unknown), changes)
@@ -481,14 +425,6 @@ class Run:
             around.spark_stopped.set()
             around.board.call()
             raise _JvmGone
-
-    def _named_failure(self, throwable: Any, run_id: str) -> RunError:
-        error = from_java(throwable, self._around.references.mask)
-        if error.error_class in ("", "STREAM_FAILED"):
-            body = self._around.telemetry.terminated(run_id, TERMINATED_WAIT_S) or {}
-            told = body.get("errorClassOnException") or error.error_class
-            return replace(error, error_class=told)
-        return error
 
     def _finish(self, state: RunState, **changes: Any) -> None:
         with self._guard:

@@ -3,10 +3,8 @@
 The data folder is a small file system of its own, which only root may mount.
 """
 
-import contextlib
 import os
 import signal
-import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -16,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.small_disks import fill, free, is_full, mounted
 from tests.machine.test_up import PROGRAMS, System
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.timeout(900)]
@@ -25,16 +24,8 @@ SIZE_MB = 160
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """Mount a small file system for the test; skip where this process may not."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE_MB}m", "tmpfs", str(folder)]
-    try:
-        subprocess.run(mount, check=True, capture_output=True, timeout=30)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("a small file system for the data folder cannot be mounted here: run as root")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True, timeout=30)
+    with mounted(tmp_path / "disk", SIZE_MB) as folder:
+        yield folder
 
 
 @pytest.fixture
@@ -76,20 +67,6 @@ class Browser:
                 return error.code, error.read().decode()
 
 
-def fill(disk: Path) -> None:
-    """Take every block that is free, in the file `ballast`."""
-    with (disk / "ballast").open("ab", buffering=0) as ballast:
-        for size in (1 << 20, 1 << 12, 1):
-            with contextlib.suppress(OSError):
-                while ballast.write(b"\0" * size):
-                    pass
-
-
-def is_full(disk: Path) -> bool:
-    found = os.statvfs(disk)
-    return found.f_bavail * found.f_frsize < 1_000_000
-
-
 def test_a_full_disk_ends_nothing_is_said_in_plain_words_and_passes(
     system: System, disk: Path
 ) -> None:
@@ -112,7 +89,7 @@ def test_a_full_disk_ends_nothing_is_said_in_plain_words_and_passes(
     assert system.identities()["supervisord"] == before["supervisord"]
     assert system.identities()["web"] == before["web"]
 
-    (disk / "ballast").unlink()
+    free(disk)
     system.until(lambda: system.living() == PROGRAMS | {"supervisord"})
     system.until(lambda: Browser(system).sign_in(password)[0] == 200)
     system.until(system.ready)

@@ -39,6 +39,18 @@ def frame(spark, params):
     subprocess.Popen(["sleep", "600"], start_new_session=True)
     return spark.readStream.format("rate").option("rowsPerSecond", "5").load()
 """
+WAITS = """
+import time
+from pathlib import Path
+
+
+def writes(spark, params):
+    def write(batch, number):
+        Path(params["writing"]).touch()
+        time.sleep(600)
+
+    return spark.readStream.format("rate").load().writeStream.foreachBatch(write)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +58,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("exits")
     (home / "root").mkdir()
     (home / "root/users_forks.py").write_text(FORKS)
+    (home / "root/users_waits.py").write_text(WAITS)
     return home
 
 
@@ -164,6 +177,39 @@ def test_a_driver_told_to_leave_leaves_with_0_and_a_second_one_was_kept_out(
     assert (ended.state, ended.asked_for) == (RunState.ENDED, Want.STOP)
     assert report.last_seq is not None
     assert report.last_seq > 0
+
+
+def test_a_python_that_outlives_its_jvm_in_the_middle_of_a_batch_keeps_the_checkpoint(
+    drivers: list[DriverUnderTest], home: Path
+) -> None:
+    """Nobody else may write while a call of foreachBatch does: not another application either."""
+    driver = DriverUnderTest(home, epoch=next(EPOCHS))
+    other = DriverUnderTest(home, application="another", epoch=next(EPOCHS))
+    drivers += [driver, other]
+    # Its shim is to leave a Python that does not end alone for as long as this test takes.
+    driver.launch(code_roots=(str(home / "root"),), stop_timeout_s=600).ready()
+    place, writing = f"file://{home}/checkpoints/q3", home / "writing"
+    spec = {"kind": "python", "function": "users_waits:writes", "params": {"writing": str(writing)}}
+    driver.start(30, spec, checkpoint=place)
+    wait_for(writing.exists, "its batch is being written")
+    other.launch().ready()
+    jvm = driver.ident().jvm_pid
+    assert jvm is not None
+    assert holder(place) == jvm
+    driver.kill_python(signal.SIGSTOP)  # it neither leaves by itself nor lets go
+    os.kill(jvm, signal.SIGKILL)
+    wait_for(lambda: holder(place) is None, "the end of the JVM and of its lock")
+
+    other.start(40, rate_query(), checkpoint=place, epoch=5000)
+    refused = other.wait_run(40, RunState.REFUSED, RunState.RUNNING)
+    assert refused.error is not None, refused
+    assert refused.error.refused == "held"
+    assert "Python" in refused.error.message
+    other.drop(40)
+    driver.kill_python()
+    driver.wait_exit()
+    other.start(41, rate_query(), checkpoint=place, epoch=5001)
+    assert other.wait_run(41, RunState.RUNNING, RunState.REFUSED).state is RunState.RUNNING
 
 
 def test_an_orphaned_jvm_is_seen_named_and_killed(

@@ -1,6 +1,7 @@
 """A topic that is deleted and created again loses nothing in silence: refused, or counted."""
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from queries.domain.errors import NotAllowed
 from queries.domain.failures.categories import TO_EARLIEST, Category
 from queries.domain.states import LossKind, OperationOutcome
 from queries.models.checkpoints import Loss
+from queries.models.drivers import Run
 from queries.models.failures import Failure
 from queries.models.history import Operation
 from queries.selectors.kafka.lag import lag_of
@@ -184,3 +186,60 @@ def test_a_running_query_whose_topic_is_recreated_is_at_risk_and_its_loss_is_cou
     world.stop("strict")
     world.start("strict")
     world.wait(partial(_phase, world, "strict", "FAILED"), "strict is refused")
+
+
+FUNCTION = """
+def define(spark, params):
+    rows = spark.readStream.format("kafka").options(**params).load()
+    return rows.writeStream.format("noop")
+"""
+
+
+def test_a_function_whose_own_topic_is_recreated_while_it_reads_is_at_risk(
+    world: World, broker: KafkaBroker, tmp_path: Path
+) -> None:
+    code = tmp_path / "code-root"
+    code.mkdir()
+    (code / "reads.py").write_text(FUNCTION)
+    application = world.application.revisions.get()
+    application.spec["python_path"] = [str(code)]
+    application.save()
+    copies = Copies(world, broker)
+    copies.define("by-code")
+    topic, _ = copies.topics["by-code"]
+    revision = world.row("by-code").revisions.get()
+    options = {
+        "kafka.bootstrap.servers": broker.servers,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+    }
+    revision.kind = "python"
+    revision.spec = {
+        "kind": "python",
+        "function": "reads:define",
+        "params": options,
+        # As long as the topic is away: Spark sees the old one, then the new one.
+        "trigger": {"kind": "processing_time", "interval": "30 seconds"},
+    }
+    revision.save()
+    world.start("by-code")
+
+    def has_read() -> bool:
+        lag = lag_of(world.row("by-code"), now=timezone.now())
+        return [one.topic for one in lag.topics] == [topic] and lag.total.records == 0
+
+    world.wait(has_read, "it has read the old topic")
+    assert world.row("by-code").risk == ""
+    copies.recreate("by-code", NEW)
+    said = f"Topic {topic} was deleted and created again"
+    world.wait(lambda: said in world.row("by-code").risk, "it is at risk")
+    run = Run.objects.get(query__name="by-code")
+    assert [one for one in run.warnings if said in one]
+    assert world.row("by-code").phase == "RUNNING"
+    # It does not start on that checkpoint again, and resetting it is the way out.
+    world.stop("by-code")
+    world.start("by-code")
+    world.wait(partial(_phase, world, "by-code", "FAILED"), "it is refused")
+    failure = Failure.objects.get(run__query__name="by-code")
+    assert failure.category == Category.SOURCE_LOST
+    assert said in failure.root_cause

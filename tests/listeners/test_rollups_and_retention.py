@@ -7,7 +7,7 @@ import pytest
 from django.db import IntegrityError
 from django.db.models import QuerySet
 
-from controlplane.health.system import backlog_part
+from controlplane.health.work import backlog_part
 from listeners import models, retention, rollups
 from listeners.loops.backlogs import RETENTION, ROLLUPS, backlogs
 from tests.listeners.rows import START, store_batch

@@ -1,6 +1,7 @@
 """What gives way on a full disk, piece by piece; /dev/full takes no byte, as such a disk does."""
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -11,8 +12,10 @@ from supervisor import loggers
 
 from controlplane.health.full_disk import full_disk
 from controlplane.machine import program
-from controlplane.machine.supervisor import KEEP_FREE, KEEP_LOG, YieldingLog
+from controlplane.machine.supervisor import YieldingLog
+from queries.files import KEEP_FREE, KEEP_LOG
 from queries.launchers.process.environment import REPOSITORY
+from queries.runtime import driver_log
 
 _TALKS = """
 import logging, sys
@@ -105,6 +108,50 @@ def test_a_log_line_that_finds_no_room_ends_nobody(log: Log) -> None:
     log.say("after\n")
     assert log.file.read_text() == ("before\n(1 line was left out: the disk was full)\nafter\n")
     log.logger.close()
+
+
+class DriverLogs:
+    """The logs in a driver's directory, on a disk whose free space a test says."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.free = 10 * KEEP_FREE
+        patch.setattr(driver_log, "free_bytes", lambda _: self.free)
+        for name in ("driver.log.1", "spark.log", "spark.log.1.gz", "status.json"):
+            (folder / name).write_text("kept")
+        self.grow(KEEP_LOG + 1)
+
+    def grow(self, size: int) -> None:
+        log = self.folder / "driver.log"
+        log.touch()
+        os.truncate(log, size)
+
+    def look(self) -> dict[str, int]:
+        driver_log.keep_small(self.folder)
+        return {path.name: path.stat().st_size for path in self.folder.iterdir()}
+
+
+@pytest.fixture
+def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DriverLogs:
+    return DriverLogs(tmp_path, monkeypatch)
+
+
+def test_a_drivers_logs_give_way_while_the_disk_is_nearly_full(logs: DriverLogs) -> None:
+    before = {path.name: path.stat().st_size for path in logs.folder.iterdir()}
+    assert logs.look() == before
+    logs.free = KEEP_FREE - 1
+    assert logs.look() == {"driver.log": 0, "spark.log": 4, "status.json": 4}
+    logs.grow(KEEP_LOG)
+    assert logs.look()["driver.log"] == KEEP_LOG
+
+
+def test_a_drivers_log_that_is_too_long_is_copied_and_begun_again(
+    logs: DriverLogs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_log, "LOG_LIMIT", 3 * KEEP_LOG)
+    logs.grow(3 * KEEP_LOG + 1)
+    seen = logs.look()
+    assert (seen["driver.log"], seen["driver.log.1"]) == (0, 3 * KEEP_LOG + 1)
 
 
 def _no_room() -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from queries.domain.failures.categories import Category
 from queries.domain.failures.diagnosis import classify
-from queries.runtime.error_capture import StepFailed, from_python
-from queries.runtime.kafka import topics
+from queries.runtime.failures.error_capture import StepFailed, from_python
+from queries.runtime.kafka import topic_watch, topics
+from queries.runtime.kafka.topic_watch import TopicWatch
 from queries.runtime.kafka.topics import Seen, Source, check
 
 STRICT = Source({"kafka.bootstrap.servers": "one:9092", "subscribe": "flights"})
@@ -21,8 +22,8 @@ class Brokers:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *sources: Source, **ids: str) -> None:
         self.asked: list[list[str]] = []
         self.ids = ids
-        monkeypatch.setattr(topics, "_sources", lambda frame: list(sources))
-        monkeypatch.setattr(topics, "_ids", self._told)
+        monkeypatch.setattr(topics, "sources_of", lambda frame: list(sources))
+        monkeypatch.setattr(topics, "ids_of", self._told)
 
     def _told(self, jvm: Any, options: Mapping[str, str], asked: Sequence[str]) -> dict[str, str]:
         self.asked.append(list(asked))
@@ -87,3 +88,88 @@ def test_of_a_pattern_the_topics_that_were_read_are_asked_for(
 
 def test_a_plan_that_cannot_be_read_refuses_nothing() -> None:
     assert check(object(), remembered={"flights": ["old"]}, read=["flights"], jvm=None) == Seen({})
+
+
+class Watched:
+    """A run's sources, looked at by the driver while the run goes on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *sources: Source, **ids: str) -> None:
+        self.brokers = Brokers(monkeypatch, *sources, **ids)
+        monkeypatch.setattr(topic_watch, "ids_of", self.brokers._told)
+        self.read = ["flights"]
+        self.told: list[dict[str, str]] = []
+        self.warned: list[str] = []
+        self.watch = TopicWatch(
+            sources,
+            dict(ids),
+            read=lambda: self.read,
+            jvm=None,
+            tell=self.told.append,
+            warn=self.warned.append,
+        )
+
+
+def test_a_topic_created_again_while_it_is_read_is_said_once_and_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = Watched(monkeypatch, STRICT, flights="old")
+    run.watch.look()
+    assert (run.told, run.warned) == ([], [])
+    del run.brokers.ids["flights"]  # it is away for a while
+    run.watch.look()
+    run.brokers.ids["flights"] = "new"
+    for _ in range(3):
+        run.watch.look()
+    assert run.told == [{"flights": "new"}]
+    [warning] = run.warned
+    assert warning.startswith("Topic flights was deleted and created again while it was read")
+
+
+def test_where_losses_are_gone_over_it_is_said_and_puts_nothing_at_risk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = Watched(monkeypatch, LENIENT, flights="old")
+    run.brokers.ids["flights"] = "new"
+    run.watch.look()
+    assert (run.told, len(run.warned)) == ([], 1)
+
+
+def test_topics_that_a_pattern_finds_later_are_watched_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pattern = Source({**STRICT.options, "subscribe": "", "subscribePattern": "f.*"})
+    run = Watched(monkeypatch, pattern, flights="old")
+    run.read, run.brokers.ids = ["flights", "freights"], {"flights": "old", "freights": "one"}
+    run.watch.look()
+    assert run.told == [{"flights": "old", "freights": "one"}]
+    run.brokers.ids["freights"] = "two"
+    run.watch.look()
+    assert run.told[1:] == [{"flights": "old", "freights": "two"}]
+    assert len(run.warned) == 1
+
+
+def test_topics_of_one_name_on_two_brokers_are_not_taken_for_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = Source({**STRICT.options, "kafka.bootstrap.servers": "two:9092"})
+    run = Watched(monkeypatch, STRICT, other, flights="here")
+    ids = {"one:9092": "here", "two:9092": "there"}
+    monkeypatch.setattr(
+        topic_watch,
+        "ids_of",
+        lambda jvm, client, asked: dict.fromkeys(asked, ids[client["bootstrap.servers"]]),
+    )
+    for _ in range(2):
+        run.watch.look()
+    assert (run.told, run.warned) == ([], [])
+    ids["two:9092"] = "another"
+    run.watch.look()
+    assert (run.told, len(run.warned)) == ([{"flights": "another"}], 1)
+
+
+def test_a_run_that_has_ended_is_told_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Watched(monkeypatch, STRICT, flights="old")
+    run.brokers.ids["flights"] = "new"
+    run.watch.end()
+    run.watch.look()
+    assert (run.told, run.warned) == ([], [])

@@ -5,7 +5,8 @@ from datetime import datetime
 
 from rest_framework import serializers
 
-from controlplane.health.system import Part, State, SystemHealth, system_health
+from controlplane.health.parts import Part, State
+from controlplane.health.system import SystemHealth, system_health
 from listeners.loops.backlogs import Backlog, backlogs
 from queries.api.base import ApiView
 from queries.api.derived import Body

@@ -1,10 +1,14 @@
-"""One live JVM per checkpoint: a lock held by the JVM itself, and a file that names its owner.
+"""One live driver per checkpoint: a lock held by its processes, and a file that names its owner.
 
-The lock must live exactly as long as the process that executes batches, so the JVM takes it
-(a POSIX record lock), not this Python. Such a lock vanishes silently when *any* channel on
-its file is closed in the same JVM, or when the garbage collector takes the channel; hence one
-registry per driver, keyed by the file itself, asked before anything is opened, and every
-handle pinned in the JVM. Whether a lock is still there is asked of the kernel, never of Java.
+The lock must live exactly as long as the processes that execute batches: the JVM, and this Python,
+in which `foreachBatch` runs and may write for as long as the JVM is gone. So each takes a byte of
+the lock file, and whoever wants the checkpoint takes both.
+
+The JVM's is a POSIX record lock. Such a lock vanishes silently when *any* channel on its file is
+closed in the same JVM, or when the garbage collector takes the channel; hence one registry per
+driver, keyed by the file itself, asked before anything is opened, and every handle pinned in the
+JVM. Whether a lock is still there is asked of the kernel, never of Java. Python's belongs to its
+open file, which other looks at the file cannot take from it; forked children close theirs.
 """
 
 import json
@@ -12,19 +16,29 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from queries.domain.checkpoints.lock_files import lock_file, owner_file
-from queries.files import lock_holder, read_file, replace_file
+from queries.files import (
+    JVM_BYTE,
+    PYTHON_BYTE,
+    give_lock_back,
+    lock_holder,
+    read_file,
+    replace_file,
+    take_lock,
+)
 from queries.runtime.checkpoints.logs import read_remote, remote
-from queries.runtime.error_capture import refusal
+from queries.runtime.failures.error_capture import refusal
 
 logger = logging.getLogger(__name__)
 
 _PIN = "headgate.locks"  # key in System.getProperties(), which the collector never takes
+
+_JVMS = (JVM_BYTE, 1, False)  # Java's tryLock: position, size, shared
 
 Key = tuple[int, int]  # (st_dev, st_ino) of the lock file
 
@@ -53,6 +67,7 @@ class Held:
     key: Key | None = None
     path: PurePosixPath | None = None
     handles: tuple[Any, ...] = ()  # Java's file, channel and lock
+    descriptor: int = -1  # of Python's lock
 
 
 class Locks:
@@ -69,6 +84,7 @@ class Locks:
         self._unlocked: dict[str, Held] = {}  # by location: on no local file system
         self._pins = jvm.java.util.concurrent.ConcurrentHashMap()
         jvm.java.lang.System.getProperties().put(_PIN, self._pins)
+        os.register_at_fork(after_in_child=self._close_in_child)
 
     def take(self, location: str, *, run: int, epoch: int, takeover: bool = False) -> Held:
         """Lock a checkpoint and write its owner file; raise `Refused` where that must not be."""
@@ -96,6 +112,8 @@ class Locks:
                 self._pins.remove(_pin(held.key))
             finally:
                 del self._held[held.key]
+                with suppress(OSError):  # users' code may have closed it
+                    give_lock_back(held.descriptor)
 
     def still_active(self, told: str) -> Refused:
         """Return the refusal of a start that finds its query active without a run of ours."""
@@ -156,15 +174,23 @@ class Locks:
             if key in self._held:
                 raise self._own_run(location, self._held[key].run)
             self._refuse_held(location, lock_holder(file))
-            handles = self._open(location, file)
-            held = Held(location, run, key=key, path=path, handles=handles)
+            descriptor = take_lock(file, PYTHON_BYTE)
+            if descriptor is None:
+                text = f"The checkpoint {location} is held by the Python of another driver."
+                raise Refused("held", text)
+            try:
+                handles = self._open(location, file)
+            except BaseException:
+                give_lock_back(descriptor)
+                raise
+            held = Held(location, run, "", key, path, handles, descriptor)
             self._held[key] = held
             return held
 
     def _open(self, location: str, file: Path) -> tuple[Any, ...]:
         opened = self._jvm.java.io.RandomAccessFile(str(file), "rw")
         channel = opened.getChannel()
-        lock = channel.tryLock()
+        lock = channel.tryLock(*_JVMS)
         if lock is None:  # another process was faster; no lock of ours can be lost by closing
             opened.close()
             self._refuse_held(location, lock_holder(file))
@@ -181,7 +207,7 @@ class Locks:
         _, channel, lock = held.handles
         try:
             lock.release()  # Java still believes in it
-            again = channel.tryLock()
+            again = channel.tryLock(*_JVMS)
         except Exception as error:  # a channel that was closed cannot be locked again
             logger.warning("the lock of %s cannot be taken again: %s", held.location, error)
             return False
@@ -197,6 +223,12 @@ class Locks:
             raise Refused(
                 "held", f"The checkpoint {location} is held by the process {holder}.", holder
             )
+
+    def _close_in_child(self) -> None:
+        """Let a child of users' code hold no checkpoint longer than the driver does."""
+        for held in list(self._held.values()):
+            with suppress(OSError):
+                os.close(held.descriptor)
 
     # --- the owner --------------------------------------------------------------------
 

@@ -10,6 +10,8 @@ waits until then, without an error of its own.
 import logging
 import re
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +20,7 @@ from queries.domain.protocol import RunError
 logger = logging.getLogger(__name__)
 
 CONDITION = "HEADGATE_KAFKA_BATCH_TOO_LARGE"
+LOOK_EVERY_S = 5.0
 #: The producer's own figure.
 SPLIT = "batch-split-total"
 _PARAMETERS = {
@@ -62,6 +65,54 @@ class Producers:
                 for other, (name, settings) in self._runs.items()
                 if other != run and settings == mine[1]
             }
+
+
+class SinkProducer:
+    """The producer that one run's sink writes through, where it writes to Kafka."""
+
+    def __init__(
+        self, producers: Producers, run: int, name: str, warn: Callable[[int, str], None]
+    ) -> None:
+        self._producers = producers
+        self._run = run
+        self._name = name
+        self._warn = warn  # about a run, in words
+        self._gateway: Any = None  # None: it does not write to Kafka
+        self._splits = 0.0  # of the JVM's producers, when last looked at
+        self._splits_before = 0.0  # and when the query was started
+        self._look_at = 0.0  # monotonic: the next look
+
+    def begin(self, spec: dict[str, Any], context: Any) -> None:
+        """Note that the run is about to start in this SparkContext."""
+        if self._producers.join(self._run, self._name, spec):
+            self._gateway = context._gateway
+            self._splits = self._splits_before = splits(self._gateway)
+
+    def look(self) -> None:
+        """Say, now and then, that the producer is splitting batches, and who shares it."""
+        if self._gateway is None or time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + LOOK_EVERY_S
+        before, self._splits = self._splits, splits(self._gateway)
+        if self._splits > before:
+            others = self._producers.sharing(self._run)
+            self._warn(self._run, waits(list(others.values())))
+
+    def named(self, error: RunError) -> RunError:
+        """Name a batch that the broker refuses as too large, here and to those it held up."""
+        if self._gateway is None:
+            return error
+        others = self._producers.sharing(self._run)
+        split = splits(self._gateway) - self._splits_before
+        found = named(error, split=split, others=list(others.values()))
+        if found is not error:
+            for other in others:
+                self._warn(other, held_up(self._name))
+        return found
+
+    def end(self) -> None:
+        """Note that the run has ended."""
+        self._producers.leave(self._run)
 
 
 def splits(gateway: Any) -> float:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from queries.domain.kafka.topic_ids import changed, known_id, names
-from queries.runtime.error_capture import StepFailed
+from queries.runtime.failures.error_capture import StepFailed
 
 logger = logging.getLogger(__name__)
 
@@ -75,11 +75,11 @@ def check(
     until = time.monotonic() + SOURCES_S
     seen: dict[str, str] = {}
     warnings: list[str] = []
-    for source in _sources(frame):
+    for source in sources_of(frame):
         asked = source.topics(read)
         if not asked or time.monotonic() >= until:
             continue
-        told = _ids(jvm, source.client, asked)
+        told = ids_of(jvm, source.client, asked)
         seen |= told
         new = [topic for topic in changed(remembered, told) if topic in read]
         if not new:
@@ -94,7 +94,7 @@ def check(
     return Seen(seen, tuple(warnings))
 
 
-def _sources(frame: Any) -> list[Source]:
+def sources_of(frame: Any) -> list[Source]:
     """Return the Kafka sources in a DataFrame's plan; none where the plan cannot be read."""
     try:
         leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
@@ -111,7 +111,7 @@ def _sources(frame: Any) -> list[Source]:
         return []
 
 
-def _ids(jvm: Any, options: Mapping[str, str], topics: Sequence[str]) -> dict[str, str]:
+def ids_of(jvm: Any, options: Mapping[str, str], topics: Sequence[str]) -> dict[str, str]:
     """Return the ids of topics, of those that are told in time."""
     found = {}
     until = time.monotonic() + ANSWER_S

@@ -20,7 +20,7 @@ from queries.domain.probes.questions import RESULT, TASK, PreflightTask, ProbeRe
 from queries.domain.protocol import LAST_SEQ, SPEC, DriverSpec
 from queries.files import replace_file
 from queries.runtime import build, spark_session
-from queries.runtime.error_capture import from_python
+from queries.runtime.failures.error_capture import from_python
 from queries.runtime.probes import preflight
 from queries.runtime.probes import state as probe_state
 from queries.runtime.process import SECOND, Shim, begin, end_jvm

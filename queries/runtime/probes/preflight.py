@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from queries.checkpoints.file_sink import LOG, write_empty_log
 from queries.domain.probes.questions import Attempt, AttemptEnd, PlanSeen, PreflightTask, Tried
 from queries.runtime import build
-from queries.runtime.error_capture import from_java, from_python
+from queries.runtime.failures.error_capture import from_java, from_python
 from queries.runtime.probes.io import (
     FILE_FORMATS,
     bound_readers,

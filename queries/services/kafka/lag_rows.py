@@ -18,11 +18,13 @@ from queries.brokers.reader import At, BrokerLook, Ends, RecordSeen
 from queries.domain.kafka.lag import PartitionLook, after, is_new, unread
 from queries.domain.kafka.losses import gaps_of
 from queries.domain.kafka.retention import Retention, risk
+from queries.domain.kafka.topic_ids import replaced_in
 from queries.domain.states import LossKind
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
 from queries.selectors.kafka.lag import clock_of, look_of, measured, retention_of
 from queries.selectors.kafka.sources import Reading, ReportedOffsets
+from queries.selectors.kafka.topic_ids import remembered_ids
 from queries.services.kafka import topic_ids
 from queries.services.kafka.loss_ledger import write_gaps
 
@@ -121,7 +123,10 @@ def write_told(told: ReportedOffsets, now: datetime) -> None:
         gone = [row.pk for at, row in known.items() if at not in rows]
         SourceLag.objects.filter(pk__in=gone).delete()
         upsert(SourceLag, rows.values(), "query", "source", "partition")
-    changed(f"lag:{told.query.pk}")
+        replaced = replaced_in(remembered_ids(told.query.pk))
+        fresh = _risk(told.query, list(rows.values()), replaced, running=True, now=now)
+        news = _store_risk(told.query, fresh)
+    changed(f"lag:{told.query.pk}", *([f"query:{told.query.pk}"] if news else []))
 
 
 def _rows(
@@ -255,24 +260,40 @@ def _judge(
     query = reading.query
     silent = any(answer.silent for answer in answers.values())
     asked = all(answer.look is not None for answer in answers.values())
+    since = (query.source_unreachable_since or now) if silent else None
+    wanted = _risk(query, rows, replaced, running=reading.running, now=now) | {
+        "source_reachable": False if silent else (True if asked else None),
+        "source_unreachable_since": since,
+    }
+    return _store_risk(query, wanted)
+
+
+def _risk(
+    query: Query,
+    rows: Sequence[SourceLag],
+    replaced: Collection[str],
+    *,
+    running: bool,
+    now: datetime,
+) -> dict[str, Any]:
+    """Return what a query is to say of what will be lost, and of when."""
     found = risk(
         [(look_of(row), clock_of(row, now=now)) for row in rows if row.partition >= 0],
-        running=reading.running,
+        running=running,
         within=timedelta(hours=settings.RISK_WITHIN_H),
         now=now,
         replaced=replaced,
     )
-    since = (query.source_unreachable_since or now) if silent else None
-    wanted: dict[str, Any] = {
-        "risk": found.sentence if found else "",
-        "source_reachable": False if silent else (True if asked else None),
-        "source_unreachable_since": since,
-    }
+    if found is not None and found.sentence == query.risk:
+        return {"risk": query.risk, "risk_at": query.risk_at}
+    return {"risk": found.sentence if found else "", "risk_at": found.at if found else None}
+
+
+def _store_risk(query: Query, wanted: dict[str, Any]) -> bool:
+    """Write risk and reachability where they have changed; return whether they have."""
     fresh = {name: value for name, value in wanted.items() if getattr(query, name) != value}
     if not fresh:
         return False
-    if "risk" in fresh:
-        fresh["risk_at"] = found.at if found else None
     # Compare-and-set: of two looks at once, the one that read the older row does nothing.
     won = Query.objects.filter(
         pk=query.pk,

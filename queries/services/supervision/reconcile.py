@@ -33,7 +33,7 @@ from queries.selectors.hosts import is_silent, placed_here, to_look_after
 from queries.selectors.supervision.observation import Rows, observation, read_rows, slots, statuses
 from queries.services.failures.driver_logs import read_log, without_secrets
 from queries.services.failures.recording import record_failure
-from queries.services.supervision import assignments, epochs, records
+from queries.services.supervision import assignments, epochs, operation_ends, records
 
 logger = logging.getLogger(__name__)
 _each = each("reconcile", logger)
@@ -235,7 +235,7 @@ class _Step:
     def _write_queries(self, record: Callable[..., Failure]) -> None:
         by_run = statuses(self.sighting)
         rows = {query.pk: query for query in self.rows.queries}
-        failed = records.FailedRuns(self.driver_failure)
+        failed = operation_ends.FailedRuns(self.driver_failure)
         for choice in self.decision.queries:
             query, run = rows[choice.query], self.rows.runs.get(choice.query)
             if run is not None:
@@ -255,7 +255,9 @@ class _Step:
                 )
             about = self.rows.runs.get(choice.query) or run
             records.update_query(query, about, choice, now=self.now)
-        records.close_operations(self.application, self.driver, self.decision, failed, now=self.now)
+        operation_ends.close_operations(
+            self.application, self.driver, self.decision, failed, now=self.now
+        )
 
     def _outrun(self, ended: RunEnd, run: Run | None) -> None:
         error = ended.fault.error if ended.fault else None

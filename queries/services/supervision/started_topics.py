@@ -1,12 +1,13 @@
-"""Remember which topics a driver has seen as it started a run: the first word on a new query.
+"""Remember which topics a driver has seen, as it started a run and while the run goes on.
 
-The looks at the brokers (`services.kafka`) come every few seconds, and know no topic of a source
-that only the query's code knows.
+It is the first word on a new query: the looks at the brokers (`services.kafka`) come every few
+seconds. Of a source that only the query's code knows it is the only one.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from queries.domain.kafka.topic_ids import Remembered, as_json, ids_of
+from queries.domain.kafka.topic_ids import Ids, Remembered, as_json, ids_of
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Run
 from queries.selectors.kafka.sources import kafka_sources
@@ -29,3 +30,34 @@ def note_start(run: Run, seen: Mapping[str, str]) -> None:
                 ids[name][topic] = Remembered(one, (run.last_batch or 0) + 1)
     if ids != known:
         Checkpoint.objects.filter(pk=row.pk).update(topic_ids=as_json(ids))
+
+
+def note_look(run: Run, seen: Mapping[str, str]) -> None:
+    """Remember what a driver sees of its topics while a run goes on, where it is news.
+
+    Of sources that only the query's code knows: the looks at the brokers judge the others. A topic
+    that was created again stays in memory beside the one that the checkpoint has offsets of.
+    """
+    sources = kafka_sources(run.revision.spec)
+    own = {
+        topic: one
+        for topic, one in seen.items()
+        if not any(source.wanted.matches(topic) for source in sources)
+    }
+    if not _news(ids_of(run.checkpoint.topic_ids), own):
+        return
+    row = Checkpoint.objects.select_for_update().get(pk=run.checkpoint_id)
+    ids = ids_of(row.topic_ids)
+    for topic, one in _news(ids, own).items():
+        held = ids.setdefault("", {}).get(topic)
+        ids[""][topic] = Remembered(one) if held is None else replace(held, now=one, passed=None)
+    Checkpoint.objects.filter(pk=row.pk).update(topic_ids=as_json(ids))
+
+
+def _news(ids: Ids, seen: Mapping[str, str]) -> dict[str, str]:
+    held = ids.get("", {})
+    return {
+        topic: one
+        for topic, one in seen.items()
+        if topic not in held or one not in (held[topic].id, held[topic].now)
+    }

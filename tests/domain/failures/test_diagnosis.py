@@ -389,7 +389,7 @@ def test_a_checkpoint_that_its_own_driver_holds_is_no_reason_to_end_a_process() 
     ("type_name", "error_class", "root_cause", "category", "policy", "says"),
     [
         (
-            "queries.runtime.error_capture.ExitInUsersCode",
+            "queries.runtime.failures.error_capture.ExitInUsersCode",
             "HEADGATE_USER_CODE",
             "function 'app:build': SystemExit(3) was raised in app.py, line 12",
             Category.USER_CODE,

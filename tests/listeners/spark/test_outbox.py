@@ -179,6 +179,29 @@ def test_a_spool_that_cannot_be_written_stops_nothing(
     assert arrived(redis_client) == list(range(1, 51))
 
 
+def test_on_a_full_disk_without_redis_memory_is_bounded_and_what_it_cannot_hold_is_counted(
+    valkey: ValkeyServer,
+    redis_client: redis.Redis,
+    make_outbox: MakeOutbox,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MEMORY_BYTES", 50_000)
+    outbox = make_outbox()
+    valkey.kill()
+    outbox.start()
+    with monkeypatch.context() as full:
+        full.setattr(outbox._spool, "append", _disk_full)
+        for number in range(200):
+            outbox.add(said(number, size=800))
+    held = 200 - outbox.dropped
+    assert 0 < held * 800 < 50_000
+    for number in range(100):  # there is room again, on disk
+        outbox.add(said(number, size=800))
+    valkey.start()
+    wait_for(lambda: outbox.unsent == 0)
+    assert arrived(redis_client) == [*range(1, held + 1), *range(201, 301)]
+
+
 def _disk_full(*_: object, **__: object) -> None:
     raise OSError("no space left on device")
 

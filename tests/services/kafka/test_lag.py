@@ -14,6 +14,7 @@ from queries.domain.kafka.retention import Retention
 from queries.domain.states import LossKind
 from queries.models.checkpoints import Loss, SourceLag
 from queries.models.definitions import Query, QueryRevision
+from queries.models.drivers import Run
 from queries.selectors.kafka import sources
 from queries.selectors.kafka.lag import lag_of
 from queries.services.kafka import lag
@@ -187,9 +188,8 @@ def test_a_query_that_reads_kafka_no_more_is_forgotten(make: MakeQuery, brokers:
     assert not SourceLag.objects.exists()
 
 
-def test_of_a_query_whose_code_reads_kafka_its_progress_tells_while_it_runs(
-    stage: Stage, brokers: Brokers
-) -> None:
+def _run_of_code(stage: Stage) -> Run:
+    """Return the run of a query whose code alone knows what it reads, with a batch reported."""
     stage.query("by-code", kind="python", function="m:f", sources=[])
     stage.up("by-code")
     run = stage.run("by-code")
@@ -209,6 +209,13 @@ def test_of_a_query_whose_code_reads_kafka_its_progress_tells_while_it_runs(
         progress={"runId": run.spark_run_id, "sources": [source]},
         progress_run=run.pk,
     )
+    return run
+
+
+def test_of_a_query_whose_code_reads_kafka_its_progress_tells_while_it_runs(
+    stage: Stage, brokers: Brokers
+) -> None:
+    run = _run_of_code(stage)
     look_at_sources(now=NOW, readers=brokers)
     lag = lag_of(run.query, now=NOW)
     assert (lag.total.records, lag.total.seconds, lag.deleted_at) == (50, None, None)
@@ -216,6 +223,24 @@ def test_of_a_query_whose_code_reads_kafka_its_progress_tells_while_it_runs(
     Query.objects.filter(pk=run.query_id).update(phase="STOPPED")
     look_at_sources(now=NOW, readers=brokers)
     assert lag_of(run.query, now=NOW).topics == []
+
+
+def test_a_topic_of_its_code_that_was_created_again_puts_a_query_at_risk(
+    stage: Stage, brokers: Brokers
+) -> None:
+    run = _run_of_code(stage)
+    stage.launcher.sees_topics(run.pk, {"flights": "a"})
+    stage.wait(5)
+    look_at_sources(now=NOW, readers=brokers)
+    assert Query.objects.get(pk=run.query_id).risk == ""
+    stage.launcher.sees_topics(run.pk, {"flights": "b"})
+    stage.wait(5)
+    look_at_sources(now=NOW, readers=brokers)
+    query = Query.objects.get(pk=run.query_id)
+    assert "Topic flights was deleted and created again" in query.risk
+    assert query.risk_at == NOW
+    look_at_sources(now=NOW + timedelta(seconds=5), readers=brokers)
+    assert Query.objects.get(pk=run.query_id).risk_at == NOW  # since when
 
 
 def test_a_query_whose_definition_cannot_be_read_leaves_out_itself_alone(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from controlplane.health.system import backlog_part, loops_part
+from controlplane.health.work import backlog_part, loops_part
 from listeners.loops.backlogs import LEDGER, backlogs
 from listeners.loops.troubles import current
 from listeners.models import Cursor, Progress

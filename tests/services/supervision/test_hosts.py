@@ -14,7 +14,7 @@ from django.utils import timezone
 from controlplane import nudge
 from controlplane.celery import app
 from controlplane.health import system
-from controlplane.health.system import State
+from controlplane.health.parts import State
 from queries.domain.errors import NotAllowed
 from queries.domain.states import DriverKind, DriverState, OperationOutcome, Verb
 from queries.models.applications import Application

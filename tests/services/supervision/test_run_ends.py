@@ -16,7 +16,7 @@ from queries.runtime import build
 from queries.runtime import run as runs
 from queries.runtime.build import Callbacks
 from queries.runtime.checkpoints.locks import Locks, Refused
-from queries.runtime.error_capture import ExitInUsersCode, StepFailed, from_python
+from queries.runtime.failures.error_capture import ExitInUsersCode, StepFailed, from_python
 from queries.runtime.liveness import Life
 from queries.runtime.run import Run, Surroundings
 from queries.runtime.status_report import Board

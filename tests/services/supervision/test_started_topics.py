@@ -7,7 +7,7 @@ import pytest
 from queries.domain.kafka.topic_ids import Remembered, ids_of
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Run
-from queries.services.supervision.started_topics import note_start
+from queries.services.supervision.started_topics import note_look, note_start
 from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.django_db
@@ -62,3 +62,38 @@ def test_what_a_driver_reports_reaches_the_checkpoint_and_the_next_driver(stage:
     assert [entry.topic_ids for entry in entries if entry.run == again.pk] == [
         {"departures": ["a"]}
     ]
+
+
+def test_a_topic_created_again_under_a_function_is_remembered_beside_the_one_it_has_read(
+    stage: Stage,
+) -> None:
+    run = _started(stage, kind="python", function="m:f", sources=[])
+    note_start(run, {"departures": "a"})
+    for _ in range(2):
+        note_look(_again(run), {"departures": "b", "arrivals": "c"})
+        held = {"departures": Remembered("a", now="b"), "arrivals": Remembered("c")}
+        assert _ids(run) == {"": held}
+    stage.launcher.ready("delays")
+    stage.commit("delays")
+    stage.launcher.obliging = True
+    stage.restart("delays")
+    stage.wait(5)
+    again = stage.run("delays")
+    # The next driver compares with what the checkpoint has read.
+    assert [
+        entry.topic_ids["departures"]
+        for entry in stage.launcher.assignment("delays").queries
+        if entry.run == again.pk
+    ] == [["a"]]
+
+
+def test_of_a_definitions_own_sources_the_looks_at_the_brokers_judge(stage: Stage) -> None:
+    run = _started(stage, sources=[SOURCE])
+    note_start(run, {"departures": "a"})
+    note_look(_again(run), {"departures": "b"})
+    assert _ids(run) == {"flights": {"departures": Remembered("a")}}
+
+
+def _again(run: Run) -> Run:
+    """Return the run as the next look reads it."""
+    return Run.objects.select_related("checkpoint", "revision").get(pk=run.pk)

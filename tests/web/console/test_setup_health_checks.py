@@ -14,9 +14,10 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
-from controlplane.health import signs_of_life, system
+from controlplane.health import processes, signs_of_life, system
+from controlplane.health.parts import State
 from controlplane.health.signs_of_life import Sign
-from controlplane.health.system import READY_PARTS, State
+from controlplane.health.system import READY_PARTS
 from controlplane.machine import claims
 from controlplane.machine.home import Home
 from queries.roles import Role
@@ -147,21 +148,21 @@ def test_an_ingester_is_seen_by_its_reads_of_the_stream(
 
 
 def test_a_worker_that_finishes_no_sweep_is_a_problem(now: datetime) -> None:
-    signs = _signs(now, worker=1, beat=1, sweep=system.SILENT_AFTER_S + 1)
-    part = system.worker_part(signs, now)
+    signs = _signs(now, worker=1, beat=1, sweep=processes.SILENT_AFTER_S + 1)
+    part = processes.worker_part(signs, now)
     assert part.state is State.PROBLEM
     assert part.since == signs["sweep"].at
 
 
 def test_a_worker_is_not_blamed_for_a_silent_beat(now: datetime) -> None:
     signs = _signs(now, worker=1, beat=60, sweep=60)
-    assert system.worker_part(signs, now).ok
-    assert not system.beat_part(signs, now).ok
+    assert processes.worker_part(signs, now).ok
+    assert not processes.beat_part(signs, now).ok
 
 
 @pytest.mark.parametrize("ages", [{}, {"worker": 60, "sweep": 1, "beat": 1}])
 def test_no_sign_of_a_worker_is_a_problem(now: datetime, ages: dict[str, float]) -> None:
-    assert system.worker_part(_signs(now, **ages), now).state is State.PROBLEM
+    assert processes.worker_part(_signs(now, **ages), now).state is State.PROBLEM
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,7 @@ def test_no_sign_of_a_worker_is_a_problem(now: datetime, ages: dict[str, float])
     ],
 )
 def test_a_redis_that_can_lose_events_is_a_problem(info: dict[str, Any], words: str) -> None:
-    part = system.redis_part(info)
+    part = processes.redis_part(info)
     assert part.state is State.PROBLEM
     assert words in part.sentence
 

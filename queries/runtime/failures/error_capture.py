@@ -59,7 +59,7 @@ def users_place(frames: Iterable[traceback.FrameSummary]) -> str:
     "" where none is: only Python's own and installed packages are among them, and ours.
     """
     paths = sysconfig.get_paths()
-    ours = Path(__file__).parents[2]
+    ours = Path(__file__).parents[3]
     foreign = [paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     foreign += [str(ours / name) for name in ("queries", "listeners", "headgate_async")]
     for frame in reversed(list(frames)):

@@ -1,0 +1,109 @@
+"""The health of Redis, and of the processes that give their signs of life there."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import redis
+from django.conf import settings
+
+from controlplane import redis_client
+from controlplane.health import signs_of_life
+from controlplane.health.parts import Part, clock, first_line, ok, problem, unknown
+from controlplane.health.signs_of_life import Sign
+
+LOOK_LIMIT_S = 1.0  # for each answer of Redis
+#: A heartbeat older than this means that the process does not work. Beat sends a sweep every
+#: 2 s, a worker a heartbeat every 2 s; seven of them may be late or lost.
+SILENT_AFTER_S = 15
+
+
+def redis_and_processes(now: datetime) -> tuple[Part, ...]:
+    """Return the parts "redis", "worker", "beat" and "ingester", judged by one look at Redis."""
+    try:
+        with redis_client.client(settings.REDIS_URL, limit_s=LOOK_LIMIT_S) as client:
+            info: Any = client.info()
+            signs = signs_of_life.heard(client)
+            consumers = _consumers(client)
+    except redis.RedisError as error:
+        why = "Redis does not respond"
+        return (
+            problem("redis", f"{why}: {first_line(error)}"),
+            *(unknown(name, why) for name in ("worker", "beat", "ingester")),
+        )
+    return (
+        redis_part(info),
+        worker_part(signs, now),
+        beat_part(signs, now),
+        ingester_part(signs, consumers, now),
+    )
+
+
+def redis_part(info: dict[str, Any]) -> Part:
+    """Judge a Redis by its own INFO: it must evict nothing and be able to write."""
+    version = info.get("valkey_version") or info.get("redis_version", "?")
+    policy = str(info.get("maxmemory_policy", "noeviction"))
+    if policy.startswith("allkeys"):
+        return problem(
+            "redis",
+            f"Its maxmemory-policy is {policy}, which can discard events. "
+            "Set maxmemory-policy to noeviction.",
+        )
+    if info.get("aof_last_write_status", "ok") != "ok":
+        return problem("redis", "It cannot write its append-only file. Is its disk full?")
+    return ok("redis", f"Redis {version} responds.")
+
+
+def worker_part(signs: dict[str, Sign], now: datetime) -> Part:
+    """Judge the workers: one must run, and sweeps must finish."""
+    worker, sweep = signs.get(signs_of_life.WORKER), signs.get(signs_of_life.SWEEP)
+    if worker is None:
+        return problem("worker", "No worker has sent a heartbeat.")
+    if _silent(worker, now):
+        return problem("worker", f"No worker heartbeat since {clock(worker.at)}.", worker.at)
+    beat = signs.get(signs_of_life.BEAT)
+    if beat is None or _silent(beat, now):
+        return ok("worker", "A worker is running, but beat sends it no sweeps.")
+    if sweep is None:
+        return problem("worker", "A worker is running, but has not finished a sweep yet.")
+    if _silent(sweep, now):
+        return problem("worker", f"No sweep has been finished since {clock(sweep.at)}.", sweep.at)
+    return ok("worker", f"Sweeps are done on {sweep.host}.")
+
+
+def beat_part(signs: dict[str, Sign], now: datetime) -> Part:
+    """Judge beat by the last sweep that it put into the queue."""
+    beat = signs.get(signs_of_life.BEAT)
+    if beat is None:
+        return problem("beat", "Beat has sent no heartbeat.")
+    if _silent(beat, now):
+        return problem("beat", f"Beat has sent no sweep since {clock(beat.at)}.", beat.at)
+    return ok("beat", "Beat sends sweeps.")
+
+
+def ingester_part(signs: dict[str, Sign], consumers: list[datetime], now: datetime) -> Part:
+    """Judge the ingester by its last read of the event stream, or by its own heartbeat."""
+    seen = [sign.at for name, sign in signs.items() if name == signs_of_life.INGESTER] + consumers
+    if not seen:
+        return problem("ingester", "No ingester reads the events.")
+    newest = max(seen)
+    if (now - newest).total_seconds() > SILENT_AFTER_S:
+        return problem("ingester", f"No ingester has read since {clock(newest)}.", newest)
+    return ok("ingester", "Events are read.")
+
+
+def _consumers(client: redis.Redis) -> list[datetime]:
+    """Return when each consumer of the event stream last asked for entries."""
+    reads = []
+    at = datetime.now(UTC)
+    try:
+        groups: Any = client.xinfo_groups(settings.EVENT_STREAM)
+        for group in groups:
+            consumers: Any = client.xinfo_consumers(settings.EVENT_STREAM, group["name"])
+            reads += [at - timedelta(milliseconds=int(entry["idle"])) for entry in consumers]
+    except redis.ResponseError:  # no such stream: nobody has read it yet
+        return []
+    return reads
+
+
+def _silent(sign: Sign, now: datetime) -> bool:
+    return (now - sign.at).total_seconds() > SILENT_AFTER_S

@@ -1,0 +1,87 @@
+"""The health of what works through rows: how far it is behind, and what it passes over."""
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from django.db import DatabaseError
+
+from controlplane.health.parts import Part, clock, first_line, ok, problem
+from queries.domain.masking import mask_text
+
+if TYPE_CHECKING:
+    from listeners.loops.backlogs import Backlog
+    from listeners.loops.troubles import Shown
+
+
+def backlog(now: datetime) -> Part:
+    """Return the part "backlog"."""
+    from listeners.loops.backlogs import backlogs
+
+    try:
+        found = backlogs()
+    except DatabaseError as error:
+        return problem("backlog", f"The backlog cannot be read: {first_line(error)}")
+    return backlog_part(found, now)
+
+
+def backlog_part(found: "list[Backlog]", now: datetime) -> Part:
+    """Judge how far the bulk work is behind: how many rows, and the age of the oldest."""
+    behind = [one for one in found if one.rows and one.since is not None]
+    told = "; ".join(_behind(one, now) for one in behind)
+    late = [one for one in behind if one.since is not None and now - one.since > one.late_after]
+    stuck = [one for one in found if one.ran_at and now - one.ran_at > one.silent_after]
+    if late:
+        since = min(one.since for one in late if one.since is not None)
+        return problem("backlog", f"{_capital(told)}. It is worked off in slices.", since)
+    if stuck:
+        oldest = min(one.ran_at for one in stuck if one.ran_at is not None)
+        names = ", ".join(one.title for one in stuck)
+        return problem("backlog", f"No run of {names} has ended since {clock(oldest)}.", oldest)
+    return ok("backlog", f"{_capital(told)}." if told else "No bulk work is behind.")
+
+
+def _behind(one: "Backlog", now: datetime) -> str:
+    plural = "batches" if one.unit == "batch" else f"{one.unit}s"
+    noun = one.unit if one.rows == 1 else plural
+    assert one.since is not None, "only such are told"
+    return f"{one.title}: {one.rows:,} {noun} behind, the oldest {_span(now - one.since)}"
+
+
+def loops(now: datetime) -> Part:
+    """Return the part "loops"."""
+    from listeners.loops.troubles import current, of_drivers
+
+    try:
+        found = [*current(now), *of_drivers(now)]
+    except DatabaseError as error:
+        return problem("loops", f"What is passed over cannot be read: {first_line(error)}")
+    return loops_part(found)
+
+
+def loops_part(found: "list[Shown]") -> Part:
+    """Judge what loops pass over: an element that is not served while the others are."""
+    if not found:
+        return ok("loops", "Nothing is passed over.")
+    first = min(found, key=lambda one: one.since)
+    more = f" And {len(found) - 1:,} more." if len(found) > 1 else ""
+    times = "once" if first.times == 1 else f"{first.times:,} times"
+    return problem(
+        "loops",
+        f"{_capital(first.loop)}: {first.about} {'is set aside' if first.set_aside else 'fails'}, "
+        f"{times} since {clock(first.since)}: {mask_text(first.cause)}.{more} "
+        "Everything else is served.",
+        first.since,
+    )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _span(passed: timedelta) -> str:
+    """Return a length of time with its unit, rounded down: "45 s", "14 min", "3 h", "2 days"."""
+    seconds = max(0, int(passed.total_seconds()))
+    for most, unit, name in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
+        if seconds < most:
+            return f"{seconds // unit:,} {name}"
+    return f"{seconds // 86_400:,} days"

@@ -1,0 +1,69 @@
+"""Why a run has failed, or may not begin, in the words that its status tells."""
+
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from listeners.spark.telemetry import Telemetry
+from queries.domain.protocol import Hangs, RunError, RunStatus
+from queries.runtime.failures.error_capture import Mask, from_java, refusal, users_place
+
+TERMINATED_WAIT_S = 2  # for the event that may bring the error class
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a run failed, and what its status says of it beside the error."""
+
+    error: RunError
+    changes: dict[str, Any] = field(default_factory=dict)
+
+
+#: Reads a run's failure as it is now; None: it has not failed.
+Read = Callable[[], Failure | None]
+
+
+def none() -> Failure | None:
+    """Return that nothing has failed."""
+    return None
+
+
+def start_timed_out(thread: threading.Thread, limit_s: float, mask: Mask) -> RunError:
+    """Return that a start took too long, and where in users' code its thread is now."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    frames = traceback.extract_stack(frame) if frame is not None else []
+    place = users_place(frames)
+    text = f"The query was not started within {limit_s:g} s"
+    text += f"; its code is at {place}." if place else "."
+    stack = "".join(traceback.format_list(frames))
+    return RunError("", "StartTimedOut", text, mask(f"{text}\n\n{stack}").strip())
+
+
+def checkpoint_refused(error: RunError, holder: RunStatus | None, checkpoint: str) -> RunError:
+    """Return why a checkpoint cannot be had, with what is known of this driver's run that has it.
+
+    `holder` is that run's line, None where it is not one of this driver's.
+    """
+    if holder is None or holder.hangs is Hangs.NOTHING:
+        return error
+    does = "was stopped, but its thread in this driver does not end"
+    if holder.hangs is Hangs.START:
+        does = "is still being built by a thread of this driver that does not end"
+    text = (
+        f"Run {holder.run} {does}, and holds the checkpoint {checkpoint}. "
+        "A fresh driver is the way out."
+    )
+    return refusal(error.refused, text, error.holder_pid)
+
+
+def of_query(throwable: Any, run_id: str, telemetry: Telemetry, mask: Mask) -> RunError:
+    """Return a query's failure; its class may stand in Spark's Terminated event alone."""
+    error = from_java(throwable, mask)
+    if error.error_class in ("", "STREAM_FAILED"):
+        body = telemetry.terminated(run_id, TERMINATED_WAIT_S) or {}
+        told = body.get("errorClassOnException") or error.error_class
+        return replace(error, error_class=told)
+    return error
