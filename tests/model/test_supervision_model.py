@@ -38,7 +38,7 @@ def walk(
         run_state_machine_as_test(
             seed(first_seed + turn)(_from(opening)),
             settings=settings(
-                max_examples=max(1, min(50, left // HISTORY)),
+                max_examples=max(1, min(20, left // HISTORY)),
                 stateful_step_count=HISTORY,
                 deadline=None,
                 database=None,  # a seed repeats what was found; nothing else is remembered
