@@ -33,6 +33,14 @@ class Launcher(Protocol):
     def assign(self, application: str, assignment: Assignment) -> None:
         """Replace the assignment unless a higher generation is there, and nudge the driver."""
 
+    def seal(self, application: str, epoch: int) -> bool:
+        """Make sure that a driver which nobody has started never will be, whoever still tries.
+
+        Returns True where its exit stands: the one written now, UNKNOWN, or an earlier one.
+        False where something of the driver is or was there: the next sighting shows what.
+        Raises `LaunchRefused` where nothing can be written.
+        """
+
     def sight(
         self,
         application: str,

@@ -53,7 +53,7 @@ class Crash(BaseException):
 class Call:
     """One call of the protocol, as it came."""
 
-    verb: str  # launch | assign | terminate | kill | prune
+    verb: str  # launch | seal | assign | terminate | kill | prune
     application: str
     epoch: int | None = None
     generation: int | None = None
@@ -119,6 +119,7 @@ class InMemoryLauncher(InMemoryProbes):
         self.spools: dict[int, list[tuple[int, bytes]]] = {}  # epoch -> (seq, JSON)
         self._frozen: set[str] = set()
         self._drivers: dict[str, dict[int, _Driver]] = {}
+        self._sealed: dict[tuple[str, int], ExitReport] = {}  # never started, and never will be
         self._newest: dict[str, int] = {}  # application -> epoch
         self._logs: dict[tuple[str, int], str] = {}
         self._pids = iter(range(10_000, 10_000_000))
@@ -148,7 +149,7 @@ class InMemoryLauncher(InMemoryProbes):
             if self.refusal:
                 raise LaunchRefused(self.refusal)
             drivers = self._drivers.setdefault(spec.application, {})
-            if spec.epoch in drivers:
+            if spec.epoch in drivers or (spec.application, spec.epoch) in self._sealed:
                 return
             driver = drivers[spec.epoch] = _Driver(spec, assignment, pools_xml)
             if spec.epoch < self._newest.get(spec.application, 0):
@@ -158,6 +159,16 @@ class InMemoryLauncher(InMemoryProbes):
             driver.process = self._new_process()
             if self.obliging:
                 self.ready(spec.application)
+
+    def seal(self, application: str, epoch: int) -> bool:
+        """Let no launch of the epoch start anything, unless one has."""
+        with self._call(Call("seal", application, epoch)):
+            driver = self._drivers.get(application, {}).get(epoch)
+            if driver is not None:
+                return driver.exit is not None
+            report = self._exit("UNKNOWN", "UNKNOWN")
+            self._sealed.setdefault((application, epoch), report)
+            return True
 
     def assign(self, application: str, assignment: Assignment) -> None:
         """Replace the assignment unless a higher generation is there; a ready driver applies it."""
@@ -190,7 +201,8 @@ class InMemoryLauncher(InMemoryProbes):
             if self.elsewhere:
                 return Sighting(Liveness.ELSEWHERE)
             if driver is None:
-                return Sighting(Liveness.ABSENT)
+                sealed = self._sealed.get((application, epoch))
+                return Sighting(Liveness.EXITED if sealed else Liveness.ABSENT, exit=sealed)
             if self.files_lost:
                 return _without_files(driver, known or {})
             return Sighting(

@@ -324,6 +324,43 @@ def test_a_refused_launch_starts_nothing_and_can_be_completed(ground: Ground) ->
     assert ground.launcher.sight(NAME, 1).liveness in ALIVE
 
 
+def test_a_sealed_driver_is_never_started(ground: Ground) -> None:
+    launcher = ground.launcher
+    assert launcher.seal(NAME, 3)
+    sealed = launcher.sight(NAME, 3)
+    assert sealed.liveness is Liveness.EXITED
+    assert sealed.exit is not None
+    assert (sealed.exit.python, sealed.exit.jvm, sealed.exit.last_seq) == ("UNKNOWN", "UNKNOWN", 0)
+    _launch(launcher, 3)
+    assert launcher.seal(NAME, 3)
+    assert launcher.sight(NAME, 3) == sealed
+    assert launcher.living() == []
+    _launch(launcher, 4)
+    assert launcher.sight(NAME, 4).liveness in ALIVE
+
+
+def test_a_refused_driver_can_be_sealed(ground: Ground) -> None:
+    ground.refuse()
+    with pytest.raises(LaunchRefused):
+        _launch(ground.launcher, 1)
+    assert ground.launcher.seal(NAME, 1)
+    ground.accept()
+    _launch(ground.launcher, 1)
+    assert ground.launcher.living() == []
+
+
+def test_what_has_begun_is_not_sealed(ground: Ground) -> None:
+    launcher = ground.launcher
+    _launch(launcher, 3)
+    assert not launcher.seal(NAME, 3)
+    ground.until(3, Liveness.ALIVE)
+    assert not launcher.seal(NAME, 3)
+    launcher.kill(NAME, 3)
+    ended = ground.until(3, Liveness.EXITED).exit
+    assert launcher.seal(NAME, 3)
+    assert launcher.sight(NAME, 3).exit == ended
+
+
 def test_code_is_frozen_by_its_content(ground: Ground, tmp_path: Path) -> None:
     launcher, roots = ground.launcher, (str(tmp_path / "users_code"),)
     copies, digest = launcher.freeze_code(roots)

@@ -10,12 +10,13 @@ import logging
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from copy import deepcopy
 from datetime import timedelta
 from typing import Any, ClassVar, TypeVar
 
 import pytest
-from django.db import transaction
-from django.db.models import Min
+from django.db import connection, transaction
+from django.db.models import Min, QuerySet
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -61,7 +62,7 @@ FAILURES = {  # one of each policy, and of what a dying JVM leaves
     "memory": (OUT_OF_MEMORY, 2),
 }
 #: Points of a worker's step between which it may die, or somebody else may act.
-POINTS = ("decide", "write", "launch", "assign", "terminate", "kill")
+POINTS = ("decide", "write", "launch", "seal", "assign", "terminate", "kill")
 #: Seconds that may pass at once: a look, a tick, the deadlines of a stop and of a start, a backoff,
 #: a retry probe.
 PAUSES = (1, 5, 31, 61, 125, 185, 310, 1810)
@@ -88,35 +89,91 @@ def pick(found: list[T], number: int) -> T:
     return found[number % len(found)]
 
 
+class Select:
+    """A SELECT whose text is made once: the same is read after every step."""
+
+    def __init__(self, rows: QuerySet[Any, Any]) -> None:
+        self._text, self._parameters = rows.query.sql_with_params()
+
+    def __call__(self) -> list[tuple[Any, ...]]:
+        """Return the rows as the database has them now."""
+        with connection.cursor() as cursor:
+            cursor.execute(self._text, self._parameters)
+            return list(cursor.fetchall())
+
+
+_editable = Query.objects.filter(archived_at=None).exclude(application__name=QUIET)
+_drivers = Driver.objects.values_list("application__name", "epoch")
+EDITABLE = Select(_editable.order_by("pk").values_list("pk"))
+ENDED_DRIVERS = Select(
+    _drivers.values_list("application__name", "epoch", "exit_python")
+    .filter(kind=DriverKind.SERVICE)
+    .exclude(state__in=sorted(OPEN_DRIVER_STATES))
+)
+OPEN_ROWS = Select(_drivers.filter(ended_at=None))
+OVER = Select(
+    Run.objects.filter(
+        outcome__in=(RunOutcome.STOPPED, RunOutcome.COMPLETED, RunOutcome.DRIVER_ENDED)
+    ).values_list("pk")
+)
+OPEN_RUNS = Select(Run.objects.filter(outcome=RunOutcome.OPEN).values_list("query"))
+BYSTANDER = Select(
+    Run.objects.filter(query__name="q").values_list(
+        "pk", "driver__epoch", "outcome", "query__phase"
+    )
+)
+OPERATIONS = Select(
+    Operation.objects.filter(outcome=OperationOutcome.OPEN, verb__in=PLAIN_VERBS).values_list("pk")
+)
+
+
+class Opening:
+    """Where every history begins: three applications and a bystander, asked to start.
+
+    Played once in the transaction of a test; each history goes on from a copy, in a savepoint.
+    """
+
+    def __init__(self) -> None:
+        self.stage = Stage()
+        world = World(clock=self.stage.clock)
+        self.stage.launcher = world
+        names = (*APPLICATIONS, QUIET)
+        self.keys = {name: self.stage.application(name).pk for name in names}
+        for name, application in (("a", SHARED), ("b", SHARED), ("c", ALONE), ("q", QUIET)):
+            self.stage.query(name, application)
+        for name in ("q", "a", "b", "c"):
+            operations.request_start(query=self.stage.row(name), actor="olga", now=self.stage.now)
+        for _ in range(3):  # two drivers start at a time
+            self._sweep()
+            world.goes_well(unless=lambda _: False)
+            self.stage.now += timedelta(seconds=1)
+        Application.objects.update(reconcile_after=self.stage.now)
+        self._sweep()
+        bystander = next(t for t in world.threads.values() if t.application == QUIET)
+        self.quiet = (bystander.run, bystander.driver)
+
+    def _sweep(self) -> None:
+        for application in reconcile.due_applications(now=self.stage.now):
+            reconcile.reconcile(application, launcher=self.stage.launcher, now=self.stage.now)
+
+
 class Supervision(RuleBasedStateMachine):
     """One installation with three applications, a bystander, and everything that may befall it."""
 
     steps: ClassVar[int] = 0  # rules taken by all machines of this process
+    opening: ClassVar[Opening]
 
     def __init__(self) -> None:
         super().__init__()
         logging.disable(logging.CRITICAL)
         self._rows = transaction.atomic()
         self._rows.__enter__()
-        self.stage = Stage()
-        self.world = World(clock=lambda: self.stage.now)
-        self.stage.launcher = self.world
+        self.stage = deepcopy(self.opening.stage)
+        assert isinstance(self.stage.launcher, World)
+        self.world = self.stage.launcher
         self._hook()
-        for name in (*APPLICATIONS, QUIET):
-            self.stage.application(name)
-        for name, application in (("a", SHARED), ("b", SHARED), ("c", ALONE), ("q", QUIET)):
-            self.stage.query(name, application)
         self.names = self.turns = 0
-        for name in ("q", "a", "b", "c"):
-            operations.request_start(query=self.stage.row(name), actor="olga", now=self.stage.now)
-        for _ in range(3):  # two drivers start at a time
-            self._sweep()
-            self._well(everybody=True)
-            self.stage.now += timedelta(seconds=1)
-        Application.objects.update(reconcile_after=self.stage.now)
-        self._sweep()
-        bystander = next(t for t in self.world.threads.values() if t.application == QUIET)
-        self.quiet: tuple[int, int] | None = (bystander.run, bystander.driver)
+        self.quiet: tuple[int, int] | None = self.opening.quiet
 
     def teardown(self) -> None:
         """End the faults, see the desired states reached, and forget everything."""
@@ -151,6 +208,10 @@ class Supervision(RuleBasedStateMachine):
         """Return the queries that operators may act on."""
         rows = Query.objects.select_related("application").filter(archived_at=None)
         return list(rows.exclude(application__name=QUIET).order_by("pk"))
+
+    def _query(self, which: int) -> Query:
+        key = pick(EDITABLE(), which)[0]
+        return Query.objects.select_related("application").get(pk=key)
 
     def threads(self, *, told: bool = True) -> list[Thread]:
         """Return what is left of runs in living drivers; `told`: somebody tells of it."""
@@ -195,12 +256,13 @@ class Supervision(RuleBasedStateMachine):
             "take over": lambda: operations.confirm_takeover(**who),
         }[verb]
 
+    VERBS_MEANWHILE = ("start", "stop", "now", "restart")
     VERBS = st.sampled_from(["start", "stop", "now", "restart", "take over", "start"])
 
-    @precondition(lambda self: self.queries())
+    @precondition(lambda self: bool(EDITABLE()))
     @rule(verb=VERBS, which=_any, lost=st.booleans())
     def operator_asks(self, verb: str, which: int, lost: bool) -> None:
-        query = pick(self.queries(), which)
+        query = self._query(which)
         self._try(self._verb(verb, query))
         if not lost:  # the nudge arrives
             self._reconcile(query.application_id)
@@ -222,16 +284,16 @@ class Supervision(RuleBasedStateMachine):
         ends=st.booleans(),
     )
     def an_author_changes_a_definition(self, what: str, name: str, which: int, ends: bool) -> None:
-        queries = self.queries()
-        if what == "defines" and len(queries) < 4:
+        queries = len(EDITABLE())
+        if what == "defines" and queries < 4:
             self._try(lambda: self._define(name, which))
         elif what == "deletes" and queries:
-            query = pick(queries, which)
+            query = self._query(which)
             self._try(
                 lambda: operations.archive_query(query=query, actor="ada", now=self.stage.now)
             )
         elif queries:
-            self._try(lambda: self._edit(pick(queries, which), ends))
+            self._try(lambda: self._edit(self._query(which), ends))
 
     def _edit(self, query: Query, ends: bool) -> None:
         self.names += 1
@@ -274,8 +336,7 @@ class Supervision(RuleBasedStateMachine):
             self._sweep()
 
     def _application(self, name: str) -> int:
-        found: int = Application.objects.values_list("pk", flat=True).get(name=name)
-        return found
+        return self.opening.keys[name]
 
     @rule(
         name=st.sampled_from(APPLICATIONS),
@@ -297,9 +358,11 @@ class Supervision(RuleBasedStateMachine):
 
     @rule(
         name=st.sampled_from(APPLICATIONS),
-        point=st.sampled_from(("decide", "launch", "assign", "terminate", "kill")),
+        point=st.sampled_from(
+            ("decide", "launch", "launch", "seal", "assign", "terminate", "kill")
+        ),
         other=st.sampled_from(
-            ["start", "stop", "now", "restart", "another worker", "it dies", "it ends", "time"]
+            [*VERBS_MEANWHILE, "another worker", "it dies", "it ends", "time", "a deadline"]
         ),
         which=_any,
     )
@@ -321,6 +384,10 @@ class Supervision(RuleBasedStateMachine):
                         self.world.ends(thread)
             elif other == "time":
                 self.stage.now += timedelta(seconds=61)
+            elif other == "a deadline":  # of a start; everybody else goes on meanwhile
+                for seconds in (185, 1, 1):
+                    self.stage.now += timedelta(seconds=seconds)
+                    reconcile.reconcile(pk, launcher=self.world, now=self.stage.now)
             else:
                 queries = [query for query in self.queries() if query.application_id == pk]
                 if queries:
@@ -362,34 +429,24 @@ class Supervision(RuleBasedStateMachine):
                 world.refusal, world.passing_refusal, world.elsewhere = "", False, False
                 installation.resume(now=self.stage.now)
 
-    @rule()
-    def all_goes_well(self) -> None:
-        """Drivers come up, queries start, batches commit; what is to stop is left as it is."""
+    @rule(starts=st.booleans())
+    def all_goes_well(self, starts: bool) -> None:
+        """Drivers come up, queries start, batches commit; what is to stop is left as it is.
+
+        `starts`: an operator starts whatever stands; else most histories end with nothing to do.
+        """
         Supervision.steps += 1
+        for query in self.queries() if starts else ():
+            with suppress(HeadgateError):
+                self._verb("start", query)()
         world = self.world
         world.refusal, world.passing_refusal, world.elsewhere = "", False, False
         installation.resume(now=self.stage.now)
         self.stage.now += timedelta(seconds=1)
         self._sweep()
-        self._well()
+        world.goes_well(unless=lambda name: name == QUIET)
         for name in APPLICATIONS:
             self._reconcile(self._application(name))
-
-    def _well(self, *, everybody: bool = False) -> None:
-        world = self.world
-        for name, epoch, driver in world.alive_drivers():
-            if name == QUIET and not everybody:
-                continue
-            world.spawning.discard((name, epoch))
-            driver.hanging = False
-            world.ready(name, epoch=epoch)
-        for thread in list(world.threads.values()):
-            if not world.has_python(thread) or (thread.application == QUIET and not everybody):
-                continue
-            if thread.building and not thread.overdue:
-                world.build(thread)
-            if thread.alive and not thread.error and not self._asked(thread):
-                world.write(thread)
 
     # --- drivers --------------------------------------------------------------------------
 
@@ -548,27 +605,23 @@ class Supervision(RuleBasedStateMachine):
     @invariant()
     def i3_an_end_is_told_of_the_dead_and_of_nobody_else(self) -> None:
         living = set(self.world.living())
-        ended = Driver.objects.filter(kind=DriverKind.SERVICE).exclude(
-            state__in=sorted(OPEN_DRIVER_STATES)
-        )
-        for name, epoch, python in ended.values_list("application__name", "epoch", "exit_python"):
+        for name, epoch, python in ENDED_DRIVERS():
             assert (name, epoch) not in living, f"I3: driver {epoch} of {name} is called ended"
             assert python, f"I3: driver {epoch} of {name} has no exit"
 
     @invariant()
     def a_run_called_stopped_writes_no_more(self) -> None:
         living = [thread.run for thread in self.world.living_threads()]
-        over = (RunOutcome.STOPPED, RunOutcome.COMPLETED, RunOutcome.DRIVER_ENDED)
-        wrong = Run.objects.filter(pk__in=living, outcome__in=over)
-        assert not wrong.exists(), f"runs that have ended still write: {list(wrong)}"
+        wrong = {run for (run,) in OVER()}.intersection(living)
+        assert not wrong, f"runs that have ended still write: {wrong}"
 
     @invariant()
     def i6_the_bystander_sees_nothing(self) -> None:
         if self.quiet is None:
             return
-        run = Run.objects.filter(query__name="q").values_list("pk", "driver__epoch", "outcome")
-        assert list(run) == [(*self.quiet, "")], "I6: the bystander was restarted"
-        phase = Query.objects.values_list("phase", flat=True).get(name="q")
+        found = BYSTANDER()
+        assert [row[:3] for row in found] == [(*self.quiet, "")], "I6: the bystander was restarted"
+        phase = found[0][3]
         assert phase in (Phase.RUNNING, Phase.LOST), f"I6: the bystander is {phase}"
 
     # --- once the faults are over ---------------------------------------------------------
@@ -589,8 +642,8 @@ class Supervision(RuleBasedStateMachine):
         left = Operation.objects.filter(outcome=OperationOutcome.OPEN, verb__in=PLAIN_VERBS)
         assert not left.exists(), f"I5: operations without an end: {list(left.values())}"
         living = set(world.living())
-        rows = Driver.objects.filter(ended_at=None).values_list("application__name", "epoch")
-        assert set(rows) == living, f"I3: open rows {set(rows)}, living drivers {living}"
+        rows = set(OPEN_ROWS())
+        assert rows == living, f"I3: open rows {rows}, living drivers {living}"
 
     def _settle(self, when: str) -> None:
         for _ in range(SETTLES_WITHIN):
@@ -607,8 +660,9 @@ class Supervision(RuleBasedStateMachine):
 
     def _unreached(self) -> list[str]:
         wrong = []
+        running = {query for (query,) in OPEN_RUNS()}
         for query in self.queries():
-            runs = Run.objects.filter(query=query, outcome=RunOutcome.OPEN).exists()
+            runs = query.pk in running
             if query.desired == Desired.STOPPED:
                 reached = query.phase in STOPPED_PHASES and not runs
             else:
@@ -619,12 +673,10 @@ class Supervision(RuleBasedStateMachine):
                     f"{query.name}: wants {query.desired}, is {query.phase} "
                     f"({query.phase_reason}: {query.phase_detail})"
                 )
-        open_rows = set(
-            Driver.objects.filter(ended_at=None).values_list("application__name", "epoch")
-        )
+        open_rows = set(OPEN_ROWS())
         if open_rows != set(self.world.living()):
             wrong.append(f"open rows {open_rows}, living drivers {self.world.living()}")
-        if Operation.objects.filter(outcome="", verb__in=PLAIN_VERBS).exists():
+        if OPERATIONS():
             wrong.append("an operation is open")
         return wrong
 

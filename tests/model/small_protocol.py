@@ -39,11 +39,6 @@ LATE = NOW + timedelta(hours=1)
 QUERY, NEIGHBOUR = 1, 2
 WORKERS = 2
 
-#: Whether a worker may sleep for longer than a start's deadline between the row of a driver and
-#: its spawn, and go on as if nothing had happened. The row is closed by then as never launched;
-#: the driver that it spawns nevertheless lives without an open row.
-SLEEPERS_WAKE = False
-
 # Of a process: not there yet, there, gone.
 NONE, ALIVE, GONE = 0, 1, 2
 # Of the run in a JVM; from BUILDING to HUNG it holds the lock.
@@ -230,8 +225,6 @@ def _worker(state: State, worker: Worker, epochs: int) -> Iterator[tuple[str, Pu
             row: Row = getattr(state, app)
             sighting = _sight(state, row)
             for late in (False, True):
-                if late and sighting.startswith(Liveness.ABSENT) and _spawns(state, row.driver):
-                    continue  # see SLEEPERS_WAKE
                 looked = Worker(app, row, late, sighting)
                 told = _told(state, looked)
                 if late and told == _told(state, replace(looked, late=False)):
@@ -267,37 +260,35 @@ def _worker(state: State, worker: Worker, epochs: int) -> Iterator[tuple[str, Pu
     yield f"{verb} {epoch}", become(left, replace(state, processes=processes))
 
 
-def _spawns(state: State, epoch: int) -> bool:
-    """Whether a worker that sleeps, or a shim that has not come to, will still spawn an epoch."""
-    if SLEEPERS_WAKE:
-        return False
-    awaited = any(("spawn", epoch, None) in worker.acts for worker in state.workers)
-    return awaited or state.processes[epoch - 1].coming > 0
-
-
 def _act(process: Process, verb: str, want: Want | None) -> Process:
     """Do to a driver what a launcher does; each is a step of its own."""
     if verb == "write the files of":
-        begun = process.ident or process.exit or process.shim == ALIVE
-        return process if begun else replace(process, want=want)
+        return process if _begun(process) else replace(process, want=want)
     if verb == "spawn":
-        begun = process.ident or process.exit or process.shim == ALIVE
-        return process if begun else replace(process, coming=min(2, process.coming + 1))
+        coming = min(2, process.coming + 1)
+        return process if _begun(process) else replace(process, coming=coming)
     if verb == "assign":
         again = want is Want.RUN and process.thread in (OVER, REFUSED)
         return replace(process, want=want, thread=IDLE if again else process.thread)
+    if verb == "seal":
+        begun = process.ident or process.shim == ALIVE or ALIVE in (process.python, process.jvm)
+        return process if begun else replace(process, exit=True)
     assert verb == "kill"
     python = GONE if process.python == ALIVE else process.python
     jvm = GONE if process.jvm == ALIVE else process.jvm
     return replace(process, python=python, jvm=jvm)
 
 
+def _begun(process: Process) -> bool:
+    """Whether a launch, or a shim that has just come, leaves a driver as it finds it."""
+    return process.ident or process.exit or process.shim == ALIVE
+
+
 def _process(state: State, place: int, p: Process) -> Iterator[tuple[str, Process]]:
     """Yield what a driver's shim, Python and JVM may do next, and how each may end."""
     if p.coming:
         left = replace(p, coming=p.coming - 1)
-        begun = p.ident or p.exit or p.shim == ALIVE
-        yield "a shim comes to", left if begun else replace(left, shim=ALIVE)
+        yield "a shim comes to", left if _begun(p) else replace(left, shim=ALIVE)
         yield "a shim dies before", left
     if p.shim == ALIVE:
         fenced = any(q.app == p.app for q in state.processes[place + 1 :])
@@ -532,6 +523,8 @@ def _claim(
         acts.append(("assign", driver, want))
     if action is DriverAction.KILL and driver:
         acts.append(("kill", driver, None))
+    if action is DriverAction.SEAL and driver:
+        acts.append(("seal", driver, None))
     x, y = (row, state.y) if app == "x" else (state.x, row)
     after = replace(state, processes=processes, x=x, y=y)
     return after, tuple(acts)

@@ -8,7 +8,7 @@ from queries.domain import run_end
 from queries.domain.protocol import Hangs, RunState
 from queries.domain.run_end import RunFacts, RunVerdict
 from tests.model import small_protocol
-from tests.model.small_protocol import walk
+from tests.model.small_protocol import ALIVE, Process, walk
 
 #: States to look at, the nearest first; `make soak` looks at many more.
 STATES = int(os.environ.get("HEADGATE_SMALL_STATES", "15000"))
@@ -34,11 +34,13 @@ def test_a_lock_released_when_a_stop_times_out_is_found(monkeypatch: pytest.Monk
     assert any(step.startswith("stop() times out") for step in walked.way)
 
 
-def test_a_worker_that_sleeps_beyond_the_deadline_is_what_the_walk_leaves_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A known gap: its row is closed as never launched, then it wakes and spawns the driver."""
-    monkeypatch.setattr(small_protocol, "SLEEPERS_WAKE", True)
+def test_a_shim_that_starts_what_was_sealed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker sleeps between the row and the spawn, and wakes when the row is closed."""
+
+    def never_sees_an_exit(process: Process) -> bool:
+        return process.ident or process.shim == ALIVE
+
+    monkeypatch.setattr(small_protocol, "_begun", never_sees_an_exit)
     walked = walk(epochs=2, crashes=0, most=15_000)
     assert walked.broken == "I3: epoch 1 lives and its row is closed"
-    assert "spawn 1" in walked.way
+    assert walked.way.index("seal 1") < walked.way.index("spawn 1")

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
@@ -11,7 +12,7 @@ from queries.domain import run_end
 from queries.domain.protocol import Hangs, RunState
 from queries.domain.run_end import RunFacts, RunVerdict
 from tests.examples import examples
-from tests.model.machine import Supervision
+from tests.model.machine import Opening, Supervision
 
 pytestmark = [pytest.mark.django_db, pytest.mark.timeout(0)]
 
@@ -25,14 +26,19 @@ SEED = int(os.environ.get("HEADGATE_SOAK_SEED", "0")) or secrets.randbelow(2**31
 FOUND_WITHIN = 10_000
 
 
-def walk(*, steps: int, first_seed: int, shrink: bool = True) -> int:
-    """Take at least that many steps and return how many; a broken invariant raises."""
-    before, turn = Supervision.steps, 0
+def walk(
+    *, steps: int, first_seed: int, shrink: bool = True, told: Callable[[str], object] = str
+) -> int:
+    """Take at least that many steps and return how many; a broken invariant raises.
+
+    `told` hears now and then how far it has come.
+    """
+    before, turn, opening = Supervision.steps, 0, Opening()
     while (left := steps - (Supervision.steps - before)) > 0:
         run_state_machine_as_test(
-            seed(first_seed + turn)(_fresh()),
+            seed(first_seed + turn)(_from(opening)),
             settings=settings(
-                max_examples=max(1, min(50, left // HISTORY)),
+                max_examples=max(1, min(20, left // HISTORY)),
                 stateful_step_count=HISTORY,
                 deadline=None,
                 database=None,  # a seed repeats what was found; nothing else is remembered
@@ -41,22 +47,26 @@ def walk(*, steps: int, first_seed: int, shrink: bool = True) -> int:
             ),
         )
         turn += 1
+        told(f"{Supervision.steps - before:,} steps taken, no invariant broken")
     return Supervision.steps - before
 
 
-def _fresh() -> type[Supervision]:
+def _from(start: Opening) -> type[Supervision]:
     """Return a class of its own: a seed is written on it."""
 
     class Walk(Supervision):
-        pass
+        opening = start
 
     return Walk
 
 
 def test_no_invariant_breaks_whatever_happens(capsys: pytest.CaptureFixture[str]) -> None:
-    with capsys.disabled():
-        print(f"\n{STEPS:,} steps, HEADGATE_SOAK_SEED={SEED}", flush=True)  # noqa: T201
-    taken = walk(steps=STEPS, first_seed=SEED)
+    def told(text: str) -> None:
+        with capsys.disabled():
+            print(f"\nHEADGATE_SOAK_SEED={SEED}: {text}", flush=True)  # noqa: T201
+
+    told(f"{STEPS:,} steps to take")
+    taken = walk(steps=STEPS, first_seed=SEED, told=told)
     assert taken >= STEPS
 
 

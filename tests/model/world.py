@@ -305,6 +305,24 @@ class World(InMemoryLauncher):
         driver = self._drivers.get(thread.application, {}).get(thread.driver)
         return driver.runs.get(thread.run) if driver is not None else None
 
+    def goes_well(self, *, unless: Callable[[str], bool]) -> None:
+        """Drivers come up, queries start and commit; `unless`: not those of this application."""
+        for name, epoch, driver in self.alive_drivers():
+            if unless(name):
+                continue
+            self.spawning.discard((name, epoch))
+            driver.hanging = False
+            self.ready(name, epoch=epoch)
+        for thread in list(self.threads.values()):
+            if unless(thread.application) or not self.has_python(thread):
+                continue
+            if thread.building and not thread.overdue:
+                self.build(thread)
+            status = self.said(thread)
+            asked = status is not None and status.asked_for is not Want.RUN
+            if thread.alive and not thread.error and not asked:
+                self.write(thread)
+
     def has_python(self, thread: Thread) -> bool:
         """Whether somebody watches the thread and tells of it."""
         driver = self._drivers.get(thread.application, {}).get(thread.driver)
@@ -334,4 +352,4 @@ class World(InMemoryLauncher):
             driver.runs[thread.run] = replace(driver.runs[thread.run], **changes)
 
     def _has(self, key: tuple[str, int]) -> bool:
-        return key[1] in self._drivers.get(key[0], {})
+        return key in self._sealed or key[1] in self._drivers.get(key[0], {})

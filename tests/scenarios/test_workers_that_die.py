@@ -1,8 +1,10 @@
 """A worker dies in the middle of a step: the next look finishes it, once."""
 
 import pytest
+from django.conf import settings
 
-from queries.domain.states import Phase
+from queries.domain.protocol import Assignment, DriverSpec
+from queries.domain.states import DriverState, Phase
 from queries.domain.supervision.observation import Liveness, Sighting
 from queries.models.drivers import Driver, Run
 from queries.services.supervision.reconcile import reconcile
@@ -119,3 +121,65 @@ def test_of_two_workers_on_one_application_one_wins(
     stage.start("delays")
     assert Driver.objects.count() == 1
     assert len(stage.launcher.epochs("delays")) == 1
+
+
+def test_a_worker_that_sleeps_between_a_row_and_its_process_starts_nothing_later(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sleeps beyond the start's deadline; the others have given the driver up meanwhile."""
+    stage.query("delays")
+    launch = stage.launcher.launch
+
+    def sleeps(spec: DriverSpec, assignment: Assignment, pools_xml: str) -> None:
+        monkeypatch.setattr(stage.launcher, "launch", _nothing)
+        stage.wait(settings.START_DEADLINE_S + 20)
+        monkeypatch.setattr(stage.launcher, "launch", launch)
+        launch(spec, assignment, pools_xml)
+
+    monkeypatch.setattr(stage.launcher, "launch", sleeps)
+    stage.start("delays")
+    first = Driver.objects.order_by("epoch")[0]
+    assert (first.state, first.exit_python) == (DriverState.ENDED, "UNKNOWN")
+    stage.pause("delays")
+    stage.look()
+    stage.ready("delays")
+    stage.commit("delays")
+    assert stage.phase("delays") == Phase.RUNNING
+    assert stage.launcher.living() == [("delays", stage.driver("delays").epoch)]
+    assert stage.driver("delays").epoch > first.epoch
+
+
+def _nothing(*_: object) -> None:
+    """Another worker that dies before it does anything."""
+
+
+def test_a_driver_that_is_refused_to_one_worker_is_not_started_by_another(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One sleeps before its launch; another finds no Java and gives up; then there is Java."""
+    stage.query("delays")
+    launch = stage.launcher.launch
+
+    def sleeps(spec: DriverSpec, assignment: Assignment, pools_xml: str) -> None:
+        monkeypatch.setattr(stage.launcher, "launch", launch)
+        stage.launcher.refusal = "No Java was found."
+        stage.wait(2)
+        stage.launcher.refusal = ""
+        launch(spec, assignment, pools_xml)
+
+    monkeypatch.setattr(stage.launcher, "launch", sleeps)
+    stage.start("delays")
+    assert stage.phase("delays") == Phase.FAILED
+    assert stage.launcher.living() == []
+
+
+def test_a_driver_that_is_not_wanted_any_more_before_it_was_spawned_never_is(stage: Stage) -> None:
+    stage.query("delays")
+    stage.launcher.crash_before.add("launch")
+    with pytest.raises(Crash):
+        stage.start("delays")
+    stage.stop("delays")
+    stage.wait(2)
+    assert stage.phase("delays") == Phase.STOPPED
+    assert stage.driver("delays").state == DriverState.ENDED
+    assert "launch" not in [call.verb for call in stage.launcher.calls[1:]]

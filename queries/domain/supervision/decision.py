@@ -17,6 +17,7 @@ class DriverAction(StrEnum):
     NOTHING = "NOTHING"
     LAUNCH = "LAUNCH"  # a new row, then the launcher
     SPAWN = "SPAWN"  # the row is there, its process is not: complete the launch
+    SEAL = "SEAL"  # nobody has started its process: see that nobody ever will
     TERMINATE = "TERMINATE"
     KILL = "KILL"
 

@@ -37,8 +37,8 @@ def _read_driver(draft: Draft) -> None:
     match driver.sighting.liveness:
         case Liveness.EXITED | Liveness.GONE:
             _end_driver(draft)
-        case Liveness.ABSENT if late:
-            _end_driver(draft)
+        case Liveness.ABSENT if late:  # it ends once its exit stands, so that no sleeper spawns it
+            draft.action = DriverAction.SEAL
         case Liveness.ABSENT:
             draft.action = DriverAction.SPAWN
         case Liveness.ORPHANED:

@@ -18,7 +18,7 @@ def decide_wants(draft: Draft) -> None:
        hangs is left.
     2. Open a run for each query that is due.
     3. Decide for each open run whether it continues, ends after its batch, or ends at once.
-    4. Terminate, then kill a driver that takes too long to end.
+    4. Terminate, then kill a driver that takes too long to end; seal one that never began.
     """
     _want_driver(draft)
     note_hanging(draft)
@@ -70,7 +70,7 @@ def _open_runs(draft: Draft) -> None:
     """
     if draft.exit is not None or draft.lost or draft.end_wanted or not draft.driver_open:
         return
-    if draft.action is DriverAction.KILL:
+    if draft.action in {DriverAction.KILL, DriverAction.SEAL}:
         return
     draft.one_by_one = culprits.one_by_one(draft)
     if not draft.one_by_one:
@@ -135,11 +135,14 @@ def _hung_in_start(draft: Draft, run: RunSeen) -> bool:
 
 
 def _end_slow_driver(draft: Draft) -> None:
-    """Terminate, then kill a driver that takes too long to end."""
+    """Terminate, then kill a driver that takes too long to end; seal one that never began."""
     driver = draft.obs.driver
     if driver is None or draft.exit is not None or draft.lost or not draft.end_wanted:
         return
     draft.state = DriverState.STOPPING
+    if draft.action in {DriverAction.SPAWN, DriverAction.SEAL}:  # there is no process to end
+        draft.action = DriverAction.SEAL
+        return
     since = driver.end_wanted_at or draft.now
     # A stop may have hung for long before the driver is to end: that counts from now on.
     last = max([since, *(w.deadline for w in draft.queries if w.run and w.deadline)])

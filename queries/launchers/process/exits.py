@@ -3,6 +3,7 @@
 import importlib
 import signal
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from listeners.wire import FIELD, Event, Kind
@@ -19,6 +20,12 @@ def exit_name(code: int) -> str:
         return signal.Signals(-code).name
     except ValueError:
         return f"SIG{-code}"
+
+
+def never_started() -> ExitReport:
+    """Return the exit of a driver that no process ever was: UNKNOWN, and it has said nothing."""
+    at = datetime.now(UTC).isoformat()
+    return ExitReport("UNKNOWN", "UNKNOWN", core=False, oom=False, at=at, last_seq=0)
 
 
 def cgroup_oom_kills() -> int:

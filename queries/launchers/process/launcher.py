@@ -38,10 +38,10 @@ from queries.domain.protocol import (
     Ident,
 )
 from queries.domain.supervision.observation import Liveness, Sighting
-from queries.files import is_locked, read_file, read_tail, replace_file
+from queries.files import is_locked, read_file, read_tail, replace_file, take_lock
 from queries.launchers.base import LaunchRefused
 from queries.launchers.process import code_copies as code
-from queries.launchers.process import environment, epoch_claims, identities, sighting
+from queries.launchers.process import environment, epoch_claims, exits, identities, sighting
 
 SHIM_TAKES_S = 20  # for the shim to lock its directory; it needs about 0.2 s
 ASSIGN_LOCK_S = 5  # another writer holds it for milliseconds
@@ -103,6 +103,33 @@ class LocalProcessLauncher:
         directory = self.directory(application, assignment.epoch)
         if directory.is_dir() and self._write_assignment(directory, assignment):
             self._signal(directory, signal.SIGUSR1)
+
+    def seal(self, application: str, epoch: int) -> bool:
+        """Write the exit of a driver that nobody has started, under the lock of its shim.
+
+        A worker that slept since the intent finds it, and so does a shim that it has spawned.
+        """
+        directory = self.directory(application, epoch)
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = take_lock(directory / SHIM_LOCK)
+            if lock is None:  # a shim that has reported may still tidy up
+                return (directory / EXIT).exists()
+            try:
+                return self._seal(directory)
+            finally:
+                os.close(lock)
+        except OSError as error:
+            raise LaunchRefused(_unusable("driver", directory, error)) from error
+
+    def _seal(self, directory: Path) -> bool:
+        if (directory / EXIT).exists():
+            return True
+        held = is_locked(directory / DRIVER_LOCK) or epoch_claims.is_taken(directory)
+        if (directory / IDENT).exists() or held or sighting.processes_of(directory):
+            return False
+        replace_file(directory / EXIT, exits.never_started().dumps())
+        return True
 
     def sight(
         self,
@@ -230,10 +257,7 @@ class LocalProcessLauncher:
             fail_points.reach(fail_points.AFTER_SPAWN)
         except OSError as error:
             what = "probe" if spec.probe else "driver"
-            raise LaunchRefused(
-                f"The {what}'s directory {directory} cannot be used: {error}. "
-                "Free disk space or fix the permissions of the drivers' folder."
-            ) from error
+            raise LaunchRefused(_unusable(what, directory, error)) from error
 
     def _spawn(self, directory: Path, spec: DriverSpec) -> None:
         env = environment.passed(os.environ, spec.env_allowlist)
@@ -298,6 +322,13 @@ class LocalProcessLauncher:
     def _ident(self, directory: Path) -> Ident | None:
         ident = sighting.loaded(Ident, directory / IDENT)
         return ident if ident is not None and ident.boot_id == identities.boot_id() else None
+
+
+def _unusable(what: str, directory: Path, error: OSError) -> str:
+    return (
+        f"The {what}'s directory {directory} cannot be used: {error}. "
+        "Free disk space or fix the permissions of the drivers' folder."
+    )
 
 
 def _epochs(folder: Path) -> list[int]:

@@ -19,7 +19,7 @@ from listeners.gaps import note_exit
 from listeners.loops.troubles import each
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.protocol import Assignment
-from queries.domain.states import Desired
+from queries.domain.states import Desired, Hold
 from queries.domain.supervision.decide import WATCHFUL, decide
 from queries.domain.supervision.decision import Decision, DriverAction, RunEnd
 from queries.domain.supervision.hosts import Turn, turn
@@ -166,7 +166,7 @@ class _Step:
                         "Start it again: a new driver runs the current files."
                     )
         except LaunchRefused as error:
-            records.refuse_launch(self.application, driver, str(error), now=self.now)
+            self._refuse(driver, str(error))
             return False
         self.code_roots = copies
         return True
@@ -302,6 +302,8 @@ class _Step:
             self.launcher.terminate(name, driver.epoch)
         elif action is DriverAction.KILL:
             self.launcher.kill(name, driver.epoch)
+        elif action is DriverAction.SEAL:
+            self._seal(driver)
         if self.decision.driver.exit is not None:
             changed(f"application:{self.application.pk}")
 
@@ -312,10 +314,28 @@ class _Step:
         except LaunchRefused as error:
             logger.warning("driver %s not launched: %s", driver.epoch, error)
             if not error.passing:
-                records.refuse_launch(self.application, driver, str(error), now=self.now)
+                self._refuse(driver, str(error))
             return
         if self.decision.driver.action is DriverAction.LAUNCH:
             logger.info("launched driver %s of %s", driver.epoch, self.application.name)
+
+    def _refuse(self, driver: Driver, refusal: str) -> None:
+        """Hold the application with the refusal; its driver ends where nobody can start it."""
+        try:
+            if self.launcher.seal(self.application.name, driver.epoch):
+                records.refuse_launch(self.application, driver, refusal, now=self.now)
+        except LaunchRefused as error:
+            logger.warning("driver %s not sealed: %s", driver.epoch, error)
+            records.hold_application(self.application, refusal, now=self.now)
+
+    def _seal(self, driver: Driver) -> None:
+        """See that a driver never begins; the next look finds its exit, or who has begun it."""
+        try:
+            self.launcher.seal(self.application.name, driver.epoch)
+        except LaunchRefused as error:
+            logger.warning("driver %s not sealed: %s", driver.epoch, error)
+            if self.decision.hold is not Hold.FAILED:
+                records.hold_application(self.application, str(error), now=self.now)
 
 
 def due_applications(*, now: datetime, limit: int = 200) -> list[int]:
