@@ -135,8 +135,9 @@ def _outlive(engine: Engine, service: str, how: str, strike: Callable[[str], obj
     """Strike a service; note seconds until it is healthy and until a newer batch is told."""
     say(f"{service}: {how}…")
     before = engine.state(service)["State"]["StartedAt"]
-    at, began = datetime.now(UTC), time.monotonic()
+    began = time.monotonic()
     strike(service)
+    at = datetime.now(UTC)  # until here a batch may be one that the old container has told of
     signs: dict[str, Callable[[], bool]] = {
         "healthy": lambda: engine.healthy(service, other_than=before),
         "batches": lambda: engine.batch_since("kept", at) is not None,
