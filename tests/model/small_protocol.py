@@ -1,19 +1,21 @@
-"""The protocol of one checkpoint, small enough to walk through its states, the nearest first.
+"""The protocol of one checkpoint, small enough to walk through all its states.
 
 Two workers; the application `x`, whose driver a neighbour keeps alive; the application `y`, in
 which the query is defined again on the same checkpoint once it has stopped in `x`. A worker's
 step is in three parts (look, claim, act): between any two of them it may pause, while anybody
-else goes on, or die. Shim, Python and JVM may end at any point. What to do is decided by the
-real `decide`, and whether a lock may go by the real `run_end.judge`; the rest is written here as
+else goes on, or die. Shim, Python and JVM may end at any point. How many pauses and crashes there
+are in one history is bounded, and so is the number of drivers. What to do is decided by the real
+`decide`, and whether a lock may go by the real `run_end.judge`; the rest is written here as
 `launcher.py`, `shim.py`, `sighting.py` and `locks.py` do it, one line for each of their steps.
 Time is a choice: every look may be one long after every deadline.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from itertools import product
+from typing import NamedTuple
 
 from queries.domain import run_end
 from queries.domain.protocol import ExitReport, RunError, RunState, RunStatus, Status, Want
@@ -38,6 +40,8 @@ NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
 LATE = NOW + timedelta(hours=1)
 QUERY, NEIGHBOUR = 1, 2
 WORKERS = 2
+LATER = (True, False)  # long after every deadline, or not
+NEW = -1  # the epoch of a driver that is about to be launched
 
 # Of a process: not there yet, there, gone.
 NONE, ALIVE, GONE = 0, 1, 2
@@ -45,20 +49,18 @@ NONE, ALIVE, GONE = 0, 1, 2
 IDLE, BUILDING, WRITING, HUNG, OVER, REFUSED = range(6)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """What the database holds of one application."""
 
     driver: int = 0  # epoch of the open driver, 0: none
     run: int = 0  # epoch of the driver that has the query's open run, 0: none
     stop_asked: bool = False
-    end_wanted: Reason = Reason.NONE
-    phase: Phase = Phase.STOPPED
+    end_wanted: str = Reason.NONE.value
+    phase: str = Phase.STOPPED.value
     seen: int = 0  # generation
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(NamedTuple):
     """One driver: its files, its processes, and its run of the query."""
 
     app: str
@@ -68,44 +70,52 @@ class Process:
     python: int = NONE
     jvm: int = NONE
     thread: int = IDLE
-    want: Want | None = None  # of the query, in its assignment; None: it is not in it
+    want: str = ""  # of the query, in its assignment; "": it is not in it
     exit: bool = False
     pythons: int = 0  # how many were ever started
 
 
-@dataclass(frozen=True, slots=True)
-class Worker:
-    """Where a worker is in its step: what it saw, what it decided, what it has yet to do."""
+Act = tuple[str, int, str]  # what is done, to which epoch, the want that is written
+
+
+class Claim(NamedTuple):
+    """What a worker that has looked will write, if nobody writes before it."""
+
+    row: Row
+    launches: bool  # a new driver; NEW is its epoch until it is drawn
+    acts: tuple[Act, ...]
+
+
+class Worker(NamedTuple):
+    """Where a worker is in its step: what it is about to write, then what it has yet to do."""
 
     app: str = ""
-    saw: Row | None = None
-    late: bool = False
-    sighting: str = ""
-    acts: tuple[tuple[str, int, Want | None], ...] = ()
+    claim: Claim | None = None
+    acts: tuple[Act, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(NamedTuple):
     """Everything."""
 
     x: Row
     y: Row
     home: str  # the application in which the query is defined
-    desired: Desired
+    desired: str
     generation: int
     processes: tuple[Process, ...]  # by epoch, from 1
     workers: tuple[Worker, ...]
-    crashes: int = 0  # of workers, shims, Pythons and JVMs so far
 
 
+Came = tuple[State, str] | None  # from where, by which step; None: it is the start
+IDLE_WORKER = Worker()
 START = State(
     x=Row(),
     y=Row(),
     home="x",
-    desired=Desired.RUNNING,
+    desired=Desired.RUNNING.value,
     generation=1,
     processes=(),
-    workers=(Worker(),) * WORKERS,
+    workers=(IDLE_WORKER,) * WORKERS,
 )
 
 
@@ -137,8 +147,7 @@ def _holds(process: Process) -> bool:
     return process.jvm == ALIVE and process.thread in (BUILDING, WRITING, HUNG)
 
 
-@dataclass(frozen=True, slots=True)
-class Walked:
+class Walked(NamedTuple):
     """How far a walk has come."""
 
     states: int
@@ -147,28 +156,49 @@ class Walked:
     way: tuple[str, ...] = ()  # to the state in which it is
 
 
-def walk(*, epochs: int, crashes: int, most: int) -> Walked:
-    """Look at every state, the nearest first, until an invariant is broken.
+def walk(*, epochs: int, crashes: int, pauses: int, most: int = 10**9) -> Walked:
+    """Look at every state, those of few crashes and pauses first, or until one is wrong.
 
-    `epochs`: drivers that are ever launched; `crashes`: of which each may come at any point;
-    `most`: states to look at.
+    `epochs`: drivers that are ever launched; `crashes`: of workers, shims, Pythons and JVMs, each
+    at any point; `pauses`: of workers, each at any point and for as long as it likes; `most`:
+    looks at states. What a state was reached with does not count: whatever follows after more
+    crashes and pauses follows after fewer.
     """
-    came: dict[State, tuple[State, str] | None] = {START: None}
-    todo = deque([START])
+    came: dict[State, Came] = {}
+    spent: dict[State, list[tuple[int, int]]] = {}
+    begins: dict[tuple[int, int], dict[State, Came]] = {(0, 0): {START: None}}
     seen = 0
-    while todo and seen < most:
-        state = todo.popleft()
-        seen += 1
-        if wrong := broken(state):
-            return Walked(seen, False, wrong, _way(came, state))
-        for name, after in steps(state, epochs):
-            if after.crashes <= crashes and after not in came:
-                came[after] = (state, name)
-                todo.append(after)
-    return Walked(seen, not todo)
+    for cost in product(range(crashes + 1), range(pauses + 1)):
+        todo: deque[State] = deque()
+
+        def reach(state: State, way: Came, cost: tuple[int, int] = cost) -> bool:
+            before = spent.setdefault(state, [])
+            if any(c <= cost[0] and p <= cost[1] for c, p in before):
+                return False
+            before.append(cost)
+            came.setdefault(state, way)
+            return True
+
+        todo.extend(s for s, way in begins.pop(cost, {}).items() if reach(s, way))
+        while todo:
+            if seen >= most:
+                return Walked(len(came), False)
+            state = todo.popleft()
+            seen += 1
+            if wrong := broken(state):
+                return Walked(len(came), False, wrong, _way(came, state))
+            for name, after, (more_crashes, more_pauses) in steps(state, epochs):
+                if not more_crashes and not more_pauses:
+                    if reach(after, (state, name)):
+                        todo.append(after)
+                    continue
+                later = (cost[0] + more_crashes, cost[1] + more_pauses)
+                if later[0] <= crashes and later[1] <= pauses:
+                    begins.setdefault(later, {}).setdefault(after, (state, name))
+    return Walked(len(came), True)
 
 
-def _way(came: dict[State, tuple[State, str] | None], state: State) -> tuple[str, ...]:
+def _way(came: dict[State, Came], state: State) -> tuple[str, ...]:
     way = []
     while (before := came[state]) is not None:
         state, name = before
@@ -179,104 +209,157 @@ def _way(came: dict[State, tuple[State, str] | None], state: State) -> tuple[str
 # --- steps ------------------------------------------------------------------------------------
 
 
-def steps(state: State, epochs: int) -> Iterator[tuple[str, State]]:
-    """Yield the name and the result of everything that may happen next."""
-    yield from _operator(state)
+FREE, CRASH, PAUSE = (0, 0), (1, 0), (0, 1)
+Step = tuple[str, State, tuple[int, int]]  # its name, what follows, what it costs
+
+
+def steps(state: State, epochs: int) -> Iterator[Step]:
+    """Yield the name, the result and the cost of everything that may happen next."""
+    for name, after, cost in _everything(state, epochs):
+        yield name, _without_traces(after), cost
+
+
+def _everything(state: State, epochs: int) -> Iterator[Step]:
+    for name, after in _operator(state):
+        yield name, after, FREE
     for place, worker in enumerate(state.workers):
-        for name, after in _worker(state, worker, epochs):
-            yield name, after(place)
+        if worker not in state.workers[:place]:  # nobody knows one worker from another
+            yield from _worker(state, place, worker, epochs)
     for place, process in enumerate(state.processes):
         for name, changed in _process(state, place, process):
             processes = (*state.processes[:place], changed, *state.processes[place + 1 :])
-            died = state.crashes + (" die" in name)
-            yield f"{name} {place + 1}", replace(state, processes=processes, crashes=died)
+            after = state._replace(processes=processes)
+            yield f"{name} {place + 1}", after, CRASH if "die" in name else FREE
+
+
+def _without_traces(state: State) -> State:
+    """Forget of drivers that have ended, with their rows, what nobody can see any more."""
+    ended = tuple(
+        _begun(p)  # whoever still wants to launch it does nothing
+        and ALIVE not in (p.shim, p.python, p.jvm)
+        and getattr(state, p.app).driver != epoch
+        for epoch, p in enumerate(state.processes, 1)
+    )
+    if True not in ended:
+        return state
+    processes = tuple(
+        Process(p.app, ident=p.ident, exit=p.exit, pythons=p.pythons) if gone else p
+        for p, gone in zip(state.processes, ended, strict=True)
+    )
+    workers = tuple(
+        IDLE_WORKER if worker.acts and ended[worker.acts[0][1] - 1] else worker
+        for worker in state.workers
+    )
+    return state._replace(processes=processes, workers=tuple(sorted(workers, key=hash)))
 
 
 def _operator(state: State) -> Iterator[tuple[str, State]]:
-    row = getattr(state, state.home)
+    row: Row = getattr(state, state.home)
     if state.generation == 1:
-        yield "stop", replace(state, desired=Desired.STOPPED, generation=2)
-    at_rest = row.phase is Phase.STOPPED and row.run == 0 and row.seen == 2
+        workers = _outrun(state.workers, "x")
+        stopped = Desired.STOPPED.value
+        yield "stop", state._replace(desired=stopped, generation=2, workers=workers)
+    at_rest = row.phase == Phase.STOPPED and row.run == 0 and row.seen == 2
     if state.generation == 2 and at_rest:  # deleted in x, defined and started in y
-        yield (
-            "define in y",
-            replace(state, home="y", desired=Desired.RUNNING, generation=3),
-        )
+        workers = _outrun(_outrun(state.workers, "x"), "y")
+        started = Desired.RUNNING.value
+        after = state._replace(home="y", desired=started, generation=3, workers=workers)
+        yield "define in y", after
 
 
-Put = Callable[[int], State]
+def _outrun(workers: tuple[Worker, ...], app: str) -> tuple[Worker, ...]:
+    """Whoever has looked before this moment loses the compare-and-set on the version."""
+    left = (IDLE_WORKER if one.claim and one.app == app else one for one in workers)
+    return tuple(sorted(left, key=hash))
 
 
-def _worker(state: State, worker: Worker, epochs: int) -> Iterator[tuple[str, Put]]:
-    """Yield what a worker may do next, as a function of its place among the workers."""
-
-    def become(after: Worker, base: State = state) -> Put:
-        def put(place: int) -> State:
-            workers = [*base.workers[:place], after, *base.workers[place + 1 :]]
-            # Nobody knows one worker from another: half of the states are the other half.
-            return replace(base, workers=tuple(sorted(workers, key=repr)))
-
-        return put
-
-    if worker != Worker():
-        yield "a worker dies", become(Worker(), replace(state, crashes=state.crashes + 1))
-    if not worker.app:
-        for app in ("x", "y"):
-            row: Row = getattr(state, app)
-            sighting = _sight(state, row)
-            for late in (False, True):
-                looked = Worker(app, row, late, sighting)
-                told = _told(state, looked)
-                if late and told == _told(state, replace(looked, late=False)):
-                    continue  # time changes nothing here
-                if _claim(state, looked, told) == (state, ()):
-                    continue  # it would write nothing and do nothing
-                yield f"look at {app}{' late' * late}: {sighting}", become(looked)
+def _worker(state: State, place: int, worker: Worker, epochs: int) -> Iterator[Step]:
+    """Yield how a worker's step may go: to its end, or to a point at which it pauses or dies."""
+    others = (*state.workers[:place], *state.workers[place + 1 :])
+    if worker != IDLE_WORKER:
+        yield from _goes_on("a worker wakes", state, others, worker, epochs, paused=True)
         return
-    if worker.saw is not None:
-        decision = _told(state, worker)
-        if decision.driver.action is DriverAction.LAUNCH and len(state.processes) >= epochs:
-            yield "no more epochs", become(Worker())
+    for app in ("x", "y"):
+        found = {_claim(state, app, late): f"look at {app}{' late' * late}" for late in LATER}
+        for claim, name in found.items():
+            if claim is not None:
+                yield from _goes_on(name, state, others, Worker(app, claim), epochs)
+
+
+def _goes_on(
+    name: str,
+    state: State,
+    others: tuple[Worker, ...],
+    worker: Worker,
+    epochs: int,
+    *,
+    paused: bool = False,
+) -> Iterator[Step]:
+    """Yield where a worker may come to from a point of its step; `paused`: it has slept there."""
+
+    def left(worker: Worker) -> State:
+        return state._replace(workers=tuple(sorted((*others, worker), key=hash)))
+
+    while worker != IDLE_WORKER:
+        if worker.claim and worker.claim.launches and len(state.processes) >= epochs:
             return
-        after, acts = _claim(state, worker, decision)
-        # Whoever has looked before this moment loses the compare-and-set on the version.
-        after = replace(
-            after,
-            workers=tuple(
-                Worker() if one is not worker and one.saw and one.app == worker.app else one
-                for one in state.workers
-            ),
-        )
-        yield (
-            f"claim {decision.driver.action}",
-            become(replace(Worker(), app=worker.app * bool(acts), acts=acts), after),
-        )
-        return
-    (verb, epoch, want), *rest = worker.acts
-    left = replace(worker, acts=tuple(rest)) if rest else Worker()
-    process = state.processes[epoch - 1]
-    changed = _act(process, verb, want)
-    processes = (*state.processes[: epoch - 1], changed, *state.processes[epoch:])
-    yield f"{verb} {epoch}", become(left, replace(state, processes=processes))
+        if not paused:
+            yield f"{name}, pause", left(worker), PAUSE
+        if worker.acts:  # before its claim it has done nothing: it might as well not have looked
+            yield f"{name}, die", left(IDLE_WORKER), CRASH
+        paused = False
+        if worker.claim:
+            state, worker = _write(state, worker, worker.claim)
+            others = _outrun(others, worker.app)
+            name += ", claim"
+        else:
+            (verb, epoch, want), *rest = worker.acts
+            changed = _act(state.processes[epoch - 1], verb, want)
+            processes = (*state.processes[: epoch - 1], changed, *state.processes[epoch:])
+            state = state._replace(processes=processes)
+            worker = worker._replace(acts=tuple(rest))
+            name += f", {verb} {epoch}"
+        if not worker.acts:
+            worker = IDLE_WORKER
+    yield name, left(IDLE_WORKER), FREE
 
 
-def _act(process: Process, verb: str, want: Want | None) -> Process:
+def _write(state: State, worker: Worker, claim: Claim) -> tuple[State, Worker]:
+    """Write a claim in one transaction; return what is left to be done to processes."""
+    processes = state.processes
+    if claim.launches:
+        processes = (*processes, Process(worker.app))
+        claim = _drawn(claim, len(processes))
+    x, y = (claim.row, state.y) if worker.app == "x" else (state.x, claim.row)
+    after = state._replace(x=x, y=y, processes=processes)
+    return after, Worker(worker.app, acts=claim.acts)
+
+
+def _drawn(claim: Claim, epoch: int) -> Claim:
+    """Return the claim of a launch with the epoch that was drawn for it."""
+    row = claim.row
+    run = epoch if row.run == NEW else row.run
+    acts = tuple((verb, epoch, want) for verb, _, want in claim.acts)
+    return Claim(row._replace(driver=epoch, run=run), True, acts)
+
+
+def _act(process: Process, verb: str, want: str) -> Process:
     """Do to a driver what a launcher does; each is a step of its own."""
     if verb == "write the files of":
-        return process if _begun(process) else replace(process, want=want)
+        return process if _begun(process) else process._replace(want=want)
     if verb == "spawn":
         coming = min(2, process.coming + 1)
-        return process if _begun(process) else replace(process, coming=coming)
+        return process if _begun(process) else process._replace(coming=coming)
     if verb == "assign":
-        again = want is Want.RUN and process.thread in (OVER, REFUSED)
-        return replace(process, want=want, thread=IDLE if again else process.thread)
+        again = want == Want.RUN and process.thread in (OVER, REFUSED)
+        return process._replace(want=want, thread=IDLE if again else process.thread)
     if verb == "seal":
         begun = process.ident or process.shim == ALIVE or ALIVE in (process.python, process.jvm)
-        return process if begun else replace(process, exit=True)
+        return process if begun else process._replace(exit=True)
     assert verb == "kill"
     python = GONE if process.python == ALIVE else process.python
     jvm = GONE if process.jvm == ALIVE else process.jvm
-    return replace(process, python=python, jvm=jvm)
+    return process._replace(python=python, jvm=jvm)
 
 
 def _begun(process: Process) -> bool:
@@ -287,51 +370,51 @@ def _begun(process: Process) -> bool:
 def _process(state: State, place: int, p: Process) -> Iterator[tuple[str, Process]]:
     """Yield what a driver's shim, Python and JVM may do next, and how each may end."""
     if p.coming:
-        left = replace(p, coming=p.coming - 1)
-        yield "a shim comes to", left if _begun(p) else replace(left, shim=ALIVE)
+        left = p._replace(coming=p.coming - 1)
+        yield "a shim comes to", left if _begun(p) else left._replace(shim=ALIVE)
         yield "a shim dies before", left
     if p.shim == ALIVE:
         fenced = any(q.app == p.app for q in state.processes[place + 1 :])
         if p.python == NONE and fenced:
-            yield "fenced", replace(p, exit=True, shim=GONE)
+            yield "fenced", p._replace(exit=True, shim=NONE)
         elif p.python == NONE:
-            yield "python of", replace(p, python=ALIVE, pythons=p.pythons + 1)
+            yield "python of", p._replace(python=ALIVE, pythons=p.pythons + 1)
         elif not p.ident:
-            yield "ident of", replace(p, ident=True)
+            yield "ident of", p._replace(ident=True)
         elif p.python == GONE and p.jvm == ALIVE:
-            yield "the shim kills the jvm of", replace(p, jvm=GONE)
+            yield "the shim kills the jvm of", p._replace(jvm=GONE)
         elif p.python == GONE:
-            yield "exit of", replace(p, exit=True, shim=GONE)
-        yield "the shim dies of", replace(p, shim=GONE)
+            yield "exit of", p._replace(exit=True, shim=NONE)
+        yield "the shim dies of", p._replace(shim=NONE)
     if p.python == ALIVE:
         if p.jvm == NONE:
-            yield "jvm of", replace(p, jvm=ALIVE)
+            yield "jvm of", p._replace(jvm=ALIVE)
         if p.jvm == GONE:
-            yield "python follows of", replace(p, python=GONE)
-        yield "python dies of", replace(p, python=GONE)
+            yield "python follows of", p._replace(python=GONE)
+        yield "python dies of", p._replace(python=GONE)
         if p.jvm == ALIVE:
             yield from _run(state, p)
     if p.jvm == ALIVE:
-        yield "the jvm dies of", replace(p, jvm=GONE)
+        yield "the jvm dies of", p._replace(jvm=GONE)
 
 
 def _run(state: State, p: Process) -> Iterator[tuple[str, Process]]:
     """Yield what the query's run in a driver may do next."""
-    stop = p.want is not Want.RUN
-    if p.thread == IDLE and p.want is Want.RUN:
+    stop = p.want != Want.RUN
+    if p.thread == IDLE and p.want == Want.RUN:
         held = any(_holds(other) for other in state.processes if other is not p)
-        yield "lock", replace(p, thread=REFUSED if held else BUILDING)
-    elif p.thread == IDLE and p.want is not None:
-        yield "never run", replace(p, thread=OVER)
+        yield "lock", p._replace(thread=REFUSED if held else BUILDING)
+    elif p.thread == IDLE and p.want:
+        yield "never run", p._replace(thread=OVER)
     elif p.thread == BUILDING:
-        yield "start", replace(p, thread=_judged(p, alive=False) if stop else WRITING)
+        yield "start", p._replace(thread=_judged(p, alive=False) if stop else WRITING)
     elif p.thread in (WRITING, HUNG):
         if p.thread == WRITING and stop:
-            yield "stop() times out", replace(p, thread=_judged(p, alive=True))
+            yield "stop() times out", p._replace(thread=_judged(p, alive=True))
         if stop:
-            yield "the thread ends", replace(p, thread=_judged(p, alive=False))
+            yield "the thread ends", p._replace(thread=_judged(p, alive=False))
     elif p.thread == OVER + 10:  # released at the time-out; the thread still writes
-        yield "the thread ends", replace(p, thread=OVER)
+        yield "the thread ends", p._replace(thread=OVER)
 
 
 def _judged(p: Process, *, alive: bool) -> int:
@@ -365,24 +448,17 @@ def _sight(state: State, row: Row) -> str:
         seen = Liveness.ORPHANED if p.jvm == ALIVE else Liveness.GONE
     ready = p.python != NONE and p.jvm != NONE
     thread = OVER if p.thread == OVER + 10 else p.thread
-    return f"{seen} {int(ready)} {thread} {'' if p.want is None else p.want}"
-
-
-def _told(state: State, worker: Worker) -> Decision:
-    """Return what is decided on what a worker has seen."""
-    assert worker.saw is not None
-    desired = state.desired if worker.app == state.home else None
-    return _decide(worker.saw, worker.sighting, worker.late, worker.app, desired, state.generation)
+    return f"{seen} {int(ready)} {thread} {p.want}"
 
 
 @cache
 def _decide(
-    row: Row, sighting: str, late: bool, app: str, desired: Desired | None, generation: int
+    row: Row, sighting: str, late: bool, app: str, desired: str, generation: int
 ) -> Decision:
     """Build the observation, and let the real `decide` say what to do."""
     queries = []
-    if desired is not None or row.run:
-        queries.append(_query(row, sighting, desired or Desired.STOPPED, generation))
+    if desired or row.run:
+        queries.append(_query(row, sighting, Desired(desired or Desired.STOPPED), generation))
     if app == "x":  # the neighbour keeps its driver alive
         run = None
         if row.driver:
@@ -433,7 +509,7 @@ def _driver(row: Row, sighting: str) -> DriverSeen | None:
         0,
         NOW,
         Sighting(Liveness(seen), {}, status, exited),
-        row.end_wanted,
+        Reason(row.end_wanted),
         NOW if row.end_wanted else None,
     )
 
@@ -458,7 +534,7 @@ def _query(row: Row, sighting: str, desired: Desired, generation: int) -> QueryS
         generation,
         row.seen,
         row.seen,
-        row.phase,
+        Phase(row.phase),
         Reason.NONE,
         NOTHING,
         stop_mode=StopMode.NOW,
@@ -481,55 +557,56 @@ def _status(thread: int, want: str) -> RunStatus | None:
     return RunStatus(1, QUERY, state, asked_for=asked, started_at=NOW.isoformat())
 
 
-def _claim(
-    state: State, worker: Worker, decision: Decision
-) -> tuple[State, tuple[tuple[str, int, Want | None], ...]]:
-    """Write the rows, in one transaction; return what is left to be done to processes."""
-    app, before = worker.app, worker.saw
-    assert before is not None
+def _claim(state: State, app: str, late: bool) -> Claim | None:
+    """Return what a worker that looks at an application now is about to write and to do.
+
+    None where that is nothing.
+    """
+    before: Row = getattr(state, app)
+    desired = state.desired if app == state.home else ""
+    decision = _decide(before, _sight(state, before), late, app, desired, state.generation)
     choice = next((c for c in decision.queries if c.query == QUERY), None)
     driver, action = before.driver, decision.driver.action
-    processes = state.processes
-    acts: list[tuple[str, int, Want | None]] = []
+    launches = action is DriverAction.LAUNCH
     run, stop_asked = before.run, before.stop_asked
     if decision.driver.exit is not None:
         driver = 0
-    if action is DriverAction.LAUNCH:
-        processes = (*processes, Process(app))
-        driver = len(processes)
-    want: Want | None = None
+    if launches:
+        driver = NEW
+    want = ""
     if choice is not None:
         if choice.ended is not None:
             assert choice.ended.outcome is not RunOutcome.OPEN
             run, stop_asked = 0, False
         elif run and choice.want is not Want.RUN:
-            stop_asked, want = True, choice.want
+            stop_asked, want = True, choice.want.value
         elif run:
-            want = Want.RUN
+            want = Want.RUN.value
         if choice.open_run is not None and driver:
-            run, stop_asked, want = driver, False, Want.RUN
-    phase = choice.phase if choice is not None else before.phase
+            run, stop_asked, want = driver, False, Want.RUN.value
+    phase = _rough(choice.phase) if choice is not None else before.phase
+    end_wanted = decision.driver.end_wanted if driver == before.driver else Reason.NONE
     row = Row(
         driver=driver,
         run=run,
         stop_asked=stop_asked,
-        end_wanted=decision.driver.end_wanted if driver == before.driver else Reason.NONE,
-        phase=_rough(phase),
+        end_wanted=end_wanted.value,
+        phase=phase,
         seen=state.generation if choice is not None else before.seen,
     )
+    acts: list[Act] = []
     if action in (DriverAction.LAUNCH, DriverAction.SPAWN):
-        acts += [("write the files of", driver, want), ("spawn", driver, None)]
-    elif driver and processes[driver - 1].want is not want:
+        acts += [("write the files of", driver, want), ("spawn", driver, "")]
+    elif driver and state.processes[driver - 1].want != want:
         acts.append(("assign", driver, want))
     if action is DriverAction.KILL and driver:
-        acts.append(("kill", driver, None))
+        acts.append(("kill", driver, ""))
     if action is DriverAction.SEAL and driver:
-        acts.append(("seal", driver, None))
-    x, y = (row, state.y) if app == "x" else (state.x, row)
-    after = replace(state, processes=processes, x=x, y=y)
-    return after, tuple(acts)
+        acts.append(("seal", driver, ""))
+    return Claim(row, launches, tuple(acts)) if acts or row != before else None
 
 
-def _rough(phase: Phase) -> Phase:
+def _rough(phase: Phase) -> str:
     """Return the phase as far as a later decision reads it."""
-    return phase if phase in (Phase.STOPPED, Phase.STOPPING) else Phase.RUNNING
+    kept = phase if phase in (Phase.STOPPED, Phase.STOPPING) else Phase.RUNNING
+    return kept.value

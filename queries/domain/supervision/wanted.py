@@ -113,12 +113,15 @@ def _want_runs(draft: Draft) -> None:
         asked = seen.desired is Desired.STOPPED or run.generation < seen.generation
         hung = _hung_in_start(draft, run)
         ending = seen.phase is Phase.STOPPING and seen.phase_reason is Reason.STALLED
-        work.stalled = draft.obs.policy.restart_on_stall and (seen.stalled or ending) and not asked
-        if not (asked or draft.end_wanted or hung or work.stalled):
+        fresh = draft.obs.policy.restart_on_stall and seen.stalled
+        work.stalled = (fresh or ending) and not asked
+        told = run.stop_asked_at is not None  # no driver takes a stop back
+        if not (asked or draft.end_wanted or hung or work.stalled or told):
             continue
         at_once = (
             hung
             or work.stalled
+            or not (asked or draft.end_wanted)  # the cause is gone, the stop is not
             or (seen.desired is Desired.STOPPED and seen.stop_mode is StopMode.NOW)
         )
         work.deadline = stop_deadline(draft, work)

@@ -129,8 +129,8 @@ def test_phases_change_only_along_the_diagram(obs: Observation) -> None:
     decision = decide(obs, NOW)
     for seen, choice in zip(obs.queries, decision.queries, strict=True):
         fits = seen.desired is Desired.RUNNING or seen.run is not None
-        # A stop is never taken back: no run that was to stop is wanted again.
-        fits = fits and not (seen.phase is Phase.STOPPING and choice.phase is Phase.RUNNING)
+        if seen.phase is Phase.STOPPING and seen.run is not None:  # else no row says so
+            fits = fits and seen.run.stop_asked_at is not None
         if choice.phase is not seen.phase and fits and seen.generation == seen.seen_generation:
             assert (seen.phase, choice.phase) in TRANSITIONS
 
@@ -280,6 +280,26 @@ def test_a_driver_fenced_by_a_later_one_is_no_failure() -> None:
     decision = decide(_obs(_query(), driver), NOW)
     assert (decision.driver.state, decision.driver.fault) == (DriverState.FENCED, None)
     assert decision.failures == 0
+
+
+def test_a_stop_goes_on_where_its_cause_is_gone() -> None:
+    """The policy for stalls was switched off meanwhile; a start that was given up returned."""
+    asked = NOW - timedelta(seconds=30)
+    stalled = RunSeen(1, 1, 1, asked, False, proven_at=asked, committed=True, stop_asked_at=asked)
+    query = _query(phase=Phase.STOPPING, phase_reason=Reason.STALLED, run=stalled)
+    off = RestartPolicy(restart_on_stall=False)
+    choice = _only(decide(_obs(query, _driver(), policy=off), NOW))
+    assert (choice.want, choice.phase, choice.reason) == (
+        Want.STOP,
+        Phase.STOPPING,
+        Reason.STALLED,
+    )
+    began = NOW - timedelta(seconds=400)
+    status = RunStatus(1, 1, RunState.STOPPING, asked_for=Want.STOP, started_at=NOW.isoformat())
+    late = RunSeen(1, 1, 1, began, False, status=status, stop_asked_at=asked)
+    query = _query(phase=Phase.STOPPING, phase_reason=Reason.ASKED_RESTART, run=late)
+    choice = _only(decide(_obs(query, _driver()), NOW))
+    assert (choice.want, choice.phase) == (Want.STOP, Phase.STOPPING)
 
 
 def _run(**status: Any) -> RunSeen:
