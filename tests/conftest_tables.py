@@ -22,8 +22,11 @@ _DECIDES = ("apps.py", "models.py", "models/**/*.py", "migrations/*.py", "roles.
 
 def fetch(config: pytest.Config, target: Path) -> bool:
     """Put the tables that an earlier process kept into a file; tell whether there were some."""
+    kept = _kept(config)
+    if kept is None:
+        return False
     try:
-        shutil.copyfile(_kept(config), target)
+        shutil.copyfile(kept, target)
     except FileNotFoundError:
         return False
     return True
@@ -32,7 +35,7 @@ def fetch(config: pytest.Config, target: Path) -> bool:
 def keep(config: pytest.Config, source: Path) -> None:
     """Keep a process's new tables for the next one, and forget those of older models."""
     kept = _kept(config)
-    if kept.exists():
+    if kept is None or kept.exists():
         return
     for old in kept.parent.glob("*.sqlite3"):
         old.unlink(missing_ok=True)  # another worker may do the same
@@ -43,8 +46,10 @@ def keep(config: pytest.Config, source: Path) -> None:
     os.replace(name, kept)
 
 
-def _kept(config: pytest.Config) -> Path:
-    return Path(config.cache.mkdir("headgate-tables")) / f"{_digest()}.sqlite3"
+def _kept(config: pytest.Config) -> Path | None:
+    """Return where the tables of these models are or would be; None without pytest's cache."""
+    cache: pytest.Cache | None = getattr(config, "cache", None)  # -p no:cacheprovider
+    return None if cache is None else Path(cache.mkdir("headgate-tables")) / f"{_digest()}.sqlite3"
 
 
 def _digest() -> str:

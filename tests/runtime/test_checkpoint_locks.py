@@ -1,5 +1,6 @@
 """Of two drivers on one checkpoint one has it: real JVMs that hold real locks, without Spark."""
 
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -11,14 +12,14 @@ import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from queries.files import lock_holder
-from queries.runtime.checkpoints.locks import Locks, Refused
+from queries.runtime.checkpoints.locks import Held, Locks, Refused
 
 ENDS_WITHIN_S = 30
 [PY4J] = Path(pyspark.__file__).parent.joinpath("jars").glob("py4j-*.jar")
 
 
 class OneDriver:
-    """A JVM as a driver has one, and the checkpoints that it holds."""
+    """A JVM as a driver has one, and the checkpoints that it holds; this Python is its Python."""
 
     def __init__(self, java_home: str, installation: str = "here") -> None:
         port, self.process = self._begin(java_home)
@@ -28,6 +29,7 @@ class OneDriver:
         self.locks = Locks(
             self.gateway.jvm, self.process.pid, installation=installation, driver=1, host="one"
         )
+        self._held: list[Held] = []
 
     @staticmethod
     def _begin(java_home: str) -> "tuple[int, subprocess.Popen[bytes]]":
@@ -40,7 +42,25 @@ class OneDriver:
         )
         return port, process
 
+    def take(self, place: str, **asked: Any) -> Held:
+        """Take a checkpoint, as `Locks.take` does."""
+        held = self.locks.take(place, **asked)
+        self._held.append(held)
+        return held
+
     def kill(self) -> None:
+        """End the driver: its JVM, and with its Python what that has open."""
+        self.kill_jvm()
+        for held in self._held:
+            os.close(held.descriptor)
+        self._held.clear()
+
+    def release(self, held: Held) -> None:
+        """Release a checkpoint, as `Locks.release` does."""
+        self.locks.release(held)
+        self._held.remove(held)
+
+    def kill_jvm(self) -> None:
         """End the JVM with SIGKILL, as the kernel does where memory runs out."""
         if self.process.poll() is None:
             self.gateway.close()
@@ -76,7 +96,7 @@ def place(tmp_path: Path) -> str:
 
 def _refused(driver: OneDriver, place: str, **asked: Any) -> dict[str, Any]:
     with pytest.raises(Refused) as refused:
-        driver.locks.take(place, **asked)
+        driver.take(place, **asked)
     error = refused.value.error
     return {"why": error.refused, "holder": error.holder_pid, "text": error.message}
 
@@ -85,13 +105,13 @@ def test_of_two_drivers_on_one_checkpoint_the_second_is_refused_and_told_by_whom
     drivers: Drivers, place: str, tmp_path: Path
 ) -> None:
     first, second = drivers.one(), drivers.one()
-    held = first.locks.take(place, run=1, epoch=1)
+    held = first.take(place, run=1, epoch=1)
     told = _refused(second, place, run=2, epoch=2)
     assert (told["why"], told["holder"]) == ("held", first.process.pid)
     assert f"is held by the process {first.process.pid}" in told["text"]
     assert lock_holder(tmp_path / ".headgate/delays.lock") == first.process.pid
-    first.locks.release(held)
-    assert second.locks.take(place, run=2, epoch=2).run == 2
+    first.release(held)
+    assert second.take(place, run=2, epoch=2).run == 2
     assert lock_holder(tmp_path / ".headgate/delays.lock") == second.process.pid
 
 
@@ -99,37 +119,50 @@ def test_a_driver_that_is_killed_leaves_its_checkpoint_to_the_next_epoch(
     drivers: Drivers, place: str
 ) -> None:
     first, second = drivers.one(), drivers.one()
-    first.locks.take(place, run=1, epoch=1)
+    first.take(place, run=1, epoch=1)
     first.kill()
-    assert second.locks.take(place, run=2, epoch=2).run == 2
+    assert second.take(place, run=2, epoch=2).run == 2
+
+
+def test_a_checkpoint_is_held_until_the_python_of_its_driver_is_gone_too(
+    drivers: Drivers, place: str
+) -> None:
+    first, second = drivers.one(), drivers.one()
+    first.take(place, run=1, epoch=1)
+    first.kill_jvm()  # what foreachBatch runs in Python may still write
+    told = _refused(second, place, run=2, epoch=2)
+    assert (told["why"], told["holder"]) == ("held", None)
+    assert "is held by the Python of another driver" in told["text"]
+    first.kill()
+    assert second.take(place, run=2, epoch=2).run == 2
 
 
 def test_a_start_below_the_epoch_that_has_taken_over_is_fenced_and_a_later_one_is_not(
     drivers: Drivers, place: str, tmp_path: Path
 ) -> None:
     driver = drivers.one()
-    driver.locks.release(driver.locks.take(place, run=2, epoch=7))
+    driver.release(driver.take(place, run=2, epoch=7))
     told = _refused(driver, place, run=1, epoch=6)
     assert told["why"] == "fenced"
     assert "A later start (epoch 7) has taken over" in told["text"]
     assert lock_holder(tmp_path / ".headgate/delays.lock") is None
-    assert driver.locks.take(place, run=3, epoch=8).run == 3
+    assert driver.take(place, run=3, epoch=8).run == 3
 
 
 def test_a_checkpoint_of_another_installation_is_refused_until_a_person_takes_it_over(
     drivers: Drivers, place: str
 ) -> None:
     driver, other = drivers.one(), drivers.one("there")
-    driver.locks.release(driver.locks.take(place, run=1, epoch=9))
+    driver.release(driver.take(place, run=1, epoch=9))
     assert _refused(other, place, run=2, epoch=1)["why"] == "foreign"
-    assert other.locks.take(place, run=2, epoch=1, takeover=True).run == 2
+    assert other.take(place, run=2, epoch=1, takeover=True).run == 2
 
 
 def test_a_lock_that_vanished_is_taken_again_and_one_that_another_took_is_told(
     drivers: Drivers, place: str, tmp_path: Path
 ) -> None:
     first, second = drivers.one(), drivers.one()
-    first.locks.take(place, run=1, epoch=1)
+    first.take(place, run=1, epoch=1)
     file = str(tmp_path / ".headgate/delays.lock")
     # Closing any channel on its file drops a lock of the same process.
     first.gateway.jvm.java.io.RandomAccessFile(file, "rw").close()
@@ -137,6 +170,8 @@ def test_a_lock_that_vanished_is_taken_again_and_one_that_another_took_is_told(
     assert first.locks.lost() == []
     assert lock_holder(Path(file)) == first.process.pid
     first.gateway.jvm.java.io.RandomAccessFile(file, "rw").close()
-    second.locks.take(place, run=2, epoch=2)
+    assert _refused(second, place, run=2, epoch=2)["why"] == "held"  # this Python's part is there
+    taken = second.gateway.jvm.java.io.RandomAccessFile(file, "rw").getChannel()
+    assert taken.tryLock(0, 1, False) is not None  # as a driver that locks the JVM's part alone
     [(lost, holder)] = first.locks.lost()
     assert (lost.run, holder) == (1, second.process.pid)
