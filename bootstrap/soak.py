@@ -13,7 +13,7 @@ import sys
 #: Seeds of one process lie this close together, so that no two take the same.
 SEEDS_APART = 100_000
 #: Drivers, crashes and pauses of the small protocol's walks.
-WALKS = "1,2,2 2,1,1"
+WALKS = "2,0,1 2,1,0"
 
 
 def main() -> int:
