@@ -1,0 +1,137 @@
+"""The batch computation: the same SQL over the same records, by plain PySpark."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks._measuring import kill_session, spark_session
+from tests.soak import compare, definitions
+from tests.soak.checkpoint import Batches
+from tests.soak.compare import Place, Result
+
+_MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of one query beside what it wrote."""
+
+    batches: Batches
+    replayed: set[int]
+
+
+class Truth:
+    """All records of the topic, and what each query should have made of them."""
+
+    def __init__(self, folder: Path, servers: str, queries: list[definitions.SoakQuery]) -> None:
+        self._servers = servers
+        self._queries = {query.name: query for query in queries}
+        conf = {"spark.sql.session.timeZone": "UTC", "spark.driver.memory": "2g"}
+        self._spark = spark_session(folder / "truth", kafka=True, conf=conf)
+        self.flights = self._topic(definitions.FLIGHTS).cache()
+        self.records: int = self.flights.count()
+
+    def close(self) -> None:
+        """End the session."""
+        kill_session(self._spark)
+
+    def files(self, out: Path) -> Result:
+        """Compare the rows in files: each once."""
+        found = self._written(out, definitions.TO_FILES)
+        return compare.rows(self._expected(definitions.TO_FILES), found)
+
+    def topic(self, known: Evidence) -> Result:
+        """Compare the rows in Kafka: none missing, duplicates only where a batch was replayed."""
+        expected = {_place(key): value for key, value in self._expected(definitions.TO_KAFKA)}
+        rows = self._topic(definitions.CLEAN).selectExpr(
+            "CAST(key AS STRING)", "CAST(value AS STRING)"
+        )
+        found = [(_place(row[0]), row[1]) for row in rows.collect()]
+        result = compare.replays(
+            expected,
+            found,
+            batches={place: known.batches.of(place) for place in expected},
+            replayed=known.replayed,
+        )
+        result.counted["replayed batches"] = len(known.replayed)
+        return result
+
+    def windows(self, out: Path, known: Evidence, *, closing_ms: int) -> tuple[Result, int]:
+        """Compare the windows that were written, without what came too late.
+
+        Also returns how many records were late.
+        """
+        late = [place for places in self._late(known.batches).values() for place, _ in places]
+        left = self.flights.where(f"timestamp < timestamp_millis({closing_ms})")
+        if late:
+            dropped = self._spark.createDataFrame(late, "partition INT, offset LONG")
+            left = left.join(dropped, ["partition", "offset"], "left_anti")
+        expected = self._expected(definitions.BY_MINUTE, over=left)
+        return compare.rows(expected, self._written(out, definitions.BY_MINUTE)), len(late)
+
+    def dropped(self, known: Evidence) -> dict[int, int]:
+        """Return by batch how many groups came too late.
+
+        Spark drops after it has aggregated a batch by window and key, so this counts groups.
+        """
+        return {
+            batch: len({group for _, group in places})
+            for batch, places in self._late(known.batches).items()
+        }
+
+    def planes(self) -> Result:
+        """Compare the last value of each plane."""
+        rows = (
+            self._topic(definitions.PLANES)
+            .orderBy("partition", "offset")
+            .selectExpr("CAST(key AS STRING)", "CAST(value AS STRING)")
+        )
+        expected = dict(self._expected(definitions.BY_PLANE))
+        return compare.last_values(expected, [(row[0], row[1]) for row in rows.collect()])
+
+    # --- inside ---------------------------------------------------------------------------------
+
+    def _late(self, batches: Batches) -> dict[int, list[tuple[Place, Any]]]:
+        """Return by batch the records that came too late, each with its window and key.
+
+        A batch drops what belongs to a window that ended at or before the watermark of the batch
+        before it: that one has written the window and removed its state.
+        """
+        rows = self.flights.selectExpr(
+            "partition",
+            "offset",
+            "unix_millis(timestamp)",
+            "get_json_object(CAST(value AS STRING), '$.carrier')",
+        )
+        found: dict[int, list[tuple[Place, Any]]] = {}
+        for partition, offset, at_ms, carrier in rows.collect():
+            batch = batches.of((partition, offset))
+            end = (at_ms // _MINUTE_MS + 1) * _MINUTE_MS
+            if batch and end <= batches.watermarks[batch - 1]:
+                found.setdefault(batch, []).append(((partition, offset), (end, carrier)))
+        return found
+
+    def _expected(self, name: str, *, over: Any = None) -> list[tuple[str, str]]:
+        flights = self.flights if over is None else over
+        flights.createOrReplaceTempView("flights")
+        return [
+            (row["key"], row["value"]) for row in self._spark.sql(self._queries[name].sql).collect()
+        ]
+
+    def _written(self, out: Path, name: str) -> list[tuple[str, str]]:
+        rows = self._spark.read.parquet(str(out / name)).select("key", "value").collect()
+        return [(row["key"], row["value"]) for row in rows]
+
+    def _topic(self, topic: str) -> Any:
+        options = {
+            "kafka.bootstrap.servers": self._servers,
+            "subscribe": topic,
+            "startingOffsets": "earliest",
+            "endingOffsets": "latest",
+        }
+        return self._spark.read.format("kafka").options(**options).load()
+
+
+def _place(key: str) -> Place:
+    partition, offset = key.split("-")
+    return int(partition), int(offset)
