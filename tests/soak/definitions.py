@@ -85,18 +85,16 @@ def queries(servers: str, out: str) -> list[SoakQuery]:
     }
     late = {"column": "timestamp", "delay": f"{WATERMARK_S} seconds"}
 
-    def define(name: str, application: str, seconds: int, **more: Any) -> SoakQuery:
-        trigger = {"kind": "processing_time", "interval": f"{seconds} seconds"}
-        spec = sql_query("", source=more.pop("source", source), trigger=trigger, **more)
+    def define(name: str, application: str, **more: Any) -> SoakQuery:
+        spec = sql_query("", source=more.pop("source", source), **more)
         return SoakQuery(name, application, spec)
 
     return [
-        define(TO_FILES, SHARED, 2, sql=CLEAN_FLIGHTS, sink=_files(out, TO_FILES)),
-        define(TO_KAFKA, SHARED, 2, sql=CLEAN_FLIGHTS, sink=kafka_definitions.sink(servers, CLEAN)),
+        define(TO_FILES, SHARED, sql=CLEAN_FLIGHTS, sink=_files(out, TO_FILES)),
+        define(TO_KAFKA, SHARED, sql=CLEAN_FLIGHTS, sink=kafka_definitions.sink(servers, CLEAN)),
         define(
             BY_MINUTE,
             f"soak-{BY_MINUTE}",
-            5,
             source={**source, "watermark": late},
             sql=kafka_definitions.DELAYS,
             sink=_files(out, BY_MINUTE),
@@ -104,7 +102,6 @@ def queries(servers: str, out: str) -> list[SoakQuery]:
         define(
             BY_PLANE,
             f"soak-{BY_PLANE}",
-            5,
             sql=PLANES_SO_FAR,
             sink=kafka_definitions.sink(servers, PLANES, mode="update"),
         ),

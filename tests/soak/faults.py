@@ -4,6 +4,7 @@ import random
 import signal
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import psutil
@@ -83,7 +84,8 @@ def do(
         try:
             over.wait(fault.seconds)
         finally:
-            process.send_signal(signal.SIGCONT)
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGCONT)
         return
     process.kill()
     if again is not None:

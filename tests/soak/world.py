@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import psutil
 from confluent_kafka.cimpl import NewTopic
 
+from controlplane.machine.trouble import Trouble
 from queries.launchers.process import identities
 from tests import pieces
 from tests.conftest_kafka import KafkaBroker
@@ -22,6 +24,9 @@ from tests.soak.producer import Feed
 
 HELD = ("BROKEN", "FAILED")
 LOOK_EVERY_S = 0.5
+#: These limits are generous: the machine may be small and shared.
+STARTS_WITHIN_S = 1200.0
+BROKER_WITHIN_S = 600.0
 DRAINS_WITHIN_S = 900.0
 LEDGER_WITHIN_S = 120.0
 TOPIC_WITHIN_S = 60.0
@@ -65,7 +70,7 @@ class World:
 
     def start(self) -> None:
         """Start everything; return once each query has committed."""
-        self.broker.start()
+        self._start_broker()
         self._create_topics()
         self.system.up()
         servers = self.broker.servers
@@ -80,7 +85,9 @@ class World:
         self.feed.start()
         for query in self.queries:
             self.system.verb(query.name, "start")
-        self.wait("the first commits", lambda: min(self.commits().values()) >= 0, limit_s=300)
+        self.wait(
+            "the first commits", lambda: min(self.commits().values()) >= 0, limit_s=STARTS_WITHIN_S
+        )
 
     def close(self) -> None:
         """End all of it."""
@@ -142,7 +149,19 @@ class World:
         return psutil.Process(pid)
 
     def _again(self, fault: Fault) -> Callable[[], None] | None:
-        return self.broker.start if (fault.act, fault.part) == ("kill", BROKER) else None
+        killed_broker = (fault.act, fault.part) == ("kill", BROKER)
+        return self._start_broker if killed_broker else None
+
+    def _start_broker(self) -> None:
+        until = time.monotonic() + BROKER_WITHIN_S
+        while True:
+            try:
+                self.broker.start()
+            except Trouble:  # it does not answer yet: the next call waits for the same process
+                if time.monotonic() > until:
+                    raise
+            else:
+                return
 
     def _goes_on(self, before: dict[str, int]) -> bool:
         """Tell whether each query is RUNNING, over REST, and has committed since."""
@@ -158,8 +177,9 @@ class World:
         for query in self.queries:
             body = self.ask(f"queries/{query.name}/")
             if body is not None and body["phase"] in HELD:
-                held.append(f"{query.name}: {body['phase']}, {body['phase_reason']}")
-                self.system.verb(query.name, "start")
+                with suppress(OSError, AssertionError):  # asked again at the next look
+                    self.system.verb(query.name, "start")
+                    held.append(f"{query.name}: {body['phase']}, {body['phase_reason']}")
         return held
 
     def _runs(self) -> dict[str, int]:
