@@ -1,7 +1,7 @@
 """The soak's queries: the demo's flights, read from one topic into files and topics.
 
-Two share a driver and write each flight with its place in the topic, so that what is missing or
-twice can be named. The other two have state and a driver of their own.
+Two write each flight with its place in the topic, so that what is missing or twice can be named;
+they share a driver. The other two have state, and share another.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ PLANES = "delays-by-plane"
 PARTITIONS = 3
 WATERMARK_S = 60
 
-SHARED = "soak-shared"
+EACH = "each-flight"
+WITH_STATE = "with-state"
 TO_FILES = "flights-to-files"
 TO_KAFKA = "flights-to-kafka"
 BY_MINUTE = "delays-by-minute"
@@ -66,10 +67,9 @@ class SoakQuery:
 
 def applications() -> dict[str, dict[str, Any]]:
     """Return the applications by name."""
-    shared = _application("Each flight into files and into Kafka, in one driver.")
-    windows = _application("Windows with a watermark.")
-    planes = _application("Totals by plane, in update mode.")
-    return {SHARED: shared, f"soak-{BY_MINUTE}": windows, f"soak-{BY_PLANE}": planes}
+    each = _application("Each flight into files and into Kafka, in one driver.")
+    with_state = _application("Windows with a watermark, and totals by plane in update mode.")
+    return {EACH: each, WITH_STATE: with_state}
 
 
 def queries(servers: str, out: str) -> list[SoakQuery]:
@@ -90,18 +90,18 @@ def queries(servers: str, out: str) -> list[SoakQuery]:
         return SoakQuery(name, application, spec)
 
     return [
-        define(TO_FILES, SHARED, sql=CLEAN_FLIGHTS, sink=_files(out, TO_FILES)),
-        define(TO_KAFKA, SHARED, sql=CLEAN_FLIGHTS, sink=kafka_definitions.sink(servers, CLEAN)),
+        define(TO_FILES, EACH, sql=CLEAN_FLIGHTS, sink=_files(out, TO_FILES)),
+        define(TO_KAFKA, EACH, sql=CLEAN_FLIGHTS, sink=kafka_definitions.sink(servers, CLEAN)),
         define(
             BY_MINUTE,
-            f"soak-{BY_MINUTE}",
+            WITH_STATE,
             source={**source, "watermark": late},
             sql=kafka_definitions.DELAYS,
             sink=_files(out, BY_MINUTE),
         ),
         define(
             BY_PLANE,
-            f"soak-{BY_PLANE}",
+            WITH_STATE,
             sql=PLANES_SO_FAR,
             sink=kafka_definitions.sink(servers, PLANES, mode="update"),
         ),
