@@ -53,7 +53,6 @@ class World:
         self.folder = folder
         self.over = over
         self.broker = KafkaBroker(folder / "kafka")
-        self.broker.broker._settings = {"log.retention.ms": "-1"}
         self.system = System(
             folder / "home",
             pieces.free_port(),
@@ -64,7 +63,8 @@ class World:
         self.queries: list[definitions.SoakQuery] = []
         self.feed: Feed | None = None
         self._feed_is = (rate, seed)
-        self.closing_ms = 0
+        self._checkpoints: dict[str, Path] = {}
+        self.closing_ms = 0  # the time of the flight that closed all windows
 
     # --- its beginning and its end ----------------------------------------------------------
 
@@ -80,6 +80,7 @@ class World:
         for query in self.queries:
             body = {"name": query.name, "application": query.application, "spec": query.spec}
             self._create("queries/", body)
+        self._checkpoints = {query.name: self.checkpoint(query.name) for query in self.queries}
         rate, seed = self._feed_is
         self.feed = Feed(servers, definitions.FLIGHTS, rate=rate, seed=seed)
         self.feed.start()
@@ -199,17 +200,7 @@ class World:
 
     def commits(self) -> dict[str, int]:
         """Return the newest committed batch by query, from the checkpoints."""
-        return {
-            query.name: checkpoint.last_commit(self._checkpoints()[query.name])
-            for query in self.queries
-        }
-
-    def _checkpoints(self) -> dict[str, Path]:
-        if not hasattr(self, "_known_checkpoints"):
-            self._known_checkpoints = {
-                query.name: self.checkpoint(query.name) for query in self.queries
-            }
-        return self._known_checkpoints
+        return {name: checkpoint.last_commit(folder) for name, folder in self._checkpoints.items()}
 
     def ask(self, path: str) -> Any:
         """Return the JSON of an address, None where it does not answer now."""
@@ -251,7 +242,7 @@ class World:
         self.feed.stop()
         self._wait_until_read()
         closed = self.closing_ms - definitions.WATERMARK_S * 1000
-        windows = self._checkpoints()[definitions.BY_MINUTE]
+        windows = self._checkpoints[definitions.BY_MINUTE]
         self.wait(
             "the end of all windows",
             lambda: checkpoint.position(windows, definitions.FLIGHTS)[0] >= closed,
@@ -268,7 +259,7 @@ class World:
             self._release()
             return all(
                 checkpoint.position(folder, definitions.FLIGHTS)[1] == ends
-                for folder in self._checkpoints().values()
+                for folder in self._checkpoints.values()
             )
 
         self.wait("everything read", read, limit_s=DRAINS_WITHIN_S)
