@@ -23,18 +23,21 @@ from typing import Any
 
 from benchmarks._measuring import machine
 from tests import pieces
+from tests.conftest_kafka import KafkaBroker
 from tests.soak import compare, definitions, faults
-from tests.soak.checkpoint import Batches
-from tests.soak.truth import Evidence, Truth
+from tests.soak.evidence import Evidence
+from tests.soak.truth import judge
 from tests.soak.world import Followed, World
 
 
 def main() -> int:
-    """Soak; return 0 where everything compared is as it should be."""
+    """Soak, or judge an earlier soak again; return 0 where everything is as it should be."""
     options = _options()
     if reason := pieces.missing_kafka():
         say(reason)
         return 1
+    if options.judge is not None:
+        return _judge_again(options.judge)
     over = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: over.set())
@@ -44,9 +47,7 @@ def main() -> int:
     world = World(folder, rate=options.rate, seed=options.seed, over=over)
     holds = False
     try:
-        figures = _soak(world, options)
-        holds = bool(figures["holds"])
-        say(json.dumps(figures))
+        holds = _soak(world, options)
     except KeyboardInterrupt:
         say("interrupted")
         return 130
@@ -61,8 +62,19 @@ def main() -> int:
     return 0 if holds else 1
 
 
-def _soak(world: World, options: argparse.Namespace) -> dict[str, Any]:
-    """Start, break, compare; return the figures."""
+def _judge_again(folder: Path) -> int:
+    found = Evidence.kept(folder)
+    broker = KafkaBroker(folder / "kafka")
+    try:
+        broker.start()
+        results, figures = judge(folder, broker.servers, found)
+    finally:
+        broker.stop()
+    return 0 if _report(results, figures) else 1
+
+
+def _soak(world: World, options: argparse.Namespace) -> bool:
+    """Start, break, compare; return whether all of it holds."""
     plan = faults.draw(
         options.seed,
         minutes=options.minutes,
@@ -74,7 +86,27 @@ def _soak(world: World, options: argparse.Namespace) -> dict[str, Any]:
     followed = _break(world, plan, options)
     say("no more faults; waiting until everything is read")
     world.drain()
-    return _compare(world, followed, options)
+    found = world.evidence()
+    found.keep(world.folder)
+    say("stopped; a batch over the same records\n")
+    results, figures = judge(world.folder, world.broker.servers, found)
+    for number, one in enumerate(followed):
+        say(_line(number + 1, one))
+    return _report(
+        results,
+        {
+            "seed": options.seed,
+            "minutes": options.minutes,
+            "faults": dict(Counter(f"{one.fault.act} {one.fault.part}" for one in followed)),
+            "not there": sum(one.absent for one in followed),
+            "not recovered before the next": sum(
+                one.recovered_s is None and not one.absent for one in followed
+            ),
+            "recovery s": sorted(round(one.recovered_s) for one in followed if one.recovered_s),
+            "held": [line for one in followed for line in one.held],
+            **figures,
+        },
+    )
 
 
 def _break(world: World, plan: list[faults.Fault], options: argparse.Namespace) -> list[Followed]:
@@ -95,78 +127,16 @@ def _pause(world: World, until: float) -> None:
         raise KeyboardInterrupt
 
 
-def _compare(world: World, followed: list[Followed], options: argparse.Namespace) -> dict[str, Any]:
-    system, feed = world.system, world.feed
-    assert feed is not None
-    ledger = world.ledger(definitions.BY_MINUTE)
-    told = set(system.batches(definitions.BY_MINUTE))
-    body = system.query(definitions.BY_MINUTE)
-    known = {}
-    for query in world.queries:
-        system.verb(query.name, "stop")
-        world.wait_stopped(query.name)
-        batches = Batches(world.checkpoint(query.name), definitions.FLIGHTS)
-        known[query.name] = Evidence(batches, batches.replayed(world.starts(query.name)))
-    runs = {query.name: len(world.starts(query.name)) for query in world.queries}
-    system.close()
-    truth = Truth(world.folder, world.broker.servers, world.queries)
-    try:
-        windows, late = truth.windows(
-            world.out, known[definitions.BY_MINUTE], closing_ms=world.closing_ms
-        )
-        results = {
-            definitions.TO_FILES: truth.files(world.out),
-            definitions.TO_KAFKA: truth.topic(known[definitions.TO_KAFKA]),
-            definitions.BY_MINUTE: windows,
-            definitions.BY_PLANE: truth.planes(),
-            "late rows": compare.late(
-                truth.dropped(known[definitions.BY_MINUTE]),
-                told=told,
-                ledger=ledger,
-                missing_batches=body["dropped_events"]["missing_batches"],
-            ),
-            "records": compare.rows(range(feed.taken), range(truth.records)),
-        }
-    finally:
-        truth.close()
-    results["late rows"].counted["late records"] = late
-    return _told(followed, results, known, runs, world, options)
-
-
-def _told(
-    followed: list[Followed],
-    results: dict[str, compare.Result],
-    known: dict[str, Evidence],
-    runs: dict[str, int],
-    world: World,
-    options: argparse.Namespace,
-) -> dict[str, Any]:
-    """Print the table of faults and the comparisons; return the figures."""
-    say("")
-    for number, one in enumerate(followed):
-        say(_line(number + 1, one))
+def _report(results: dict[str, compare.Result], figures: dict[str, Any]) -> bool:
+    """Print each comparison and the line of JSON; return whether all of them hold."""
     say("")
     for name, result in results.items():
         say(f"{name}: {json.dumps(result.told())}")
-    assert world.feed is not None
-    return {
-        "name": "soak-demo",
-        "holds": all(result.holds for result in results.values()),
-        "seed": options.seed,
-        "minutes": options.minutes,
-        "faults": dict(Counter(f"{one.fault.act} {one.fault.part}" for one in followed)),
-        "not there": sum(one.happened.startswith("it was") for one in followed),
-        "not recovered before the next": sum(one.recovered_s is None for one in followed),
-        "longest recovery s": max((round(one.recovered_s or 0) for one in followed), default=0),
-        "held": [line for one in followed for line in one.held],
-        "records": world.feed.taken,
-        "stamped late": world.feed.stamped_late,
-        "runs": runs,
-        "batches": {name: len(one.batches.numbers) for name, one in known.items()},
-        "replayed batches": {name: len(one.replayed) for name, one in known.items()},
-        "compared": {name: result.told(examples=0) for name, result in results.items()},
-        "machine": machine(),
-    }
+    holds = all(result.holds for result in results.values())
+    compared = {name: result.told(examples=0) for name, result in results.items()}
+    told = {"name": "soak-demo", "holds": holds, **figures, "compared": compared}
+    say(json.dumps({**told, "machine": machine()}))
+    return holds
 
 
 def _line(number: int, one: Followed) -> str:
@@ -189,6 +159,7 @@ def _options() -> argparse.Namespace:
     options.add_argument("--seed", type=int, default=secrets.randbelow(2**20))
     options.add_argument("--rate", type=float, default=80, help="flights per second")
     options.add_argument("--keep", action="store_true", help="keep data and logs in any case")
+    options.add_argument("--judge", type=Path, help="compare again what a soak kept in this folder")
     return options.parse_args()
 
 

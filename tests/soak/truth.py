@@ -1,6 +1,7 @@
 """The batch computation: the same SQL over the same records, by plain PySpark."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -8,16 +9,56 @@ from benchmarks._measuring import kill_session, spark_session
 from tests.soak import compare, definitions
 from tests.soak.checkpoint import Batches
 from tests.soak.compare import Place, Result
+from tests.soak.evidence import Evidence
 
 _MINUTE_MS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """What is known of one query beside what it wrote."""
+class History:
+    """The batches of one query."""
 
     batches: Batches
     replayed: set[int]
+
+
+def judge(folder: Path, servers: str, found: Evidence) -> tuple[dict[str, Result], dict[str, Any]]:
+    """Compare what every sink holds with a batch; return the results and further figures."""
+    queries = definitions.queries(servers, found.out)
+    known = {query.name: _history(query.name, found) for query in queries}
+    out, windows = Path(found.out), known[definitions.BY_MINUTE]
+    truth = Truth(folder, servers, queries)
+    try:
+        by_minute, late = truth.windows(out, windows, closing_ms=found.closing_ms)
+        results = {
+            definitions.TO_FILES: truth.files(out),
+            definitions.TO_KAFKA: truth.topic(known[definitions.TO_KAFKA]),
+            definitions.BY_MINUTE: by_minute,
+            definitions.BY_PLANE: truth.planes(),
+            "late rows": compare.late(
+                truth.dropped(windows),
+                told=set(found.told),
+                ledger=found.ledger,
+                missing_batches=found.missing_batches,
+            ),
+            "records": compare.rows(range(found.taken), range(truth.records)),
+        }
+    finally:
+        truth.close()
+    return results, {
+        "records": found.taken,
+        "stamped late": found.stamped_late,
+        "late records": late,
+        "runs": {name: len(starts) for name, starts in found.starts.items()},
+        "batches": {name: len(one.batches.numbers) for name, one in known.items()},
+        "replayed batches": {name: len(one.replayed) for name, one in known.items()},
+    }
+
+
+def _history(name: str, found: Evidence) -> History:
+    batches = Batches(Path(found.checkpoints[name]), definitions.FLIGHTS)
+    starts = [datetime.fromisoformat(start) for start in found.starts[name]]
+    return History(batches, batches.replayed(starts))
 
 
 class Truth:
@@ -40,23 +81,21 @@ class Truth:
         found = self._written(out, definitions.TO_FILES)
         return compare.rows(self._expected(definitions.TO_FILES), found)
 
-    def topic(self, known: Evidence) -> Result:
+    def topic(self, known: History) -> Result:
         """Compare the rows in Kafka: none missing, duplicates only where a batch was replayed."""
         expected = {_place(key): value for key, value in self._expected(definitions.TO_KAFKA)}
         rows = self._topic(definitions.CLEAN).selectExpr(
             "CAST(key AS STRING)", "CAST(value AS STRING)"
         )
         found = [(_place(row[0]), row[1]) for row in rows.collect()]
-        result = compare.replays(
+        return compare.replays(
             expected,
             found,
             batches={place: known.batches.of(place) for place in expected},
             replayed=known.replayed,
         )
-        result.counted["replayed batches"] = len(known.replayed)
-        return result
 
-    def windows(self, out: Path, known: Evidence, *, closing_ms: int) -> tuple[Result, int]:
+    def windows(self, out: Path, known: History, *, closing_ms: int) -> tuple[Result, int]:
         """Compare the windows that were written, without what came too late.
 
         Also returns how many records were late.
@@ -69,7 +108,7 @@ class Truth:
         expected = self._expected(definitions.BY_MINUTE, over=left)
         return compare.rows(expected, self._written(out, definitions.BY_MINUTE)), len(late)
 
-    def dropped(self, known: Evidence) -> dict[int, int]:
+    def dropped(self, known: History) -> dict[int, int]:
         """Return by batch how many groups came too late.
 
         Spark drops after it has aggregated a batch by window and key, so this counts groups.

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tests import pieces
 from tests.conftest_kafka import KafkaBroker
 from tests.faults.system import System
 from tests.soak import checkpoint, definitions
+from tests.soak.evidence import Evidence
 from tests.soak.faults import BROKER, DRIVER_PARTS, Fault, do
 from tests.soak.producer import Feed
 
@@ -44,6 +45,7 @@ class Followed:
     recovered_s: float | None  # until every query has committed again; None: not in its time
     new_runs: list[str]  # the queries that were started again
     held: list[str]
+    absent: bool = False  # there was no such process at that moment
 
 
 class World:
@@ -110,7 +112,7 @@ class World:
         runs = self._runs()
         process = self._victim(fault)
         if process is None:
-            return Followed(fault, at, "it was not there", None, [], [])
+            return Followed(fault, at, "not there", None, [], [], absent=True)
         done = f"pid {process.pid}"
         do(fault, process, over=self.over, again=self._again(fault))
         ended = time.monotonic()
@@ -278,14 +280,36 @@ class World:
             self.over.wait(25)
         raise AssertionError("the ledger does not come to rest")
 
-    def wait_stopped(self, name: str) -> None:
-        """Wait until a query is STOPPED."""
-        self.system.wait(f"{name} stopped", lambda: self.system.query(name)["phase"] == "STOPPED")
+    def evidence(self) -> Evidence:
+        """Stop the queries and the system; return what is known beside what was written."""
+        assert self.feed is not None
+        ledger = self.ledger(definitions.BY_MINUTE)
+        told = self.system.batches(definitions.BY_MINUTE)
+        dropped = self.system.query(definitions.BY_MINUTE)["dropped_events"]
+        for name in self._checkpoints:
+            self.system.verb(name, "stop")
+        for name in self._checkpoints:
+            self.system.wait(f"{name} stopped", partial(self._is_stopped, name))
+        found = Evidence(
+            out=str(self.out),
+            checkpoints={name: str(folder) for name, folder in self._checkpoints.items()},
+            starts={name: self._starts(name) for name in self._checkpoints},
+            taken=self.feed.taken,
+            stamped_late=self.feed.stamped_late,
+            closing_ms=self.closing_ms,
+            told=sorted(set(told)),
+            ledger=ledger,
+            missing_batches=dropped["missing_batches"],
+        )
+        self.system.close()
+        return found
 
-    def starts(self, name: str) -> list[datetime]:
-        """Return when each run of a query was made."""
-        runs = self.pages(f"queries/{name}/runs/")
-        return sorted(datetime.fromisoformat(run["created_at"]) for run in runs)
+    def _is_stopped(self, name: str) -> bool:
+        return bool(self.system.query(name)["phase"] == "STOPPED")
+
+    def _starts(self, name: str) -> list[str]:
+        """Return when each run of a query was made, oldest first."""
+        return sorted(run["created_at"] for run in self.pages(f"queries/{name}/runs/"))
 
     # --- inside ---------------------------------------------------------------------------------
 
