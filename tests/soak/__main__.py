@@ -10,6 +10,7 @@ comparison fails, data and logs are kept and the exit code is 1. The last line i
 
 import argparse
 import json
+import os
 import secrets
 import shutil
 import signal
@@ -29,6 +30,9 @@ from tests.soak.evidence import Evidence
 from tests.soak.truth import judge
 from tests.soak.world import Followed, World
 
+#: For machines of two cores, where drivers start all the time: less work for the compiler of Java.
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 
 def main() -> int:
     """Soak, or judge an earlier soak again; return 0 where everything is as it should be."""
@@ -38,6 +42,7 @@ def main() -> int:
         return 1
     if options.judge is not None:
         return _judge_again(options.judge)
+    os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA_OPTIONS)  # of drivers and broker
     over = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: over.set())
