@@ -30,6 +30,8 @@ from tests.soak.evidence import Evidence
 from tests.soak.truth import judge
 from tests.soak.world import Followed, World
 
+Figures = dict[str, Any]
+
 #: For machines of two cores, where drivers start all the time: less work for the compiler of Java.
 JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -50,9 +52,9 @@ def main() -> int:
     again = f"--minutes {options.minutes:g} --every {options.every:g} --seed {options.seed}"
     say(f"make soak-demo ARGS='{again}' draws the same faults. Data and logs: {folder}")
     world = World(folder, rate=options.rate, seed=options.seed, over=over)
-    holds = False
+    told: Figures = {"name": "soak-demo", "holds": False}
     try:
-        holds = _soak(world, options)
+        told = _soak(world, options)
     except KeyboardInterrupt:
         say("interrupted")
         return 130
@@ -60,11 +62,11 @@ def main() -> int:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         world.close()
-        if holds and not options.keep:
+        if told["holds"] and not options.keep:
             shutil.rmtree(folder, ignore_errors=True)
         else:
             say(f"data and logs are kept: {folder}")
-    return 0 if holds else 1
+    return _end(told)
 
 
 def _judge_again(folder: Path) -> int:
@@ -75,11 +77,17 @@ def _judge_again(folder: Path) -> int:
         results, figures = judge(folder, broker.servers, found)
     finally:
         broker.stop()
-    return 0 if _report(results, figures) else 1
+    return _end(_report(results, figures))
 
 
-def _soak(world: World, options: argparse.Namespace) -> bool:
-    """Start, break, compare; return whether all of it holds."""
+def _end(told: Figures) -> int:
+    """Print the line of JSON, the last one; return the exit code."""
+    say(json.dumps({**told, "machine": machine()}))
+    return 0 if told["holds"] else 1
+
+
+def _soak(world: World, options: argparse.Namespace) -> Figures:
+    """Start, break, compare; return the figures."""
     plan = faults.draw(
         options.seed,
         minutes=options.minutes,
@@ -132,16 +140,17 @@ def _pause(world: World, until: float) -> None:
         raise KeyboardInterrupt
 
 
-def _report(results: dict[str, compare.Result], figures: dict[str, Any]) -> bool:
-    """Print each comparison and the line of JSON; return whether all of them hold."""
+def _report(results: dict[str, compare.Result], figures: Figures) -> Figures:
+    """Print each comparison; return all figures, and whether all comparisons hold."""
     say("")
     for name, result in results.items():
         say(f"{name}: {json.dumps(result.told())}")
-    holds = all(result.holds for result in results.values())
-    compared = {name: result.told(examples=0) for name, result in results.items()}
-    told = {"name": "soak-demo", "holds": holds, **figures, "compared": compared}
-    say(json.dumps({**told, "machine": machine()}))
-    return holds
+    return {
+        "name": "soak-demo",
+        "holds": all(result.holds for result in results.values()),
+        **figures,
+        "compared": {name: result.told(examples=0) for name, result in results.items()},
+    }
 
 
 def _line(number: int, one: Followed) -> str:

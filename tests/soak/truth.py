@@ -5,7 +5,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks._measuring import kill_session, spark_session
+from benchmarks._measuring import spark_session
 from tests.soak import compare, definitions
 from tests.soak.checkpoint import Batches
 from tests.soak.compare import Place, Result
@@ -74,7 +74,7 @@ class Truth:
 
     def close(self) -> None:
         """End the session."""
-        kill_session(self._spark)
+        self._spark.stop()
 
     def files(self, out: Path) -> Result:
         """Compare the rows in files: each once."""
