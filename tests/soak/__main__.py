@@ -99,10 +99,13 @@ def _soak(world: World, options: argparse.Namespace) -> Figures:
     followed = _break(world, plan, options)
     say("no more faults; waiting until everything is read")
     world.drain()
-    found = world.evidence()
+    found = world.evidence(followed)
     found.keep(world.folder)
     say("stopped; a batch over the same records\n")
     results, figures = judge(world.folder, world.broker.servers, found)
+    met = [one for one in followed if not one.absent]
+    for one, recovered_s in zip(met, figures["recovery s"], strict=True):
+        one.recovered_s = recovered_s
     for number, one in enumerate(followed):
         say(_line(number + 1, one))
     return _report(
@@ -112,10 +115,6 @@ def _soak(world: World, options: argparse.Namespace) -> Figures:
             "minutes": options.minutes,
             "faults": dict(Counter(f"{one.fault.act} {one.fault.part}" for one in followed)),
             "not there": sum(one.absent for one in followed),
-            "not recovered before the next": sum(
-                one.recovered_s is None and not one.absent for one in followed
-            ),
-            "recovery s": sorted(round(one.recovered_s) for one in followed if one.recovered_s),
             "held": [line for one in followed for line in one.held],
             **figures,
         },
@@ -154,10 +153,13 @@ def _report(results: dict[str, compare.Result], figures: Figures) -> Figures:
 
 
 def _line(number: int, one: Followed) -> str:
-    back = "not recovered in its time" if one.recovered_s is None else f"{one.recovered_s:.0f} s"
-    again = f"; started again: {', '.join(one.new_runs)}" if one.new_runs else ""
-    held = f"; HELD: {'; '.join(one.held)}" if one.held else ""
-    return f"{number:3} {one.at} {one.fault} ({one.happened}): {back}{again}{held}"
+    said = [f"{number:3} {one.at:%H:%M:%S} {one.fault} ({one.happened})"]
+    if not one.absent:
+        took = one.recovered_s
+        said.append("not recovered yet" if took is None else f"recovered in {took:.0f} s")
+    if one.new_runs:
+        said.append(f"started again: {', '.join(one.new_runs)}")
+    return "; ".join([*said, *(f"HELD {held}" for held in one.held)])
 
 
 def say(line: str) -> None:

@@ -46,6 +46,13 @@ class Batches:
             }
         return found
 
+    def next_commit(self, after: datetime) -> float:
+        """Return the seconds from a moment to the first commit after it.
+
+        Raises `ValueError` where there is none: a soak that was read to its end has one.
+        """
+        return min((done - after).total_seconds() for done in self._done.values() if done > after)
+
 
 def last_commit(checkpoint: Path) -> int:
     """Return the newest committed batch, -1 where there is none."""

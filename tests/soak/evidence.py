@@ -20,6 +20,7 @@ class Evidence:
     told: list[int]  # the batches of the windows whose report was stored
     ledger: int  # late rows
     missing_batches: int  # of the windows, as Headgate counts them
+    faults_ended: list[str]  # when each fault was over that met a process
 
     def keep(self, folder: Path) -> None:
         """Write it into the soak's folder."""

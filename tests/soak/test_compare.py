@@ -141,6 +141,13 @@ def test_a_batch_was_replayed_where_a_run_began_between_its_two_entries(tmp_path
     assert batches.replayed([BEGAN + timedelta(seconds=30.5)]) == set()
 
 
+def test_the_next_commit_after_a_moment_is_the_recovery(tmp_path: Path) -> None:
+    batches = Batches(checkpoint(tmp_path, (1, 0, 1), (2, 2, 30)), "t")
+    assert batches.next_commit(BEGAN + timedelta(seconds=10)) == 20
+    with pytest.raises(ValueError, match="empty"):
+        batches.next_commit(BEGAN + timedelta(seconds=40))
+
+
 def test_a_checkpoint_that_has_forgotten_batches_is_not_judged(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path, (1, 0, 1), (2, 2, 3))
     (folder / "commits" / "0").unlink()

@@ -51,6 +51,11 @@ def judge(folder: Path, servers: str, found: Evidence) -> tuple[dict[str, Result
         "late records": late,
         "runs": {name: len(starts) for name, starts in found.starts.items()},
         "batches": {name: len(one.batches.numbers) for name, one in known.items()},
+        # From the end of each fault until every query has committed again.
+        "recovery s": [
+            round(max(one.batches.next_commit(ended) for one in known.values()))
+            for ended in map(datetime.fromisoformat, found.faults_ended)
+        ],
         "replayed batches": {name: len(one.replayed) for name, one in known.items()},
     }
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,10 @@ class Followed:
     """A fault, and what followed it."""
 
     fault: Fault
-    at: str
+    at: datetime
+    ended_at: datetime  # of a freeze or an outage; of a kill the same moment
     happened: str
-    recovered_s: float | None  # until every query has committed again; None: not in its time
+    recovered_s: float | None  # until every query has committed again; None: not yet
     new_runs: list[str]  # the queries that were started again
     held: list[str]
     absent: bool = False  # there was no such process at that moment
@@ -108,14 +110,14 @@ class World:
 
     def suffer(self, fault: Fault, *, until: float) -> Followed:
         """Do a fault; watch until every query has committed again, or `until` (monotonic)."""
-        at = time.strftime("%H:%M:%S", time.gmtime())
+        at = datetime.now(UTC)
         runs = self._runs()
         process = self._victim(fault)
         if process is None:
-            return Followed(fault, at, "not there", None, [], [], absent=True)
+            return Followed(fault, at, at, "not there", None, [], [], absent=True)
         done = f"pid {process.pid}"
         do(fault, process, over=self.over, again=self._again(fault))
-        ended = time.monotonic()
+        ended, ended_at = time.monotonic(), datetime.now(UTC)
         before = self.commits()
         recovered = None
         while time.monotonic() < until and not self.over.wait(LOOK_EVERY_S):
@@ -124,7 +126,7 @@ class World:
                 break
         after = self._runs()
         new = [name for name, run in after.items() if runs.get(name, run) != run]
-        return Followed(fault, at, done, recovered, new, self._release())
+        return Followed(fault, at, ended_at, done, recovered, new, self._release())
 
     def _victim(self, fault: Fault) -> psutil.Process | None:
         try:
@@ -280,7 +282,7 @@ class World:
             self.over.wait(25)
         raise AssertionError("the ledger does not come to rest")
 
-    def evidence(self) -> Evidence:
+    def evidence(self, followed: list[Followed]) -> Evidence:
         """Stop the queries and the system; return what is known beside what was written."""
         assert self.feed is not None
         ledger = self.ledger(definitions.BY_MINUTE)
@@ -300,6 +302,7 @@ class World:
             told=sorted(set(told)),
             ledger=ledger,
             missing_batches=dropped["missing_batches"],
+            faults_ended=[one.ended_at.isoformat() for one in followed if not one.absent],
         )
         self.system.close()
         return found
