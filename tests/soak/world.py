@@ -8,12 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
 import psutil
 from confluent_kafka.cimpl import NewTopic
 
+from controlplane.machine import claims
 from controlplane.machine.trouble import Trouble
 from queries.launchers.process import identities
 from tests import pieces
@@ -115,8 +117,10 @@ class World:
         process = self._victim(fault)
         if process is None:
             return Followed(fault, at, at, "not there", None, [], [], absent=True)
-        done = f"pid {process.pid}"
-        do(fault, process, over=self.over, again=self._again(fault))
+        try:
+            do(fault, process, over=self.over, again=self._again(fault))
+        except psutil.NoSuchProcess:
+            return Followed(fault, at, at, "it ended by itself", None, [], [], absent=True)
         ended, ended_at = time.monotonic(), datetime.now(UTC)
         before = self.commits()
         recovered = None
@@ -126,7 +130,7 @@ class World:
                 break
         after = self._runs()
         new = [name for name, run in after.items() if runs.get(name, run) != run]
-        return Followed(fault, at, ended_at, done, recovered, new, self._release())
+        return Followed(fault, at, ended_at, f"pid {process.pid}", recovered, new, self._release())
 
     def _victim(self, fault: Fault) -> psutil.Process | None:
         try:
@@ -136,7 +140,8 @@ class World:
             if fault.part in DRIVER_PARTS:
                 return self._driver(fault.application, fault.part)
             file = self.system.home / "run" / f"{fault.part}.process"
-            return psutil.Process(json.loads(file.read_text())["pid"])
+            program = claims.read_identity(file)
+            return psutil.Process(program.pid) if program and program.alive() else None
         except (psutil.Error, OSError, ValueError):
             return None
 
@@ -210,7 +215,7 @@ class World:
         """Return the JSON of an address, None where it does not answer now."""
         try:
             status, body = self.system.call("GET", path)
-        except OSError:
+        except (OSError, HTTPException, ValueError):  # the web process may end as it answers
             return None
         return body if status == 200 else None
 
