@@ -47,11 +47,16 @@ class Batches:
         return found
 
     def next_commit(self, after: datetime) -> float:
-        """Return the seconds from a moment to the first commit after it.
+        """Return the seconds from a moment to the first commit of a batch that began after it.
 
-        Raises `ValueError` where there is none: a soak that was read to its end has one.
+        What was in flight does not count: a JVM whose Python was killed may commit it. Raises
+        `ValueError` where there is none: a soak that was read to its end has one.
         """
-        return min((done - after).total_seconds() for done in self._done.values() if done > after)
+        return min(
+            (done - after).total_seconds()
+            for number, done in self._done.items()
+            if self._begun[number] > after
+        )
 
 
 def last_commit(checkpoint: Path) -> int:

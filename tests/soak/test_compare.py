@@ -141,9 +141,10 @@ def test_a_batch_was_replayed_where_a_run_began_between_its_two_entries(tmp_path
     assert batches.replayed([BEGAN + timedelta(seconds=30.5)]) == set()
 
 
-def test_the_next_commit_after_a_moment_is_the_recovery(tmp_path: Path) -> None:
-    batches = Batches(checkpoint(tmp_path, (1, 0, 1), (2, 2, 30)), "t")
-    assert batches.next_commit(BEGAN + timedelta(seconds=10)) == 20
+def test_a_query_has_recovered_when_it_has_begun_and_committed_a_batch(tmp_path: Path) -> None:
+    batches = Batches(checkpoint(tmp_path, (1, 0, 1), (2, 2, 30), (3, 31, 34)), "t")
+    assert batches.next_commit(BEGAN + timedelta(seconds=1)) == 29
+    assert batches.next_commit(BEGAN + timedelta(seconds=10)) == 24
     with pytest.raises(ValueError, match="empty"):
         batches.next_commit(BEGAN + timedelta(seconds=40))
 
