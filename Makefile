@@ -3,7 +3,7 @@ PYTHON ?= python3
 SETUP := $(PYTHON) bootstrap/run.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop kafka cluster check test soak sabotage lint fix bench lock try-containers
+.PHONY: help run stop kafka cluster check test soak soak-demo sabotage lint fix bench lock try-containers
 
 # What follows "bench" on the command line names a benchmark and is not a goal of make.
 ifeq (bench,$(firstword $(MAKECMDGOALS)))
@@ -37,6 +37,9 @@ test: ## Run the tests; ARGS="tests/domain -k restart" narrows them
 
 soak: ## Try supervision on 100,000 random steps; ARGS="--steps 5000 --seed 7" repeats some
 	@$(SETUP) --dev bootstrap/soak.py $(ARGS)
+
+soak-demo: ## Break the demo on Kafka every minute for an hour, then compare all that it wrote with a batch
+	@$(SETUP) --dev bootstrap/soak_demo.py $(ARGS)
 
 sabotage: ## Take out one guard at a time: its tests must fail; ARGS="--only lock", ARGS=--list
 	@$(SETUP) --dev bootstrap/sabotage.py $(ARGS)

@@ -1,0 +1,337 @@
+"""The installation that is soaked: the whole system, a broker, the queries, and their feed."""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+import psutil
+from confluent_kafka.cimpl import NewTopic
+
+from controlplane.machine import claims
+from controlplane.machine.trouble import Trouble
+from queries.launchers.process import identities
+from tests import pieces
+from tests.conftest_kafka import KafkaBroker
+from tests.faults.system import System
+from tests.soak import checkpoint, definitions
+from tests.soak.evidence import Evidence
+from tests.soak.faults import BROKER, DRIVER_PARTS, Fault, do
+from tests.soak.producer import Feed
+
+HELD = ("BROKEN", "FAILED")
+LOOK_EVERY_S = 0.5
+#: These limits are generous: the machine may be small and shared.
+STARTS_WITHIN_S = 1200.0
+BROKER_WITHIN_S = 600.0
+DRAINS_WITHIN_S = 900.0
+LEDGER_WITHIN_S = 120.0
+TOPIC_WITHIN_S = 60.0
+#: How far the flight that closes all windows lies in the future.
+CLOSES_AHEAD_S = 600
+
+
+@dataclass(slots=True)
+class Followed:
+    """A fault, and what followed it."""
+
+    fault: Fault
+    at: datetime
+    ended_at: datetime  # of a freeze or an outage; of a kill the same moment
+    happened: str
+    recovered_s: float | None  # until every query has committed again; None: not yet
+    new_runs: list[str]  # the queries that were started again
+    held: list[str]
+    absent: bool = False  # there was no such process at that moment
+
+
+class World:
+    """What runs; everything in one folder."""
+
+    def __init__(self, folder: Path, *, rate: float, seed: int, over: threading.Event) -> None:
+        self.folder = folder
+        self.over = over
+        self.broker = KafkaBroker(folder / "kafka")
+        self.system = System(
+            folder / "home",
+            pieces.free_port(),
+            HEADGATE_DEMO="0",
+            HEADGATE_CONNECTORS=str(pieces.kafka_connector().parent),
+        )
+        self.out = folder / "out"
+        self.queries: list[definitions.SoakQuery] = []
+        self.feed: Feed | None = None
+        self._feed_is = (rate, seed)
+        self._checkpoints: dict[str, Path] = {}
+        self.closing_ms = 0  # the time of the flight that closed all windows
+
+    # --- its beginning and its end ----------------------------------------------------------
+
+    def start(self) -> None:
+        """Start everything; return once each query has committed."""
+        self._start_broker()
+        self._create_topics()
+        self.system.up()
+        servers = self.broker.servers
+        self.queries = definitions.queries(servers, str(self.out))
+        for name, spec in definitions.applications().items():
+            self._create("applications/", {"name": name, "spec": spec})
+        for query in self.queries:
+            body = {"name": query.name, "application": query.application, "spec": query.spec}
+            self._create("queries/", body)
+        self._checkpoints = {query.name: self.checkpoint(query.name) for query in self.queries}
+        rate, seed = self._feed_is
+        self.feed = Feed(servers, definitions.FLIGHTS, rate=rate, seed=seed)
+        self.feed.start()
+        for query in self.queries:
+            self.system.verb(query.name, "start")
+        self.wait(
+            "the first commits", lambda: min(self.commits().values()) >= 0, limit_s=STARTS_WITHIN_S
+        )
+
+    def close(self) -> None:
+        """End all of it."""
+        try:
+            if self.feed is not None:
+                self.feed.close()
+        finally:
+            try:
+                if self.system.process is not None:
+                    self.system.close()
+            finally:
+                self.broker.stop()
+
+    # --- faults ---------------------------------------------------------------------------------
+
+    def suffer(self, fault: Fault, *, until: float) -> Followed:
+        """Do a fault; watch until every query has committed again, or `until` (monotonic)."""
+        at = datetime.now(UTC)
+        runs = self._runs()
+        process = self._victim(fault)
+        if process is None:
+            return Followed(fault, at, at, "not there", None, [], [], absent=True)
+        try:
+            do(fault, process, over=self.over, again=self._again(fault))
+        except psutil.NoSuchProcess:
+            return Followed(fault, at, at, "it ended by itself", None, [], [], absent=True)
+        ended, ended_at = time.monotonic(), datetime.now(UTC)
+        before = self.commits()
+        recovered = None
+        while time.monotonic() < until and not self.over.wait(LOOK_EVERY_S):
+            if self._goes_on(before):
+                recovered = time.monotonic() - ended
+                break
+        after = self._runs()
+        new = [name for name, run in after.items() if runs.get(name, run) != run]
+        return Followed(fault, at, ended_at, f"pid {process.pid}", recovered, new, self._release())
+
+    def _victim(self, fault: Fault) -> psutil.Process | None:
+        try:
+            if fault.part == BROKER:
+                broker = self.broker.broker.process()
+                return None if broker is None else psutil.Process(broker.pid)
+            if fault.part in DRIVER_PARTS:
+                return self._driver(fault.application, fault.part)
+            file = self.system.home / "run" / f"{fault.part}.process"
+            program = claims.read_identity(file)
+            return psutil.Process(program.pid) if program and program.alive() else None
+        except (psutil.Error, OSError, ValueError):
+            return None
+
+    def _driver(self, application: str, part: str) -> psutil.Process | None:
+        """Return a process of the application's newest driver, None where it is gone."""
+        folders = (self.system.home / "drivers" / application).glob("[0-9]*/ident.json")
+        newest = max(folders, key=lambda file: int(file.parent.name), default=None)
+        if newest is None:
+            return None
+        ident = json.loads(newest.read_text())
+        before = {"python": "", "jvm": "jvm_", "shim": "shim_"}[part]
+        pid, began = ident[f"{before}pid"], ident[f"{before}start_time"]
+        if pid is None or not identities.is_alive(pid, began):
+            return None
+        return psutil.Process(pid)
+
+    def _again(self, fault: Fault) -> Callable[[], None] | None:
+        killed_broker = (fault.act, fault.part) == ("kill", BROKER)
+        return self._start_broker if killed_broker else None
+
+    def _start_broker(self) -> None:
+        until = time.monotonic() + BROKER_WITHIN_S
+        while True:
+            try:
+                self.broker.start()
+            except Trouble:  # it does not answer yet: the next call waits for the same process
+                if time.monotonic() > until:
+                    raise
+            else:
+                return
+
+    def _goes_on(self, before: dict[str, int]) -> bool:
+        """Tell whether each query is RUNNING, over REST, and has committed since."""
+        after = self.commits()
+        if any(after[name] <= before[name] for name in before):
+            return False
+        bodies = [self.ask(f"queries/{query.name}/") for query in self.queries]
+        return all(body is not None and body["phase"] == "RUNNING" for body in bodies)
+
+    def _release(self) -> list[str]:
+        """Start what is held and waits for a person; return who that was, with the reason."""
+        held = []
+        for query in self.queries:
+            body = self.ask(f"queries/{query.name}/")
+            if body is not None and body["phase"] in HELD:
+                with suppress(OSError, AssertionError):  # asked again at the next look
+                    self.system.verb(query.name, "start")
+                    held.append(f"{query.name}: {body['phase']}, {body['phase_reason']}")
+        return held
+
+    def _runs(self) -> dict[str, int]:
+        """Return the newest run of each query, as far as the web process answers."""
+        found = {}
+        for query in self.queries:
+            page = self.ask(f"queries/{query.name}/runs/")
+            if page is not None and page["results"]:
+                found[query.name] = int(page["results"][0]["id"])
+        return found
+
+    # --- what it says ---------------------------------------------------------------------------
+
+    def checkpoint(self, name: str) -> Path:
+        """Return the folder of a query's checkpoint."""
+        return Path(self.system.query(name)["checkpoint"].removeprefix("file://"))
+
+    def commits(self) -> dict[str, int]:
+        """Return the newest committed batch by query, from the checkpoints."""
+        return {name: checkpoint.last_commit(folder) for name, folder in self._checkpoints.items()}
+
+    def ask(self, path: str) -> Any:
+        """Return the JSON of an address, None where it does not answer now."""
+        try:
+            status, body = self.system.call("GET", path)
+        except (OSError, HTTPException, ValueError):  # the web process may end as it answers
+            return None
+        return body if status == 200 else None
+
+    def pages(self, path: str) -> list[Any]:
+        """Return all elements of a list."""
+        found: list[Any] = []
+        while path:
+            page = self.system.get(path)
+            found += page["results"]
+            path = (page["next"] or "").partition("/api/v1/")[2]
+        return found
+
+    def wait(self, what: str, look: Callable[[], Any], *, limit_s: float) -> Any:
+        """Return what `look` finds once it finds something."""
+        until = time.monotonic() + limit_s
+        while time.monotonic() < until:
+            if found := look():
+                return found
+            if self.over.wait(LOOK_EVERY_S):
+                raise KeyboardInterrupt
+        raise AssertionError(f"not seen in {limit_s:.0f} s: {what}; {self.commits()}")
+
+    # --- after the faults -----------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Write no more, wait until all is read and every window is written, and stop."""
+        assert self.feed is not None
+        self.feed.stop()
+        self._wait_until_read()
+        self.closing_ms = int((time.time() + CLOSES_AHEAD_S) * 1000)
+        flight = {"tailnum": "N00000", "carrier": "--", "dep_delay": 0, "arr_delay": 0}
+        self.feed.send(flight, self.closing_ms)
+        self.feed.stop()
+        self._wait_until_read()
+        closed = self.closing_ms - definitions.WATERMARK_S * 1000
+        windows = self._checkpoints[definitions.BY_MINUTE]
+        self.wait(
+            "the end of all windows",
+            lambda: checkpoint.position(windows, definitions.FLIGHTS)[0] >= closed,
+            limit_s=DRAINS_WITHIN_S,
+        )
+
+    def _wait_until_read(self) -> None:
+        ends = {
+            partition: end
+            for partition, (_, end) in self.broker.watermarks(definitions.FLIGHTS).items()
+        }
+
+        def read() -> bool:
+            self._release()
+            return all(
+                checkpoint.position(folder, definitions.FLIGHTS)[1] == ends
+                for folder in self._checkpoints.values()
+            )
+
+        self.wait("everything read", read, limit_s=DRAINS_WITHIN_S)
+
+    def ledger(self, name: str) -> int:
+        """Return how many rows the loss ledger counts as late, once it has judged all batches."""
+        last = self.commits()[name]
+        self.system.wait("the last batch's report", lambda: self.system.batch(name) >= last)
+        told, until = -1, time.monotonic() + LEDGER_WITHIN_S
+        while time.monotonic() < until:  # the ledger is kept every 10 s
+            lines = [one for one in self.pages(f"queries/{name}/losses/") if one["kind"] == "late"]
+            count = sum(int(line["records"]) for line in lines)
+            if count == told:
+                return count
+            told = count
+            self.over.wait(25)
+        raise AssertionError("the ledger does not come to rest")
+
+    def evidence(self, followed: list[Followed]) -> Evidence:
+        """Stop the queries and the system; return what is known beside what was written."""
+        assert self.feed is not None
+        ledger = self.ledger(definitions.BY_MINUTE)
+        told = self.system.batches(definitions.BY_MINUTE)
+        dropped = self.system.query(definitions.BY_MINUTE)["dropped_events"]
+        for name in self._checkpoints:
+            self.system.verb(name, "stop")
+        for name in self._checkpoints:
+            self.system.wait(f"{name} stopped", partial(self._is_stopped, name))
+        found = Evidence(
+            out=str(self.out),
+            checkpoints={name: str(folder) for name, folder in self._checkpoints.items()},
+            starts={name: self._starts(name) for name in self._checkpoints},
+            taken=self.feed.taken,
+            stamped_late=self.feed.stamped_late,
+            closing_ms=self.closing_ms,
+            told=sorted(set(told)),
+            ledger=ledger,
+            missing_batches=dropped["missing_batches"],
+            faults_ended=[one.ended_at.isoformat() for one in followed if not one.absent],
+        )
+        self.system.close()
+        return found
+
+    def _is_stopped(self, name: str) -> bool:
+        return bool(self.system.query(name)["phase"] == "STOPPED")
+
+    def _starts(self, name: str) -> list[str]:
+        """Return when each run of a query was made, oldest first."""
+        return sorted(run["created_at"] for run in self.pages(f"queries/{name}/runs/"))
+
+    # --- inside ---------------------------------------------------------------------------------
+
+    def _create(self, path: str, body: dict[str, Any]) -> None:
+        status, answer = self.system.call("POST", path, body)
+        if status != 201:
+            raise AssertionError(f"{path} refused {body['name']}: {answer}")
+
+    def _create_topics(self) -> None:
+        admin = self.broker.admin()
+        names = (definitions.FLIGHTS, definitions.CLEAN, definitions.PLANES)
+        new = [
+            NewTopic(name, definitions.PARTITIONS, 1, config={"retention.ms": "-1"})
+            for name in names
+        ]
+        for done in admin.create_topics(new).values():
+            done.result(TOPIC_WITHIN_S)
