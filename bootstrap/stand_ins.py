@@ -20,7 +20,6 @@ STAND_INS = {
     "valkey/valkey:9-bookworm": "headgate-stand-in/valkey:9",
     "postgres:17-bookworm": "headgate-stand-in/postgres:15",
 }
-DEBIAN = "http://deb.debian.org/debian"
 RELEASE = "bookworm"
 BASE = "headgate-stand-in/debian:bookworm"
 #: pip's configuration and the certificates that the host's administrator has added; with the lines
@@ -128,7 +127,7 @@ def _make_base(root: Path) -> None:
     say("Stand-in: a small Debian, some minutes…")
     _run(
         *("debootstrap", "--variant=minbase", "--include=ca-certificates"),
-        *(RELEASE, str(root), DEBIAN),
+        *(RELEASE, str(root)),
     )
     for each in HOST_FILES:
         source, target = Path("/") / each, root / each
