@@ -110,14 +110,21 @@ class Stage:
         self.settle()
 
     def wait(self, seconds: float) -> None:
-        """Let time pass, with the sweep at work each second in which something is due."""
-        until = self.now + timedelta(seconds=seconds)
-        step = timedelta(seconds=1 if seconds <= 120 else 5)
+        """Let time pass, with the sweep at work where something is due.
+
+        It works each second at first, and more rarely the longer nothing happens: a deadline is
+        seen late by a tenth of the calm before it at most, and by a sixtieth of the wait.
+        """
+        calm_since, until = self.now, self.now + timedelta(seconds=seconds)
+        rarest = timedelta(seconds=seconds / 60)
+        seen = Transition.objects.count()
         while self.now < until:
             due = Application.objects.aggregate(first=Min("reconcile_after"))["first"] or until
-            idle = max(0, (due - self.now) // step)  # whole steps in which nothing is due
-            self.now = min(self.now + step * max(1, idle), until)
+            pace = max(timedelta(seconds=1), min(rarest, (self.now - calm_since) / 10))
+            self.now = min(max(self.now + pace, due), until)
             self.settle()
+            if (count := Transition.objects.count()) != seen:
+                calm_since, seen = self.now, count
 
     def pause(self, name: str) -> None:
         """Let the time until the query's next attempt pass."""

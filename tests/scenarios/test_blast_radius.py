@@ -34,11 +34,15 @@ def live(stage: Stage, seconds: int) -> None:
     """Let the runs that a living driver has commit a batch each second."""
     for _ in range(seconds):
         stage.wait(1)
+        news = False
         for run in Run.objects.filter(outcome=RunOutcome.OPEN).select_related("query"):
-            known = stage.launcher.has(run.pk)
-            if known and run.query.name not in stage.launcher.silent:
-                stage.launcher.commit(run.pk)
-        stage.look()
+            if not stage.launcher.has(run.pk) or run.query.name in stage.launcher.silent:
+                continue
+            stage.launcher.commit(run.pk)
+            # A first commit, or a death of the driver by it.
+            news = news or run.first_commit_at is None or not stage.launcher.has(run.pk)
+        if news:
+            stage.look()
 
 
 def held(stage: Stage) -> list[str]:
