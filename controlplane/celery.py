@@ -13,6 +13,7 @@ from typing import Any
 import redis
 from celery import Celery, signals
 from django.conf import settings
+from django.db import connections
 
 from controlplane.health import signs_of_life
 from controlplane.hosts import NAME_TAKEN, HostName, NameTaken
@@ -27,6 +28,9 @@ app.autodiscover_tasks()
 logger = logging.getLogger(__name__)
 
 SIGN_EVERY_S = 2.0
+#: A worker's thread keeps its connection to the database for this long: to open one, and to read
+#: the tables' layout through it, takes longer than most tasks.
+CONNECTION_KEPT_S = 60
 _leaving = threading.Event()
 
 
@@ -38,6 +42,7 @@ def _keep_our_logging(**_: Any) -> None:
 @signals.worker_init.connect
 def _worker_begins(**_: Any) -> None:
     """Claim the host's name before anything is taken from its queue."""
+    connections.settings["default"].update(CONN_MAX_AGE=CONNECTION_KEPT_S, CONN_HEALTH_CHECKS=True)
     name = HostName()
     try:
         name.take()
