@@ -50,16 +50,17 @@ def send_to_hosts(task: str, *, expires_s: float) -> None:
 
 def _send(task: str, kind: str, row_id: int) -> None:
     try:
-        # Celery's own client retries for six seconds where nobody listens, in the middle of a
-        # request; ours fails at once.
-        connection().ping()
         _put(task, [row_id], hosts.queue_of(kind, row_id), NUDGE_EXPIRES_S)
     except Exception as error:  # the broker is down: the sweep will find the row
         logger.warning("nudge %s(%s) not sent: %s", task, row_id, error)
 
 
 def _put(task: str, args: list[int], queue: str, expires_s: float) -> None:
-    """Put a task into a queue, unless so many wait there that its worker must be stuck."""
+    """Put a task into a queue, unless so many wait there that its worker must be stuck.
+
+    Asks that first, and with our own client: where nobody listens it fails at once, while
+    Celery's retries for six seconds in the middle of a request.
+    """
     prefix = settings.CELERY_BROKER_TRANSPORT_OPTIONS["global_keyprefix"]
     waiting: Any = connection().llen(f"{prefix}{queue}")
     if waiting >= MOST_WAITING:

@@ -197,7 +197,7 @@ class Ingester:
         self._store([], letters, now)
 
     def _tell(self, events: Iterator[Event]) -> None:
-        """Tell pages what changed and reconcile what may have to be decided again."""
+        """Reconcile what may have to be decided again, and tell pages what changed."""
         topics: set[str] = set()
         drivers: set[int] = set()
         for event in events:
@@ -206,10 +206,10 @@ class Ingester:
                 topics.add(f"query:{event.query}")
             if event.kind in _DECISIVE or (event.kind in _PROVING and self._is_first(event)):
                 drivers.add(event.driver)
+        for driver in sorted(drivers):  # first: somebody waits for what follows from it
+            nudge.reconcile_driver_soon(driver)
         if topics:
             nudge.changed(*sorted(topics))
-        for driver in sorted(drivers):
-            nudge.reconcile_driver_soon(driver)
 
     def _is_first(self, event: Event) -> bool:
         key = (event.driver, event.run or 0)

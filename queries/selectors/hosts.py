@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.conf import settings
-from django.db.models import Case, Q, Value, When
+from django.db.models import Case, Q, QuerySet, Value, When
 from django.db.models.functions import Now
 
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
@@ -134,26 +135,26 @@ def silent_hosts() -> tuple[list[str], list[SilentHost]]:
 
 def queue_of_application(application_id: int) -> str:
     """Return the queue whose worker acts for an application (`queue_of`)."""
-    host = Application.objects.filter(pk=application_id).values_list("host", flat=True).first()
-    return queue_of(host or "")
+    return _queue_of(Application.objects.filter(pk=application_id))
 
 
 def queue_of_driver(driver_id: int) -> str:
     """Return the queue whose worker acts for a driver (`queue_of`)."""
-    host = Driver.objects.filter(pk=driver_id).values_list("host", flat=True).first()
-    return queue_of(host or "")
+    return _queue_of(Driver.objects.filter(pk=driver_id))
 
 
 def queue_of_operation(operation_id: int) -> str:
     """Return the queue whose worker takes the steps of an operation (`queue_of`)."""
-    found = Operation.objects.filter(pk=operation_id).values_list("host", "application__host")
-    return queue_of(next((name for name in found.first() or () if name), ""))
+    own = Operation.objects.filter(pk=operation_id).exclude(host="")
+    return _queue_of(own if own.exists() else Application.objects.filter(operations=operation_id))
 
 
-def queue_of(host: str) -> str:
-    """Return a host's own queue; the common one for no host and for a silent one.
+def _queue_of(placed: QuerySet[Any]) -> str:
+    """Return the own queue of the host that a row is placed on.
 
-    Nobody empties the queue of a silent host; the others say that it is silent.
+    The common one for no host and for a silent one: nobody empties the queue of a silent host;
+    the others say that it is silent. One read: an exit of a driver waits for it.
     """
-    heard = Host.objects.filter(name=host, seen_at__gte=Now() - SILENT_AFTER)
-    return f"{settings.QUEUE}.{host}" if host and heard.exists() else settings.QUEUE
+    heard = Host.objects.filter(name__in=placed.values("host"), seen_at__gte=Now() - SILENT_AFTER)
+    name = heard.values_list("name", flat=True).first()
+    return f"{settings.QUEUE}.{name}" if name else settings.QUEUE

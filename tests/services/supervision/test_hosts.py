@@ -23,7 +23,13 @@ from queries.models.definitions import Checkpoint
 from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.models.hosts import Host
-from queries.selectors.hosts import OnAnotherHost, drivers_here, logs_at, queue_of, silent_hosts
+from queries.selectors.hosts import (
+    OnAnotherHost,
+    drivers_here,
+    logs_at,
+    queue_of_application,
+    silent_hosts,
+)
 from queries.selectors.kafka.sources import committed_at
 from queries.selectors.supervision import health
 from queries.services.checkpoints import snapshot
@@ -292,7 +298,8 @@ def test_nudges_and_ticks_go_to_the_queues_of_living_hosts(
     nudge._send("queries.tasks.reconcile_application", "application", application)
     nudge.send_to_hosts("queries.tasks.sweep", expires_s=4)
     assert sent == [("reconcile_application", settings.QUEUE), ("sweep", own)]
-    assert queue_of("") == settings.QUEUE
+    Application.objects.update(host="")
+    assert queue_of_application(application) == settings.QUEUE
 
 
 @pytest.mark.redis
