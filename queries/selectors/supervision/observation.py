@@ -118,7 +118,11 @@ def read_rows(application_id: int) -> Rows | None:
             run.query = query
             if driver is not None and run.driver_id == driver.pk:
                 run.driver = driver
-    checkpoints = Checkpoint.objects.filter(query__in=kept, retired_at=None).order_by()
+    of_runs = {pk: run.checkpoint for pk, run in by_query.items()}
+    checkpoints = {pk: each for pk, each in of_runs.items() if each.retired_at is None}
+    if unread := [query for query in kept if query.pk not in checkpoints]:
+        for checkpoint in Checkpoint.objects.filter(query__in=unread, retired_at=None).order_by():
+            checkpoints[checkpoint.query_id] = checkpoint
     host = (driver.host if driver else application.host) or settings.HEADGATE_HOST
     return Rows(
         application=application,
@@ -126,7 +130,7 @@ def read_rows(application_id: int) -> Rows | None:
         driver=driver,
         queries=kept,
         runs=by_query,
-        checkpoints={checkpoint.query_id: checkpoint for checkpoint in checkpoints},
+        checkpoints=checkpoints,
         paused=Host.objects.filter(name=host).exclude(stopping_since=None).exists(),
     )
 
@@ -249,8 +253,13 @@ def _query(
         source_unreachable_since=query.source_unreachable_since,
         stalled=query.pk in stalled,
         recent_failures=_recent(query),
-        suspicion=_suspicion(query) if rows.application.failures >= DEATHS else Suspicion(),
+        suspicion=_suspicion(query) if _looks_for_a_culprit(rows) else Suspicion(),
     )
+
+
+def _looks_for_a_culprit(rows: Rows) -> bool:
+    """Return whether it may matter what each query did at the last deaths of drivers."""
+    return rows.application.failures >= DEATHS and len(rows.queries) > 1
 
 
 def _hangs(status: RunStatus, query: Query) -> bool:
