@@ -1,9 +1,12 @@
 """Celery tasks: each calls one service. Arguments are ids; a stale one does nothing."""
 
 import logging
+import threading
+from typing import Any
 
-from celery import shared_task
+from celery import shared_task, signals
 from django.conf import settings
+from django.db import close_old_connections, connection
 from django.utils import timezone
 
 from controlplane.nudge import advance_soon, lease, send_to_hosts
@@ -22,6 +25,10 @@ from queries.services.supervision import reconcile as service
 
 logger = logging.getLogger(__name__)
 _sweep = each("sweep", logger)
+
+#: Seconds: how long a wait for a driver's end lasts, and the pause after one that failed.
+EXIT_WAIT_S, EXITS_AGAIN_S = 2.0, 5.0
+_leaving = threading.Event()
 
 
 @shared_task(name="queries.tasks.on_each_host")
@@ -42,6 +49,36 @@ def reconcile_driver(driver_id: int) -> None:
     found = Driver.objects.filter(pk=driver_id).values_list("application_id", flat=True).first()
     if found is not None:
         service.reconcile(found, launcher=launcher(), now=timezone.now())
+
+
+@signals.worker_ready.connect
+def _worker_is_ready(**_: Any) -> None:
+    threading.Thread(target=_heed_exits, name="exits", daemon=True).start()
+
+
+@signals.worker_shutdown.connect
+def _worker_leaves(**_: Any) -> None:
+    _leaving.set()
+
+
+def _heed_exits() -> None:
+    """Reconcile at once where a driver of this host has ended: a task would come later."""
+    told = ""
+    while not _leaving.is_set():
+        try:
+            with launcher().exits() as wait:
+                while not _leaving.is_set():
+                    close_old_connections()
+                    connection.ensure_connection()  # an exit need not wait for one
+                    driver = wait(EXIT_WAIT_S)
+                    told = ""
+                    if driver is not None:
+                        reconcile_driver(driver)
+        except Exception as error:  # the loop's edge: the sweep finds what is missed here
+            if str(error) != told:
+                logger.warning("the end of a driver is left to the sweep: %s", error)
+            told = str(error)
+            _leaving.wait(EXITS_AGAIN_S)
 
 
 @shared_task(name="queries.tasks.sweep")

@@ -6,7 +6,8 @@ texts and in the forms of `queries.domain`. `tests/launchers/test_contract.py` h
 kind of launcher to what is said here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from queries.domain.protocol import Assignment, DriverSpec
@@ -58,6 +59,14 @@ class Launcher(Protocol):
 
     def living(self) -> list[tuple[str, int]]:
         """Return application and epoch of every driver that really lives here; no probes."""
+
+    def exits(self) -> AbstractContextManager[Callable[[float], int | None]]:
+        """Hear of the ends of drivers and probes while the block runs.
+
+        Yields what waits for the next end, so many seconds at most, and returns the number of the
+        driver's row, None for no end. A hint: an end that nobody waited for may be lost; how it
+        came is in the sighting. Raises `OSError` where it cannot be heard.
+        """
 
     def terminate(self, application: str, epoch: int) -> None:
         """Ask the driver to leave."""

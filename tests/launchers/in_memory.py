@@ -11,6 +11,7 @@ When a run has ended, and when its checkpoint is free, is decided by the rule th
 import hashlib
 import threading
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -117,6 +118,7 @@ class InMemoryLauncher(InMemoryProbes):
         self.kill_exit = ("1", "SIGKILL")  # as os._exit(1) in a callback of Python
         self.silent: set[str] = set()
         self.spools: dict[int, list[tuple[int, bytes]]] = {}  # epoch -> (seq, JSON)
+        self._ends: deque[int] = deque()
         self._frozen: set[str] = set()
         self._drivers: dict[str, dict[int, _Driver]] = {}
         self._sealed: dict[tuple[str, int], ExitReport] = {}  # never started, and never will be
@@ -221,6 +223,11 @@ class InMemoryLauncher(InMemoryProbes):
             for epoch, driver in sorted(drivers.items())
             if driver.jvm_lives
         ]
+
+    @contextmanager
+    def exits(self) -> Iterator[Callable[[float], int | None]]:
+        """Tell who has died and was not told yet: nothing moves here while somebody waits."""
+        yield lambda limit_s: self._ends.popleft() if self._ends else None
 
     def terminate(self, application: str, epoch: int) -> None:
         """Record the SIGTERM; an obliging driver leaves at once."""
@@ -397,7 +404,9 @@ class InMemoryLauncher(InMemoryProbes):
     ) -> None:
         """Both processes end; the shim reports how. The runs' last states stay as they were."""
         with self._lock:
-            self._driver(application, epoch).exit = self._exit(python, jvm, oom=oom)
+            driver = self._driver(application, epoch)
+            driver.exit = self._exit(python, jvm, oom=oom)
+            self._ends.append(driver.spec.driver)
 
     def vanish(self, application: str, *, epoch: int | None = None) -> None:
         """Shim, Python and JVM are gone, and nothing was reported."""

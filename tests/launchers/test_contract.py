@@ -239,6 +239,19 @@ def test_of_a_driver_that_was_never_launched_nothing_is_known(ground: Ground) ->
     assert launcher.sight(NAME, 1) == Sighting(Liveness.ABSENT)
 
 
+def test_the_end_of_a_driver_is_told_to_whoever_waits_for_it(ground: Ground) -> None:
+    launcher = ground.launcher
+    with launcher.exits() as next_exit:
+        _launch(launcher, 3)
+        ground.until(3, Liveness.ALIVE)
+        assert next_exit(0) is None
+        launcher.kill(NAME, 3)
+        told = wait_for(lambda: next_exit(1), "the end is told")
+        assert told == _spec(3).driver
+        assert launcher.sight(NAME, 3).liveness is Liveness.EXITED
+        assert next_exit(0) is None
+
+
 def test_a_driver_lives_until_it_is_killed_and_an_epoch_is_launched_once(ground: Ground) -> None:
     launcher = ground.launcher
     _launch(launcher, 3)

@@ -22,7 +22,7 @@ def take(directory: Path) -> socket.socket | None:
     """Claim the epoch of a driver's directory; None where a process has it already."""
     claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        claim.bind(f"\0{_family(directory.parent)}{directory.name}")
+        claim.bind(f"\0{family(directory.parent)}{directory.name}")
     except OSError:  # EADDRINUSE; whatever else it is, nothing is known to be free
         claim.close()
         return None
@@ -36,12 +36,13 @@ def is_taken(directory: Path) -> bool:
 
 def taken(folder: Path) -> set[int]:
     """Return the epochs that are claimed of the directories in a folder, there or not."""
-    start = f"@{_family(folder)}"  # the kernel writes the leading NUL as @
+    start = f"@{family(folder)}"  # the kernel writes the leading NUL as @
     words = (line.rpartition(" ")[2] for line in _LIST.read_text(errors="replace").splitlines())
     numbers = (word.removeprefix(start) for word in words if word.startswith(start))
     return {int(number) for number in numbers if number.isdigit()}
 
 
-def _family(folder: Path) -> str:
+def family(folder: Path) -> str:
+    """Return how the names of a folder's sockets begin."""
     # A hash, because a socket's name has 108 bytes and a path may have more.
     return f"headgate:{hashlib.sha256(os.fsencode(folder)).hexdigest()[:32]}:"

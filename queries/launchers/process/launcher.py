@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from django.conf import settings
@@ -41,7 +41,14 @@ from queries.domain.supervision.observation import Liveness, Sighting
 from queries.files import is_locked, read_file, read_tail, replace_file, take_lock
 from queries.launchers.base import LaunchRefused
 from queries.launchers.process import code_copies as code
-from queries.launchers.process import environment, epoch_claims, exits, identities, sighting
+from queries.launchers.process import (
+    environment,
+    epoch_claims,
+    exit_calls,
+    exits,
+    identities,
+    sighting,
+)
 
 SHIM_TAKES_S = 20  # for the shim to lock its directory; it needs about 0.2 s
 ASSIGN_LOCK_S = 5  # another writer holds it for milliseconds
@@ -147,6 +154,10 @@ class LocalProcessLauncher:
         """Return application and epoch of every driver whose processes really live."""
         found = {(path.parent.name, int(path.name)) for path in self._folders("*")}
         return [each for each in sorted(found) if self.sight(*each).liveness in _LIVING]
+
+    def exits(self) -> AbstractContextManager[Callable[[float], int | None]]:
+        """Listen to the shims that call out an exit; raises `OSError` where somebody else does."""
+        return exit_calls.listen(self._drivers)
 
     def terminate(self, application: str, epoch: int) -> None:
         """Ask the driver's Python, and only it, to leave (SIGTERM)."""

@@ -39,7 +39,7 @@ from queries.domain.protocol import (
     Ident,
 )
 from queries.files import read_file, read_tail, replace_file, take_lock
-from queries.launchers.process import environment, epoch_claims, exits, identities
+from queries.launchers.process import environment, epoch_claims, exit_calls, exits, identities
 from queries.secret_references import References
 
 JVM_OUTLIVES_S = 5  # a JVM may outlive its Python by this long (trap 23)
@@ -111,15 +111,22 @@ class Shim:
         fail_points.reach(fail_points.AFTER_IDENT)
         exits.prepare_notice(self.spec)
         self._wait(told, wake)
+        # Warms up the report while the JVM, as a rule, still dies.
+        self._masked(read_tail(self.directory / DRIVER_LOG, LOG_TAIL_BYTES))
         self._end_jvm()
         self._end_descendants()
         self._read(told)
         report = self._report()
         self._write_report(report)
         fail_points.reach(fail_points.AFTER_EXIT)
-        exits.notify(self.spec, report)
+        if not exit_calls.call(self._drivers(), self.spec.driver):
+            exits.notify(self.spec, report)
         # Last: it may be gigabytes, and everybody waits for the exit.
         shutil.rmtree(self.directory / TMP, ignore_errors=True)
+
+    def _drivers(self) -> Path:
+        """Return the folder of all drivers."""
+        return self.directory.parents[2 if self.spec.probe else 1]
 
     # --- start ------------------------------------------------------------------------
 
@@ -280,7 +287,8 @@ class Shim:
         """SIGKILL and reap whatever else the driver left: Python workers, users' children."""
         deadline = time.monotonic() + REAP_S
         while time.monotonic() < deadline:
-            self._reap_all()
+            if not self._reap_all():
+                return  # what loses its parent becomes our child: no child, no descendant
             left = identities.descendants(os.getpid())
             if not left:
                 return
@@ -307,13 +315,15 @@ class Shim:
             if done:
                 self.exits[pid] = status
 
-    def _reap_all(self) -> None:
+    def _reap_all(self) -> bool:
+        """Reap every child that has ended; return whether others are left."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if not pid:
-                    return
+                    return True
                 self.exits[pid] = status
+        return False
 
     # --- report -----------------------------------------------------------------------
 
