@@ -27,6 +27,8 @@ ON_POSTGRESQL = (
 #: start Spark wait half of their time. Browser tests run alone, because Playwright leaves an
 #: event loop running, and the console under test changes the settings.
 GROUPS = (("not browser", 1), ("browser", 0))
+#: Tests that take longer are named at the end, seconds.
+LONG_S = 15
 #: Memory, not cores, is the limit of those that start Spark.
 MOST_AT_ONCE = 4
 #: These JVMs live for seconds, half of which would go to their second compiler and to verifying
@@ -69,6 +71,7 @@ def main(narrowed: list[str]) -> int:
                 run(
                     *(python, "-m", "pytest", "-q", *at_once(more), *by_file),
                     *(*(f"--ignore={path}" for path in PURE), "-m", marks),
+                    *("--durations=20", f"--durations-min={LONG_S}"),
                     part=marks,
                 )
         finally:
