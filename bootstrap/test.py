@@ -6,6 +6,7 @@ Arguments are passed to pytest and narrow the run; coverage and groups are then 
 
 import os
 import sys
+from pathlib import Path
 
 from check import LARGE
 from steps import Beside, run, told
@@ -37,6 +38,10 @@ JAVA_OPTIONS = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions"
     " -XX:-BytecodeVerificationRemote"
 )
+#: Where the classes are kept that each JVM maps instead of loading them (`tests.class_archive`).
+ARCHIVES = Path(__file__).resolve().parents[1] / ".pytest_cache" / "d" / "headgate-classes"
+#: How a JVM uses one, and says nothing where it does not fit.
+SHARED = "-XX:SharedArchiveFile={file} -Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def at_once(more: int = 0) -> tuple[str, str]:
@@ -53,13 +58,19 @@ def main(narrowed: list[str]) -> int:
     if narrowed:
         return run(python, "-m", "pytest", *narrowed, go_on=True)
     with told():
-        run(
-            *(python, "-m", "pytest", "-q", "-p", "no:playwright", *at_once(), *PURE),
-            *("--cov-branch", "--cov-fail-under=100"),
-            *(f"--cov={name}" for name in COVERED),
-            *("--cov-report=term-missing:skip-covered",),
-            part="pure, with coverage",
-        )
+        archiving = Beside(python, "-m", "tests.class_archive", str(ARCHIVES), part="class archive")
+        try:
+            run(
+                *(python, "-m", "pytest", "-q", "-p", "no:playwright", *at_once(), *PURE),
+                *("--cov-branch", "--cov-fail-under=100"),
+                *(f"--cov={name}" for name in COVERED),
+                *("--cov-report=term-missing:skip-covered",),
+                part="pure, with coverage",
+            )
+        finally:
+            archiving.end()
+        for archive in ARCHIVES.glob("*.jsa"):
+            os.environ["JDK_JAVA_OPTIONS"] += f" {SHARED.format(file=archive)}"
         on_postgresql = Beside(
             *(python, "-m", "pytest", "-q", "-p", "no:playwright", "-p", "no:cacheprovider"),
             *("--database", "postgresql", "-m", f"not ({' or '.join(LARGE)})", *ON_POSTGRESQL),
