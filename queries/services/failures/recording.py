@@ -72,8 +72,10 @@ def _group(
             last_seen=now,
         )
     FailureGroup.objects.filter(pk=group.pk).update(count=F("count") + 1, last_seen=now)
-    if group.status == GroupStatus.RESOLVED:
-        FailureGroup.objects.filter(pk=group.pk).update(status=GroupStatus.OPEN, regressed_at=now)
+    reopened = FailureGroup.objects.filter(pk=group.pk, status=GroupStatus.RESOLVED).update(
+        status=GroupStatus.OPEN, regressed_at=now
+    )
+    if reopened:
         detail = Because(Detail.GROUP, {"group": group.title})
         about = {"application": application, "query": query, "detail": detail}
         record("group", GroupStatus.RESOLVED, GroupStatus.OPEN, Reason.REGRESSED, now=now, **about)
