@@ -31,7 +31,8 @@ SIGN_EVERY_S = 2.0
 #: A worker's thread keeps its connection to the database for this long: to open one, and to read
 #: the tables' layout through it, takes longer than most tasks.
 CONNECTION_KEPT_S = 60
-_leaving = threading.Event()
+#: Set once this worker ends: its threads leave.
+leaving = threading.Event()
 
 
 @signals.setup_logging.connect
@@ -72,7 +73,7 @@ def _worker_is_ready(**_: Any) -> None:
 
 @signals.worker_shutdown.connect
 def _worker_leaves(**_: Any) -> None:
-    _leaving.set()
+    leaving.set()
 
 
 @signals.task_postrun.connect
@@ -94,7 +95,7 @@ def _beat_has_sent(sender: str = "", **_: Any) -> None:
 def _say_every(name: str) -> None:
     while True:
         _say(name)
-        if _leaving.wait(SIGN_EVERY_S):
+        if leaving.wait(SIGN_EVERY_S):
             return
 
 

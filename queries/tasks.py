@@ -9,6 +9,7 @@ from django.conf import settings
 from django.db import close_old_connections, connection
 from django.utils import timezone
 
+from controlplane.celery import leaving
 from controlplane.nudge import advance_soon, lease, send_to_hosts
 from listeners.loops.troubles import each
 from queries.launchers.configured import launcher
@@ -28,7 +29,6 @@ _sweep = each("sweep", logger)
 
 #: Seconds: how long a wait for a driver's end lasts, and the pause after one that failed.
 EXIT_WAIT_S, EXITS_AGAIN_S = 2.0, 5.0
-_leaving = threading.Event()
 
 
 @shared_task(name="queries.tasks.on_each_host")
@@ -56,18 +56,13 @@ def _worker_is_ready(**_: Any) -> None:
     threading.Thread(target=_heed_exits, name="exits", daemon=True).start()
 
 
-@signals.worker_shutdown.connect
-def _worker_leaves(**_: Any) -> None:
-    _leaving.set()
-
-
 def _heed_exits() -> None:
     """Reconcile at once where a driver of this host has ended: a task would come later."""
     told = ""
-    while not _leaving.is_set():
+    while not leaving.is_set():
         try:
             with launcher().exits() as wait:
-                while not _leaving.is_set():
+                while not leaving.is_set():
                     close_old_connections()
                     connection.ensure_connection()  # an exit need not wait for one
                     driver = wait(EXIT_WAIT_S)
@@ -78,7 +73,7 @@ def _heed_exits() -> None:
             if str(error) != told:
                 logger.warning("the end of a driver is left to the sweep: %s", error)
             told = str(error)
-            _leaving.wait(EXITS_AGAIN_S)
+            leaving.wait(EXITS_AGAIN_S)
 
 
 @shared_task(name="queries.tasks.sweep")

@@ -66,7 +66,10 @@ def _stream(scratch: Path) -> None:
     spark.stop()
     gateway.shutdown()
     gateway.proc.stdin.close()
-    gateway.proc.wait(WRITTEN_WITHIN_S)
+    try:
+        gateway.proc.wait(WRITTEN_WITHIN_S)
+    finally:
+        gateway.proc.kill()
 
 
 if __name__ == "__main__":

@@ -153,7 +153,7 @@ def _queue_of(placed: QuerySet[Any]) -> str:
     """Return the own queue of the host that a row is placed on.
 
     The common one for no host and for a silent one: nobody empties the queue of a silent host;
-    the others say that it is silent. One read: an exit of a driver waits for it.
+    the others say that it is silent. One read: a start waits for it.
     """
     heard = Host.objects.filter(name__in=placed.values("host"), seen_at__gte=Now() - SILENT_AFTER)
     name = heard.values_list("name", flat=True).first()

@@ -16,7 +16,7 @@ from tests.scenarios.stage import Stage
 def leaving(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Return what ends the worker's loop."""
     found = threading.Event()
-    monkeypatch.setattr(tasks, "_leaving", found)
+    monkeypatch.setattr(tasks, "leaving", found)
     # It would close the connection that holds the test's transaction.
     monkeypatch.setattr(tasks, "close_old_connections", lambda: None)
     return found
