@@ -1,7 +1,7 @@
 """How soon the death of a driver is in the rows: an exit that is waited for, and a 1 s poll.
 
 - ours: from the end of the later of a driver's two processes, Python and JVM, to the commit of the
-  row that says so: the shim waits on both, and its notice wakes supervision;
+  row that says so: the shim waits on both, and calls the end out to the worker;
 - baseline: from the same end to a loop that looks for both processes once a second.
 
 Both arms watch the same deaths (`kill -9` of the driver's Python) on one running system, embedded
