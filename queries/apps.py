@@ -23,6 +23,7 @@ class QueriesConfig(AppConfig):
             "history",
             "checkpoints",
             "tokens",
+            "alerts",
         ):
             import_module(f"queries.models.{module}")
         super().import_models()

@@ -17,6 +17,8 @@ class Application(models.Model):
 
     name = models.CharField(max_length=80)  # [C] unique among those not archived, immutable
     own = models.BooleanField(default=False)  # [C] made for one query
+    #: [C] `team` -> "a": on the object, not in a revision, so that relabelling restarts nothing
+    labels = models.JSONField(default=dict, blank=True)
     created_at = models.DateTimeField()  # [C]
     target_revision = models.ForeignKey(  # [O] what the next driver is launched with
         "queries.ApplicationRevision", null=True, on_delete=models.PROTECT, related_name="+"

@@ -16,6 +16,7 @@ class Query(models.Model):
     application = models.ForeignKey(  # [C]
         "queries.Application", on_delete=models.PROTECT, related_name="queries"
     )
+    labels = models.JSONField(default=dict, blank=True)  # [C] as those of an application
     created_at = models.DateTimeField()  # [C]
     archived_at = models.DateTimeField(null=True)  # [O]
 

@@ -1,0 +1,1 @@
+"""Incidents: which troubles are one, when one ends, and who hears of it."""

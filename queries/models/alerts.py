@@ -1,0 +1,208 @@
+"""Incidents, and who hears of them: channels, rules, maintenance windows, deliveries.
+
+The writer of each column is marked: [I] services/alerts/incidents, [P] people by page or REST,
+[D] services/alerts/deliveries.
+"""
+
+import uuid
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+
+from queries.channels.base import ChannelKind
+from queries.domain.alerts.kinds import (
+    DeliveryState,
+    EntryKind,
+    IncidentKind,
+    IncidentState,
+    Severity,
+    Step,
+)
+
+
+class Incident(models.Model):
+    """One trouble of a query, an application, a host or of Headgate itself, while it lasts."""
+
+    uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    kind = models.CharField(max_length=24, choices=[(k, k) for k in IncidentKind])  # [I]
+    fingerprint = models.CharField(max_length=200)  # [I] what makes two troubles one
+    severity = models.CharField(max_length=8, choices=[(s, s) for s in Severity])  # [I]
+    title = models.CharField(max_length=300)  # [I]
+    detail = models.TextField(default="")  # [I] the evidence, with its numbers; no secrets
+    query = models.ForeignKey(  # [I] null where it is of several queries, or of none
+        "queries.Query", null=True, on_delete=models.CASCADE, related_name="incidents"
+    )
+    application = models.ForeignKey(  # [I] null where it is of several, or of none
+        "queries.Application", null=True, on_delete=models.CASCADE, related_name="incidents"
+    )
+    host = models.CharField(max_length=255, default="")  # [I]
+    affected = models.JSONField(default=list)  # [I] names of the queries, where it has several
+    affected_count = models.IntegerField(default=1)  # [I] all of them; `affected` is bounded
+    labels = models.JSONField(default=dict)  # [I] of its query and application, for routing
+    failure_group = models.ForeignKey(  # [I]
+        "queries.FailureGroup", null=True, on_delete=models.SET_NULL, related_name="incidents"
+    )
+    run = models.ForeignKey(  # [I] the newest that it is about
+        "queries.Run", null=True, on_delete=models.SET_NULL, related_name="+"
+    )
+
+    state = models.CharField(max_length=8, default=IncidentState.OPEN)  # [I] [P]
+    opened_at = models.DateTimeField()  # [I] of this occurrence
+    first_opened_at = models.DateTimeField()  # [I] of the first occurrence
+    seen_at = models.DateTimeField()  # [I] when its cause was last seen
+    quiet_since = models.DateTimeField(null=True)  # [I] its cause is gone since; null: it lasts
+    closed_at = models.DateTimeField(null=True)  # [I] [P]
+    closed_by = models.CharField(max_length=150, default="")  # [P] "": by itself
+    occurrence = models.IntegerField(default=1)  # [I] rises when it is opened again
+
+    acknowledged_by = models.CharField(max_length=150, default="")  # [P]
+    acknowledged_at = models.DateTimeField(null=True)  # [P]
+    acknowledged_until = models.DateTimeField(null=True)  # [P] null: until it is closed
+    snoozed_until = models.DateTimeField(null=True)  # [P] nobody is told until then
+    assignee = models.CharField(max_length=150, default="")  # [P]
+    #: [D] when deliveries must be looked at again; read by `tasks.announce_incidents`
+    announce_after = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["fingerprint"],
+                name="incident_open_fingerprint",
+                condition=Q(state="OPEN"),
+            )
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["fingerprint", "-opened_at"], name="incident_fingerprint"),
+            models.Index(fields=["state", "-opened_at"], name="incident_state"),
+            models.Index(
+                fields=["announce_after"],
+                name="incident_announce_after",
+                condition=Q(announce_after__isnull=False),
+            ),
+        ]
+        ordering: ClassVar = ["-opened_at", "-pk"]
+
+    def __str__(self) -> str:
+        return self.title
+
+
+class IncidentEntry(models.Model):
+    """One line of an incident's story."""
+
+    incident = models.ForeignKey(Incident, on_delete=models.CASCADE, related_name="entries")
+    at = models.DateTimeField()
+    kind = models.CharField(max_length=12, choices=[(k, k) for k in EntryKind])
+    actor = models.CharField(max_length=150, default="")  # "" for Headgate
+    text = models.TextField(default="")
+
+    class Meta:
+        ordering: ClassVar = ["at", "pk"]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.text}"
+
+
+class Channel(models.Model):
+    """A way to tell people; set up by admins, its address a reference to a secret. [P]"""
+
+    name = models.CharField(max_length=80, unique=True)
+    kind = models.CharField(max_length=10, choices=[(k, k) for k in ChannelKind])
+    #: Addresses and keys as references, `file:NAME` or `env:NAME`, and plain options by name.
+    settings = models.JSONField(default=dict)
+    enabled = models.BooleanField(default=True)
+    created_at = models.DateTimeField()
+    created_by = models.CharField(max_length=150)
+    last_sent_at = models.DateTimeField(null=True)  # [D]
+    failing_since = models.DateTimeField(null=True)  # [D]
+    last_error = models.TextField(default="")  # [D] without addresses and secrets
+
+    class Meta:
+        ordering: ClassVar = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class AlertRule(models.Model):
+    """Which incidents are told to which channels, and when again. [P]"""
+
+    name = models.CharField(max_length=80, unique=True)
+    position = models.IntegerField(default=0)  # the order that pages list them in
+    enabled = models.BooleanField(default=True)
+    #: {"labels": {...}, "kinds": [...], "severities": [...], "applications": [...]}; {}: all
+    selector = models.JSONField(default=dict)
+    channels = models.ManyToManyField(Channel, related_name="rules")
+    #: {"zone": "Europe/Berlin", "from": "22:00", "until": "07:00", "days": [...]}; {}: none
+    quiet_hours = models.JSONField(default=dict)
+    escalate_after_minutes = models.IntegerField(null=True)  # without acknowledgement
+    escalate_to = models.ManyToManyField(Channel, related_name="escalations")
+    remind_every_hours = models.IntegerField(null=True)
+    created_at = models.DateTimeField()
+    created_by = models.CharField(max_length=150)
+
+    class Meta:
+        ordering: ClassVar = ["position", "name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Maintenance(models.Model):
+    """A window in which matching troubles open no incident. [P]"""
+
+    name = models.CharField(max_length=80)
+    selector = models.JSONField(default=dict)  # as an AlertRule's
+    starts_at = models.DateTimeField()
+    ends_at = models.DateTimeField()
+    created_at = models.DateTimeField()
+    created_by = models.CharField(max_length=150)
+
+    class Meta:
+        ordering: ClassVar = ["-starts_at", "-pk"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Delivery(models.Model):
+    """One message about one incident to one channel: the outbox. [D]"""
+
+    incident = models.ForeignKey(
+        Incident, null=True, on_delete=models.CASCADE, related_name="deliveries"
+    )  # null: a test of the channel
+    channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="deliveries")
+    occurrence = models.IntegerField()
+    step = models.CharField(max_length=10, choices=[(s, s) for s in Step])
+    repeat = models.IntegerField(default=0)  # of the step: the how-manyth reminder
+    state = models.CharField(
+        max_length=8, default=DeliveryState.WAITING, choices=[(s, s) for s in DeliveryState]
+    )
+    message = models.JSONField(default=dict)  # as it was told; no address, no secret
+    created_at = models.DateTimeField()
+    #: when the next attempt is due; read by `tasks.send_alerts`. Null: none.
+    attempt_after = models.DateTimeField(null=True)
+    attempts = models.IntegerField(default=0)
+    #: a worker is sending it until then; one that died leaves it for another, marked as a repeat
+    leased_until = models.DateTimeField(null=True)
+    sent_at = models.DateTimeField(null=True)
+    last_error = models.TextField(default="")
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["incident", "occurrence", "step", "repeat", "channel"],
+                name="delivery_once",
+            )
+        ]
+        indexes: ClassVar = [
+            models.Index(
+                fields=["attempt_after"],
+                name="delivery_attempt_after",
+                condition=Q(attempt_after__isnull=False),
+            )
+        ]
+        ordering: ClassVar = ["-created_at", "-pk"]
+
+    def __str__(self) -> str:
+        return f"{self.step} to {self.channel_id}"
