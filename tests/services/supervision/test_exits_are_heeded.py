@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
 from queries import tasks
 from queries.domain.states import Phase, RunOutcome
@@ -78,7 +79,7 @@ def test_a_query_whose_pause_is_over_starts_again_though_nobody_asks_for_a_sweep
     monkeypatch.setattr(stage.launcher, "exits", nobody_ends)
     monkeypatch.setattr(tasks, "_swept_at", -tasks.UNASKED_AFTER_S)
     later = stage.now + timedelta(minutes=1)
-    monkeypatch.setattr(tasks.timezone, "now", lambda: later)
+    monkeypatch.setattr(timezone, "now", lambda: later)
     tasks._heed_exits()
     assert stage.phase("delays") == Phase.STARTING
 
