@@ -92,30 +92,32 @@ class Rows:
 
 def read_rows(application_id: int) -> Rows | None:
     """Return the application's rows, or None where it is gone."""
-    application = (
-        Application.objects.select_related("target_revision").filter(pk=application_id).first()
-    )
-    if application is None:
+    try:  # `get` orders nothing; the order of lists by name is of no use here
+        application = Application.objects.select_related("target_revision").get(pk=application_id)
+    except Application.DoesNotExist:
         return None
-    driver = (
-        application.drivers.filter(kind=DriverKind.SERVICE, state__in=sorted(OPEN_DRIVER_STATES))
-        .select_related("application_revision")
-        .first()
-    )
     newest = application.target_revision or application.revisions.order_by("-number").first()
     if newest is None:
         return None
+    # What two rows have in common is read once; what differs is read when it is asked for.
+    driver = application.drivers.filter(
+        kind=DriverKind.SERVICE, state__in=sorted(OPEN_DRIVER_STATES)
+    ).first()
+    if driver is not None and driver.application_revision_id == newest.pk:
+        driver.application_revision = newest
     runs = Run.objects.filter(
         query__application=application, outcome=RunOutcome.OPEN
-    ).select_related("revision", "checkpoint")
+    ).select_related("checkpoint")
     by_query = {run.query_id: run for run in runs.order_by()}
     # An archived query that still has a run (it cannot, but rows are cheap) is not forgotten.
     queries = application.queries.select_related("target_revision").order_by("pk")
     kept = tuple(q for q in queries if q.archived_at is None or q.pk in by_query)
-    for query in kept:  # both are read already; a run of an earlier driver reads its own
+    for query in kept:
         run = by_query.get(query.pk)
         if run is not None:
             run.query = query
+            if query.target_revision is not None and run.revision_id == query.target_revision.pk:
+                run.revision = query.target_revision
             if driver is not None and run.driver_id == driver.pk:
                 run.driver = driver
     of_runs = {pk: run.checkpoint for pk, run in by_query.items()}
