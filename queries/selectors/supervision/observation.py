@@ -92,7 +92,9 @@ class Rows:
 
 def read_rows(application_id: int) -> Rows | None:
     """Return the application's rows, or None where it is gone."""
-    try:  # `get` orders nothing; the order of lists by name is of no use here
+    # It is asked for each application every few seconds, and an order costs as much as a join:
+    # what has to be in one is put into it here.
+    try:
         application = Application.objects.select_related("target_revision").get(pk=application_id)
     except Application.DoesNotExist:
         return None
@@ -100,9 +102,10 @@ def read_rows(application_id: int) -> Rows | None:
     if newest is None:
         return None
     # What two rows have in common is read once; what differs is read when it is asked for.
-    driver = application.drivers.filter(
+    drivers = application.drivers.filter(
         kind=DriverKind.SERVICE, state__in=sorted(OPEN_DRIVER_STATES)
-    ).first()
+    )
+    driver = max(drivers.order_by(), key=lambda row: row.epoch, default=None)
     if driver is not None and driver.application_revision_id == newest.pk:
         driver.application_revision = newest
     runs = Run.objects.filter(
@@ -110,8 +113,12 @@ def read_rows(application_id: int) -> Rows | None:
     ).select_related("checkpoint")
     by_query = {run.query_id: run for run in runs.order_by()}
     # An archived query that still has a run (it cannot, but rows are cheap) is not forgotten.
-    queries = application.queries.select_related("target_revision").order_by("pk")
-    kept = tuple(q for q in queries if q.archived_at is None or q.pk in by_query)
+    queries = application.queries.select_related("target_revision").order_by()
+    kept = tuple(
+        query
+        for query in sorted(queries, key=lambda row: row.pk)
+        if query.archived_at is None or query.pk in by_query
+    )
     for query in kept:
         run = by_query.get(query.pk)
         if run is not None:
