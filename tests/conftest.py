@@ -107,7 +107,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     shutil.rmtree(_HOME, ignore_errors=True)
 
 
-#: Files of a minute or more, the longest first: so begun, no core waits for another at the end.
+#: Files that take longest, the longest first: so begun, no core waits for another at the end.
 _LONGEST = (
     "test_whole_system",
     "test_async_progress_off",
@@ -124,6 +124,8 @@ _LONGEST = (
     "test_async_map_beside",
     "test_up",
     "test_preflight_on_a_broker",
+    "test_one_worker_per_host",
+    "test_up_bootstrap",
 )
 
 

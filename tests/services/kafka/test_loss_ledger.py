@@ -212,7 +212,7 @@ def test_the_batches_of_a_run_whose_definition_cannot_be_read_stop_no_other() ->
 
 
 #: Batches of a backlog that takes several slices.
-BACKLOG = 40
+BACKLOG = 60
 
 
 @pytest.mark.usefixtures("bulk_work_pauses")
