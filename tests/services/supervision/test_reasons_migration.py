@@ -320,15 +320,18 @@ def migrated(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     """Migrate the rows of all tests at once, as a release does: each migration takes a second."""
     with django_db_blocker.unblock():
         past = _Past(_migrate(BEFORE))
-        _write_queries(past)
-        _write_a_run(past)
-        _write_operations(past)
-        _write_changes(past)
-        _write_probes(past)
-        _write_what_goes_back(past)
-        _migrate(AFTER)
-        yield
-        call_command("flush", interactive=False, verbosity=0)
+        try:
+            _write_queries(past)
+            _write_a_run(past)
+            _write_operations(past)
+            _write_changes(past)
+            _write_probes(past)
+            _write_what_goes_back(past)
+            _migrate(AFTER)
+            yield
+        finally:  # a migration that fails leaves the tables of today to the next test, too
+            call_command("flush", interactive=False, verbosity=0)
+            _migrate(AFTER)
 
 
 class _Back(NamedTuple):
@@ -348,14 +351,15 @@ def gone_back(migrated: None, django_db_blocker: Any) -> _Back:
             detail=Because(Detail.WAITED, {"phase": "PENDING", "about": {"code": "GIVEN"}})
         )
         old = partial(_migrate(BEFORE).get_model, "queries")
-        found = _Back(
-            query=old("Query").objects.get(name="back"),
-            driver=old("Driver").objects.get(epoch=21),
-            operation=old("Operation").objects.get(query__name="back"),
-            change=old("Transition").objects.get(query__name="back"),
-        )
-        _migrate(AFTER)
-    return found
+        try:
+            return _Back(
+                query=old("Query").objects.get(name="back"),
+                driver=old("Driver").objects.get(epoch=21),
+                operation=old("Operation").objects.get(query__name="back"),
+                change=old("Transition").objects.get(query__name="back"),
+            )
+        finally:
+            _migrate(AFTER)
 
 
 @pytest.mark.django_db
