@@ -24,11 +24,12 @@ def main(arguments: list[str]) -> int:
     os.environ.setdefault("HEADGATE_TEST_EXAMPLES", EXAMPLES)
     with told():
         linting = Beside(sys.executable, str(Path(__file__).with_name("lint.py")), part="lint")
-        cores = str(len(os.sched_getaffinity(0)))
+        # One more than cores: some tests wait for processes and deadlines.
+        processes = str(len(os.sched_getaffinity(0)) + 1)
         marks = " and ".join(f"not {mark}" for mark in LARGE)
         run(
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:playwright"),
-            *("-n", cores, "--dist", "worksteal", "-m", marks, *arguments),
+            *("-n", processes, "--dist", "worksteal", "-m", marks, *arguments),
             go_on=True,
             part="tests",
         )

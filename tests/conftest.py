@@ -25,6 +25,7 @@ from django.test import Client
 from django.test.utils import override_settings
 
 from controlplane.machine.home import Home
+from listeners.loops import slices
 from tests import conftest_database, conftest_tables, pieces
 from tests.conftest_kafka import broker, one_broker
 from tests.examples import examples
@@ -106,7 +107,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     shutil.rmtree(_HOME, ignore_errors=True)
 
 
-#: Files of a minute or more, the longest first: so begun, no core waits for another at the end.
+#: Files that take longest, the longest first: so begun, no core waits for another at the end.
 _LONGEST = (
     "test_whole_system",
     "test_async_progress_off",
@@ -123,6 +124,8 @@ _LONGEST = (
     "test_async_map_beside",
     "test_up",
     "test_preflight_on_a_broker",
+    "test_one_worker_per_host",
+    "test_up_bootstrap",
 )
 
 
@@ -162,13 +165,28 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _plain_and_fast() -> Iterator[None]:
-    """Serve static files as they lie, and hash passwords cheaply."""
+    """Serve static files as they lie, hash passwords cheaply, pause for nobody."""
+    slices._PAUSE_S.clear()
     plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
     with override_settings(
         STORAGES=django_settings.STORAGES | {"staticfiles": plain},
         PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"],
     ):
         yield
+
+
+#: As `listeners.loops.slices` has it.
+_PAUSES = dict(slices._PAUSE_S)
+
+
+@pytest.fixture
+def bulk_work_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let bulk work leave the database to others between its slices, as it does in production.
+
+    Most tests have no others: what they did would only be waited for.
+    """
+    for vendor, seconds in _PAUSES.items():
+        monkeypatch.setitem(slices._PAUSE_S, vendor, seconds)
 
 
 def _tables() -> Path:

@@ -13,7 +13,7 @@ def newest_revisions(query_ids: list[int]) -> dict[int, QueryRevision]:
     """Return each query's newest revision, in one database query."""
     newest = QueryRevision.objects.filter(query=OuterRef("query")).order_by("-number")
     rows = QueryRevision.objects.filter(query__in=query_ids, pk=Subquery(newest.values("pk")[:1]))
-    return {row.query_id: row for row in rows}
+    return {row.query_id: row for row in rows.order_by()}
 
 
 def newest_runs(query_ids: list[int]) -> dict[int, Run]:
@@ -24,7 +24,7 @@ def newest_runs(query_ids: list[int]) -> dict[int, Run]:
     newest = Run.objects.filter(query=OuterRef("query")).order_by("-epoch")
     rows = Run.objects.filter(query__in=query_ids, pk=Subquery(newest.values("pk")[:1]))
     rows = rows.select_related("driver__application_revision", "revision")
-    return {row.query_id: row for row in rows}
+    return {row.query_id: row for row in rows.order_by()}
 
 
 def checkpoint_locations(query_ids: list[int]) -> dict[int, str]:
@@ -35,7 +35,7 @@ def checkpoint_locations(query_ids: list[int]) -> dict[int, str]:
 def current_checkpoints(query_ids: list[int]) -> dict[int, Checkpoint]:
     """Return each query's current checkpoint, in one database query."""
     rows = Checkpoint.objects.filter(query__in=query_ids, retired_at=None)
-    return {row.query_id: row for row in rows}
+    return {row.query_id: row for row in rows.order_by()}
 
 
 def interval_of(trigger: dict[str, Any]) -> int | None:

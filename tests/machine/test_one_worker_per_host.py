@@ -88,9 +88,10 @@ def workers(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[Workers]:
         found.close()
 
 
-def test_a_second_worker_of_a_name_leaves_with_a_sentence_and_a_killed_one_is_replaced_at_once(
+def test_a_name_belongs_to_one_worker_until_it_is_killed_or_another_takes_it(
     workers: Workers,
 ) -> None:
+    # A second worker of the name leaves with a sentence.
     first = workers.start()
     workers.wait("the first worker claims the name", lambda: workers.holder() == first.pid)
 
@@ -103,19 +104,16 @@ def test_a_second_worker_of_a_name_leaves_with_a_sentence_and_a_killed_one_is_re
     assert "Traceback" not in said
     assert (workers.holder(), first.poll()) == (first.pid, None)
 
+    # One that was killed is replaced at once.
     first.send_signal(signal.SIGKILL)
     first.wait(LIMIT_S)
     third = workers.start()
     workers.wait("the next worker takes the name", lambda: workers.holder() == third.pid)
 
-
-def test_a_worker_whose_name_was_taken_leaves_too(workers: Workers) -> None:
-    worker = workers.start()
-    workers.wait("the worker claims the name", lambda: workers.holder() == worker.pid)
-
+    # One whose name was taken leaves too.
     with sqlite3.connect(workers.home / "headgate.sqlite3", timeout=20) as database:
         database.execute("UPDATE queries_host SET claim = 'another', pid = 1")
-    _, said = worker.communicate(timeout=LIMIT_S)
+    _, said = third.communicate(timeout=LIMIT_S)
 
-    assert worker.returncode == NAME_TAKEN
+    assert third.returncode == NAME_TAKEN
     assert "Another worker already acts for host host-a" in said

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django.db import connection
 from django.db.models import Min
 
 from queries.domain.protocol import RunError
@@ -30,6 +31,19 @@ NO_SUCH_SOURCE = RunError(
     "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: kafka.",
     "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: kafka.",
 )
+
+
+def _first_due() -> datetime | None:
+    """Return the moment at which the first application wants to be looked at."""
+    found: datetime | None = Application.objects.aggregate(first=Min("reconcile_after"))["first"]
+    return found
+
+
+def _transitions() -> int:
+    """Return how many changes have been recorded; asked at each step, so without the ORM."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT COUNT(*) FROM queries_transition")
+        return int(cursor.fetchone()[0])
 
 
 class Stage:
@@ -95,36 +109,39 @@ class Stage:
 
     # --- time -------------------------------------------------------------------------
 
-    def settle(self) -> None:
-        """Run the sweep as often as it takes at this instant."""
+    def settle(self) -> datetime | None:
+        """Run the sweep as often as it takes at this instant; return when the next one is due."""
         for _ in range(5):
-            due = due_applications(now=self.now)
-            if not due:
-                return
-            for application in due:
+            for application in due_applications(now=self.now):
                 reconcile(application, launcher=self.launcher, now=self.now)
+            first = _first_due()
+            if first is None or first > self.now:
+                break
+        return first
 
-    def look(self) -> None:
-        """Look at every application now, as a nudge would."""
-        Application.objects.update(reconcile_after=self.now)
+    def look(self, application: str = "") -> None:
+        """Look at an application now, as a nudge would; without a name at every one."""
+        rows = Application.objects.all()
+        nudged = rows.filter(name=application) if application else rows
+        nudged.update(reconcile_after=self.now)
         self.settle()
 
     def wait(self, seconds: float) -> None:
         """Let time pass, with the sweep at work where something is due.
 
         It works each second at first, and more rarely the longer nothing happens: a deadline is
-        seen late by a tenth of the calm before it at most, and by a sixtieth of the wait.
+        seen late by a fourth of the calm before it at most, and by a thirtieth of the wait.
         """
         calm_since, until = self.now, self.now + timedelta(seconds=seconds)
-        rarest = timedelta(seconds=seconds / 60)
-        seen = Transition.objects.count()
+        rarest = timedelta(seconds=seconds / 30)
+        seen = _transitions()
+        due = _first_due()
         while self.now < until:
-            due = Application.objects.aggregate(first=Min("reconcile_after"))["first"] or until
-            pace = max(timedelta(seconds=1), min(rarest, (self.now - calm_since) / 10))
-            self.now = min(max(self.now + pace, due), until)
-            self.settle()
-            if (count := Transition.objects.count()) != seen:
-                calm_since, seen = self.now, count
+            pace = max(timedelta(seconds=1), min(rarest, (self.now - calm_since) / 4))
+            self.now = min(max(self.now + pace, due or until), until)
+            due = self.settle()
+            if (newest := _transitions()) != seen:
+                calm_since, seen = self.now, newest
 
     def pause(self, name: str) -> None:
         """Let the time until the query's next attempt pass."""
@@ -144,7 +161,8 @@ class Stage:
 
     def run(self, name: str) -> Run:
         """Return the query's open run."""
-        return Run.objects.get(query__name=name, outcome=RunOutcome.OPEN)
+        rows = Run.objects.select_related("query__application")
+        return rows.get(query__name=name, outcome=RunOutcome.OPEN)
 
     def last_run(self, name: str) -> Run:
         """Return the query's newest run, ended or not."""
@@ -157,17 +175,19 @@ class Stage:
     def ready(self, application: str) -> None:
         """The driver's session comes up."""
         self.launcher.ready(application)
-        self.look()
+        self.look(application)
 
     def commit(self, name: str) -> None:
         """The query's run commits a batch."""
-        self.launcher.commit(self.run(name).pk)
-        self.look()
+        run = self.run(name)
+        self.launcher.commit(run.pk)
+        self.look(run.query.application.name)
 
     def fail(self, name: str, error: RunError, batch: int | None = None) -> None:
         """The query's run fails."""
-        self.launcher.fail_run(self.run(name).pk, error, batch=batch)
-        self.look()
+        run = self.run(name)
+        self.launcher.fail_run(run.pk, error, batch=batch)
+        self.look(run.query.application.name)
 
     def up(self, name: str, application: str = "") -> None:
         """Start a query and bring it to RUNNING."""

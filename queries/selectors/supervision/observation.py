@@ -92,30 +92,39 @@ class Rows:
 
 def read_rows(application_id: int) -> Rows | None:
     """Return the application's rows, or None where it is gone."""
-    application = (
-        Application.objects.select_related("target_revision").filter(pk=application_id).first()
-    )
-    if application is None:
+    # It is asked for each application every few seconds, and an order costs as much as a join:
+    # what has to be in one is put into it here.
+    try:
+        application = Application.objects.select_related("target_revision").get(pk=application_id)
+    except Application.DoesNotExist:
         return None
-    driver = (
-        application.drivers.filter(kind=DriverKind.SERVICE, state__in=sorted(OPEN_DRIVER_STATES))
-        .select_related("application_revision")
-        .first()
-    )
     newest = application.target_revision or application.revisions.order_by("-number").first()
     if newest is None:
         return None
+    # What two rows have in common is read once; what differs is read when it is asked for.
+    drivers = application.drivers.filter(
+        kind=DriverKind.SERVICE, state__in=sorted(OPEN_DRIVER_STATES)
+    )
+    driver = max(drivers.order_by(), key=lambda row: row.epoch, default=None)
+    if driver is not None and driver.application_revision_id == newest.pk:
+        driver.application_revision = newest
     runs = Run.objects.filter(
         query__application=application, outcome=RunOutcome.OPEN
-    ).select_related("revision", "checkpoint")
+    ).select_related("checkpoint")
     by_query = {run.query_id: run for run in runs.order_by()}
     # An archived query that still has a run (it cannot, but rows are cheap) is not forgotten.
-    queries = application.queries.select_related("target_revision").order_by("pk")
-    kept = tuple(q for q in queries if q.archived_at is None or q.pk in by_query)
-    for query in kept:  # both are read already; a run of an earlier driver reads its own
+    queries = application.queries.select_related("target_revision").order_by()
+    kept = tuple(
+        query
+        for query in sorted(queries, key=lambda row: row.pk)
+        if query.archived_at is None or query.pk in by_query
+    )
+    for query in kept:
         run = by_query.get(query.pk)
         if run is not None:
             run.query = query
+            if query.target_revision is not None and run.revision_id == query.target_revision.pk:
+                run.revision = query.target_revision
             if driver is not None and run.driver_id == driver.pk:
                 run.driver = driver
     of_runs = {pk: run.checkpoint for pk, run in by_query.items()}

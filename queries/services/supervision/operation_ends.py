@@ -50,7 +50,7 @@ def close_operations(
     )
     by_query = {choice.query: choice for choice in decision.queries}
     left: list[datetime] = []  # the deadlines of those that stay open
-    for operation in pending.select_related("parent"):
+    for operation in pending.order_by():
         if operation.query_id is None:
             choice = None
             reached, end = (

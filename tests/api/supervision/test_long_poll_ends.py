@@ -26,5 +26,6 @@ def test_a_listener_that_swallows_its_cancel_holds_up_no_answer(
             await asyncio.sleep(0)
 
     monkeypatch.setattr(operations, "_listen", stubborn)
+    monkeypatch.setattr(operations, "CANCEL_LIMIT_S", 0.1)
     asyncio.run(asyncio.wait_for(story(), timeout=60))
     assert swallowed == ["operation:1"]

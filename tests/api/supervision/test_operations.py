@@ -214,10 +214,14 @@ def test_a_wait_ends_with_its_time(asgi: Asgi, address: str) -> None:
     assert (answer.status, answer.json["outcome"]) == (200, None)
 
 
-def test_without_redis_the_end_is_found_by_reading_anew(asgi: Asgi, address: str) -> None:
+def test_without_redis_the_end_is_found_by_reading_anew(
+    asgi: Asgi, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operations, "READ_EVERY_S", 0.2)
+
     async def story() -> Answer:
         polling = asyncio.create_task(asgi.get(address, "wait=60"))
-        await asyncio.wait([polling], timeout=0.5)
+        await asyncio.wait([polling], timeout=0.3)
         assert not polling.done()
         await sync_to_async(_end)()
         return await polling
@@ -257,7 +261,11 @@ def test_a_change_that_is_published_ends_the_wait(
     assert time.monotonic() - began < 60
 
 
-def test_many_waits_keep_nobody_else_waiting(asgi: Asgi, address: str) -> None:
+def test_many_waits_keep_nobody_else_waiting(
+    asgi: Asgi, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operations, "READ_EVERY_S", 0.5)
+
     async def story() -> tuple[bool, list[Answer]]:
         polls = [asyncio.create_task(asgi.get(address, "wait=60")) for _ in range(30)]
         await asyncio.wait(polls, timeout=1)

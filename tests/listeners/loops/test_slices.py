@@ -38,6 +38,7 @@ def nobody(row: int, error: Exception) -> None:
     raise AssertionError(f"{row} was refused") from error
 
 
+@pytest.mark.usefixtures("bulk_work_pauses")
 @pytest.mark.django_db(transaction=True)
 def test_another_writer_gets_the_database_between_two_slices() -> None:
     written = threading.Event()

@@ -211,14 +211,19 @@ def test_the_batches_of_a_run_whose_definition_cannot_be_read_stop_no_other() ->
     assert any(one.set_aside for one in current(datetime.now(UTC)))
 
 
+#: Batches of a backlog that takes several slices.
+BACKLOG = 60
+
+
+@pytest.mark.usefixtures("bulk_work_pauses")
 @pytest.mark.django_db(transaction=True)
 def test_others_write_while_a_backlog_is_worked_off() -> None:
     """Before, a call held the write lock from its first batch to its last."""
     query, run = _running()
     _seen(query, 10**6, NOW + timedelta(seconds=5))
-    for batch in range(120):
+    for batch in range(BACKLOG):
         _batch(run, batch, rows=40, start=100 * batch, end=100 * batch + 100)
-    first, last = Progress.objects.order_by("pk").values_list("pk", flat=True)[::119]
+    first, last = Progress.objects.order_by("pk").values_list("pk", flat=True)[:: BACKLOG - 1]
     over = threading.Event()
     seen: set[int] = set()
 
@@ -236,13 +241,13 @@ def test_others_write_while_a_backlog_is_worked_off() -> None:
     thread.start()
     try:
         judged, limit = 0, time.monotonic() + 60
-        while judged < 120 and time.monotonic() < limit:
+        while judged < BACKLOG and time.monotonic() < limit:
             judged += keep_ledger(now=NOW + timedelta(seconds=6))
     finally:
         over.set()
         thread.join(30)
-    assert judged == 120
-    assert Loss.objects.count() == 120
+    assert judged == BACKLOG
+    assert Loss.objects.count() == BACKLOG
     assert {position for position in seen if first <= position < last}, "nobody came between"
 
 

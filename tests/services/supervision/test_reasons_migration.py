@@ -5,11 +5,13 @@ import re
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.test import Client
@@ -21,8 +23,6 @@ from queries.models.definitions import Query
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation, Transition
 from tests.web.browserless import Page
-
-pytestmark = pytest.mark.django_db(transaction=True)
 
 migration = importlib.import_module("queries.migrations.0007_reasons_as_codes")
 BEFORE = "0005_replayed_after_a_start"
@@ -39,19 +39,14 @@ def _migrate(name: str) -> Any:
     return MigrationExecutor(connection).loader.project_state([("queries", name)]).apps
 
 
-@pytest.fixture
-def old() -> Iterator[Any]:
-    """Return the models of the release before, whose tables these are."""
-    yield _migrate(BEFORE)
-    _migrate(AFTER)
-
-
 class _Past:
     """Rows as the release before wrote them."""
 
     def __init__(self, apps: Any) -> None:
         self.apps = apps
-        self.application = self.row("Application", name="delays", created_at=AT)
+        self.application = self.row(
+            "Application", name="delays", hold_reason="No Java was found.", created_at=AT
+        )
         self.revision = self.row(
             "ApplicationRevision",
             application=self.application,
@@ -208,33 +203,16 @@ QUERIES: tuple[tuple[str, str, str, Because], ...] = (
 )
 
 
-def test_a_query_keeps_its_code_and_reads_as_today(viewer: User, old: Any, client: Client) -> None:
-    past = _Past(old)
+def _write_queries(past: _Past) -> None:
     for number, (phase, reason, text, _) in enumerate(QUERIES):
         past.query(f"q{number}", phase=phase, phase_reason=reason, phase_detail=text)
-    _migrate(AFTER)
-    client.force_login(viewer)
-    for number, (_, reason, text, said) in enumerate(QUERIES):
-        row = Query.objects.get(name=f"q{number}")
-        assert (migration.REASONS[row.phase_reason], row.phase_detail) == (reason, said)
-        shown = _today(text or reason)
-        shown = shown[:1].upper() + shown[1:]
-        assert shown in Page(client, f"/queries/{row.name}/").text
 
 
-def test_drivers_runs_and_what_holds_an_application_keep_their_codes(old: Any) -> None:
-    past = _Past(old)
-    past.application.hold_reason = "No Java was found."
-    past.application.save()
+def _write_a_run(past: _Past) -> None:
     driver = past.driver(1, state_reason="its driver died", end_wanted="no query wants it")
-    query = past.query("delays")
+    query = past.query("ran")
     past.row("Run", driver=driver, epoch=2, generation=1, cause="retry due", created_at=AT,
              outcome="FAILED", **query.home)  # fmt: skip
-    _migrate(AFTER)
-    row = Driver.objects.get()
-    assert (row.state_reason, row.end_wanted) == (Reason.DRIVER_DIED, Reason.NOT_WANTED)
-    assert Run.objects.get().cause == Reason.RETRY_DUE
-    assert Application.objects.get().hold_reason.text == "No Java was found."
 
 
 OPERATIONS: tuple[tuple[str, str, str, Because], ...] = (
@@ -274,19 +252,10 @@ OPERATIONS: tuple[tuple[str, str, str, Because], ...] = (
 )
 
 
-def test_an_operation_keeps_its_code_and_reads_as_today(
-    viewer: User, old: Any, client: Client
-) -> None:
-    past = _Past(old)
-    query = past.query("delays")
+def _write_operations(past: _Past) -> None:
+    query = past.query("operated")
     for verb, outcome, text, _ in OPERATIONS:
         past.operation(verb, query=query, outcome=outcome, detail=text)
-    _migrate(AFTER)
-    client.force_login(viewer)
-    page = Page(client, "/queries/delays/activity/").text
-    for row, (_, _, text, said) in zip(Operation.objects.order_by("pk"), OPERATIONS, strict=True):
-        assert (row.detail, row.detail.text) == (said, _today(text))
-        assert _today(text) in page
 
 
 #: Subject, reason and text of the release before; the codes of both.
@@ -319,57 +288,139 @@ CHANGES: tuple[tuple[str, str, str, str, str], ...] = (
 )
 
 
-def test_a_change_keeps_its_codes_and_reads_as_today(
-    viewer: User, old: Any, client: Client
-) -> None:
-    past = _Past(old)
-    query = past.query("delays")
+def _write_changes(past: _Past) -> None:
+    query = past.query("changed")
     for subject, reason, text, _, _ in CHANGES:
         past.transition(subject, reason, text, query=query)
-    _migrate(AFTER)
+
+
+def _write_probes(past: _Past) -> None:
+    operation = past.operation("x-ray", query=past.query("probed"))
+    said = f"probe of {operation.uuid}"
+    past.driver(11, kind="PROBE", state_reason=said)  # of a worker that died
+    past.driver(12, kind="PROBE", state_reason=said)
+    past.driver(13, kind="PROBE", state_reason=f"probe of {uuid.uuid4()}")
+    past.driver(14, kind="PROBE", state_reason="probe of nothing known")
+
+
+WAITING = "2 of 3 drivers are starting on this host."
+
+
+def _write_what_goes_back(past: _Past) -> None:
+    query = past.query("back", phase_reason="waits for a start slot", phase_detail=WAITING)
+    operation = past.operation(
+        "x-ray", query=query, detail=f"Pending: {WAITING}", outcome="TIMED_OUT"
+    )
+    past.driver(21, kind="PROBE", state_reason=f"probe of {operation.uuid}")
+    past.transition("phase", "its driver died", "", query=query)
+
+
+@pytest.fixture(scope="module")
+def migrated(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """Migrate the rows of all tests at once, as a release does: each migration takes a second."""
+    with django_db_blocker.unblock():
+        past = _Past(_migrate(BEFORE))
+        try:
+            _write_queries(past)
+            _write_a_run(past)
+            _write_operations(past)
+            _write_changes(past)
+            _write_probes(past)
+            _write_what_goes_back(past)
+            _migrate(AFTER)
+            yield
+        finally:  # a migration that fails leaves the tables of today to the next test, too
+            call_command("flush", interactive=False, verbosity=0)
+            _migrate(AFTER)
+
+
+class _Back(NamedTuple):
+    """Rows as the release before finds them after a way back."""
+
+    query: Any
+    driver: Any
+    operation: Any
+    change: Any
+
+
+@pytest.fixture(scope="module")
+def gone_back(migrated: None, django_db_blocker: Any) -> _Back:
+    """Go back to the release before, after today's has written, and come again."""
+    with django_db_blocker.unblock():
+        Operation.objects.filter(query__name="back").update(
+            detail=Because(Detail.WAITED, {"phase": "PENDING", "about": {"code": "GIVEN"}})
+        )
+        old = partial(_migrate(BEFORE).get_model, "queries")
+        try:
+            return _Back(
+                query=old("Query").objects.get(name="back"),
+                driver=old("Driver").objects.get(epoch=21),
+                operation=old("Operation").objects.get(query__name="back"),
+                change=old("Transition").objects.get(query__name="back"),
+            )
+        finally:
+            _migrate(AFTER)
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("migrated")
+def test_a_query_keeps_its_code_and_reads_as_today(viewer: User, client: Client) -> None:
     client.force_login(viewer)
-    page = Page(client, "/queries/delays/activity/").text
-    for row, (_, reason, text, code, detail) in zip(
-        Transition.objects.order_by("pk"), CHANGES, strict=True
-    ):
+    for number, (_, reason, text, said) in enumerate(QUERIES):
+        row = Query.objects.get(name=f"q{number}")
+        assert (migration.REASONS[row.phase_reason], row.phase_detail) == (reason, said)
+        shown = _today(text or reason)
+        shown = shown[:1].upper() + shown[1:]
+        assert shown in Page(client, f"/queries/{row.name}/").text
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("migrated")
+def test_drivers_runs_and_what_holds_an_application_keep_their_codes() -> None:
+    row = Driver.objects.get(kind="SERVICE")
+    assert (row.state_reason, row.end_wanted) == (Reason.DRIVER_DIED, Reason.NOT_WANTED)
+    assert Run.objects.get().cause == Reason.RETRY_DUE
+    assert Application.objects.get().hold_reason.text == "No Java was found."
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("migrated")
+def test_an_operation_keeps_its_code_and_reads_as_today(viewer: User, client: Client) -> None:
+    client.force_login(viewer)
+    page = Page(client, "/queries/operated/activity/").text
+    rows = Operation.objects.filter(query__name="operated").order_by("pk")
+    for row, (_, _, text, said) in zip(rows, OPERATIONS, strict=True):
+        assert (row.detail, row.detail.text) == (said, _today(text))
+        assert _today(text) in page
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("migrated")
+def test_a_change_keeps_its_codes_and_reads_as_today(viewer: User, client: Client) -> None:
+    client.force_login(viewer)
+    page = Page(client, "/queries/changed/activity/").text
+    rows = Transition.objects.filter(query__name="changed").order_by("pk")
+    for row, (_, reason, text, code, detail) in zip(rows, CHANGES, strict=True):
         assert (row.reason, row.detail.code.name, row.detail.text) == (code, detail, text)
         assert text in page
         assert _today(reason)[1:] in page  # it begins with a capital there
 
 
-def test_a_probe_is_linked_to_the_operation_that_its_reason_named(old: Any) -> None:
-    past = _Past(old)
-    operation = past.operation("x-ray", query=past.query("delays"))
-    said = f"probe of {operation.uuid}"
-    past.driver(1, kind="PROBE", state_reason=said)  # of a worker that died
-    past.driver(2, kind="PROBE", state_reason=said)
-    past.driver(3, kind="PROBE", state_reason=f"probe of {uuid.uuid4()}")
-    past.driver(4, kind="PROBE", state_reason="probe of nothing known")
-    _migrate(AFTER)
-    rows = Driver.objects.order_by("epoch")
+@pytest.mark.django_db
+@pytest.mark.usefixtures("migrated")
+def test_a_probe_is_linked_to_the_operation_that_its_reason_named() -> None:
+    operation = Operation.objects.get(query__name="probed")
+    rows = Driver.objects.filter(epoch__in=(11, 12, 13, 14)).order_by("epoch")
     assert [row.operation_id for row in rows] == [None, operation.pk, None, None]
     assert [row.state_reason for row in rows][:3] == [Reason.PROBED] * 3
 
 
-def test_the_way_back_gives_the_sentences_again(old: Any) -> None:
-    past = _Past(old)
-    text = "2 of 3 drivers are starting on this host."
-    query = past.query("delays", phase_reason="waits for a start slot", phase_detail=text)
-    operation = past.operation("x-ray", query=query, detail=f"Pending: {text}", outcome="TIMED_OUT")
-    past.driver(2, kind="PROBE", state_reason=f"probe of {operation.uuid}")
-    past.transition("phase", "its driver died", "", query=query)
-    _migrate(AFTER)
-    Operation.objects.update(
-        detail=Because(Detail.WAITED, {"phase": "PENDING", "about": {"code": "GIVEN"}})
-    )
-    back = _migrate(BEFORE)
-    row = back.get_model("queries", "Query").objects.get()
-    assert (row.phase_reason, row.phase_detail) == ("waits for a start slot", text)
-    driver = back.get_model("queries", "Driver").objects.get()
-    assert driver.state_reason == f"probe of {operation.uuid}"
-    found = back.get_model("queries", "Operation").objects.get()
-    assert found.detail == "Pending: A driver has been given the query."
-    change = back.get_model("queries", "Transition").objects.get()
+def test_the_way_back_gives_the_sentences_again(gone_back: _Back) -> None:
+    query, operation = gone_back.query, gone_back.operation
+    assert (query.phase_reason, query.phase_detail) == ("waits for a start slot", WAITING)
+    assert gone_back.driver.state_reason == f"probe of {operation.uuid}"
+    assert operation.detail == "Pending: A driver has been given the query."
+    change = gone_back.change
     assert (change.reason, change.detail) == ("its driver died", "")
 
 
