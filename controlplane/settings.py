@@ -258,6 +258,7 @@ HOST_TICKS = {
 TICKS = {
     "queries.tasks.note_verdicts": 5.0,
     "queries.tasks.keep_ledger": 10.0,
+    "queries.tasks.call_outside": 60.0,
     "queries.tasks.forget_expired_tokens": 3600.0,
     "listeners.tasks.roll_up": 10.0,
     "listeners.tasks.expire": 60.0,  # what the last call left; else once an hour
@@ -332,6 +333,15 @@ RISK_WITHIN_H = env.whole(  # data that will be lost within this puts a query at
 )
 SNAPSHOTS_KEPT = env.whole("HEADGATE_SNAPSHOTS", 10, low=0, high=1000)  # a query, unpinned
 DISK_WARNING_MB = env.whole("HEADGATE_DISK_WARNING_MB", 1024, low=0, high=16_777_216)  # free space
+#: What the watcher asks to see whether the web process lives.
+WATCHED_URL = env.text(
+    "HEADGATE_WATCHED_URL",
+    f"http://127.0.0.1:{HEADGATE_PORT}/healthz",
+    shown="http://127.0.0.1:HEADGATE_PORT/healthz",
+)
+#: Called every minute while all of Headgate works, so that an outside watcher misses it when
+#: this machine is gone: "env:NAME", "file:NAME" or the address itself; "" for none.
+DEAD_MANS_SWITCH_URL = env.text("HEADGATE_DEAD_MANS_SWITCH_URL", "")
 DEMO = env.flag("HEADGATE_DEMO", True)  # the feeder and the flights' queries
 
 # --- logging --------------------------------------------------------------------------

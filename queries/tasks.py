@@ -14,6 +14,7 @@ from controlplane.nudge import advance_soon, lease, send_to_hosts
 from listeners.loops.troubles import each
 from queries.launchers.configured import launcher
 from queries.models.drivers import Driver
+from queries.services.alerts import dead_mans_switch
 from queries.services.checkpoints import batch_repair, foreign_batches
 from queries.services.checkpoints.snapshot import prune as prune_kept_snapshots
 from queries.services.console import tokens
@@ -74,6 +75,13 @@ def _heed_exits() -> None:
                 logger.warning("the end of a driver is left to the sweep: %s", error)
             told = str(error)
             leaving.wait(EXITS_AGAIN_S)
+
+
+@shared_task(name="queries.tasks.call_outside")
+def call_outside() -> None:
+    """Call the outside watcher while all of Headgate works."""
+    if settings.DEAD_MANS_SWITCH_URL:
+        dead_mans_switch.call_outside(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.sweep")
