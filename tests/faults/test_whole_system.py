@@ -99,25 +99,50 @@ def test_a_killed_worker_comes_back_and_no_driver_notices(system: System) -> Non
     assert missing(system.batches("flight-delays")) == []
 
 
+def committed(system: System, name: str) -> int:
+    """Return the last batch that a query's checkpoint has committed."""
+    location = Path(system.query(name)["checkpoint"].removeprefix("file://"))
+    return max(int(one.name) for one in (location / "commits").iterdir() if one.name.isdigit())
+
+
 def test_redis_may_hang_for_a_while_and_no_event_is_missing(system: System) -> None:
-    commits = Path(system.query("flight-delays")["checkpoint"].removeprefix("file://")) / "commits"
-
-    def committed() -> int:
-        return max(int(entry.name) for entry in commits.iterdir() if entry.name.isdigit())
-
-    before = committed()
+    before = committed(system, "flight-delays")
     redis = system.program("valkey-server")
     redis.suspend()
     try:
-        system.wait("batches without Redis", lambda: committed() >= before + 5)
+        system.wait(
+            "batches without Redis", lambda: committed(system, "flight-delays") >= before + 5
+        )
     finally:
         redis.resume()
-    last = committed()
+    last = committed(system, "flight-delays")
     system.wait("what was spooled", lambda: system.batch("flight-delays") >= last)
     assert missing(system.batches("flight-delays")) == []
     dropped = system.query("flight-delays")["dropped_events"]
     assert dropped["missing_batches"] == dropped["repaired"]
     assert dropped["outbox"] == 0
+
+
+def test_a_driver_that_dies_while_redis_hangs_is_replaced_and_streams_without_it(
+    system: System,
+) -> None:
+    run = system.running("flights-by-hour")["current_run"]
+    redis = system.program("valkey-server")
+    redis.suspend()
+    try:
+        os.kill(run["pid"], signal.SIGKILL)
+
+        def replaced() -> Any:
+            now = system.query("flights-by-hour")["current_run"]
+            return now if now and now["epoch"] > run["epoch"] else None
+
+        after = system.wait("another run", replaced)
+        batch = committed(system, "flights-by-hour")
+        system.wait("batches of it", lambda: committed(system, "flights-by-hour") > batch)
+    finally:
+        redis.resume()
+    assert system.get(f"runs/{run['id']}/")["exit_python"] == "SIGKILL"
+    assert system.running("flights-by-hour")["current_run"]["id"] == after["id"]
 
 
 def test_an_honest_bug_ends_broken_and_its_group_reopens(system: System) -> None:
