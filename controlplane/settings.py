@@ -258,6 +258,7 @@ HOST_TICKS = {
 TICKS = {
     "queries.tasks.note_verdicts": 5.0,
     "queries.tasks.keep_ledger": 10.0,
+    "queries.tasks.watch_incidents": 5.0,
     "queries.tasks.call_outside": 60.0,
     "queries.tasks.forget_expired_tokens": 3600.0,
     "listeners.tasks.roll_up": 10.0,
@@ -333,6 +334,8 @@ RISK_WITHIN_H = env.whole(  # data that will be lost within this puts a query at
 )
 SNAPSHOTS_KEPT = env.whole("HEADGATE_SNAPSHOTS", 10, low=0, high=1000)  # a query, unpinned
 DISK_WARNING_MB = env.whole("HEADGATE_DISK_WARNING_MB", 1024, low=0, high=16_777_216)  # free space
+#: A query must have been LAGGING for so long before that is an incident.
+ALERT_LAGGING_MINUTES = env.whole("HEADGATE_ALERT_LAGGING_MINUTES", 10, low=0, high=10_080)
 #: What the watcher asks to see whether the web process lives.
 WATCHED_URL = env.text(
     "HEADGATE_WATCHED_URL",

@@ -14,7 +14,7 @@ from controlplane.nudge import advance_soon, lease, send_to_hosts
 from listeners.loops.troubles import each
 from queries.launchers.configured import launcher
 from queries.models.drivers import Driver
-from queries.services.alerts import dead_mans_switch
+from queries.services.alerts import dead_mans_switch, incidents
 from queries.services.checkpoints import batch_repair, foreign_batches
 from queries.services.checkpoints.snapshot import prune as prune_kept_snapshots
 from queries.services.console import tokens
@@ -75,6 +75,12 @@ def _heed_exits() -> None:
                 logger.warning("the end of a driver is left to the sweep: %s", error)
             told = str(error)
             leaving.wait(EXITS_AGAIN_S)
+
+
+@shared_task(name="queries.tasks.watch_incidents")
+def watch_incidents() -> None:
+    """Open, update and close incidents by what is wrong now."""
+    incidents.watch_incidents(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.call_outside")

@@ -50,7 +50,7 @@ def call_outside(*, now: datetime) -> str:
 
 def _call() -> str:
     references = References(
-        env_allowlist=settings.SECRET_ENV_ALLOWLIST, secrets_dir=str(settings.SECRETS_DIR)
+        env_allowlist=tuple(settings.SECRET_ENV_ALLOWLIST), secrets_dir=str(settings.SECRETS_DIR)
     )
     opener = urllib.request.build_opener(_NoRedirect)
     try:
