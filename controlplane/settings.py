@@ -259,6 +259,8 @@ TICKS = {
     "queries.tasks.note_verdicts": 5.0,
     "queries.tasks.keep_ledger": 10.0,
     "queries.tasks.watch_incidents": 5.0,
+    "queries.tasks.send_alerts": 5.0,
+    "queries.tasks.forget_old_incidents": 3600.0,
     "queries.tasks.call_outside": 60.0,
     "queries.tasks.forget_expired_tokens": 3600.0,
     "listeners.tasks.roll_up": 10.0,
@@ -336,6 +338,10 @@ SNAPSHOTS_KEPT = env.whole("HEADGATE_SNAPSHOTS", 10, low=0, high=1000)  # a quer
 DISK_WARNING_MB = env.whole("HEADGATE_DISK_WARNING_MB", 1024, low=0, high=16_777_216)  # free space
 #: A query must have been LAGGING for so long before that is an incident.
 ALERT_LAGGING_MINUTES = env.whole("HEADGATE_ALERT_LAGGING_MINUTES", 10, low=0, high=10_080)
+#: The address that people open the console by; links in messages begin with it.
+PUBLIC_URL = env.text("HEADGATE_URL", "").rstrip("/")
+#: Private networks that webhooks and chats may be in: "10.20.0.0/16".
+ALERT_NETWORKS = env.names("HEADGATE_ALERT_NETWORKS", ())
 #: What the watcher asks to see whether the web process lives.
 WATCHED_URL = env.text(
     "HEADGATE_WATCHED_URL",

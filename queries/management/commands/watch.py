@@ -8,6 +8,8 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
+from queries.channels.base import Message
+from queries.selectors.alerts.own_routes import Route
 from queries.services.alerts.sending import send
 from queries.services.alerts.watcher import Watcher
 
@@ -24,7 +26,11 @@ class Command(BaseCommand):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         watcher = Watcher(
-            settings.HEADGATE_HOME / "watch.json", send=send, clock=lambda: datetime.now(UTC)
+            settings.HEADGATE_HOME / "watch.json", send=_send, clock=lambda: datetime.now(UTC)
         )
         self.stdout.write("watches Headgate")
         watcher.run(stop)
+
+
+def _send(route: Route, message: Message) -> None:
+    send(route.kind, route.settings, message)

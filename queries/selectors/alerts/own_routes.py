@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from queries.domain.alerts.kinds import IncidentKind
-from queries.domain.alerts.matching import Selector
 from queries.domain.alerts.watching import KINDS
-from queries.models.alerts import AlertRule
+from queries.models.alerts import Channel
+from queries.selectors.alerts.rules import rules_in_force
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,15 +18,16 @@ class Route:
 
 
 def own_routes() -> dict[str, list[Route]]:
-    """Return the channels that hear of each kind of own trouble, in three database queries."""
-    rules = AlertRule.objects.filter(enabled=True).prefetch_related("channels")
-    routes: dict[IncidentKind, dict[str, Route]] = {kind: {} for kind in KINDS.values()}
-    for rule in rules:
-        selector = Selector(**rule.selector)
-        for kind, found in routes.items():
-            if not selector.matches(kind=kind, severity=kind.severity, application="", labels={}):
-                continue
-            for channel in rule.channels.all():
-                if channel.enabled:
-                    found[channel.name] = Route(channel.name, channel.kind, channel.settings)
-    return {str(kind): list(found.values()) for kind, found in routes.items()}
+    """Return the channels that hear of each kind of own trouble, in five database queries."""
+    channels = {one.pk: one for one in Channel.objects.filter(enabled=True)}
+    routes: dict[str, list[Route]] = {}
+    rules = rules_in_force()
+    for kind in KINDS.values():
+        told: dict[int, None] = {}
+        for rule in rules:
+            if rule.selector.matches(kind=kind, severity=kind.severity, application="", labels={}):
+                told |= dict.fromkeys(rule.channels)
+        routes[str(kind)] = [
+            Route(channels[pk].name, channels[pk].kind, channels[pk].settings) for pk in told
+        ]
+    return routes

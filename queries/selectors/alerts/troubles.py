@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db.models import Q, Sum
 
-from controlplane.health.system import SystemHealth
+from controlplane.health.parts import Part
 from listeners.models import Gap
 from queries.domain.alerts.kinds import IncidentKind
 from queries.domain.alerts.troubles import Subject, Trouble, grouped, of_query
@@ -86,8 +86,11 @@ class _Rows:
         )
 
 
-def troubles(health: SystemHealth, *, now: datetime) -> list[Trouble]:
-    """Return what is wrong now, each trouble once (`queries.domain.alerts.troubles.grouped`)."""
+def troubles(problems: Iterable[Part], *, now: datetime) -> list[Trouble]:
+    """Return what is wrong now, each trouble once (`queries.domain.alerts.troubles.grouped`).
+
+    `problems` are the parts of the system that have one.
+    """
     loops = crash_loops(now=now)
     losses, gaps = _losses(now), _gaps(now)
     rows = _rows({*loops, *losses, *gaps})
@@ -103,7 +106,7 @@ def troubles(health: SystemHealth, *, now: datetime) -> list[Trouble]:
             found.append(rows.trouble(IncidentKind.EVENTS_DROPPED, query, text))
     found += _driver_deaths()
     found += _hosts()
-    found += _of_headgate(health)
+    found += _of_headgate(problems)
     found += _channels(now)
     return grouped(found)
 
@@ -268,8 +271,8 @@ def _hosts() -> Iterator[Trouble]:
         )
 
 
-def _of_headgate(health: SystemHealth) -> Iterator[Trouble]:
-    for part in health.problems:
+def _of_headgate(problems: Iterable[Part]) -> Iterator[Trouble]:
+    for part in problems:
         if kind := _PARTS.get(part.name):
             yield Trouble(
                 kind=kind,

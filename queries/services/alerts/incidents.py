@@ -29,7 +29,7 @@ _each = each("incidents", logger)
 
 def watch_incidents(*, now: datetime) -> int:
     """Compare what is wrong with the incidents that are known; return how many have changed."""
-    seen = list(_outside_maintenance(troubles(system_health(now), now=now), now))
+    seen = list(_outside_maintenance(troubles(system_health(now).problems, now=now), now))
     count, lasting = 0, []
     for change in changes(_known(now), seen, now=now):
         if change.act is Act.SEEN and change.known is not None:

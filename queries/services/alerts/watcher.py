@@ -42,8 +42,8 @@ logger = logging.getLogger(__name__)
 
 #: Seconds between two looks.
 EVERY_S = 10.0
-#: For the answer of the web process, and for the delivery of one message. Seconds.
-WEB_LIMIT_S, SEND_LIMIT_S = 5.0, 20.0
+#: For the answer of the web process. Seconds.
+WEB_LIMIT_S = 5.0
 #: After a message failed: the pause before the next try, which doubles up to the longest.
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=15), timedelta(minutes=15)
 #: A message that could not be delivered for so long is given up.

@@ -20,6 +20,7 @@ from queries.models.alerts import Channel, Incident, Maintenance
 from queries.models.checkpoints import Loss
 from queries.models.definitions import Query
 from queries.models.hosts import Host
+from queries.selectors.alerts.troubles import troubles
 from queries.services.alerts import incidents as service
 from tests.scenarios.stage import BROKEN_PIPE, DIVIDE, NO_SUCH_SOURCE, Stage
 
@@ -355,7 +356,7 @@ def test_a_second_look_at_the_same_moment_opens_no_second_incident(alerts: Alert
     alerts.parts = (problem("disk", "Full."),)
     alerts.watch()
     found = service._open
-    trouble = next(iter(service.troubles(SystemHealth(alerts.now, alerts.parts), now=alerts.now)))
+    trouble = next(iter(troubles(alerts.parts, now=alerts.now)))
     assert found(replace(trouble), alerts.now) == 0
     assert Incident.objects.count() == 1
 
