@@ -187,7 +187,7 @@ def _tell(
 
 
 def _changed(incident: int) -> None:
-    changed("incidents", f"incident:{incident}")
+    changed(f"incident:{incident}")
 
 
 def _id(change: Change) -> int:
