@@ -314,6 +314,9 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "StopModeEnum": ["graceful", "now"],
         "PoolModeEnum": ["FIFO", "FAIR"],
+        "ChannelKindEnum": "queries.api.alerts.bodies.CHANNEL_KINDS",
+        "EntryKindEnum": "queries.api.alerts.bodies.ENTRY_KINDS",
+        "IncidentKindEnum": "queries.api.alerts.bodies.INCIDENT_KINDS",
     },
 }
 
