@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from typing import Any
 
 from celery import shared_task, signals
@@ -30,6 +31,10 @@ _sweep = each("sweep", logger)
 
 #: Seconds: how long a wait for a driver's end lasts, and the pause after one that failed.
 EXIT_WAIT_S, EXITS_AGAIN_S = 2.0, 5.0
+#: Seconds without a sweep after which the worker sweeps unasked: beat or Redis is away, five ticks
+#: are lost, and queries that wait for their next attempt would wait until it is back.
+UNASKED_AFTER_S = 5 * settings.SWEEP_EVERY_S
+_swept_at = time.monotonic()
 
 
 @shared_task(name="queries.tasks.on_each_host")
@@ -58,7 +63,10 @@ def _worker_is_ready(**_: Any) -> None:
 
 
 def _heed_exits() -> None:
-    """Reconcile at once where a driver of this host has ended: a task would come later."""
+    """Reconcile at once where a driver of this host has ended, and sweep where nobody asks for it.
+
+    A task would come later, or not at all while Redis is away.
+    """
     told = ""
     while not leaving.is_set():
         try:
@@ -70,6 +78,8 @@ def _heed_exits() -> None:
                     told = ""
                     if driver is not None:
                         reconcile_driver(driver)
+                    elif time.monotonic() - _swept_at > UNASKED_AFTER_S:
+                        sweep()
         except Exception as error:  # the loop's edge: the sweep finds what is missed here
             if str(error) != told:
                 logger.warning("the end of a driver is left to the sweep: %s", error)
@@ -106,6 +116,8 @@ def call_outside() -> None:
 @shared_task(name="queries.tasks.sweep")
 def sweep() -> None:
     """Reconcile every application of this host that is due, whether or not a nudge was lost."""
+    global _swept_at
+    _swept_at = time.monotonic()
     for application_id in service.due_applications(now=timezone.now()):
         with _sweep.by_itself(f"application number {application_id}"):
             service.reconcile(application_id, launcher=launcher(), now=timezone.now())

@@ -4,11 +4,13 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
 from queries import tasks
-from queries.domain.states import RunOutcome
+from queries.domain.states import Phase, RunOutcome
 from tests.scenarios.stage import Stage
 
 
@@ -50,6 +52,36 @@ def test_a_run_whose_driver_has_died_is_ended_without_a_sweep(
     ended.refresh_from_db()
     assert ended.ended_at is not None
     assert ended.runs.get(pk=run).outcome == RunOutcome.DRIVER_ENDED
+
+
+def test_a_query_whose_pause_is_over_starts_again_though_nobody_asks_for_a_sweep(
+    stage: Stage, leaving: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    for _ in range(2):  # the first attempt follows at once, the second after a pause
+        stage.launcher.die("delays")
+        stage.look()
+    assert stage.phase("delays") == Phase.BACKOFF
+
+    waits = []
+
+    @contextmanager
+    def nobody_ends() -> Iterator[Callable[[float], int | None]]:
+        def none(limit_s: float) -> None:
+            waits.append(limit_s)
+            if len(waits) == 2:
+                leaving.set()
+
+        yield none
+
+    monkeypatch.setattr(tasks, "launcher", lambda: stage.launcher)
+    monkeypatch.setattr(stage.launcher, "exits", nobody_ends)
+    monkeypatch.setattr(tasks, "_swept_at", -tasks.UNASKED_AFTER_S)
+    later = stage.now + timedelta(minutes=1)
+    monkeypatch.setattr(timezone, "now", lambda: later)
+    tasks._heed_exits()
+    assert stage.phase("delays") == Phase.STARTING
 
 
 def test_where_exits_cannot_be_heard_the_worker_says_so_once_and_tries_again(
