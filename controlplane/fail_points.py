@@ -17,8 +17,9 @@ BEFORE_IDENT = "before_ident"  # shim: the driver is there, nothing says who it 
 AFTER_IDENT = "after_ident"  # shim: ident.json is there
 AFTER_EXIT = "after_exit"  # shim: exit.json is there, nobody was told
 BEFORE_ACK = "before_ack"  # ingester: events are stored, not acknowledged
+AFTER_ALERT = "after_alert"  # worker: a message is out, its row does not say so
 
-NAMES = (AFTER_INTENT, AFTER_SPAWN, BEFORE_IDENT, AFTER_IDENT, AFTER_EXIT, BEFORE_ACK)
+NAMES = (AFTER_INTENT, AFTER_SPAWN, BEFORE_IDENT, AFTER_IDENT, AFTER_EXIT, BEFORE_ACK, AFTER_ALERT)
 
 
 def reach(name: str) -> None:

@@ -258,6 +258,10 @@ HOST_TICKS = {
 TICKS = {
     "queries.tasks.note_verdicts": 5.0,
     "queries.tasks.keep_ledger": 10.0,
+    "queries.tasks.watch_incidents": 5.0,
+    "queries.tasks.send_alerts": 5.0,
+    "queries.tasks.forget_old_incidents": 3600.0,
+    "queries.tasks.call_outside": 60.0,
     "queries.tasks.forget_expired_tokens": 3600.0,
     "listeners.tasks.roll_up": 10.0,
     "listeners.tasks.expire": 60.0,  # what the last call left; else once an hour
@@ -310,6 +314,9 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "StopModeEnum": ["graceful", "now"],
         "PoolModeEnum": ["FIFO", "FAIR"],
+        "ChannelKindEnum": "queries.api.alerts.bodies.CHANNEL_KINDS",
+        "EntryKindEnum": "queries.api.alerts.bodies.ENTRY_KINDS",
+        "IncidentKindEnum": "queries.api.alerts.bodies.INCIDENT_KINDS",
     },
 }
 
@@ -332,6 +339,21 @@ RISK_WITHIN_H = env.whole(  # data that will be lost within this puts a query at
 )
 SNAPSHOTS_KEPT = env.whole("HEADGATE_SNAPSHOTS", 10, low=0, high=1000)  # a query, unpinned
 DISK_WARNING_MB = env.whole("HEADGATE_DISK_WARNING_MB", 1024, low=0, high=16_777_216)  # free space
+#: A query must have been LAGGING for so long before that is an incident.
+ALERT_LAGGING_MINUTES = env.whole("HEADGATE_ALERT_LAGGING_MINUTES", 10, low=0, high=10_080)
+#: The address that people open the console by; links in messages begin with it.
+PUBLIC_URL = env.text("HEADGATE_URL", "").rstrip("/")
+#: Private networks that webhooks and chats may be in: "10.20.0.0/16".
+ALERT_NETWORKS = env.names("HEADGATE_ALERT_NETWORKS", ())
+#: What the watcher asks to see whether the web process lives.
+WATCHED_URL = env.text(
+    "HEADGATE_WATCHED_URL",
+    f"http://127.0.0.1:{HEADGATE_PORT}/healthz",
+    shown="http://127.0.0.1:HEADGATE_PORT/healthz",
+)
+#: Called every minute while all of Headgate works, so that an outside watcher misses it when
+#: this machine is gone: "env:NAME", "file:NAME" or the address itself; "" for none.
+DEAD_MANS_SWITCH_URL = env.text("HEADGATE_DEAD_MANS_SWITCH_URL", "")
 DEMO = env.flag("HEADGATE_DEMO", True)  # the feeder and the flights' queries
 
 # --- logging --------------------------------------------------------------------------

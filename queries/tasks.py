@@ -15,6 +15,7 @@ from controlplane.nudge import advance_soon, lease, send_to_hosts
 from listeners.loops.troubles import each
 from queries.launchers.configured import launcher
 from queries.models.drivers import Driver
+from queries.services.alerts import dead_mans_switch, deliveries, incidents
 from queries.services.checkpoints import batch_repair, foreign_batches
 from queries.services.checkpoints.snapshot import prune as prune_kept_snapshots
 from queries.services.console import tokens
@@ -84,6 +85,32 @@ def _heed_exits() -> None:
                 logger.warning("the end of a driver is left to the sweep: %s", error)
             told = str(error)
             leaving.wait(EXITS_AGAIN_S)
+
+
+@shared_task(name="queries.tasks.watch_incidents")
+def watch_incidents() -> None:
+    """Open, update and close incidents by what is wrong now."""
+    incidents.watch_incidents(now=timezone.now())
+    deliveries.announce_incidents(now=timezone.now())
+
+
+@shared_task(name="queries.tasks.send_alerts")
+def send_alerts() -> None:
+    """Send the messages that wait."""
+    deliveries.send_alerts(now=timezone.now(), clock=timezone.now)
+
+
+@shared_task(name="queries.tasks.forget_old_incidents")
+def forget_old_incidents() -> None:
+    """Remove what is older than the history."""
+    deliveries.forget_old(now=timezone.now())
+
+
+@shared_task(name="queries.tasks.call_outside")
+def call_outside() -> None:
+    """Call the outside watcher while all of Headgate works."""
+    if settings.DEAD_MANS_SWITCH_URL:
+        dead_mans_switch.call_outside(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.sweep")

@@ -3,6 +3,7 @@
 from django.urls import URLPattern, URLResolver
 
 from queries.views import async_calls, probes
+from queries.views.alerts import incident_page, setup_pages
 from queries.views.checkpoints import checkpoint, checkpoint_actions, checkpoint_list
 from queries.views.console import access, audit, live, shell
 from queries.views.definitions import query_edit
@@ -32,6 +33,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *lag.urlpatterns,
     *live.urlpatterns,
     *failure_page.urlpatterns,
+    *setup_pages.urlpatterns,
+    *incident_page.urlpatterns,
     *runs.urlpatterns,
     *applications.urlpatterns,
     *checkpoint.urlpatterns,

@@ -15,10 +15,12 @@ LOOK_LIMIT_S = 1.0  # for each answer of Redis
 #: A heartbeat older than this means that the process does not work. Beat sends a sweep every
 #: 2 s, a worker a heartbeat every 2 s; seven of them may be late or lost.
 SILENT_AFTER_S = 15
+#: The watcher looks every 10 s, and may wait for channels in between.
+WATCHER_SILENT_AFTER_S = 180
 
 
 def redis_and_processes(now: datetime) -> tuple[Part, ...]:
-    """Return the parts "redis", "worker", "beat" and "ingester", judged by one look at Redis."""
+    """Return the parts "redis", "worker", "beat", "ingester", "watcher", by one look at Redis."""
     try:
         with redis_client.client(settings.REDIS_URL, limit_s=LOOK_LIMIT_S) as client:
             info: Any = client.info()
@@ -28,13 +30,14 @@ def redis_and_processes(now: datetime) -> tuple[Part, ...]:
         why = "Redis does not respond"
         return (
             problem("redis", f"{why}: {first_line(error)}"),
-            *(unknown(name, why) for name in ("worker", "beat", "ingester")),
+            *(unknown(name, why) for name in ("worker", "beat", "ingester", "watcher")),
         )
     return (
         redis_part(info),
         worker_part(signs, now),
         beat_part(signs, now),
         ingester_part(signs, consumers, now),
+        watcher_part(signs, now),
     )
 
 
@@ -89,6 +92,16 @@ def ingester_part(signs: dict[str, Sign], consumers: list[datetime], now: dateti
     if (now - newest).total_seconds() > SILENT_AFTER_S:
         return problem("ingester", f"No ingester has read since {clock(newest)}.", newest)
     return ok("ingester", "Events are read.")
+
+
+def watcher_part(signs: dict[str, Sign], now: datetime) -> Part:
+    """Judge the watcher; an installation may do without, but not lose it unnoticed."""
+    sign = signs.get(signs_of_life.WATCHER)
+    if sign is None:
+        return ok("watcher", "None has run: `manage.py watch` tells when no worker can.")
+    if (now - sign.at).total_seconds() > WATCHER_SILENT_AFTER_S:
+        return problem("watcher", f"No watcher has looked since {clock(sign.at)}.", sign.at)
+    return ok("watcher", f"Headgate is watched on {sign.host}.")
 
 
 def _consumers(client: redis.Redis) -> list[datetime]:

@@ -16,6 +16,7 @@ WORKER = "worker"  # a worker process has its threads
 SWEEP = "sweep"  # a worker has finished a sweep: everything from beat to the database works
 BEAT = "beat"  # beat has put a sweep into the queue
 INGESTER = "ingester"
+WATCHER = "watcher"
 
 #: A hash that nobody has written to for a day is removed. Seconds.
 _FORGOTTEN_AFTER_S = 86400

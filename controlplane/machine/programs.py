@@ -64,6 +64,8 @@ def all_programs(redis_command: Sequence[str], feeders: Sequence[Program] = ()) 
         Program("worker", tuple(worker_command()), 30, 20, starts_s=30),
         Program("beat", (*celery, "beat", "--pidfile="), 40, 5),
         Program("web", (python, "-m", "uvicorn", *web.split()), 50, 8),
+        # Stopped before what it watches, and after the message that it may be sending.
+        Program("watcher", (python, manage, "watch"), 70, 25),
     ]
     if redis_command:
         programs.append(Program("valkey", tuple(redis_command), 10, 30))

@@ -86,6 +86,7 @@ def lists(
     body: Any,
     *,
     by: str = "pk",
+    role: str = VIEW,
     parameters: Sequence[Any] = (),
 ) -> Callable[[Method], Method]:
     """Answer with a page of the rows that the method returns, in the order of unique columns."""
@@ -94,4 +95,4 @@ def lists(
         return page_of_rows(view.request, rows, body, *by.split())
 
     description = {"parameters": [*parameters, *PAGING], "responses": listed(body)}
-    return _method(show, VIEW, None, {"operation_id": operation_id, **description})
+    return _method(show, role, None, {"operation_id": operation_id, **description})

@@ -7,6 +7,7 @@ from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path, re_path
 
 from queries.api import async_calls, docs, lag, probes, tokens
+from queries.api.alerts import views as alerts
 from queries.api.checkpoints import checkpoint as checkpoints
 from queries.api.definitions import connectors
 from queries.api.supervision import applications, history, operations, queries, system
@@ -17,6 +18,7 @@ app_name = "api"
 
 _QUERY = "queries/<str:name>/"
 _APPLICATION = "applications/<str:name>/"
+_INCIDENT = "incidents/<uuid:uuid>/"
 _GROUP = "failure-groups/<int:group_id>/"
 
 
@@ -63,6 +65,21 @@ urlpatterns = [
     _at(f"{_GROUP}failures/", history.FailureGroupFailuresView, "failure-group-failures"),
     _at(f"{_GROUP}resolve/", history.FailureGroupResolveView, "failure-group-resolve"),
     _at(f"{_GROUP}reopen/", history.FailureGroupReopenView, "failure-group-reopen"),
+    _at("incidents/", alerts.IncidentsView, "incidents"),
+    _at(_INCIDENT, alerts.IncidentView, "incident"),
+    _at(f"{_INCIDENT}entries/", alerts.IncidentStoryView, "incident-entries"),
+    _at(f"{_INCIDENT}acknowledge/", alerts.IncidentAcknowledgeView, "incident-acknowledge"),
+    _at(f"{_INCIDENT}snooze/", alerts.IncidentSnoozeView, "incident-snooze"),
+    _at(f"{_INCIDENT}assign/", alerts.IncidentAssignView, "incident-assign"),
+    _at(f"{_INCIDENT}notes/", alerts.IncidentNoteView, "incident-notes"),
+    _at(f"{_INCIDENT}close/", alerts.IncidentCloseView, "incident-close"),
+    _at("alert-channels/", alerts.ChannelsView, "alert-channels"),
+    _at("alert-channels/<str:name>/", alerts.ChannelView, "alert-channel"),
+    _at("alert-channels/<str:name>/test/", alerts.ChannelTestView, "alert-channel-test"),
+    _at("alert-rules/", alerts.RulesView, "alert-rules"),
+    _at("alert-rules/<str:name>/", alerts.RuleView, "alert-rule"),
+    _at("maintenance/", alerts.MaintenancesView, "maintenances"),
+    _at("maintenance/<int:window_id>/", alerts.MaintenanceView, "maintenance"),
     _at("checkpoints/", history.CheckpointsView, "checkpoints"),
     _at("connectors/", connectors.ConnectorsView, "connectors"),
     _at("applications/", applications.ApplicationsView, "applications"),

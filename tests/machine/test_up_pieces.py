@@ -162,7 +162,7 @@ def test_no_signal_to_a_program_reaches_a_group_and_no_secret_the_configuration(
         f"program:{name}"
         for name in (
             *("valkey", "ingester", "worker", "beat", "web"),
-            *("feeder", "kafka-feeder", "planes"),
+            *("feeder", "kafka-feeder", "planes", "watcher"),
         )
     ]
     for name in sections:

@@ -45,6 +45,9 @@ class IncidentKind(StrEnum):
     HOST_SILENT = "host-silent", "Host silent"
     # of Headgate itself
     DISK = "disk", "Disk full"
+    WEB_DOWN = "web-down", "The console does not answer"
+    DATABASE_DOWN = "database-down", "No database"
+    REDIS_DOWN = "redis-down", "No Redis"
     WORKER_DOWN = "worker-down", "No worker"
     BEAT_DOWN = "beat-down", "No beat"
     INGESTER_DOWN = "ingester-down", "No ingester"

@@ -70,7 +70,6 @@ def _tokens(request: HttpRequest, more: dict[str, Any], status: int = 200) -> Ht
     context = {
         "days": str(DEFAULT_DAYS),
         "longest": LONGEST_DAYS,
-        "can_administer": user.has_perm(ADMINISTER),
         "owners": [one for one in people() if one.user.is_active and one.role],
         "owner": user.username,
         "tokens": tokens_seen_by(user),

@@ -9,6 +9,7 @@ from django.template.loader import render_to_string
 from controlplane.health.system import system_health
 from listeners import selectors as heard
 from queries.domain.failures.crash_loops import CrashLoop
+from queries.selectors.alerts.incidents import open_incidents
 from queries.selectors.console.badges import names_of, open_failure_groups
 from queries.selectors.failures.occurrences import crash_loops
 from queries.views.console.fragments import Changes, Drawn, fragments
@@ -106,9 +107,10 @@ _MEANING = {
 }
 
 
-@fragments("system", hears=("system", "driver", "group"))
+@fragments("system", hears=("system", "driver", "group", "incident"))
 def draw_banner(key: str, changes: Changes, now: datetime) -> Drawn:
-    """Draw the banner, and the number of open failures in the navigation."""
+    """Draw the banner, and the numbers of open failures and incidents in the navigation."""
     context = {"count": open_failure_groups(), "banner": banner(now), "now": now}
     yield "open-failures", render_to_string("console/shell/_open_failures.html", context)
+    yield "open-incidents", render_to_string("alerts/_open.html", {"count": open_incidents()})
     yield "system", render_to_string("console/shell/_banner.html", context)

@@ -15,6 +15,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
 
 from queries.roles import ADMINISTER, DEFINE, OPERATE, VIEW, role_of
+from queries.selectors.alerts.incidents import open_incidents
 from queries.selectors.console.badges import open_failure_groups
 from queries.selectors.query_lines import query_lines
 from queries.views.console.banner import banner
@@ -38,6 +39,7 @@ _ENTRIES = (
     Entry("Overview", "overview", "layout-dashboard", ("overview",)),
     Entry("Queries", "queries", "ripple", ("quer",)),
     Entry("Applications", "applications", "stack-2", ("application", "pool")),
+    Entry("Alerts", "alerts", "bell", ("alert", "incident")),
     Entry("Failures", "failures", "alert-triangle", ("failure",)),
     Entry("Runs", "runs", "history", ("run",)),
     Entry("Checkpoints", "checkpoints", "flag-3", ("checkpoint",)),
@@ -46,6 +48,8 @@ _ENTRIES = (
     Entry("Tokens", "tokens", "key", ("token",)),
     Entry("Users", "users", "users", ("user",)),
 )
+#: What is counted beside an entry.
+_COUNTS = {"alerts": open_incidents, "failures": open_failure_groups}
 #: Entries that only some may follow.
 _NEEDED = {"users": ADMINISTER}
 
@@ -63,6 +67,7 @@ def shell(request: HttpRequest) -> dict[str, Any]:
         "can_view": user.has_perm(VIEW),
         "can_operate": user.has_perm(OPERATE),
         "can_define": user.has_perm(DEFINE),
+        "can_administer": user.has_perm(ADMINISTER),
         "navigation": _navigation(request) if user.has_perm(VIEW) else [],
         "banner": SimpleLazyObject(lambda: banner(timezone.now())),
     }
@@ -76,7 +81,7 @@ def _navigation(request: HttpRequest) -> list[dict[str, Any]]:
         if needed and not request.user.has_perm(needed):
             continue
         active = bool(here) and str(here).startswith(entry.below)
-        count = open_failure_groups() if entry.name == "failures" else 0
+        count = _COUNTS[entry.name]() if entry.name in _COUNTS else 0
         link = {"entry": entry, "address": reverse(entry.name), "active": active, "count": count}
         entries.append(link)
     return entries

@@ -36,7 +36,7 @@ LEAST = {
 }
 #: Pages on which a viewer may send a form: it changes nothing but what is the viewer's own.
 OWN = {"settings/tokens/<uuid:uuid>/revoke/"}
-_VALUES = {"str": "delays", "int": "1", "uuid": str(uuid4())}
+_VALUES = {"str": "delays", "int": "1", "slug": "close", "uuid": str(uuid4())}
 
 
 def _walk(resolver: Any, prefix: str = "") -> Iterator[tuple[str, URLPattern]]:

@@ -1,0 +1,237 @@
+"""Incidents and their verbs; channels, rules and windows of maintenance."""
+
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+from django.urls import reverse
+from rest_framework.response import Response
+
+from queries.api.alerts import bodies
+from queries.api.base import ApiView
+from queries.api.methods import Nothing, Sent, answers, creates, lists
+from queries.api.paging import word
+from queries.domain.alerts.kinds import IncidentState, Severity
+from queries.models.alerts import AlertRule, Channel, Incident, IncidentEntry, Maintenance
+from queries.roles import ADMINISTER, OPERATE
+from queries.selectors.alerts import incidents
+from queries.selectors.found import found
+from queries.services.alerts import incidents as verbs
+from queries.services.alerts import setup
+from queries.services.alerts.deliveries import try_channel
+
+
+class IncidentsView(ApiView):
+    """All incidents."""
+
+    @lists(
+        "list_incidents",
+        bodies.IncidentBody,
+        by="opened_at pk",
+        parameters=[
+            word("state", IncidentState),
+            word("severity", Severity),
+            *map(word, ("query", "search")),
+        ],
+    )
+    def get(self) -> QuerySet[Incident]:
+        """List incidents, newest first."""
+        for name, words in (("state", IncidentState), ("severity", Severity)):
+            self.asked_word(name, words) if self.asked(name) else None
+        asked = {name: self.asked(name) for name in ("state", "severity", "query", "search")}
+        return incidents.incidents(**asked)
+
+
+class IncidentView(ApiView):
+    """One incident."""
+
+    @answers("get_incident", bodies.IncidentBody)
+    def get(self, uuid: UUID) -> Incident:
+        """Return an incident."""
+        return incidents.incident(uuid)
+
+
+class IncidentStoryView(ApiView):
+    """What happened in an incident."""
+
+    @lists("list_incident_entries", bodies.IncidentEntryBody, by="at pk")
+    def get(self, uuid: UUID) -> QuerySet[IncidentEntry]:
+        """List the lines of an incident's story, newest first."""
+        return IncidentEntry.objects.filter(incident=incidents.incident(uuid))
+
+
+class IncidentAcknowledgeView(ApiView):
+    """The verb acknowledge."""
+
+    @answers("acknowledge_incident", bodies.IncidentBody, role=OPERATE, form=bodies.AcknowledgeForm)
+    def post(self, uuid: UUID, sent: Sent) -> Incident:
+        """Say that you work on it: nobody else is told."""
+        verbs.acknowledge(incidents.incident(uuid), **sent, **self.by)
+        return incidents.incident(uuid)
+
+
+class IncidentSnoozeView(ApiView):
+    """The verb snooze."""
+
+    @answers("snooze_incident", bodies.IncidentBody, role=OPERATE, form=bodies.SnoozeForm)
+    def post(self, uuid: UUID, sent: Sent) -> Incident:
+        """Have nobody told of it until then."""
+        verbs.snooze(incidents.incident(uuid), **sent, **self.by)
+        return incidents.incident(uuid)
+
+
+class IncidentAssignView(ApiView):
+    """The verb assign."""
+
+    @answers("assign_incident", bodies.IncidentBody, role=OPERATE, form=bodies.AssignForm)
+    def post(self, uuid: UUID, sent: Sent) -> Incident:
+        """Say who works on it."""
+        verbs.assign(incidents.incident(uuid), **sent, **self.by)
+        return incidents.incident(uuid)
+
+
+class IncidentNoteView(ApiView):
+    """The verb note."""
+
+    @answers("note_incident", bodies.IncidentBody, role=OPERATE, form=bodies.NoteForm)
+    def post(self, uuid: UUID, sent: Sent) -> Incident:
+        """Add what you have found out to its story."""
+        verbs.note(incidents.incident(uuid), **sent, **self.by)
+        return incidents.incident(uuid)
+
+
+class IncidentCloseView(ApiView):
+    """The verb close."""
+
+    @answers("close_incident", bodies.IncidentBody, role=OPERATE, form=Nothing)
+    def post(self, uuid: UUID) -> Incident:
+        """Close it; it is opened again if its trouble goes and comes back."""
+        verbs.close(incidents.incident(uuid), **self.by)
+        return incidents.incident(uuid)
+
+
+# --- what sets alerts up ------------------------------------------------------------------
+
+
+def _channel(name: str) -> Channel:
+    return found(Channel.objects.filter(name=name), f"Channel {name[:80]} does not exist.")
+
+
+class ChannelsView(ApiView):
+    """All channels."""
+
+    @lists("list_alert_channels", bodies.ChannelBody, role=ADMINISTER)
+    def get(self) -> QuerySet[Channel]:
+        """List channels, newest first; admins only."""
+        return Channel.objects.all()
+
+    @creates("create_alert_channel", bodies.ChannelBody, bodies.ChannelForm, role=ADMINISTER)
+    def post(self, sent: Sent) -> Response:
+        """Make a channel."""
+        return _made("alert-channel", bodies.ChannelBody, setup.save_channel(sent, **self.by))
+
+
+class ChannelView(ApiView):
+    """One channel."""
+
+    @answers("get_alert_channel", bodies.ChannelBody, role=ADMINISTER)
+    def get(self, name: str) -> Channel:
+        """Return a channel; admins only."""
+        return _channel(name)
+
+    @answers("replace_alert_channel", bodies.ChannelBody, role=ADMINISTER, form=bodies.ChannelForm)
+    def put(self, name: str, sent: Sent) -> Channel:
+        """Replace a channel."""
+        return setup.save_channel(sent, channel=_channel(name), **self.by)
+
+    @answers("delete_alert_channel", None, role=ADMINISTER)
+    def delete(self, name: str) -> None:
+        """Delete a channel that no rule tells alone."""
+        setup.delete_channel(_channel(name))
+
+
+class ChannelTestView(ApiView):
+    """The verb test."""
+
+    @answers("test_alert_channel", bodies.ChannelBody, role=ADMINISTER, form=Nothing)
+    def post(self, name: str) -> Channel:
+        """Send a test message; the channel's last_sent_at or last_error tells its outcome."""
+        channel = _channel(name)
+        try_channel(channel, **self.by)
+        return channel
+
+
+def _rule(name: str) -> AlertRule:
+    return found(AlertRule.objects.filter(name=name), f"Rule {name[:80]} does not exist.")
+
+
+class RulesView(ApiView):
+    """All rules."""
+
+    @lists("list_alert_rules", bodies.RuleBody)
+    def get(self) -> QuerySet[AlertRule]:
+        """List rules, newest first."""
+        return AlertRule.objects.prefetch_related("channels", "escalate_to")
+
+    @creates("create_alert_rule", bodies.RuleBody, bodies.RuleForm, role=ADMINISTER)
+    def post(self, sent: Sent) -> Response:
+        """Make a rule."""
+        return _made("alert-rule", bodies.RuleBody, setup.save_rule(sent, **self.by))
+
+
+class RuleView(ApiView):
+    """One rule."""
+
+    @answers("get_alert_rule", bodies.RuleBody)
+    def get(self, name: str) -> AlertRule:
+        """Return a rule."""
+        return _rule(name)
+
+    @answers("replace_alert_rule", bodies.RuleBody, role=ADMINISTER, form=bodies.RuleForm)
+    def put(self, name: str, sent: Sent) -> AlertRule:
+        """Replace a rule."""
+        return setup.save_rule(sent, rule=_rule(name), **self.by)
+
+    @answers("delete_alert_rule", None, role=ADMINISTER)
+    def delete(self, name: str) -> None:
+        """Delete a rule; without any, every channel is told of everything."""
+        setup.delete_rule(_rule(name))
+
+
+def _window(number: int) -> Maintenance:
+    return found(Maintenance.objects.filter(pk=number), f"Window {number} does not exist.")
+
+
+class MaintenancesView(ApiView):
+    """All windows of maintenance."""
+
+    @lists("list_maintenance", bodies.MaintenanceBody)
+    def get(self) -> QuerySet[Maintenance]:
+        """List windows, newest first."""
+        return Maintenance.objects.all()
+
+    @creates("create_maintenance", bodies.MaintenanceBody, bodies.MaintenanceForm, role=OPERATE)
+    def post(self, sent: Sent) -> Response:
+        """Make a window in which what it names opens no incident."""
+        row = setup.save_maintenance(sent, **self.by)
+        location = reverse("api:maintenance", args=[row.pk])
+        return Response(bodies.MaintenanceBody(row).data, 201, headers={"Location": location})
+
+
+class MaintenanceView(ApiView):
+    """One window of maintenance."""
+
+    @answers("get_maintenance", bodies.MaintenanceBody)
+    def get(self, window_id: int) -> Maintenance:
+        """Return a window."""
+        return _window(window_id)
+
+    @answers("end_maintenance", None, role=OPERATE)
+    def delete(self, window_id: int) -> None:
+        """End a window now."""
+        setup.end_maintenance(_window(window_id), now=self.now)
+
+
+def _made(address: str, body: Any, row: Channel | AlertRule) -> Response:
+    location = reverse(f"api:{address}", args=[row.name])
+    return Response(body(row).data, status=201, headers={"Location": location})

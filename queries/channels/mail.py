@@ -1,0 +1,78 @@
+"""Mail by SMTP, always over TLS: from the first byte, or after STARTTLS."""
+
+import smtplib
+import ssl
+from collections.abc import Mapping, Sequence
+from email.message import EmailMessage
+from email.utils import format_datetime, make_msgid
+from typing import Any
+
+from queries.channels.base import Message, SendFailed
+from queries.channels.http import Network
+
+STARTTLS, TLS = "starttls", "tls"
+
+
+def send(
+    settings: Mapping[str, Any],
+    message: Message,
+    *,
+    timeout_s: float,
+    allowed: Sequence[Network] = (),
+) -> None:
+    """Send the message from `sender` to `recipients` through `host` and `port`.
+
+    All mails of one incident's occurrence are one thread. A relay may be in a private network.
+    """
+    mail = mail_of(settings, message)
+    context = ssl.create_default_context()
+    host, security = str(settings["host"]), str(settings.get("security") or STARTTLS)
+    port = int(settings.get("port") or (465 if security == TLS else 587))
+    server: smtplib.SMTP
+    try:
+        if security == TLS:
+            server = smtplib.SMTP_SSL(host, port, timeout=timeout_s, context=context)
+        else:
+            server = smtplib.SMTP(host, port, timeout=timeout_s)
+        with server:
+            if security != TLS:
+                server.starttls(context=context)
+            if settings.get("username"):
+                server.login(str(settings["username"]), str(settings.get("password") or ""))
+            server.send_message(mail)
+    except ssl.SSLError:
+        raise SendFailed("The mail server's certificate is not valid.") from None
+    except smtplib.SMTPNotSupportedError:
+        raise SendFailed("The mail server offers no STARTTLS or log-in.", lasting=True) from None
+    except smtplib.SMTPAuthenticationError as error:
+        raise SendFailed(f"The log-in was refused ({error.smtp_code}).", lasting=True) from None
+    except smtplib.SMTPRecipientsRefused:
+        raise SendFailed("The mail server refused every recipient.", lasting=True) from None
+    except smtplib.SMTPResponseException as error:
+        lasting = 500 <= error.smtp_code < 600
+        raise SendFailed(f"The mail server answered {error.smtp_code}.", lasting=lasting) from None
+    except (smtplib.SMTPException, OSError) as error:
+        raise SendFailed(f"The mail server did not answer ({type(error).__name__}).") from None
+
+
+def mail_of(settings: Mapping[str, Any], message: Message) -> EmailMessage:
+    """Return the mail: the subject says the step, the text what is known and where to look."""
+    mail = EmailMessage()
+    sender = str(settings["sender"])
+    mark = {"resolved": "Resolved: ", "reminder": "Reminder: ", "escalated": "Escalated: "}
+    again = " (sent once more)" if message.repeat else ""
+    title = " ".join(message.title.split())  # a line break would end the header
+    mail["Subject"] = f"[{message.severity}] {mark.get(message.step, '')}{title}{again}"
+    mail["From"] = sender
+    mail["To"] = ", ".join(settings["recipients"])
+    mail["Date"] = format_datetime(message.at)
+    domain = sender.rpartition("@")[2].strip("> ") or "headgate"
+    mail["Message-ID"] = make_msgid(domain=domain)
+    thread = f"<{message.key.replace('/', '.')}@{domain}>"
+    mail["References"] = thread
+    mail["In-Reply-To"] = thread
+    lines = [message.text, "", *(f"{name}: {value}" for name, value in message.facts)]
+    if message.url:
+        lines += ["", message.url]
+    mail.set_content("\n".join(lines).strip() + "\n")
+    return mail

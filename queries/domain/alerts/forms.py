@@ -1,0 +1,243 @@
+"""What people write to set up alerts, in its one JSON form: channels, rules, maintenance.
+
+Pages and REST read and show these; the rows hold what they give.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime, time
+from typing import Annotated, Any, Literal, TypeVar
+from zoneinfo import ZoneInfo
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from queries.domain.alerts.kinds import IncidentKind, Severity
+from queries.domain.definitions.parsing import shape_problems
+from queries.domain.errors import Invalid, Problem
+from queries.domain.masking import is_reference
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,79}")
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?")
+_TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
+_ADDRESS = re.compile(r"[^\s@<>,;\"]+@[^\s@<>,;\"]+")
+#: Labels of one object, and of one selector.
+MOST_LABELS = 16
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
+
+
+class SelectorForm(_Frozen):
+    """Which incidents are meant; what is empty holds of every one."""
+
+    labels: dict[str, str] = Field(default_factory=dict)
+    kinds: list[IncidentKind] = Field(default_factory=list)
+    severities: list[Severity] = Field(default_factory=list)
+    applications: list[str] = Field(default_factory=list)
+
+
+class QuietHoursForm(_Frozen):
+    """Hours in which only what is critical is told."""
+
+    zone: str = "UTC"
+    start: str = Field(alias="from")  # "22:00"
+    until: str  # "07:00", on the next day where it is not later
+    days: list[Annotated[int, Field(ge=0, le=6)]] = Field(default_factory=list)  # Monday is 0
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class RuleForm(_Frozen):
+    """Which incidents are told to which channels, and when again."""
+
+    name: str
+    enabled: bool = True
+    position: Annotated[int, Field(ge=0, le=10_000)] = 0
+    selector: SelectorForm = Field(default_factory=SelectorForm)
+    channels: list[str]
+    quiet_hours: QuietHoursForm | None = None
+    escalate_after_minutes: Annotated[int, Field(ge=1, le=10_080)] | None = None
+    escalate_to: list[str] = Field(default_factory=list)
+    remind_every_hours: Annotated[int, Field(ge=1, le=720)] | None = None
+
+
+class MaintenanceForm(_Frozen):
+    """A window in which troubles open no incident."""
+
+    name: str
+    selector: SelectorForm = Field(default_factory=SelectorForm)
+    starts_at: datetime
+    ends_at: datetime
+
+
+class ChannelForm(_Frozen):
+    """A way to tell people; `settings` are those of its kind."""
+
+    name: str
+    kind: Literal["mail", "chat", "pagerduty", "opsgenie", "webhook"]
+    settings: dict[str, str | int | list[str]]
+    enabled: bool = True
+
+
+_Form = TypeVar("_Form", RuleForm, MaintenanceForm, ChannelForm)
+
+
+def parse_rule(raw: Mapping[str, Any]) -> RuleForm:
+    """Return a rule; raise `Invalid` with each fault by its field."""
+    form = _parsed(RuleForm.model_validate, raw)
+    problems = [*_name(form.name), *_selector(form.selector)]
+    if not form.channels:
+        problems.append(Problem("channels", "", "names no channel.", "Choose who is told."))
+    if form.escalate_to and form.escalate_after_minutes is None:
+        way_out = "Say after how many minutes, or name nobody to escalate to."
+        problems.append(Problem("escalate_after_minutes", "", "is missing.", way_out))
+    if form.escalate_after_minutes is not None and not form.escalate_to:
+        problems.append(Problem("escalate_to", "", "names no channel.", "Choose who is told then."))
+    if form.quiet_hours is not None:
+        problems += _quiet(form.quiet_hours)
+    return _sound(form, problems)
+
+
+def parse_maintenance(raw: Mapping[str, Any], *, now: datetime) -> MaintenanceForm:
+    """Return a window; raise `Invalid` with each fault by its field."""
+    form = _parsed(MaintenanceForm.model_validate, raw)
+    problems = [*_name(form.name), *_selector(form.selector)]
+    for field, at in (("starts_at", form.starts_at), ("ends_at", form.ends_at)):
+        if at.tzinfo is None:
+            way_out = "Write it with its offset: 2026-01-05T03:00:00+00:00."
+            problems.append(Problem(field, str(at), "has no time zone.", way_out))
+    if not problems and form.ends_at <= max(form.starts_at, now):
+        way_out = "Choose a later time than the start and than now."
+        problems.append(Problem("ends_at", str(form.ends_at), "is over already.", way_out))
+    return _sound(form, problems)
+
+
+def parse_channel(
+    raw: Mapping[str, Any], kinds: Mapping[str, tuple[tuple[str, ...], ...]]
+) -> ChannelForm:
+    """Return a channel; raise `Invalid` with each fault by its field.
+
+    `kinds` gives of each kind the settings that it needs, those that it may have, and those that
+    are secrets: they are written as references, never as plain text.
+    """
+    form = _parsed(ChannelForm.model_validate, raw)
+    needed, optional, secret = kinds[form.kind]
+    problems = _name(form.name)
+    for name in needed:
+        if not form.settings.get(name):
+            problems.append(Problem(f"settings.{name}", "", "is missing.", "Set it."))
+    for name, value in form.settings.items():
+        field = f"settings.{name}"
+        if name not in (*needed, *optional):
+            known = ", ".join((*needed, *optional))
+            problems.append(
+                Problem(field, "", f"is no setting of {form.kind}.", f"Settings: {known}.")
+            )
+        elif name in secret and value and not (isinstance(value, str) and is_reference(value)):
+            way_out = "Write file:NAME or env:NAME; the value stands in the secrets' folder."
+            problems.append(Problem(field, "", "is a secret in plain text.", way_out))
+    if form.kind == "mail":
+        problems += _mail(form.settings)
+    return _sound(form, problems)
+
+
+def _mail(settings: Mapping[str, Any]) -> list[Problem]:
+    problems = []
+    recipients = settings.get("recipients", [])
+    if not isinstance(recipients, list):
+        way_out = "Write a list of addresses."
+        problems.append(Problem("settings.recipients", str(recipients), "is no list.", way_out))
+        recipients = []
+    for field, address in (
+        ("settings.sender", settings.get("sender", "")),
+        *(("settings.recipients", one) for one in recipients),
+    ):
+        if address and not _ADDRESS.fullmatch(str(address)):
+            way_out = "Write it as name@example.org."
+            problems.append(Problem(field, str(address)[:200], "is no mail address.", way_out))
+    if settings.get("security", "starttls") not in ("starttls", "tls"):
+        way_out = "Choose starttls or tls."
+        given = str(settings["security"])[:200]
+        problems.append(Problem("settings.security", given, "is not known.", way_out))
+    port = settings.get("port", 587)
+    if not (str(port).isascii() and str(port).isdigit() and 0 < int(str(port)[:6]) < 65536):
+        way_out = "Choose a number from 1 to 65535."
+        problems.append(Problem("settings.port", str(port)[:200], "is no port.", way_out))
+    return problems
+
+
+def parse_labels(raw: Mapping[str, Any]) -> dict[str, str]:
+    """Return labels; raise `Invalid` where one is not as Kubernetes would take it."""
+    problems = [
+        Problem(
+            f"labels.{name}"[:200],
+            str(value)[:200],
+            "is not a valid label.",
+            "Use 1 to 63 lower-case letters, digits and . _ / - for name and value.",
+        )
+        for name, value in raw.items()
+        if not (_LABEL.fullmatch(str(name)) and _LABEL.fullmatch(str(value)))
+    ]
+    if len(raw) > MOST_LABELS:
+        way_out = f"Keep at most {MOST_LABELS}."
+        problems.append(Problem("labels", str(len(raw)), "are too many labels.", way_out))
+    if problems:
+        raise Invalid(problems)
+    return {str(name): str(value) for name, value in raw.items()}
+
+
+def _name(name: str) -> list[Problem]:
+    if _NAME.fullmatch(name):
+        return []
+    way_out = "Use 1 to 80 letters, digits, spaces and . _ -, a letter or digit first."
+    return [Problem("name", name[:200], "is not a valid name.", way_out)]
+
+
+def _selector(form: SelectorForm) -> list[Problem]:
+    try:
+        parse_labels(form.labels)
+    except Invalid as error:
+        return [
+            Problem(f"selector.{one.field}", one.value, one.message, one.way_out)
+            for one in error.problems
+        ]
+    return []
+
+
+def _quiet(form: QuietHoursForm) -> list[Problem]:
+    problems = []
+    for field, value in (("from", form.start), ("until", form.until)):
+        if not _TIME.fullmatch(value):
+            way_out = "Write hours and minutes: 22:00."
+            problems.append(Problem(f"quiet_hours.{field}", value[:200], "is no time.", way_out))
+    if not problems and time.fromisoformat(form.start) == time.fromisoformat(form.until):
+        way_out = "Choose another time, or no quiet hours."
+        problems.append(
+            Problem("quiet_hours.until", form.until, "is the same as the start.", way_out)
+        )
+    try:
+        ZoneInfo(form.zone)
+    except (ValueError, OSError):  # ZoneInfoNotFoundError is a KeyError
+        problems.append(_no_zone(form.zone))
+    except KeyError:
+        problems.append(_no_zone(form.zone))
+    return problems
+
+
+def _no_zone(zone: str) -> Problem:
+    way_out = "Write it as Europe/Berlin or UTC."
+    return Problem("quiet_hours.zone", zone[:200], "is no time zone.", way_out)
+
+
+def _parsed(validate: Callable[[Mapping[str, Any]], _Form], raw: Mapping[str, Any]) -> _Form:
+    try:
+        return validate(raw)
+    except ValidationError as error:
+        raise Invalid(shape_problems(error)) from error
+
+
+def _sound(form: _Form, problems: list[Problem]) -> _Form:
+    if problems:
+        raise Invalid(problems)
+    return form

@@ -1,0 +1,141 @@
+"""When the watcher tells of Headgate's own trouble: what it does not say twice, or too early.
+
+The watcher looks at the system from outside worker, beat, Redis and database, and tells of what
+those cannot tell: decisions/0015.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from queries.domain.alerts.kinds import IncidentKind, Step
+
+
+class Look(StrEnum):
+    """What one look at a part has found."""
+
+    WELL = "well"
+    TROUBLE = "trouble"
+    UNKNOWN = "unknown"  # another part's trouble hides it
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One part as it was seen, with a sentence for people."""
+
+    part: str
+    look: Look
+    sentence: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What is remembered of a part in trouble."""
+
+    since: datetime  # first seen
+    sentence: str
+    told_at: datetime | None = None  # that it is in trouble; None: not yet
+    reminded_at: datetime | None = None
+    well_since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Saying:
+    """One thing to tell: of which part, and which of its troubles by when that began."""
+
+    part: str
+    step: Step
+    since: datetime
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a trouble must last, a recovery must last, and until it is told again."""
+
+    trouble: timedelta = timedelta(seconds=45)  # a restarted worker is back within that
+    calm: timedelta = timedelta(seconds=60)
+    remind: timedelta = timedelta(hours=4)
+
+
+#: Parts that incidents and their deliveries need: while one is in trouble, nothing else tells.
+PATH = ("database", "redis", "worker", "beat")
+#: Parts that the watcher tells of, and the kind of incident each is.
+KINDS: Mapping[str, IncidentKind] = {
+    "web": IncidentKind.WEB_DOWN,
+    "database": IncidentKind.DATABASE_DOWN,
+    "redis": IncidentKind.REDIS_DOWN,
+    "worker": IncidentKind.WORKER_DOWN,
+    "beat": IncidentKind.BEAT_DOWN,
+    "ingester": IncidentKind.INGESTER_DOWN,
+    "disk": IncidentKind.DISK,
+}
+#: Of them, those that are incidents like any other while all of `PATH` works.
+TOLD_BY_INCIDENTS = ("ingester", "disk")
+
+
+def to_tell(
+    watched: Mapping[str, Watch],
+    seen: Iterable[Seen],
+    *,
+    now: datetime,
+    patience: Patience,
+) -> tuple[dict[str, Watch], list[Saying]]:
+    """Return what is to be remembered after a look, and what is to be told now.
+
+    `seen` may hold parts that the watcher does not tell of; they are passed over.
+    """
+    looks = {one.part: one for one in seen if one.part in KINDS}
+    broken = any(looks[part].look is Look.TROUBLE for part in PATH if part in looks)
+    after: dict[str, Watch] = {}
+    sayings: list[Saying] = []
+    for part in KINDS:
+        before = watched.get(part)
+        one = looks.get(part, Seen(part, Look.UNKNOWN))
+        if before is None and part in TOLD_BY_INCIDENTS and not broken:
+            continue
+        kept, saying = _judge(before, one, now, patience)
+        if kept is not None:
+            after[part] = kept
+        if saying is not None:
+            sayings.append(saying)
+    return after, sayings
+
+
+def _judge(
+    before: Watch | None, seen: Seen, now: datetime, patience: Patience
+) -> tuple[Watch | None, Saying | None]:
+    if seen.look is Look.UNKNOWN:
+        return before, None
+    if seen.look is Look.TROUBLE:
+        watch = replace(before or Watch(now, ""), sentence=seen.sentence, well_since=None)
+        return _in_trouble(watch, seen.part, now, patience)
+    if before is None or before.told_at is None:
+        return None, None
+    well_since = before.well_since or now
+    if now - well_since < patience.calm:
+        return replace(before, well_since=well_since), None
+    return None, Saying(seen.part, Step.RESOLVED, before.since, seen.sentence)
+
+
+def _in_trouble(
+    watch: Watch, part: str, now: datetime, patience: Patience
+) -> tuple[Watch, Saying | None]:
+    if watch.told_at is None:
+        if now - watch.since < patience.trouble:
+            return watch, None
+        told = replace(watch, told_at=now)
+        return told, Saying(part, Step.OPENED, watch.since, watch.sentence)
+    if now - (watch.reminded_at or watch.told_at) < patience.remind:
+        return watch, None
+    reminded = replace(watch, reminded_at=now)
+    return reminded, Saying(part, Step.REMINDER, watch.since, watch.sentence)
+
+
+def forget_untold(watched: Mapping[str, Watch]) -> dict[str, Watch]:
+    """Return what a watcher that starts again goes on with.
+
+    What it had not told of began before it slept: it looks for itself first.
+    """
+    return {part: one for part, one in watched.items() if one.told_at is not None}

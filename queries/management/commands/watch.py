@@ -1,0 +1,36 @@
+"""`manage.py watch`: the process that tells when worker, Redis or database cannot."""
+
+import signal
+import threading
+from datetime import UTC, datetime
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+
+from queries.channels.base import Message
+from queries.selectors.alerts.own_routes import Route
+from queries.services.alerts.sending import send
+from queries.services.alerts.watcher import Watcher
+
+
+class Command(BaseCommand):
+    """Watch until SIGTERM or SIGINT."""
+
+    help = "Watch web, worker, beat, ingester, Redis, database and disk, and tell by the channels."
+    requires_system_checks = ()
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run the watcher in this thread."""
+        stop = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        watcher = Watcher(
+            settings.HEADGATE_HOME / "watch.json", send=_send, clock=lambda: datetime.now(UTC)
+        )
+        self.stdout.write("watches Headgate")
+        watcher.run(stop)
+
+
+def _send(route: Route, message: Message) -> None:
+    send(route.kind, route.settings, message)

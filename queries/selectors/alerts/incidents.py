@@ -1,0 +1,165 @@
+"""Incidents as lists filter them, and the story of one."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db.models import Count, Q, QuerySet
+
+from queries.domain.alerts.kinds import DeliveryState, EntryKind, IncidentState, Severity
+from queries.domain.reasons import phrase
+from queries.models.alerts import Delivery, Incident
+from queries.models.failures import Failure
+from queries.models.history import Operation, Transition
+from queries.selectors.found import found
+
+#: What happened so long before an incident was opened belongs to its story.
+BEFORE = timedelta(minutes=5)
+#: Lines of a story; of a longer one the newest.
+LINES = 200
+
+
+def incidents(
+    *, state: str = "", severity: str = "", search: str = "", query: str = ""
+) -> QuerySet[Incident]:
+    """Return incidents with query, application and failure group; an empty filter passes all."""
+    rows = Incident.objects.select_related("query", "application", "failure_group", "run")
+    if state:
+        rows = rows.filter(state=state)
+    if severity:
+        rows = rows.filter(severity=severity)
+    if query:
+        rows = rows.filter(query__name=query)
+    if search:
+        rows = rows.filter(
+            Q(title__icontains=search)
+            | Q(detail__icontains=search)
+            | Q(application__name__icontains=search)
+            | Q(host__icontains=search)
+        )
+    return rows
+
+
+def incident(uuid: UUID) -> Incident:
+    """Return an incident; raise `Missing` where there is none."""
+    return found(incidents().filter(uuid=uuid), f"Incident {uuid} does not exist.")
+
+
+def incident_counts() -> dict[str, int]:
+    """Return how many incidents are open, critical among the open ones, and closed."""
+    lasts = Q(state=IncidentState.OPEN)
+    return Incident.objects.aggregate(
+        open=Count("pk", filter=lasts),
+        critical=Count("pk", filter=lasts & Q(severity=Severity.CRITICAL)),
+        closed=Count("pk", filter=~lasts),
+    )
+
+
+def open_incidents() -> int:
+    """Return how many incidents are open."""
+    return Incident.objects.filter(state=IncidentState.OPEN).count()
+
+
+def newest_failure(incident: Incident) -> Failure | None:
+    """Return the newest failure of an incident's group; None where it has none."""
+    group = incident.failure_group
+    return group.failures.select_related("run").first() if group else None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a story."""
+
+    at: datetime
+    who: str  # "" for Headgate
+    what: str
+    tone: str = ""  # as badges have it
+    text: str = ""
+    operation: UUID | None = None
+    run: int | None = None
+
+
+_WORDS = {
+    EntryKind.OPENED: ("Opened", "bad"),
+    EntryKind.UPDATED: ("Updated", ""),
+    EntryKind.REOPENED: ("Opened again", "bad"),
+    EntryKind.QUIET: ("Its cause is gone", "ok"),
+    EntryKind.CLOSED: ("Closed", "ok"),
+    EntryKind.ACKNOWLEDGED: ("Acknowledged", ""),
+    EntryKind.SNOOZED: ("Snoozed", ""),
+    EntryKind.ASSIGNED: ("Assigned", ""),
+    EntryKind.NOTE: ("Note", ""),
+    EntryKind.MERGED: ("Updated", ""),
+}
+
+
+def story(incident: Incident) -> list[Line]:
+    """Return what happened, what Headgate did, who did what and who was told, oldest first."""
+    until = (incident.closed_at or incident.seen_at) + BEFORE
+    since = incident.first_opened_at - BEFORE
+    lines = [*_entries(incident), *_deliveries(incident)]
+    if incident.application_id is not None:
+        lines += _transitions(incident, since, until)
+        lines += _operations(incident, since, until)
+    return sorted(lines, key=lambda line: line.at)[-LINES:]
+
+
+def _entries(incident: Incident) -> Iterator[Line]:
+    for entry in incident.entries.order_by("-at", "-pk")[:LINES]:
+        what, tone = _WORDS.get(EntryKind(entry.kind), (entry.kind, ""))
+        yield Line(entry.at, entry.actor, what, tone, entry.text)
+
+
+def _deliveries(incident: Incident) -> Iterator[Line]:
+    rows = incident.deliveries.select_related("channel").order_by("-created_at")[:LINES]
+    for row in rows:
+        yield delivery_line(row)
+
+
+def delivery_line(row: Delivery) -> Line:
+    """Return what became of a message."""
+    step = f"“{row.step}”" + (f" number {row.repeat}" if row.repeat else "")
+    match row.state:
+        case DeliveryState.SENT:
+            what, tone = f"Told {row.channel.name}", "ok"
+        case DeliveryState.GIVEN_UP:
+            what, tone = f"Could not tell {row.channel.name}", "bad"
+        case DeliveryState.SKIPPED:
+            what, tone = f"Did not have to tell {row.channel.name}", ""
+        case _:
+            what, tone = f"Is telling {row.channel.name}", "busy"
+    tries = f", attempt {row.attempts}" if row.attempts > 1 else ""
+    text = f"{step}{tries}{': ' if row.last_error else ''}{row.last_error}"
+    return Line(row.sent_at or row.created_at, "", what, tone, text)
+
+
+def _of(incident: Incident) -> Q:
+    if incident.query_id is not None:
+        return Q(query=incident.query_id) | Q(query=None, application=incident.application_id)
+    return Q(application=incident.application_id)
+
+
+def _transitions(incident: Incident, since: datetime, until: datetime) -> Iterator[Line]:
+    rows = Transition.objects.filter(_of(incident), at__gte=since, at__lte=until)
+    for row in rows.select_related("query", "operation").order_by("-at", "-pk")[:LINES]:
+        about = row.query.name if row.query else row.subject
+        detail = f": {row.detail}" if row.detail else ""
+        yield Line(
+            row.at,
+            row.actor,
+            f"{about} {row.before or '–'} → {row.after}",
+            "",
+            f"{phrase(row.reason)}{detail}",
+            row.operation.uuid if row.operation else None,
+            row.run_id,
+        )
+
+
+def _operations(incident: Incident, since: datetime, until: datetime) -> Iterator[Line]:
+    rows = Operation.objects.filter(_of(incident), created_at__gte=since, created_at__lte=until)
+    for row in rows.order_by("-created_at")[:LINES]:
+        outcome = row.outcome or "in progress"
+        yield Line(
+            row.created_at, row.actor, f"Requested {row.verb}", "", outcome.lower(), row.uuid
+        )

@@ -1,0 +1,265 @@
+"""Tell people of incidents: an outbox of one row for each message, sent until it is delivered.
+
+Whether a message was delivered is known only to the worker that sent it. One that dies in
+between leaves a lease that runs out, and the message is sent once more, marked as a repeat.
+"""
+
+import logging
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import asdict, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F, Q
+
+from controlplane import fail_points
+from listeners.loops.troubles import each
+from queries.channels.base import Message, SendFailed
+from queries.domain.alerts.kinds import DeliveryState, IncidentKind, IncidentState, Severity, Step
+from queries.domain.alerts.routing import Rule, Telling, Told, plan
+from queries.models.alerts import Channel, Delivery, Incident
+from queries.selectors.alerts.rules import rules_in_force
+from queries.services.alerts.sending import LIMIT_S, send
+
+logger = logging.getLogger(__name__)
+_each = each("alerts", logger)
+
+#: Incidents that are looked at in one call.
+MOST_INCIDENTS = 500
+#: A message is tried for so long, then given up.
+TRIED_FOR = timedelta(days=1)
+#: The pause after the first failed attempt; it doubles up to the longest.
+FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=15), timedelta(minutes=30)
+#: A worker that has begun to send and says nothing for so long is gone.
+LEASE = timedelta(seconds=3 * LIMIT_S)
+#: One call sends for so long; what is left is sent by the next. Seconds.
+BUDGET_S = 45.0
+#: Channels that are sent to side by side: a slow one must not hold up the others.
+SIDE_BY_SIDE = 8
+
+#: Steps of an incident that lasts: of no use once it is over.
+_WHILE_OPEN = (Step.OPENED, Step.ESCALATED, Step.REMINDER)
+
+
+# --- what is to be told -------------------------------------------------------------------
+
+
+def announce_incidents(*, now: datetime) -> int:
+    """Write a delivery for each message that is due; return how many were written."""
+    due = Incident.objects.filter(announce_after__lte=now).select_related("application", "query")
+    incidents = list(due.order_by("announce_after")[:MOST_INCIDENTS])
+    if not incidents:
+        return 0
+    rules = rules_in_force()
+    count = 0
+    for incident in incidents:
+        with _each.by_itself(f"incident {incident.pk}"):
+            count += _announce(incident, rules, now)
+    return count
+
+
+def _announce(incident: Incident, rules: list[Rule], now: datetime) -> int:
+    with transaction.atomic():
+        told = of_incident(incident)
+        if not told.open:  # what was not sent while it lasted is of no use now
+            Delivery.objects.filter(
+                incident=incident, state=DeliveryState.WAITING, step__in=_WHILE_OPEN
+            ).filter(Q(leased_until=None)).update(state=DeliveryState.SKIPPED, attempt_after=None)
+        found = plan(told, rules, list(_heard(incident)), now=now)
+        rows = [
+            Delivery(
+                incident=incident,
+                channel_id=one.channel,
+                occurrence=incident.occurrence,
+                step=one.step,
+                repeat=one.repeat,
+                message=_form(message_of(incident, one, now)),
+                created_at=now,
+                attempt_after=now,
+            )
+            for one in found.tellings
+        ]
+        Delivery.objects.bulk_create(rows, ignore_conflicts=True)
+        # Where it has changed meanwhile, that change wants another look.
+        Incident.objects.filter(pk=incident.pk, announce_after=incident.announce_after).update(
+            announce_after=found.again_at
+        )
+    return len(rows)
+
+
+def of_incident(incident: Incident) -> Told:
+    """Return an incident as the decision reads it."""
+    return Told(
+        kind=IncidentKind(incident.kind),
+        severity=Severity(incident.severity),
+        application=incident.application.name if incident.application else "",
+        open=incident.state == IncidentState.OPEN,
+        opened_at=incident.opened_at,
+        labels=incident.labels,
+        acknowledged=bool(incident.acknowledged_by),
+        acknowledged_until=incident.acknowledged_until,
+        snoozed_until=incident.snoozed_until,
+    )
+
+
+def _heard(incident: Incident) -> Iterator[Telling]:
+    """Yield what was told of this occurrence; what nobody was sent was not heard."""
+    rows = Delivery.objects.filter(incident=incident, occurrence=incident.occurrence)
+    told = rows.exclude(state=DeliveryState.SKIPPED)
+    for step, channel, repeat in told.order_by("pk").values_list("step", "channel", "repeat"):
+        yield Telling(Step(step), channel, repeat)
+
+
+def message_of(incident: Incident, telling: Telling, now: datetime) -> Message:
+    """Return the message to one channel: what happened, where, and the page with the way out."""
+    facts = [("Application", incident.application.name if incident.application else "")]
+    facts += [("Query", incident.query.name if incident.query else "")]
+    if incident.affected_count > 1:
+        facts.append(("Queries", _listed(incident)))
+    facts += [("Host", incident.host), ("Since", f"{incident.opened_at:%Y-%m-%d %H:%M:%S} UTC")]
+    if incident.closed_at and telling.step is Step.RESOLVED:
+        facts.append(("Until", f"{incident.closed_at:%Y-%m-%d %H:%M:%S} UTC"))
+        facts.append(("Closed by", incident.closed_by or "itself: its cause is gone"))
+    address = f"{settings.PUBLIC_URL}/alerts/{incident.uuid}/" if settings.PUBLIC_URL else ""
+    return Message(
+        key=f"headgate/{incident.uuid}/{incident.occurrence}",
+        step=telling.step,
+        severity=incident.severity,
+        kind=incident.kind,
+        title=incident.title,
+        text=incident.detail,
+        url=address,
+        at=now,
+        labels=incident.labels,
+        facts=tuple((name, value) for name, value in facts if value),
+    )
+
+
+def _listed(incident: Incident) -> str:
+    more = incident.affected_count - len(incident.affected)
+    return ", ".join(incident.affected) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _form(message: Message) -> dict[str, Any]:
+    return {**asdict(message), "at": message.at.isoformat()}
+
+
+def _message(form: dict[str, Any]) -> Message:
+    facts = tuple((str(name), str(value)) for name, value in form["facts"])
+    return Message(**{**form, "at": datetime.fromisoformat(form["at"]), "facts": facts})
+
+
+# --- sending ------------------------------------------------------------------------------
+
+
+def send_alerts(*, now: datetime, clock: Any, limit_s: float = BUDGET_S) -> int:
+    """Send what waits, channels side by side and each in its order; return how many were sent.
+
+    `clock` returns the time, aware; `now` is when the call began.
+    """
+    sent = 0
+    under_way: dict[Future[None], Delivery] = {}
+    with ThreadPoolExecutor(SIDE_BY_SIDE, thread_name_prefix="alerts") as pool:
+        while True:
+            busy = {delivery.channel_id for delivery in under_way.values()}
+            if (clock() - now).total_seconds() < limit_s:
+                for delivery in _next(busy, SIDE_BY_SIDE - len(under_way), now=clock()):
+                    channel = delivery.channel
+                    message = _message(delivery.message)
+                    if delivery.leased_until is not None:
+                        message = replace(message, repeat=True)
+                    if _lease(delivery, now=clock()):
+                        future = pool.submit(send, channel.kind, channel.settings, message)
+                        under_way[future] = delivery
+            if not under_way:
+                return sent
+            done, _ = wait(under_way, timeout=LIMIT_S, return_when=FIRST_COMPLETED)
+            for future in done:
+                delivery = under_way.pop(future)
+                fail_points.reach(fail_points.AFTER_ALERT)
+                with _each.by_itself(f"delivery {delivery.pk}"):
+                    sent += _record(delivery, future.exception(), now=clock())
+
+
+def _next(busy: set[int], most: int, *, now: datetime) -> list[Delivery]:
+    """Return what waits, oldest first, one for each channel that nothing is being sent to."""
+    free = Q(leased_until=None) | Q(leased_until__lte=now)
+    waiting = Delivery.objects.filter(
+        free, state=DeliveryState.WAITING, attempt_after__lte=now, channel__enabled=True
+    ).exclude(channel__in=busy)
+    first: dict[int, Delivery] = {}
+    rows = waiting.select_related("channel").order_by("attempt_after", "pk")
+    for delivery in rows[:MOST_INCIDENTS]:
+        first.setdefault(delivery.channel_id, delivery)
+    return list(first.values())[:most]
+
+
+def _lease(delivery: Delivery, *, now: datetime) -> bool:
+    """Claim a row before it is sent; return whether no other worker has it."""
+    return bool(
+        Delivery.objects.filter(
+            pk=delivery.pk, state=DeliveryState.WAITING, leased_until=delivery.leased_until
+        ).update(leased_until=now + LEASE, attempts=F("attempts") + 1)
+    )
+
+
+def _record(delivery: Delivery, error: BaseException | None, *, now: datetime) -> int:
+    row = Delivery.objects.filter(pk=delivery.pk)
+    channel = Channel.objects.filter(pk=delivery.channel_id)
+    if error is None:
+        row.update(
+            state=DeliveryState.SENT,
+            sent_at=now,
+            leased_until=None,
+            attempt_after=None,
+            last_error="",
+        )
+        channel.update(last_sent_at=now, failing_since=None, last_error="")
+        return 1
+    said = str(error) if isinstance(error, SendFailed) else type(error).__name__
+    lasting = isinstance(error, SendFailed) and error.lasting
+    over = lasting or now - delivery.created_at >= TRIED_FOR
+    pause = min(FIRST_PAUSE * 2 ** min(delivery.attempts, 12), LONGEST_PAUSE)
+    row.update(
+        state=DeliveryState.GIVEN_UP if over else DeliveryState.WAITING,
+        leased_until=None,
+        attempt_after=None if over else now + pause,
+        last_error=said,
+    )
+    channel.filter(failing_since=None).update(failing_since=now)
+    channel.update(last_error=said)
+    logger.warning("channel %s delivers nothing: %s", delivery.channel.name, said)
+    return 0
+
+
+def try_channel(channel: Channel, *, actor: str, now: datetime) -> Delivery:
+    """Put a test message into the outbox of a channel; its row tells what became of it."""
+    message = Message(
+        key=f"headgate/test/{channel.pk}/{now:%Y%m%dT%H%M%S}",
+        step=Step.OPENED,
+        severity=Severity.WARNING,
+        kind="test",
+        title="Test message of Headgate",
+        text=f"{actor} tries the channel {channel.name}. Nothing is wrong.",
+        url="",
+        at=now,
+    )
+    return Delivery.objects.create(
+        channel=channel,
+        occurrence=0,
+        step=Step.OPENED,
+        message=_form(message),
+        created_at=now,
+        attempt_after=now,
+    )
+
+
+def forget_old(*, now: datetime) -> int:
+    """Remove the incidents that ended, and the messages that were made, before the history."""
+    before = now - timedelta(days=settings.HISTORY_RETENTION_DAYS)
+    gone, _ = Incident.objects.filter(state=IncidentState.CLOSED, closed_at__lt=before).delete()
+    tests, _ = Delivery.objects.filter(incident=None, created_at__lt=before).delete()
+    return gone + tests

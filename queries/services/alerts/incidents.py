@@ -1,0 +1,275 @@
+"""Open, update and close incidents by what is wrong now, and do what people ask of them.
+
+Each look is whole and repeatable: a worker that dies in the middle leaves rows that the next look
+finishes. Whom an incident is told to is decided elsewhere, from its row: `announce_after` says
+that it has to be looked at.
+"""
+
+import logging
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from django.db import IntegrityError, transaction
+from django.db.models import F, Q
+
+from controlplane.health.system import system_health
+from controlplane.nudge import changed
+from listeners.loops.troubles import each
+from queries.domain.alerts.incidents import REOPENED_WITHIN, Act, Change, Known, changes, names_of
+from queries.domain.alerts.kinds import EntryKind, IncidentState
+from queries.domain.alerts.matching import Selector
+from queries.domain.alerts.troubles import Trouble
+from queries.domain.errors import Conflict, Invalid, Problem
+from queries.models.alerts import Incident, IncidentEntry, Maintenance
+from queries.selectors.alerts.troubles import troubles
+
+logger = logging.getLogger(__name__)
+_each = each("incidents", logger)
+
+
+def watch_incidents(*, now: datetime) -> int:
+    """Compare what is wrong with the incidents that are known; return how many have changed."""
+    seen = list(_outside_maintenance(troubles(system_health(now).problems, now=now), now))
+    count, lasting = 0, []
+    for change in changes(_known(now), seen, now=now):
+        if change.act is Act.SEEN and change.known is not None:
+            lasting.append(change.known.id)
+            continue
+        about = change.trouble.title if change.trouble else f"incident {_id(change)}"
+        with _each.by_itself(about):
+            count += _carry_out(change, now)
+    Incident.objects.filter(pk__in=lasting).update(seen_at=now)
+    return count
+
+
+def _outside_maintenance(seen: Iterable[Trouble], now: datetime) -> Iterable[Trouble]:
+    windows = [
+        Selector(**window.selector)
+        for window in Maintenance.objects.filter(starts_at__lte=now, ends_at__gt=now)
+    ]
+    for trouble in seen:
+        application = trouble.application.name if trouble.application else ""
+        if not any(
+            one.matches(
+                kind=trouble.kind,
+                severity=trouble.kind.severity,
+                application=application,
+                labels=trouble.labels,
+            )
+            for one in windows
+        ):
+            yield trouble
+
+
+def _known(now: datetime) -> list[Known]:
+    lately = Q(closed_at__gt=now - REOPENED_WITHIN)
+    rows = Incident.objects.filter(Q(state=IncidentState.OPEN) | lately).order_by("-opened_at")
+    return [
+        Known(
+            id=row.pk,
+            fingerprint=row.fingerprint,
+            open=row.state == IncidentState.OPEN,
+            title=row.title,
+            detail=row.detail,
+            affected=row.affected_count,
+            seen_at=row.seen_at,
+            quiet_since=row.quiet_since,
+            closed_by=row.closed_by,
+        )
+        for row in rows
+    ]
+
+
+def _carry_out(change: Change, now: datetime) -> int:
+    if change.act is Act.OPEN and change.trouble is not None:
+        return _open(change.trouble, now)
+    if change.known is None:
+        return 0
+    seen = Incident.objects.filter(pk=change.known.id)
+    with transaction.atomic():
+        match change.act, change.trouble:
+            case Act.REOPEN, Trouble() as trouble:
+                done = _reopen(change.known, trouble, now)
+            case Act.UPDATE, Trouble() as trouble:
+                done = _update(change.known, trouble, now)
+            case Act.QUIET, _:
+                done = seen.filter(state=IncidentState.OPEN, quiet_since=None).update(
+                    quiet_since=now
+                )
+                _tell(change.known.id, EntryKind.QUIET, now, done=done)
+            case _:
+                done = seen.filter(
+                    state=IncidentState.OPEN, quiet_since=change.known.quiet_since
+                ).update(state=IncidentState.CLOSED, closed_at=now, announce_after=now)
+                _tell(change.known.id, EntryKind.CLOSED, now, done=done)
+    _changed(change.known.id)
+    return done
+
+
+def _open(trouble: Trouble, now: datetime) -> int:
+    try:
+        with transaction.atomic():
+            row = Incident.objects.create(
+                kind=trouble.kind,
+                fingerprint=trouble.fingerprint,
+                opened_at=now,
+                first_opened_at=now,
+                announce_after=now,
+                **_evidence(trouble, now),
+            )
+            _tell(row.pk, EntryKind.OPENED, now, text=trouble.detail)
+    except IntegrityError:  # another worker's look has opened it
+        return 0
+    _changed(row.pk)
+    return 1
+
+
+def _reopen(known: Known, trouble: Trouble, now: datetime) -> int:
+    done = Incident.objects.filter(pk=known.id, state=IncidentState.CLOSED).update(
+        state=IncidentState.OPEN,
+        opened_at=now,
+        closed_at=None,
+        closed_by="",
+        quiet_since=None,
+        acknowledged_by="",
+        acknowledged_at=None,
+        acknowledged_until=None,
+        occurrence=F("occurrence") + 1,
+        announce_after=now,
+        **_evidence(trouble, now),
+    )
+    _tell(known.id, EntryKind.REOPENED, now, text=trouble.detail, done=done)
+    return done
+
+
+def _update(known: Known, trouble: Trouble, now: datetime) -> int:
+    done = Incident.objects.filter(pk=known.id, state=IncidentState.OPEN).update(
+        quiet_since=None, **_evidence(trouble, now)
+    )
+    if known.quiet_since is not None:
+        _tell(known.id, EntryKind.UPDATED, now, text="It is back.", done=done)
+    elif known.affected != len(trouble.queries):
+        _tell(known.id, EntryKind.UPDATED, now, text=trouble.title, done=done)
+    return done
+
+
+def _evidence(trouble: Trouble, now: datetime) -> dict[str, object]:
+    query = trouble.query
+    return {
+        "severity": trouble.kind.severity,
+        "title": trouble.title[:300],
+        "detail": trouble.detail,
+        "query_id": query.id if query else None,
+        "application_id": trouble.application.id if trouble.application else None,
+        "host": trouble.host,
+        "affected": names_of(trouble),
+        "affected_count": len(trouble.queries),
+        "labels": dict(trouble.labels),
+        "failure_group_id": trouble.group,
+        "run_id": trouble.run,
+        "seen_at": now,
+    }
+
+
+def _tell(
+    incident: int,
+    kind: EntryKind,
+    now: datetime,
+    *,
+    text: str = "",
+    actor: str = "",
+    done: int = 1,
+) -> None:
+    if done:
+        IncidentEntry.objects.create(
+            incident_id=incident, at=now, kind=kind, actor=actor, text=text
+        )
+
+
+def _changed(incident: int) -> None:
+    changed(f"incident:{incident}")
+
+
+def _id(change: Change) -> int:
+    return change.known.id if change.known else 0
+
+
+# --- what people do -----------------------------------------------------------------------
+
+
+def acknowledge(
+    incident: Incident, *, actor: str, now: datetime, until: datetime | None = None
+) -> None:
+    """Take an incident on: nobody else is told, until it is closed or `until` has passed."""
+    _must_be_later(until, now, "until")
+    _act(
+        incident,
+        EntryKind.ACKNOWLEDGED,
+        actor,
+        now,
+        text=f"until {until:%Y-%m-%d %H:%M} UTC" if until else "",
+        acknowledged_by=actor,
+        acknowledged_at=now,
+        acknowledged_until=until,
+    )
+
+
+def snooze(incident: Incident, *, until: datetime, actor: str, now: datetime) -> None:
+    """Tell nobody of it until then."""
+    _must_be_later(until, now, "until")
+    text = f"until {until:%Y-%m-%d %H:%M} UTC"
+    _act(incident, EntryKind.SNOOZED, actor, now, text=text, snoozed_until=until)
+
+
+def assign(incident: Incident, *, to: str, actor: str, now: datetime) -> None:
+    """Say who works on it; "" for nobody."""
+    _act(incident, EntryKind.ASSIGNED, actor, now, text=to or "nobody", assignee=to)
+
+
+def note(incident: Incident, *, text: str, actor: str, now: datetime) -> None:
+    """Add what a person has found out; an incident that is closed takes notes too."""
+    if not text.strip():
+        raise Invalid([Problem("text", text, "The note is empty.", "Write what you found.")])
+    _tell(incident.pk, EntryKind.NOTE, now, text=text.strip()[:5000], actor=actor)
+    _changed(incident.pk)
+
+
+def close(incident: Incident, *, actor: str, now: datetime) -> None:
+    """Close it; while its trouble lasts without a pause it is not opened again."""
+    _act(
+        incident,
+        EntryKind.CLOSED,
+        actor,
+        now,
+        state=IncidentState.CLOSED,
+        closed_at=now,
+        closed_by=actor,
+    )
+
+
+def _act(
+    incident: Incident,
+    kind: EntryKind,
+    actor: str,
+    now: datetime,
+    *,
+    text: str = "",
+    **columns: object,
+) -> None:
+    with transaction.atomic():
+        done = Incident.objects.filter(pk=incident.pk, state=IncidentState.OPEN).update(
+            announce_after=now, **columns
+        )
+        if not done:
+            raise Conflict(
+                "The incident is closed already.",
+                way_out="It is opened again by itself when its trouble returns.",
+            )
+        _tell(incident.pk, kind, now, text=text, actor=actor)
+    _changed(incident.pk)
+
+
+def _must_be_later(until: datetime | None, now: datetime, field: str) -> None:
+    if until is not None and until <= now + timedelta(seconds=1):
+        shown = f"{until:%Y-%m-%d %H:%M} UTC"
+        raise Invalid([Problem(field, shown, "It is not in the future.", "Choose a later time.")])

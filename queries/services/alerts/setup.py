@@ -1,0 +1,127 @@
+"""Set alerts up: channels and rules by admins, maintenance windows by operators; all audited."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from controlplane.nudge import changed
+from queries.channels.kinds import KINDS
+from queries.domain.alerts.forms import (
+    ChannelForm,
+    RuleForm,
+    parse_channel,
+    parse_maintenance,
+    parse_rule,
+)
+from queries.domain.errors import Conflict, Invalid, Problem
+from queries.models.alerts import AlertRule, Channel, Maintenance
+
+_SETTINGS = {str(kind): (one.needed, one.optional, one.secret) for kind, one in KINDS.items()}
+
+
+def save_channel(
+    raw: Mapping[str, Any], *, actor: str, now: datetime, channel: Channel | None = None
+) -> Channel:
+    """Make a channel, or change one; raise `Invalid` for its faults."""
+    form = parse_channel(raw, _SETTINGS)
+    row = channel or Channel(created_at=now, created_by=actor)
+    row.name, row.kind, row.enabled = form.name, form.kind, form.enabled
+    row.settings = _filled(form)
+    if channel is not None:  # what was wrong with the old settings says nothing of these
+        row.failing_since, row.last_error = None, ""
+    _save(row)
+    return row
+
+
+def _filled(form: ChannelForm) -> dict[str, Any]:
+    return {name: value for name, value in form.settings.items() if value not in ("", [])}
+
+
+def delete_channel(channel: Channel) -> None:
+    """Remove a channel, its deliveries with it; raise `Conflict` where a rule has no other."""
+    for rule in AlertRule.objects.filter(channels=channel):
+        if rule.channels.count() == 1:
+            raise Conflict(
+                f"The rule {rule.name} tells nobody else.",
+                way_out="Give the rule another channel, or delete it first.",
+            )
+    channel.delete()
+    changed("alerts")
+
+
+def save_rule(
+    raw: Mapping[str, Any], *, actor: str, now: datetime, rule: AlertRule | None = None
+) -> AlertRule:
+    """Make a rule, or change one; raise `Invalid` for its faults."""
+    form = parse_rule(raw)
+    row = rule or AlertRule(created_at=now, created_by=actor)
+    told = _channels(form, "channels")
+    then = _channels(form, "escalate_to")
+    row.name, row.enabled, row.position = form.name, form.enabled, form.position
+    row.selector = form.selector.model_dump(mode="json", exclude_defaults=True)
+    quiet = form.quiet_hours
+    row.quiet_hours = quiet.model_dump(mode="json", by_alias=True) if quiet else {}
+    row.escalate_after_minutes = form.escalate_after_minutes
+    row.remind_every_hours = form.remind_every_hours
+    with transaction.atomic():
+        _save(row)
+        row.channels.set(told)
+        row.escalate_to.set(then)
+    return row
+
+
+def _channels(form: RuleForm, field: str) -> list[Channel]:
+    names: list[str] = getattr(form, field)
+    found = {one.name: one for one in Channel.objects.filter(name__in=names)}
+    missing = [name for name in names if name not in found]
+    if missing:
+        known = ", ".join(Channel.objects.values_list("name", flat=True)) or "none yet"
+        raise Invalid(
+            [
+                Problem(field, name[:200], "is no channel.", f"Channels: {known}.")
+                for name in missing
+            ]
+        )
+    return list(found.values())
+
+
+def delete_rule(rule: AlertRule) -> None:
+    """Remove a rule; without any, every channel hears of everything."""
+    rule.delete()
+    changed("alerts")
+
+
+def save_maintenance(raw: Mapping[str, Any], *, actor: str, now: datetime) -> Maintenance:
+    """Make a maintenance window; raise `Invalid` for its faults."""
+    form = parse_maintenance(raw, now=now)
+    row = Maintenance(
+        name=form.name,
+        selector=form.selector.model_dump(mode="json", exclude_defaults=True),
+        starts_at=form.starts_at,
+        ends_at=form.ends_at,
+        created_at=now,
+        created_by=actor,
+    )
+    _save(row)
+    return row
+
+
+def end_maintenance(window: Maintenance, *, now: datetime) -> None:
+    """End a window now; one that has not begun is removed."""
+    if window.starts_at >= now:
+        window.delete()
+    else:
+        Maintenance.objects.filter(pk=window.pk, ends_at__gt=now).update(ends_at=now)
+    changed("alerts")
+
+
+def _save(row: Channel | AlertRule | Maintenance) -> None:
+    try:
+        with transaction.atomic():
+            row.save()
+    except IntegrityError:
+        way_out = "Choose another name."
+        raise Invalid([Problem("name", row.name, "is taken.", way_out)]) from None
+    changed("alerts")

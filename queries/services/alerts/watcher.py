@@ -1,0 +1,277 @@
+"""Look at Headgate from outside its worker, and tell people when that cannot: decisions/0015.
+
+All that it needs is in one file: what it watches, the channels as the database last gave them
+(addresses are references, never secrets), and what is not delivered yet.
+"""
+
+import contextlib
+import logging
+import threading
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+import redis
+from django.conf import settings
+from django.db import DatabaseError, close_old_connections
+
+from controlplane import redis_client
+from controlplane.health import signs_of_life
+from controlplane.health.parts import State
+from controlplane.health.system import look
+from queries.channels.base import Message, SendFailed
+from queries.domain.alerts.kinds import Step
+from queries.domain.alerts.watching import (
+    KINDS,
+    Look,
+    Patience,
+    Saying,
+    Seen,
+    Watch,
+    forget_untold,
+    to_tell,
+)
+from queries.files import read_file, replace_file
+from queries.selectors.alerts.own_routes import Route, own_routes
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two looks.
+EVERY_S = 10.0
+#: For the answer of the web process. Seconds.
+WEB_LIMIT_S = 5.0
+#: After a message failed: the pause before the next try, which doubles up to the longest.
+FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=15), timedelta(minutes=15)
+#: A message that could not be delivered for so long is given up.
+GIVEN_UP_AFTER = timedelta(days=1)
+#: Messages that may wait; more are of channels that deliver nothing.
+MOST_WAITING = 200
+
+_LOOKS = {State.OK: Look.WELL, State.PROBLEM: Look.TROUBLE, State.UNKNOWN: Look.UNKNOWN}
+
+Send = Callable[[Route, Message], None]
+
+
+@dataclass(slots=True)
+class Waiting:
+    """One message to one channel that is not delivered yet."""
+
+    channel: str
+    message: Message
+    made_at: datetime
+    due_at: datetime
+    attempts: int = 0
+    begun: bool = False  # it may be out already: a watcher that finds this marks it as a repeat
+
+
+@dataclass(slots=True)
+class Memory:
+    """What the watcher keeps in its file."""
+
+    watched: dict[str, Watch] = field(default_factory=dict)
+    #: kind of incident -> the channels that hear of it
+    routes: dict[str, list[Route]] = field(default_factory=dict)
+    waiting: list[Waiting] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, path: Path) -> "Memory":
+        """Return what an earlier watcher left; nothing where its file cannot be read."""
+        try:
+            text = read_file(path)
+            return cls._of(orjson.loads(text)) if text else cls()
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            logger.warning("%s is not readable, and is written anew: %s", path.name, error)
+            return cls()
+
+    @classmethod
+    def _of(cls, form: Any) -> "Memory":
+        return cls(
+            watched=forget_untold(
+                {part: Watch(**_times(one)) for part, one in form["watched"].items()}
+            ),
+            routes={
+                kind: [Route(**one) for one in routes] for kind, routes in form["routes"].items()
+            },
+            waiting=[_waiting(one) for one in form["waiting"]],
+        )
+
+    def write(self, path: Path) -> None:
+        """Replace the file by what is known now."""
+        form = {
+            "watched": {part: asdict(one) for part, one in self.watched.items()},
+            "routes": {str(kind): [asdict(one) for one in on] for kind, on in self.routes.items()},
+            "waiting": [asdict(one) for one in self.waiting],
+        }
+        replace_file(path, orjson.dumps(form, option=orjson.OPT_INDENT_2).decode())
+
+
+class Watcher:
+    """Look, decide, remember, tell; one at a time for an installation."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        send: Send,
+        clock: Callable[[], datetime],
+        patience: Patience | None = None,
+    ) -> None:
+        self._path = path
+        self._send = send
+        self._clock = clock
+        self._patience = patience or Patience()
+        self._memory = Memory.read(path)
+
+    def run(self, stop: threading.Event) -> None:
+        """Watch until `stop` is set."""
+        while not stop.is_set():
+            try:
+                close_old_connections()
+                self.step(stop)
+            except Exception:  # the loop's edge: what watches must not end
+                logger.exception("a look has failed; the next follows")
+            stop.wait(EVERY_S)
+
+    def step(self, stop: threading.Event | None = None) -> None:
+        """Look once, and tell what is due."""
+        now = self._clock()
+        seen = [*_parts(now), _web()]
+        self._learn(seen)
+        self._live(now)
+        memory = self._memory
+        memory.watched, sayings = to_tell(memory.watched, seen, now=now, patience=self._patience)
+        for saying in sayings:
+            self._announce(saying, now)
+        self._remember()
+        for one in list(memory.waiting):
+            if stop is not None and stop.is_set():
+                return
+            if one.due_at <= now:
+                self._deliver(one)
+
+    def _learn(self, seen: Sequence[Seen]) -> None:
+        """Keep who hears of what as the database has it now, for when it does not answer."""
+        if any(one.part == "database" and one.look is Look.WELL for one in seen):
+            try:
+                self._memory.routes = own_routes()
+            except DatabaseError as error:
+                logger.warning("the channels could not be read, the last ones stay: %s", error)
+
+    def _live(self, now: datetime) -> None:
+        """Give a sign of life, so that the pages tell when nobody watches."""
+        with (
+            contextlib.suppress(redis.RedisError),
+            redis_client.client(settings.REDIS_URL, limit_s=1.0) as client,
+        ):
+            signs_of_life.say(client, signs_of_life.WATCHER, now=now)
+
+    def _announce(self, saying: Saying, now: datetime) -> None:
+        kind = KINDS[saying.part]
+        title = {
+            Step.RESOLVED: f"Headgate: {saying.part} works again",
+            Step.REMINDER: f"Headgate: {kind.label.lower()}, still",
+        }.get(saying.step, f"Headgate: {kind.label.lower()}")
+        message = Message(
+            key=f"headgate/{settings.HEADGATE_HOST}/{saying.part}/{saying.since:%Y%m%dT%H%M%SZ}",
+            step=saying.step,
+            severity=kind.severity,
+            kind=kind,
+            title=title,
+            text=saying.sentence,
+            url="",
+            at=now,
+            facts=(
+                ("Host", settings.HEADGATE_HOST),
+                ("Since", f"{saying.since:%Y-%m-%d %H:%M:%S} UTC"),
+            ),
+        )
+        routes = self._memory.routes.get(kind, [])
+        logger.warning("%s: %s (%d channels)", title, saying.sentence, len(routes))
+        for route in routes:
+            self._memory.waiting.append(Waiting(route.name, message, now, now))
+        del self._memory.waiting[:-MOST_WAITING]
+
+    def _deliver(self, one: Waiting) -> None:
+        route = self._route(one)
+        if route is None:  # the channel was removed meanwhile
+            self._drop(one)
+            return
+        message = one.message
+        if one.begun:
+            message = Message(**{**asdict(message), "facts": message.facts, "repeat": True})
+        one.begun = True
+        self._remember()
+        try:
+            self._send(route, message)
+        except SendFailed as error:
+            self._failed(one, error)
+        except Exception as error:  # a channel's own bug is that channel's trouble
+            self._failed(one, SendFailed(type(error).__name__))
+        else:
+            logger.info("%s told: %s", one.channel, message.title)
+            self._drop(one)
+
+    def _failed(self, one: Waiting, error: SendFailed) -> None:
+        now = self._clock()
+        logger.warning("%s was not told: %s", one.channel, error)
+        if error.lasting or now - one.made_at > GIVEN_UP_AFTER:
+            self._drop(one)
+            return
+        one.attempts += 1
+        one.begun = False
+        one.due_at = now + min(FIRST_PAUSE * 2 ** min(one.attempts - 1, 10), LONGEST_PAUSE)
+        self._remember()
+
+    def _route(self, one: Waiting) -> Route | None:
+        routes = self._memory.routes.get(one.message.kind, [])
+        return next((route for route in routes if route.name == one.channel), None)
+
+    def _drop(self, one: Waiting) -> None:
+        self._memory.waiting.remove(one)
+        self._remember()
+
+    def _remember(self) -> None:
+        try:
+            self._memory.write(self._path)
+        except OSError as error:  # a full disk is one of the things to tell
+            logger.warning("%s could not be written: %s", self._path.name, error.strerror)
+
+
+def _parts(now: datetime) -> list[Seen]:
+    return [Seen(part.name, _LOOKS[part.state], part.sentence) for part in look(now)]
+
+
+def web_answers() -> bool:
+    """Return whether the web process lives, asked over HTTP."""
+    return _web().look is Look.WELL
+
+
+def _web() -> Seen:
+    try:
+        with urllib.request.urlopen(settings.WATCHED_URL, timeout=WEB_LIMIT_S) as answer:
+            answer.read(1024)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "reason", error)
+        return Seen("web", Look.TROUBLE, f"The console does not answer: {why}.")
+    return Seen("web", Look.WELL, "The console answers.")
+
+
+def _waiting(form: Mapping[str, Any]) -> Waiting:
+    message = dict(form["message"])
+    facts = tuple((str(name), str(value)) for name, value in message.pop("facts"))
+    at = datetime.fromisoformat(message.pop("at"))
+    return Waiting(**{**_times(form), "message": Message(**message, at=at, facts=facts)})
+
+
+def _times(form: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a form with its times read; times are aware."""
+    return {
+        name: datetime.fromisoformat(value).astimezone(UTC)
+        if isinstance(value, str) and name.endswith(("_at", "since"))
+        else value
+        for name, value in form.items()
+    }

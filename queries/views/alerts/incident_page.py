@@ -1,0 +1,118 @@
+"""The page of one incident: what is wrong, its story in order, and what people can do."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import path
+from django.utils import timezone
+
+from queries.domain.alerts.kinds import IncidentKind
+from queries.domain.errors import HeadgateError, Missing
+from queries.models.alerts import Incident
+from queries.roles import OPERATE, VIEW
+from queries.selectors.alerts.incidents import incident, incidents, newest_failure, story
+from queries.services.alerts import incidents as service
+from queries.views.alerts.incident_list import urlpatterns as list_urls
+from queries.views.console.fragments import Changes, Drawn, fragments, parts
+from queries.views.console.guard import by, needs
+
+#: What one may choose for how long: value in the form -> (words, hours).
+FOR_HOURS = {
+    "1": ("1 hour", 1),
+    "4": ("4 hours", 4),
+    "24": ("1 day", 24),
+    "72": ("3 days", 72),
+}
+_MOVING = ("status", "lead", "story", "affected")
+
+
+@needs(VIEW)
+def incident_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
+    """Show one incident."""
+    row = incident(uuid)
+    context = {
+        **_moving(row, timezone.now()),
+        "failure": newest_failure(row),
+        "for_hours": [(value, words) for value, (words, _) in FOR_HOURS.items()],
+        "kind": IncidentKind(row.kind),
+    }
+    return render(request, "alerts/incident.html", context)
+
+
+def _moving(row: Incident, now: datetime) -> dict[str, Any]:
+    more = row.affected_count - len(row.affected)
+    return {"incident": row, "story": story(row), "more": more, "now": now}
+
+
+@fragments("incident", hears=("incident",), own_key_only=("incident",))
+def draw_incident(key: str, heard: Changes, now: datetime) -> Drawn:
+    """Draw the parts of an incident's page that change."""
+    row = incidents().filter(pk=key).first() if key.isdigit() else None
+    if row is not None:
+        yield from parts(_MOVING, "incident", "alerts", key, _moving(row, now))
+
+
+def _acknowledge(row: Incident, request: HttpRequest) -> str:
+    service.acknowledge(row, until=_until(request), **by(request))
+    return "Acknowledged: nobody else is told."
+
+
+def _snooze(row: Incident, request: HttpRequest) -> str:
+    until = _until(request) or timezone.now() + timedelta(hours=1)
+    service.snooze(row, until=until, **by(request))
+    return f"Snoozed until {until:%Y-%m-%d %H:%M} UTC."
+
+
+def _assign(row: Incident, request: HttpRequest) -> str:
+    to = request.POST.get("to", "").strip()[:150]
+    service.assign(row, to=to, **by(request))
+    return f"Assigned to {to}." if to else "Assigned to nobody."
+
+
+def _note(row: Incident, request: HttpRequest) -> str:
+    service.note(row, text=request.POST.get("text", ""), **by(request))
+    return "Noted."
+
+
+def _close(row: Incident, request: HttpRequest) -> str:
+    service.close(row, **by(request))
+    return "Closed. It is opened again if its trouble goes and comes back."
+
+
+_ACTS: dict[str, Callable[[Incident, HttpRequest], str]] = {
+    "acknowledge": _acknowledge,
+    "snooze": _snooze,
+    "assign": _assign,
+    "note": _note,
+    "close": _close,
+}
+
+
+@needs(OPERATE, "POST")
+def act(request: HttpRequest, uuid: UUID, verb: str) -> HttpResponse:
+    """Do what somebody asks of an incident, and go back to its page."""
+    if verb not in _ACTS:
+        raise Missing(f"There is no act {verb}.")
+    row = incident(uuid)
+    try:
+        messages.success(request, _ACTS[verb](row, request))
+    except HeadgateError as error:
+        messages.error(request, str(error))
+    return redirect("incident", row.uuid)
+
+
+def _until(request: HttpRequest) -> datetime | None:
+    chosen = FOR_HOURS.get(request.POST.get("hours", ""))
+    return timezone.now() + timedelta(hours=chosen[1]) if chosen else None
+
+
+urlpatterns = [
+    *list_urls,
+    path("alerts/<uuid:uuid>/", incident_page, name="incident"),
+    path("alerts/<uuid:uuid>/<slug:verb>/", act, name="incident-act"),
+]

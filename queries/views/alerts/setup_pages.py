@@ -1,0 +1,334 @@
+"""Pages that set alerts up: channels for admins, rules and maintenance windows for all to read."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import get_object_or_404, redirect, render
+from django.urls import path
+from django.utils import timezone
+
+from queries.channels.base import ChannelKind
+from queries.channels.kinds import KINDS
+from queries.domain.alerts.kinds import IncidentKind, Severity
+from queries.domain.errors import HeadgateError, Invalid
+from queries.models.alerts import AlertRule, Channel, Maintenance
+from queries.roles import ADMINISTER, OPERATE, VIEW
+from queries.selectors.alerts.dry_view import last_week
+from queries.selectors.alerts.incidents import delivery_line
+from queries.services.alerts import setup
+from queries.services.alerts.deliveries import try_channel
+from queries.views.console.guard import by, needs
+
+#: What the settings of channels are called on the form; a list is typed line by line.
+SETTING_WORDS = {
+    "host": "Mail server",
+    "port": "Port",
+    "security": "TLS: starttls or tls",
+    "username": "User name",
+    "password": "Password",
+    "sender": "From",
+    "recipients": "To, one address a line",
+    "url": "Address",
+    "secret": "Signing secret",
+    "routing_key": "Routing key",
+    "api_key": "API key",
+}
+_LISTS = frozenset({"recipients"})
+_DELIVERIES_SHOWN = 20
+
+
+# --- channels -----------------------------------------------------------------------------
+
+
+@needs(ADMINISTER)
+def channels(request: HttpRequest) -> HttpResponseBase:
+    """List the channels, with what each delivered last."""
+    context = {
+        "channels": Channel.objects.all(),
+        "kinds": list(ChannelKind),
+        "now": timezone.now(),
+        "here": "channels",
+    }
+    return render(request, "alerts/channels.html", context)
+
+
+@needs(ADMINISTER, "GET", "POST")
+def channel(request: HttpRequest, name: str = "") -> HttpResponseBase:
+    """Make a channel of the kind that is chosen, or change one."""
+    row = get_object_or_404(Channel, name=name) if name else None
+    chosen = row.kind if row else request.GET.get("kind", request.POST.get("kind", ""))
+    kind = ChannelKind(chosen) if chosen in set(ChannelKind) else ChannelKind.MAIL
+    typed: dict[str, Any] = {
+        "name": row.name if row else "",
+        "enabled": row.enabled if row else True,
+        "settings": dict(row.settings) if row else {},
+    }
+    problems: dict[str, Any] = {}
+    if request.method == "POST":
+        typed = {
+            "name": request.POST.get("name", "").strip(),
+            "enabled": "enabled" in request.POST,
+            "settings": _settings(request, kind),
+        }
+        try:
+            saved = setup.save_channel({**typed, "kind": str(kind)}, channel=row, **by(request))
+        except Invalid as error:
+            problems = {one.field: one for one in error.problems}
+        else:
+            messages.success(request, f"Channel {saved.name} is saved. Send a test message to it.")
+            return redirect("alert-channel", saved.name)
+    deliveries = row.deliveries.order_by("-created_at")[:_DELIVERIES_SHOWN] if row else []
+    context = {
+        "channel": row,
+        "kind": kind,
+        "typed": typed,
+        "fields": _fields(kind, typed["settings"], problems),
+        "problems": problems,
+        "deliveries": [(one, delivery_line(one)) for one in deliveries],
+        "now": timezone.now(),
+        "here": "channels",
+    }
+    return render(request, "alerts/channel.html", context, status=422 if problems else 200)
+
+
+def _settings(request: HttpRequest, kind: ChannelKind) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    for name in (*KINDS[kind].needed, *KINDS[kind].optional):
+        text = request.POST.get(f"settings.{name}", "").strip()
+        settings[name] = (
+            [one.strip() for one in text.splitlines() if one.strip()] if (name in _LISTS) else text
+        )
+    return {name: value for name, value in settings.items() if value}
+
+
+def _fields(
+    kind: ChannelKind, settings: dict[str, Any], problems: dict[str, Any]
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": f"settings.{name}",
+            "label": SETTING_WORDS[name],
+            "value": "\n".join(value)
+            if isinstance(value := settings.get(name, ""), list)
+            else value,
+            "lines": name in _LISTS,
+            "secret": name in KINDS[kind].secret,
+            "needed": name in KINDS[kind].needed,
+            "problem": problems.get(f"settings.{name}"),
+        }
+        for name in (*KINDS[kind].needed, *KINDS[kind].optional)
+    ]
+
+
+@needs(ADMINISTER, "POST")
+def channel_act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
+    """Send a test message, or delete the channel."""
+    row = get_object_or_404(Channel, name=name)
+    if verb == "delete":
+        try:
+            setup.delete_channel(row)
+        except HeadgateError as error:
+            messages.error(request, str(error))
+            return redirect("alert-channel", row.name)
+        messages.success(request, f"Channel {name} is deleted.")
+        return redirect("alert-channels")
+    try_channel(row, **by(request))
+    messages.success(request, "A test message is on its way; its outcome appears below.")
+    return redirect("alert-channel", row.name)
+
+
+# --- rules --------------------------------------------------------------------------------
+
+
+@needs(VIEW)
+def rules(request: HttpRequest) -> HttpResponseBase:
+    """List the rules, and who would have heard of last week's incidents by them."""
+    context = {
+        "rules": AlertRule.objects.prefetch_related("channels", "escalate_to"),
+        "week": last_week(now=timezone.now()),
+        "now": timezone.now(),
+        "here": "rules",
+    }
+    return render(request, "alerts/rules.html", context)
+
+
+@needs(ADMINISTER, "GET", "POST")
+def rule(request: HttpRequest, name: str = "") -> HttpResponseBase:
+    """Make a rule, or change one."""
+    row = get_object_or_404(AlertRule, name=name) if name else None
+    typed = _typed_rule(request) if request.method == "POST" else _of_rule(row)
+    problems: dict[str, Any] = {}
+    if request.method == "POST":
+        try:
+            saved = setup.save_rule(_rule_form(typed), rule=row, **by(request))
+        except Invalid as error:
+            problems = {one.field.split(".")[0]: one for one in error.problems}
+        else:
+            messages.success(request, f"Rule {saved.name} is saved.")
+            return redirect("alert-rules")
+    context = {
+        "rule": row,
+        "typed": typed,
+        "problems": problems,
+        "channels": Channel.objects.all(),
+        "kinds": list(IncidentKind),
+        "severities": list(Severity),
+        "here": "rules",
+    }
+    return render(request, "alerts/rule.html", context, status=422 if problems else 200)
+
+
+_TEXTS = (
+    *("name", "labels", "applications", "zone", "from", "until"),
+    *("escalate_after_minutes", "remind_every_hours"),
+)
+_CHOICES = ("kinds", "severities", "channels", "escalate_to")
+
+
+def _typed_rule(request: HttpRequest) -> dict[str, Any]:
+    texts = {name: request.POST.get(name, "").strip() for name in _TEXTS}
+    choices = {name: request.POST.getlist(name) for name in _CHOICES}
+    return {**texts, **choices, "enabled": "enabled" in request.POST}
+
+
+def _of_rule(row: AlertRule | None) -> dict[str, Any]:
+    if row is None:
+        return {"enabled": True, "zone": "UTC", **{name: [] for name in _CHOICES}}
+    selector, quiet = row.selector, row.quiet_hours
+    return {
+        "name": row.name,
+        "enabled": row.enabled,
+        "labels": labels_text(selector.get("labels", {})),
+        "applications": ", ".join(selector.get("applications", [])),
+        "kinds": selector.get("kinds", []),
+        "severities": selector.get("severities", []),
+        "channels": [one.name for one in row.channels.all()],
+        "escalate_to": [one.name for one in row.escalate_to.all()],
+        "escalate_after_minutes": row.escalate_after_minutes or "",
+        "remind_every_hours": row.remind_every_hours or "",
+        "zone": quiet.get("zone", "UTC"),
+        "from": quiet.get("from", ""),
+        "until": quiet.get("until", ""),
+    }
+
+
+def _rule_form(typed: dict[str, Any]) -> dict[str, Any]:
+    quiet = {name: typed[name] for name in ("zone", "from", "until") if typed[name]}
+    return {
+        "name": typed["name"],
+        "enabled": typed["enabled"],
+        "selector": {
+            **_selector(typed),
+            "kinds": typed["kinds"],
+            "severities": typed["severities"],
+        },
+        "channels": typed["channels"],
+        "escalate_to": typed["escalate_to"],
+        "escalate_after_minutes": typed["escalate_after_minutes"] or None,
+        "remind_every_hours": typed["remind_every_hours"] or None,
+        "quiet_hours": quiet if typed["from"] or typed["until"] else None,
+    }
+
+
+def _selector(typed: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "labels": labels_of(typed["labels"]),
+        "applications": [one.strip() for one in typed["applications"].split(",") if one.strip()],
+    }
+
+
+def labels_of(text: str) -> dict[str, str]:
+    """Return the labels of a text such as "team=a, tier=1"; what has no "=" gets no value."""
+    pairs = [one.strip().partition("=") for one in text.split(",") if one.strip()]
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def labels_text(labels: dict[str, str]) -> str:
+    """Return labels as people type them."""
+    return ", ".join(f"{name}={value}" for name, value in labels.items())
+
+
+@needs(ADMINISTER, "POST")
+def rule_delete(request: HttpRequest, name: str) -> HttpResponse:
+    """Delete a rule."""
+    setup.delete_rule(get_object_or_404(AlertRule, name=name))
+    messages.success(request, f"Rule {name} is deleted.")
+    return redirect("alert-rules")
+
+
+# --- maintenance --------------------------------------------------------------------------
+
+
+@needs(VIEW)
+def maintenance(request: HttpRequest) -> HttpResponse:
+    """List the windows of maintenance."""
+    return _windows(request, {}, {})
+
+
+@needs(OPERATE, "POST")
+def maintenance_new(request: HttpRequest) -> HttpResponse:
+    """Make a window that begins now or at a time, in UTC."""
+    typed = {
+        name: request.POST.get(name, "").strip()
+        for name in ("name", "labels", "applications", "starts_at", "hours")
+    }
+    now = timezone.now()
+    starts = _moment(typed["starts_at"]) or now
+    hours = int(typed["hours"]) if typed["hours"].isdecimal() and len(typed["hours"]) < 5 else 0
+    form = {
+        "name": typed["name"],
+        "selector": _selector(typed),
+        "starts_at": starts,
+        "ends_at": starts + timedelta(hours=hours),
+    }
+    try:
+        window = setup.save_maintenance(form, **by(request))
+    except Invalid as error:
+        problems = {one.field.split(".")[0]: one for one in error.problems}
+        return _windows(request, typed, problems)
+    messages.success(request, f"Maintenance until {window.ends_at:%Y-%m-%d %H:%M} UTC.")
+    return redirect("alert-maintenance")
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at
+
+
+def _windows(request: HttpRequest, typed: dict[str, str], problems: dict[str, Any]) -> HttpResponse:
+    context = {
+        "windows": Maintenance.objects.all()[:50],
+        "typed": typed,
+        "problems": problems,
+        "now": timezone.now(),
+        "here": "maintenance",
+    }
+    return render(request, "alerts/maintenance.html", context, status=422 if problems else 200)
+
+
+@needs(OPERATE, "POST")
+def maintenance_end(request: HttpRequest, window_id: int) -> HttpResponse:
+    """End a window now."""
+    setup.end_maintenance(get_object_or_404(Maintenance, pk=window_id), now=timezone.now())
+    messages.success(request, "Ended.")
+    return redirect("alert-maintenance")
+
+
+urlpatterns = [
+    path("alerts/channels/", channels, name="alert-channels"),
+    path("alerts/channels/new/", channel, name="alert-channel-new"),
+    path("alerts/channels/<str:name>/", channel, name="alert-channel"),
+    path("alerts/channels/<str:name>/<slug:verb>/", channel_act, name="alert-channel-act"),
+    path("alerts/rules/", rules, name="alert-rules"),
+    path("alerts/rules/new/", rule, name="alert-rule-new"),
+    path("alerts/rules/<str:name>/", rule, name="alert-rule"),
+    path("alerts/rules/<str:name>/delete/", rule_delete, name="alert-rule-delete"),
+    path("alerts/maintenance/", maintenance, name="alert-maintenance"),
+    path("alerts/maintenance/new/", maintenance_new, name="alert-maintenance-new"),
+    path("alerts/maintenance/<int:window_id>/end/", maintenance_end, name="alert-maintenance-end"),
+]

@@ -1,0 +1,178 @@
+"""What people write to set up alerts: what is taken, and what is said of the rest."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from queries.domain.alerts.forms import (
+    MOST_LABELS,
+    parse_channel,
+    parse_labels,
+    parse_maintenance,
+    parse_rule,
+)
+from queries.domain.alerts.kinds import IncidentKind, Severity
+from queries.domain.errors import Invalid
+
+NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)
+KINDS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "mail": (("host", "sender", "recipients"), ("port", "security", "password"), ("password",)),
+    "webhook": (("url", "secret"), (), ("url", "secret")),
+}
+MAIL = {
+    "name": "people",
+    "kind": "mail",
+    "settings": {"host": "mail.example.org", "sender": "a@example.org", "recipients": ["b@c.org"]},
+}
+WINDOW = {"name": "night", "starts_at": "2026-01-05T22:00:00Z", "ends_at": "2026-01-06T02:00:00Z"}
+
+
+def said(parse: Callable[..., Any], *arguments: Any, **more: Any) -> dict[str, str]:
+    """Return what is said of each field."""
+    with pytest.raises(Invalid) as refused:
+        parse(*arguments, **more)
+    return {problem.field: problem.message for problem in refused.value.problems}
+
+
+def rule(**fields: Any) -> dict[str, Any]:
+    return {"name": "nights", "channels": ["people"], **fields}
+
+
+def mail(**settings: Any) -> dict[str, Any]:
+    return MAIL | {"settings": MAIL["settings"] | settings}  # type: ignore[operator]
+
+
+def test_a_rule_is_read_with_all_that_it_can_say() -> None:
+    form = parse_rule(
+        rule(
+            selector={"labels": {"team": "data"}, "kinds": ["failed"], "severities": ["critical"]},
+            quiet_hours={"zone": "Europe/Berlin", "from": "22:00", "until": "07:00", "days": [5]},
+            escalate_after_minutes=15,
+            escalate_to=["boss"],
+            remind_every_hours=4,
+        )
+    )
+    assert form.selector.kinds == [IncidentKind.FAILED]
+    assert form.selector.severities == [Severity.CRITICAL]
+    assert form.quiet_hours is not None
+    assert (form.quiet_hours.start, form.quiet_hours.until) == ("22:00", "07:00")
+    assert (form.escalate_after_minutes, form.escalate_to) == (15, ["boss"])
+
+
+def quiet(**fields: Any) -> dict[str, Any]:
+    return rule(quiet_hours={"zone": "UTC", "from": "22:00", "until": "07:00", **fields})
+
+
+@pytest.mark.parametrize(
+    ("raw", "field", "message"),
+    [
+        (rule(name="?"), "name", "is not a valid name."),
+        (rule(channels=[]), "channels", "names no channel."),
+        (rule(escalate_to=["boss"]), "escalate_after_minutes", "is missing."),
+        (rule(escalate_after_minutes=5), "escalate_to", "names no channel."),
+        (
+            rule(selector={"labels": {"Team": "x"}}),
+            "selector.labels.Team",
+            "is not a valid label.",
+        ),
+        (quiet(**{"from": "24:00"}), "quiet_hours.from", "is no time."),
+        (quiet(until="7"), "quiet_hours.until", "is no time."),
+        (quiet(until="22:00"), "quiet_hours.until", "is the same as the start."),
+        (quiet(zone="Nowhere/Here"), "quiet_hours.zone", "is no time zone."),
+        (quiet(zone="../etc"), "quiet_hours.zone", "is no time zone."),
+    ],
+)
+def test_a_rule_that_could_not_work_is_refused_by_its_field(
+    raw: dict[str, Any], field: str, message: str
+) -> None:
+    assert said(parse_rule, raw) == {field: message}
+
+
+def test_a_field_that_no_rule_has_is_named() -> None:
+    assert "colour" in said(parse_rule, rule(colour="red"))
+
+
+def test_a_window_is_read() -> None:
+    form = parse_maintenance(WINDOW, now=NOW)
+    assert form.ends_at == datetime(2026, 1, 6, 2, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "message"),
+    [
+        ({"starts_at": "2026-01-05T22:00:00"}, "starts_at", "has no time zone."),
+        ({"ends_at": "2026-01-06T02:00:00"}, "ends_at", "has no time zone."),
+        ({"ends_at": "2026-01-05T21:00:00Z"}, "ends_at", "is over already."),
+        (
+            {"starts_at": "2026-01-05T01:00:00Z", "ends_at": "2026-01-05T11:00:00Z"},
+            "ends_at",
+            "is over already.",
+        ),
+    ],
+)
+def test_a_window_that_would_never_be_open_is_refused(
+    change: dict[str, str], field: str, message: str
+) -> None:
+    assert said(parse_maintenance, WINDOW | change, now=NOW) == {field: message}
+
+
+def test_a_channel_is_read_with_its_settings() -> None:
+    form = parse_channel(mail(port=465, security="tls", password="env:MAIL_PASSWORD"), KINDS)
+    assert form.settings["port"] == 465
+    assert form.enabled
+    assert parse_channel(mail(password=""), KINDS).settings["password"] == ""
+
+
+@pytest.mark.parametrize(
+    ("raw", "field", "message"),
+    [
+        (mail(host=""), "settings.host", "is missing."),
+        (mail(hots="x"), "settings.hots", "is no setting of mail."),
+        (mail(password="hunter2"), "settings.password", "is a secret in plain text."),
+        (mail(password=["env:A"]), "settings.password", "is a secret in plain text."),
+        (mail(recipients="b@c.org"), "settings.recipients", "is no list."),
+        (mail(recipients=["b"]), "settings.recipients", "is no mail address."),
+        (mail(sender="a b@c"), "settings.sender", "is no mail address."),
+        (mail(security="none"), "settings.security", "is not known."),
+        (mail(port=0), "settings.port", "is no port."),
+        (mail(port=65536), "settings.port", "is no port."),
+        (mail(port="smtp"), "settings.port", "is no port."),
+        (
+            {"name": "hook", "kind": "webhook", "settings": {"url": "file:U", "secret": "s3cret"}},
+            "settings.secret",
+            "is a secret in plain text.",
+        ),
+    ],
+)
+def test_a_channel_that_could_not_tell_anybody_is_refused(
+    raw: dict[str, Any], field: str, message: str
+) -> None:
+    assert said(parse_channel, raw, KINDS) == {field: message}
+
+
+def test_a_secret_in_plain_text_is_not_said_again() -> None:
+    with pytest.raises(Invalid) as refused:
+        parse_channel(mail(password="hunter2"), KINDS)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [{}, {"team": "data"}, {"a": "1"}, {"app.kubernetes.io/name": "flights_2-x"}],
+)
+def test_labels_are_taken_as_kubernetes_would(labels: dict[str, str]) -> None:
+    assert parse_labels(labels) == labels
+
+
+@pytest.mark.parametrize(
+    "label", [("Team", "a"), ("team", ""), ("", "a"), ("team", "-a"), ("t" * 64, "a"), ("a", "b c")]
+)
+def test_a_label_of_another_form_is_refused(label: tuple[str, str]) -> None:
+    assert list(said(parse_labels, dict([label])).values()) == ["is not a valid label."]
+
+
+def test_more_labels_than_a_page_can_show_are_refused() -> None:
+    many = {f"label-{number}": "x" for number in range(MOST_LABELS + 1)}
+    assert said(parse_labels, many) == {"labels": "are too many labels."}

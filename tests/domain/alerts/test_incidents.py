@@ -1,0 +1,188 @@
+"""Troubles that are one are told once, and an incident lasts while its trouble does."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queries.domain.alerts.incidents import HOLD, Act, Known, changes, names_of
+from queries.domain.alerts.kinds import IncidentKind as Kind
+from queries.domain.alerts.troubles import NAMED, Subject, Trouble, grouped, of_query
+
+NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
+FLIGHTS = Subject(1, "flights")
+
+
+def trouble(kind: Kind, query: int = 1, fingerprint: str = "", **more: object) -> Trouble:
+    known: dict[str, object] = {
+        "title": f"q{query}: {kind.label.lower()}",
+        "queries": (Subject(query, f"q{query}"),),
+        "application": FLIGHTS,
+        "labels": {"team": "a"},
+        "group": 7,
+        **more,
+    }
+    return Trouble(kind, fingerprint or of_query(kind, query), **known)  # type: ignore[arg-type]
+
+
+def away(query: int, **more: object) -> Trouble:
+    return trouble(
+        Kind.SOURCE_UNREACHABLE, query, "source:k1", title="Source k1 unreachable", **more
+    )
+
+
+def known(of: Trouble, **more: object) -> Known:
+    base = Known(
+        id=1,
+        fingerprint=of.fingerprint,
+        open=True,
+        title=of.title,
+        detail=of.detail,
+        affected=len(of.queries),
+        seen_at=NOW - timedelta(seconds=5),
+    )
+    return replace(base, **more)  # type: ignore[arg-type]
+
+
+def acts(*found: Known, now: list[Trouble], at: datetime = NOW) -> list[Act]:
+    return [change.act for change in changes(found, now, now=at)]
+
+
+# --- which troubles are one -----------------------------------------------------------------
+
+
+def test_a_thousand_queries_of_one_source_are_one_trouble() -> None:
+    (one,) = grouped([away(number) for number in range(1000)])
+    assert one.title == "Source k1 unreachable: 1,000 queries"
+    assert len(one.queries) == 1000
+    assert one.query is None
+    assert len(names_of(one)) == NAMED
+    assert one.group is None
+
+
+def test_what_its_queries_differ_in_is_not_said_of_a_trouble_of_several() -> None:
+    other = Subject(2, "other")
+    (one,) = grouped([away(1), away(2, application=other, labels={"team": "b", "x": "y"})])
+    assert one.application is None
+    assert one.labels == {}
+    (same,) = grouped([away(1), away(2)])
+    assert same.application == FLIGHTS
+    assert same.labels == {"team": "a"}
+
+
+def test_signs_of_a_source_that_is_away_are_not_told_beside_it() -> None:
+    seen = [
+        away(1),
+        trouble(Kind.CRASH_LOOP, 1),
+        trouble(Kind.STALLED, 1),
+        trouble(Kind.STALLED, 2),
+    ]
+    assert [(one.kind, one.queries[0].id) for one in grouped(seen)] == [
+        (Kind.SOURCE_UNREACHABLE, 1),
+        (Kind.STALLED, 2),
+    ]
+
+
+def test_a_query_that_is_held_is_not_a_crash_loop_too() -> None:
+    seen = [trouble(Kind.CRASH_LOOP), trouble(Kind.FAILED)]
+    assert [one.kind for one in grouped(seen)] == [Kind.FAILED]
+
+
+def test_a_driver_that_dies_explains_the_crash_loops_of_its_queries() -> None:
+    deaths = trouble(Kind.DRIVER_DEATHS, 1, "deaths", queries=(Subject(1, "q1"), Subject(2, "q2")))
+    seen = [trouble(Kind.CRASH_LOOP, 1), trouble(Kind.CRASH_LOOP, 2), deaths]
+    assert grouped(seen) == [deaths]
+
+
+def test_records_at_risk_are_told_whatever_else_is_wrong() -> None:
+    seen = [trouble(Kind.FAILED), trouble(Kind.AT_RISK)]
+    assert {one.kind for one in grouped(seen)} == {Kind.FAILED, Kind.AT_RISK}
+
+
+# --- what becomes of incidents ------------------------------------------------------------
+
+
+def test_a_new_trouble_opens_an_incident_and_one_that_lasts_no_second() -> None:
+    stalled = trouble(Kind.STALLED)
+    assert acts(now=[stalled]) == [Act.OPEN]
+    assert acts(known(stalled), now=[stalled]) == [Act.SEEN]
+
+
+def test_new_evidence_updates_it() -> None:
+    stalled = trouble(Kind.STALLED)
+    more = replace(stalled, detail="Stalled since 03:00.")
+    assert acts(known(stalled), now=[more]) == [Act.UPDATE]
+
+
+def test_it_is_closed_once_its_trouble_has_been_gone_for_the_hold_time() -> None:
+    stalled = trouble(Kind.STALLED)
+    assert acts(known(stalled), now=[]) == [Act.QUIET]
+    quiet = known(stalled, quiet_since=NOW)
+    assert acts(quiet, now=[], at=NOW + HOLD - timedelta(seconds=1)) == []
+    assert acts(quiet, now=[], at=NOW + HOLD) == [Act.CLOSE]
+
+
+def test_a_trouble_that_flaps_stays_one_incident() -> None:
+    stalled = trouble(Kind.STALLED)
+    quiet = known(stalled, quiet_since=NOW - HOLD / 2)
+    assert acts(quiet, now=[stalled]) == [Act.UPDATE]
+
+
+def test_a_trouble_that_comes_back_within_a_day_opens_it_again() -> None:
+    stalled = trouble(Kind.STALLED)
+    assert acts(known(stalled, open=False), now=[stalled]) == [Act.REOPEN]
+    assert acts(known(stalled, open=False), now=[]) == []
+
+
+def test_what_a_person_closed_stays_closed_while_its_trouble_lasts_without_a_pause() -> None:
+    stalled = trouble(Kind.STALLED)
+    closed = known(stalled, open=False, closed_by="olga")
+    assert acts(closed, now=[stalled]) == [Act.SEEN]
+    assert acts(closed, now=[stalled], at=NOW + HOLD) == [Act.REOPEN]
+
+
+def test_of_several_with_one_fingerprint_the_open_one_counts_else_the_newest() -> None:
+    stalled = trouble(Kind.STALLED)
+    newest, older = known(stalled, id=3, open=False), known(stalled, id=2, open=False)
+    (change,) = changes([newest, older], [stalled], now=NOW)
+    assert change.known == newest
+    (change,) = changes([newest, known(stalled, id=9)], [stalled], now=NOW)
+    assert (change.act, change.known and change.known.id) == (Act.SEEN, 9)
+
+
+TROUBLES = st.lists(
+    st.tuples(st.sampled_from([Kind.FAILED, Kind.STALLED, Kind.CRASH_LOOP]), st.integers(1, 3)),
+    max_size=6,
+)
+
+
+@given(st.lists(st.tuples(st.integers(1, 400), TROUBLES), max_size=20))
+def test_never_are_two_incidents_of_one_fingerprint_open_and_none_without_cause(
+    looks: list[tuple[int, list[tuple[Kind, int]]]],
+) -> None:
+    rows: dict[int, Known] = {}
+    now = NOW
+    for pause, seen in looks:
+        now += timedelta(seconds=pause)
+        told = grouped([trouble(kind, query) for kind, query in seen])
+        newest_first = sorted(rows.values(), key=lambda one: -one.id)
+        for change in changes(newest_first, told, now=now):
+            old = change.known
+            match change.act:
+                case Act.OPEN:
+                    assert change.trouble is not None
+                    row = known(change.trouble, id=len(rows) + 1, seen_at=now)
+                    rows[row.id] = row
+                case Act.QUIET:
+                    assert old is not None
+                    rows[old.id] = replace(old, quiet_since=now)
+                case Act.CLOSE:
+                    assert old is not None
+                    rows[old.id] = replace(old, open=False)
+                case _:
+                    assert old is not None
+                    rows[old.id] = replace(old, open=True, quiet_since=None, seen_at=now)
+        still = [one.fingerprint for one in rows.values() if one.open]
+        assert len(still) == len(set(still))
+        assert {one.fingerprint for one in told} <= set(still)

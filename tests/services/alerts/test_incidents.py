@@ -1,0 +1,379 @@
+"""Incidents open when something is wrong, say what, and close by themselves."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
+
+from controlplane.health.parts import Part, ok, problem
+from controlplane.health.system import SystemHealth
+from listeners.models import Gap
+from queries.domain.alerts.incidents import HOLD
+from queries.domain.alerts.kinds import EntryKind, IncidentKind, IncidentState
+from queries.domain.errors import Conflict, Invalid
+from queries.domain.states import LossKind
+from queries.models.alerts import Channel, Incident, Maintenance
+from queries.models.checkpoints import Loss
+from queries.models.definitions import Query
+from queries.models.hosts import Host
+from queries.selectors.alerts.troubles import troubles
+from queries.services.alerts import incidents as service
+from tests.scenarios.stage import BROKEN_PIPE, DIVIDE, NO_SUCH_SOURCE, Stage
+
+pytestmark = pytest.mark.django_db
+
+KAFKA = {
+    "name": "flights",
+    "format": "kafka",
+    "options": {"kafka.bootstrap.servers": "kafka-1:9092", "subscribe": "flights"},
+}
+
+
+class Alerts(Stage):
+    """A stage whose incidents are watched."""
+
+    def __init__(self) -> None:
+        super().__init__(obliging=True)
+        self.parts: tuple[Part, ...] = (ok("disk", "100 MB are free."),)
+
+    def watch(self, seconds: float = 0) -> list[Incident]:
+        """Let time pass without supervision, look, and return the open incidents."""
+        self.now += timedelta(seconds=seconds)
+        service.watch_incidents(now=self.now)
+        return list(Incident.objects.filter(state=IncidentState.OPEN))
+
+    def one(self) -> Incident:
+        """Look, and return the only open incident."""
+        (incident,) = self.watch()
+        return incident
+
+    def set(self, name: str, **columns: Any) -> Query:
+        """Write a query's row, as the tasks that judge it do."""
+        Query.objects.filter(name=name).update(**columns)
+        return self.row(name)
+
+
+@pytest.fixture
+def alerts(monkeypatch: pytest.MonkeyPatch) -> Alerts:
+    """A stage whose system is as healthy as the story says."""
+    stage = Alerts()
+    monkeypatch.setattr(service, "system_health", lambda now: SystemHealth(now, tuple(stage.parts)))
+    return stage
+
+
+def story(incident: Incident) -> list[str]:
+    return list(incident.entries.values_list("kind", flat=True))
+
+
+def test_a_healthy_query_and_one_that_somebody_stopped_are_no_incidents(alerts: Alerts) -> None:
+    alerts.query("delays")
+    alerts.up("delays")
+    alerts.query("idle")
+    assert alerts.watch(60) == []
+    alerts.set("delays", verdict="STALLED", verdict_since=alerts.now)
+    alerts.stop("delays")
+    assert alerts.watch(60) == []
+
+
+def test_a_query_that_fails_for_good_is_an_incident_until_it_runs_again(alerts: Alerts) -> None:
+    alerts.query("delays")
+    alerts.up("delays")
+    alerts.fail("delays", NO_SUCH_SOURCE)
+    assert alerts.phase("delays") == "FAILED"
+    incident = alerts.one()
+    assert (incident.kind, incident.severity) == (IncidentKind.FAILED, "critical")
+    assert incident.title == "delays: failed"
+    assert "Failed to find the data source" in incident.detail
+    assert incident.failure_group is not None
+    assert incident.failure_group.title in incident.detail
+    assert incident.announce_after == alerts.now
+    alerts.up("delays")
+    alerts.watch(10)
+    assert alerts.watch(HOLD.total_seconds()) == []
+    incident.refresh_from_db()
+    assert (incident.state, incident.closed_by) == (IncidentState.CLOSED, "")
+    assert incident.announce_after == alerts.now
+    assert story(incident) == [EntryKind.OPENED, EntryKind.QUIET, EntryKind.CLOSED]
+
+
+def test_a_batch_that_fails_again_and_again_is_held_and_told_once(alerts: Alerts) -> None:
+    alerts.query("delays")
+    alerts.up("delays")
+    for _ in range(3):
+        alerts.fail("delays", DIVIDE, batch=4)
+        if alerts.phase("delays") == "BROKEN":
+            break
+        alerts.pause("delays")
+        alerts.ready("delays")
+    assert alerts.phase("delays") == "BROKEN"
+    assert [one.kind for one in alerts.watch()] == [IncidentKind.BROKEN]
+
+
+def test_failures_in_a_row_are_one_incident_however_many_follow(alerts: Alerts) -> None:
+    alerts.query("delays")
+    alerts.up("delays")
+    for _ in range(7):
+        alerts.fail("delays", BROKEN_PIPE)
+        alerts.pause("delays")
+        alerts.look()
+    incident = alerts.one()
+    assert incident.kind == IncidentKind.CRASH_LOOP
+    assert incident.occurrence == 1
+    assert Incident.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("verdict", "kind"),
+    [
+        ("STALLED", IncidentKind.STALLED),
+        ("ZOMBIE", IncidentKind.ZOMBIE),
+        ("BLIND", IncidentKind.BLIND),
+    ],
+)
+def test_a_bad_verdict_is_an_incident(alerts: Alerts, verdict: str, kind: IncidentKind) -> None:
+    alerts.query("delays")
+    alerts.up("delays")
+    alerts.set("delays", verdict=verdict, verdict_since=alerts.now)
+    assert alerts.one().kind == kind
+
+
+def test_a_query_that_lags_is_one_only_after_a_while(alerts: Alerts, settings: Any) -> None:
+    settings.ALERT_LAGGING_MINUTES = 10
+    alerts.query("delays")
+    alerts.up("delays")
+    alerts.set("delays", verdict="LAGGING", verdict_since=alerts.now)
+    assert alerts.watch(9 * 60) == []
+    assert [one.kind for one in alerts.watch(60)] == [IncidentKind.LAGGING]
+
+
+def test_records_about_to_be_deleted_are_an_incident(alerts: Alerts) -> None:
+    alerts.query("delays")
+    alerts.up("delays")
+    alerts.set("delays", risk="1,200 records of flights will be deleted at 04:00 UTC.")
+    incident = alerts.one()
+    assert incident.kind == IncidentKind.AT_RISK
+    assert incident.detail.startswith("1,200 records")
+
+
+def test_records_that_were_lost_or_late_are_incidents_for_a_while(alerts: Alerts) -> None:
+    alerts.query("delays")
+    alerts.up("delays")
+    query = alerts.row("delays")
+    Loss.objects.create(
+        query=query, kind=LossKind.RETENTION, source="flights", records=40, noticed_at=alerts.now
+    )
+    Loss.objects.create(
+        query=query, kind=LossKind.LATE, source="", records=3, noticed_at=alerts.now
+    )
+    Gap.objects.create(
+        kind="batch",
+        driver=1,
+        query=query.pk,
+        first=3,
+        last=5,
+        missing=3,
+        repaired=1,
+        noticed_at=alerts.now,
+        closed_at=alerts.now,
+        beyond_repair=True,
+    )
+    found = {one.kind: one.detail for one in alerts.watch(1)}
+    assert found.keys() == {
+        IncidentKind.RECORDS_LOST,
+        IncidentKind.LATE_RECORDS,
+        IncidentKind.EVENTS_DROPPED,
+    }
+    assert found[IncidentKind.RECORDS_LOST].startswith("40 records")
+    assert found[IncidentKind.EVENTS_DROPPED].startswith("The reports of 2 batches")
+    alerts.watch(700)
+    assert alerts.watch(HOLD.total_seconds()) == []
+
+
+def test_a_broker_that_dies_under_200_queries_is_one_incident(alerts: Alerts) -> None:
+    for application in range(4):
+        alerts.application(f"app-{application}")
+        for number in range(50):
+            name = f"q{application}-{number:02}"
+            alerts.query(name, f"app-{application}", sources=[KAFKA])
+    Query.objects.update(
+        desired="RUNNING", phase="RUNNING", source_unreachable_since=alerts.now, verdict="STALLED"
+    )
+    for query in Query.objects.all():
+        query.target_revision = query.revisions.get()
+        query.save()
+    incident = next(iter(alerts.watch(15)))
+    assert Incident.objects.count() == 1
+    assert incident.title == "Source kafka-1:9092 unreachable: 200 queries"
+    assert incident.affected_count == 200
+    assert len(incident.affected) == 20
+    Query.objects.update(source_unreachable_since=None, verdict="PROGRESSING")
+    alerts.watch(10)
+    assert alerts.watch(HOLD.total_seconds()) == []
+    assert Incident.objects.count() == 1
+
+
+def test_a_driver_that_dies_again_and_again_is_one_incident_of_its_application(
+    alerts: Alerts,
+) -> None:
+    alerts.application("flights")
+    for name in ("delays", "hours", "rows"):
+        alerts.query(name, "flights")
+        alerts.start(name)
+    alerts.ready("flights")
+    for _ in range(3):
+        alerts.launcher.die("flights")
+        alerts.look()
+        alerts.wait(400)
+        alerts.look()
+    (incident,) = alerts.watch()
+    assert incident.kind == IncidentKind.DRIVER_DEATHS
+    assert incident.affected == ["delays", "hours", "rows"]
+
+
+def test_a_silent_host_is_one_incident(alerts: Alerts, settings: Any) -> None:
+    alerts.query("delays")
+    alerts.up("delays")
+    Host.objects.create(name="other", seen_at=None)
+    Query.objects.filter(name="delays").update(phase="LOST")
+    row = alerts.row("delays").application
+    row.host = "other"
+    row.save()
+    alerts.driver("delays")
+    Host.objects.create(name=settings.HEADGATE_HOST, seen_at=Now())
+    found = {one.kind for one in alerts.watch()}
+    assert found == {IncidentKind.HOST_SILENT}
+
+
+def test_headgates_own_trouble_is_an_incident(alerts: Alerts) -> None:
+    alerts.parts = (problem("disk", "12 MB are free where the data is stored."),)
+    incident = alerts.one()
+    assert (incident.kind, incident.title) == (IncidentKind.DISK, "Headgate: disk full")
+    assert incident.detail.startswith("12 MB")
+
+
+def test_a_channel_that_delivers_nothing_is_an_incident(alerts: Alerts) -> None:
+    Channel.objects.create(
+        name="pager",
+        kind="webhook",
+        created_at=alerts.now,
+        created_by="ada",
+        failing_since=alerts.now - timedelta(minutes=11),
+        last_error="It does not answer.",
+    )
+    assert alerts.one().title == "Channel pager delivers nothing"
+
+
+def test_in_a_maintenance_window_nothing_that_it_names_opens(alerts: Alerts) -> None:
+    alerts.query("delays")
+    alerts.up("delays")
+    alerts.set("delays", labels={"team": "a"}, verdict="STALLED", verdict_since=alerts.now)
+    Maintenance.objects.create(
+        name="upgrade",
+        selector={"labels": {"team": "a"}},
+        starts_at=alerts.now,
+        ends_at=alerts.now + timedelta(hours=1),
+        created_at=alerts.now,
+        created_by="ada",
+    )
+    assert alerts.watch(60) == []
+    assert [one.kind for one in alerts.watch(3600)] == [IncidentKind.STALLED]
+
+
+def test_what_flaps_is_one_incident_and_what_returns_within_a_day_is_opened_again(
+    alerts: Alerts,
+) -> None:
+    alerts.query("delays")
+    alerts.up("delays")
+    for _ in range(5):
+        alerts.set("delays", verdict="STALLED", verdict_since=alerts.now)
+        alerts.watch(20)
+        alerts.set("delays", verdict="IDLE")
+        alerts.watch(20)
+    assert Incident.objects.get().occurrence == 1
+    assert alerts.watch(HOLD.total_seconds()) == []
+    alerts.set("delays", verdict="STALLED", verdict_since=alerts.now)
+    (incident,) = alerts.watch(3600)
+    assert incident.occurrence == 2
+    assert incident.opened_at > incident.first_opened_at
+    assert story(incident)[-1] == EntryKind.REOPENED
+
+
+def test_people_acknowledge_assign_note_snooze_and_close(alerts: Alerts) -> None:
+    alerts.query("delays")
+    alerts.up("delays")
+    alerts.set("delays", verdict="STALLED", verdict_since=alerts.now)
+    incident = alerts.one()
+    Incident.objects.update(announce_after=None)
+    service.acknowledge(incident, actor="olga", now=alerts.now)
+    service.assign(incident, to="ben", actor="olga", now=alerts.now)
+    service.note(incident, text="The broker was upgraded.", actor="ben", now=alerts.now)
+    service.snooze(incident, until=alerts.now + timedelta(hours=1), actor="olga", now=alerts.now)
+    incident.refresh_from_db()
+    assert (incident.acknowledged_by, incident.assignee) == ("olga", "ben")
+    assert incident.announce_after == alerts.now
+    service.close(incident, actor="olga", now=alerts.now)
+    assert alerts.watch(10) == []  # its trouble lasts, and olga knows
+    with pytest.raises(Conflict, match="closed already"):
+        service.acknowledge(incident, actor="olga", now=alerts.now)
+    assert [(one.kind, one.actor) for one in incident.entries.all()][1:] == [
+        ("acknowledged", "olga"),
+        ("assigned", "olga"),
+        ("note", "ben"),
+        ("snoozed", "olga"),
+        ("closed", "olga"),
+    ]
+
+
+def test_a_time_that_has_passed_and_an_empty_note_are_refused(alerts: Alerts) -> None:
+    alerts.parts = (problem("disk", "Full."),)
+    incident = alerts.one()
+    with pytest.raises(Invalid, match="not in the future"):
+        service.snooze(incident, until=alerts.now, actor="olga", now=alerts.now)
+    with pytest.raises(Invalid, match="empty"):
+        service.note(incident, text="  ", actor="olga", now=alerts.now)
+
+
+def test_one_rotten_incident_stops_no_other(
+    alerts: Alerts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alerts.parts = (problem("disk", "Full."), problem("ingester", "It is away."))
+    real = service._open
+
+    def rotten(trouble: Any, now: Any) -> int:
+        if trouble.kind == IncidentKind.DISK:
+            raise ValueError("rotten")
+        return real(trouble, now)
+
+    monkeypatch.setattr(service, "_open", rotten)
+    assert [one.kind for one in alerts.watch()] == [IncidentKind.INGESTER_DOWN]
+
+
+def test_a_second_look_at_the_same_moment_opens_no_second_incident(alerts: Alerts) -> None:
+    alerts.parts = (problem("disk", "Full."),)
+    alerts.watch()
+    found = service._open
+    trouble = next(iter(troubles(alerts.parts, now=alerts.now)))
+    assert found(replace(trouble), alerts.now) == 0
+    assert Incident.objects.count() == 1
+
+
+def test_a_look_asks_the_database_as_often_at_100_queries_as_at_10(alerts: Alerts) -> None:
+    def asked() -> int:
+        with CaptureQueriesContext(connection) as seen:
+            alerts.watch()
+        return len(seen)
+
+    for number in range(10):
+        alerts.query(f"q{number}", "flights")
+    Query.objects.update(desired="RUNNING", phase="FAILED")
+    alerts.watch()
+    few = asked()
+    for number in range(10, 100):
+        alerts.query(f"q{number}", "flights")
+    Query.objects.update(desired="RUNNING", phase="FAILED")
+    alerts.watch()
+    assert asked() == few

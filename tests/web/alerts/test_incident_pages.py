@@ -1,0 +1,146 @@
+"""Incidents are listed, each tells its story, and operators act on it there."""
+
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from controlplane.health.system import SystemHealth
+from queries.domain.alerts.incidents import HOLD
+from queries.models.alerts import Channel, Incident
+from queries.models.definitions import Query
+from queries.services.alerts import incidents as service
+from queries.services.alerts.deliveries import announce_incidents
+from queries.views.console.fragments import draw
+from tests.scenarios.stage import NO_SUCH_SOURCE, Stage
+from tests.web.browserless import Page
+
+
+@pytest.fixture
+def broken(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Stage:
+    """Return a stage on which delays has failed for good, with one channel to tell."""
+    monkeypatch.setattr(service, "system_health", lambda now: SystemHealth(now, ()))
+    Channel.objects.create(name="pager", kind="webhook", created_at=stage.now, created_by="ada")
+    stage.query("delays")
+    stage.up("delays")
+    stage.fail("delays", NO_SUCH_SOURCE)
+    service.watch_incidents(now=stage.now)
+    announce_incidents(now=stage.now)
+    return stage
+
+
+def _see(client: Client, person: User, address: str) -> Page:
+    client.force_login(person)
+    return Page(client, address)
+
+
+def _address() -> str:
+    return f"/alerts/{Incident.objects.get().uuid}/"
+
+
+def test_the_list_shows_what_is_open_and_the_navigation_counts_it(
+    client: Client, viewer: User, broken: Stage
+) -> None:
+    page = _see(client, viewer, "/alerts/")
+    assert "delays: failed" in page.text
+    assert "Failed to find the data source" in page.text
+    assert 'id="open-incidents"' in page.html
+    assert 'title="1 open"' in page.html
+
+
+def test_filters_stand_in_the_address(client: Client, viewer: User, broken: Stage) -> None:
+    for query, there in (
+        ("q=delays", True),
+        ("q=nothing", False),
+        ("severity=warning", False),
+        ("severity=critical", True),
+        ("state=closed", False),
+        ("state=all", True),
+        ("query=delays", True),
+        ("query=other", False),
+        ("state=\x00&after=~&severity=%22", True),
+    ):
+        assert ("delays: failed" in _see(client, viewer, f"/alerts/?{query}").text) is there, query
+
+
+def test_no_incident_is_said_kindly(client: Client, viewer: User, stage: Stage) -> None:
+    assert "No incidents" in _see(client, viewer, "/alerts/").text
+
+
+def test_its_page_tells_what_happened_and_leads_to_the_way_out(
+    client: Client, viewer: User, broken: Stage
+) -> None:
+    page = _see(client, viewer, _address())
+    for words in (
+        "Failed to find the data source",
+        "What it means and what to do",
+        "Opened",
+        "delays RUNNING → FAILED",
+        "Requested start",
+        "Is telling pager",
+    ):
+        assert words in page.text
+    assert "Acknowledge" not in page.text  # a viewer only reads
+
+
+def test_an_operator_acknowledges_assigns_notes_snoozes_and_closes(
+    client: Client, operator: User, broken: Stage
+) -> None:
+    client.force_login(operator)
+    address = _address()
+    assert "Acknowledge" in Page(client, address).text
+    for verb, sent in (
+        ("acknowledge", {"hours": "4"}),
+        ("assign", {"to": "ben"}),
+        ("note", {"text": "The connector is missing."}),
+        ("snooze", {"hours": "1"}),
+    ):
+        client.post(f"{address}{verb}/", sent)
+    text = Page(client, address).text
+    for words in ("works on it until", "Assigned to ben", "The connector is missing.", "Snoozed"):
+        assert words in text
+    client.post(f"{address}close/")
+    text = Page(client, address).text
+    assert f"by {operator.username}" in text
+    answer = client.post(f"{address}acknowledge/", follow=True)
+    assert "closed already" in answer.content.decode()
+
+
+def test_what_no_form_sends_does_no_harm(client: Client, operator: User, broken: Stage) -> None:
+    client.force_login(operator)
+    assert client.post(f"{_address()}explode/").status_code == 404
+    client.post(f"{_address()}acknowledge/", {"hours": "1e9"})
+    answer = client.post(f"{_address()}note/", {"text": " "}, follow=True)
+    assert "empty" in answer.content.decode()
+
+
+def test_a_viewer_may_not_act(client: Client, viewer: User, broken: Stage) -> None:
+    client.force_login(viewer)
+    assert client.post(f"{_address()}close/").status_code == 403
+    assert Incident.objects.get().state == "OPEN"
+
+
+def test_an_open_list_and_an_open_page_follow(broken: Stage) -> None:
+    row = Incident.objects.get()
+    later = broken.now + timedelta(seconds=5)
+    drawn = dict(draw("incidents:state=open", frozenset({f"incident:{row.pk}"}), later))
+    assert "delays: failed" in drawn[f"incident-row-{row.pk}"]
+    assert "delays: failed" in drawn["incidents-arrived"]
+    service.acknowledge(row, actor="olga", now=broken.now)
+    drawn = dict(draw(f"incident:{row.pk}", None, later))
+    assert "olga works on it" in drawn[f"incident-lead-{row.pk}"]
+    assert "Acknowledged" in drawn[f"incident-story-{row.pk}"]
+    assert "acknowledged" in drawn[f"incident-status-{row.pk}"]
+    assert dict(draw("system", None, later))["open-incidents"].count("1 open") == 1
+    assert dict(draw("incident:0", None, later)) == {}
+
+
+def test_one_that_closed_by_itself_says_so(client: Client, viewer: User, broken: Stage) -> None:
+    Query.objects.update(phase="RUNNING", hold="")
+    for seconds in (10, HOLD.total_seconds()):
+        broken.now += timedelta(seconds=seconds)
+        service.watch_incidents(now=broken.now)
+    text = _see(client, viewer, _address()).text
+    assert "by itself" in text
+    assert "Its cause is gone" in text
