@@ -163,6 +163,13 @@ def dropped(query_ids: Iterable[int], *, drivers: dict[int, int]) -> dict[int, D
     return result
 
 
+def open_holes() -> set[tuple[int, int]]:
+    """Return (query, driver) of which batches are missing and not repaired."""
+    rows = models.Gap.objects.filter(kind="batch", missing__gt=F("repaired"))
+    found = rows.order_by().values_list("query", "driver").distinct()
+    return {(query, driver) for query, driver in found if query is not None}
+
+
 def drops_since(since: datetime) -> list[dict[str, Any]]:
     """Return rises of drop counters for the banner: {driver, queue, count, since, until}."""
     rows = models.DroppedEvents.objects.filter(until__gte=since).order_by("since", "pk")

@@ -89,6 +89,12 @@ class ObjectField(serializers.JSONField):
         return super().to_internal_value(data)
 
 
+class LabelsField(serializers.DictField):
+    """Labels by name."""
+
+    child = serializers.CharField()
+
+
 class MaskedObject(ObjectField):
     """A JSON object that is shown with its secrets masked."""
 

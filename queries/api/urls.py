@@ -9,7 +9,7 @@ from django.urls import URLPattern, path, re_path
 from queries.api import async_calls, docs, lag, probes, tokens
 from queries.api.alerts import views as alerts
 from queries.api.checkpoints import checkpoint as checkpoints
-from queries.api.definitions import connectors
+from queries.api.definitions import connectors, labels
 from queries.api.supervision import applications, history, operations, queries, system
 from queries.api.triggers import advice
 from queries.api.triggers import async_progress as tracking
@@ -38,6 +38,7 @@ urlpatterns = [
     _at(f"{_QUERY}runs/", queries.QueryRunsView, "query-runs"),
     _at(f"{_QUERY}progress/", queries.QueryProgressView, "query-progress"),
     _at(f"{_QUERY}failures/", queries.QueryFailuresView, "query-failures"),
+    _at(f"{_QUERY}labels/", labels.QueryLabelsView, "query-labels"),
     _at(f"{_QUERY}advice/", advice.QueryAdviceView, "query-advice"),
     _at(f"{_QUERY}async/", async_calls.QueryAsyncView, "query-async"),
     _at(f"{_QUERY}lag/", lag.QueryLagView, "query-lag"),
@@ -86,6 +87,7 @@ urlpatterns = [
     _at(_APPLICATION, applications.ApplicationView, "application"),
     _at(f"{_APPLICATION}stop/", applications.ApplicationStopView, "application-stop"),
     _at(f"{_APPLICATION}restart/", applications.ApplicationRestartView, "application-restart"),
+    _at(f"{_APPLICATION}labels/", labels.ApplicationLabelsView, "application-labels"),
     _at(f"{_APPLICATION}pools/", applications.PoolsView, "pools"),
     _at(f"{_APPLICATION}pools/<str:pool>/", applications.PoolView, "pool"),
     _at("tokens/", tokens.TokensView, "tokens"),

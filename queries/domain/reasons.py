@@ -144,6 +144,7 @@ class Detail(Enum):
     TO_BATCH = "to batch {batch}"
     TO_START = "to {start}"
     POOL = "pool {pool}"
+    LABELS = "labels"
     # operations
     TRIED_AGAIN = "{about} It is tried again at {at} UTC."
     TRIED_AGAIN_NOW = "{about} It is tried again now."

@@ -149,6 +149,7 @@ LATER = [
         "Host {host} does not respond, and its checkpoint is there; "
         "it starts once the host is back.",
     ),
+    ("LABELS", "labels"),
     ("STEPS_ON", "Its files are on host {host}, which does not respond."),
 ]
 _VALUES = {None: "(.+)", ":d": "(0|[1-9][0-9]*)", ":w": r"(\S+?)"}

@@ -48,6 +48,10 @@ class Query(models.Model):
     source_reachable = models.BooleanField(null=True)  # null: not known
     source_unreachable_since = models.DateTimeField(null=True)
 
+    # No columns: `queries.selectors.supervision.standing` adds them to the rows of lists.
+    troubled: bool
+    changing: bool
+
     class Meta:
         constraints: ClassVar = [
             models.UniqueConstraint(

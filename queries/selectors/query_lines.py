@@ -1,18 +1,18 @@
 """The line of a query as list, header and REST body show it: one form for all three."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from math import isfinite
 from typing import Any
 
-from django.db.models import Q, QuerySet
 from django.utils.dateparse import parse_datetime
 
 from listeners import selectors as heard
 from listeners.selectors import BatchBar, DriverTelemetry, Dropped, LatestLine
 from queries.domain.errors import Missing
 from queries.domain.failures.crash_loops import CrashLoop
-from queries.domain.states import STOPPED_PHASES, Desired, Hold, Phase, RunOutcome
+from queries.domain.states import Phase, RunOutcome
 from queries.domain.supervision.executors import Executors, executors
 from queries.domain.supervision.health import Health
 from queries.models.applications import ApplicationRevision, SchedulerPool
@@ -28,9 +28,8 @@ from queries.selectors.newest import (
 )
 from queries.selectors.supervision.drift import drift, newest_application_revisions, pools_of
 from queries.selectors.supervision.health import BATCHES, health_of, trigger_of
-
-#: Somebody else's batches are shown with the query for this long; its checkpoint keeps them.
-FOREIGN_SHOWN_FOR = timedelta(hours=24)
+from queries.selectors.supervision.query_filters import Filters, queries
+from queries.selectors.supervision.standing import FOREIGN_SHOWN_FOR
 
 _NOTHING_LOST = Dropped(bus=0, outbox=0, missing_batches=0, repaired=0, since=None, until=None)
 
@@ -78,6 +77,7 @@ class QueryLine:
     last_event_at: datetime | None
     bars: list[BatchBar]
     dropped: Dropped  # of the open run's driver, else of the last run's
+    troubled: bool  # somebody should look at it
     converging: bool  # desired and actual differ, and no user has to act
     needs_application_restart: tuple[str, ...]  # why: "pools", "revision", "code"
     newest: QueryRevision | None = None  # the newest revision itself, with its spec
@@ -94,51 +94,27 @@ class QueryLine:
 
 
 def query_lines(
+    filters: Filters | None = None,
     *,
     now: datetime,
-    names: tuple[str, ...] = (),
-    application: str = "",
-    phases: tuple[str, ...] = (),
-    verdicts: tuple[str, ...] = (),
-    search: str = "",
-    pool: str = "",
     bars: int = BATCHES,
-    desired: str = "",
     after: str = "",
     limit: int | None = None,
 ) -> list[QueryLine]:
     """Return the lines of living queries by name, in a constant number of database queries.
 
-    An empty filter lets everything through. `after` leaves out names up to and including it;
-    `limit` is the maximum number of lines, None for all.
+    `after` leaves out names up to and including it; `limit` is the maximum number of lines, None
+    for all.
     """
-    rows = Query.objects.filter(archived_at__isnull=True).order_by("name")
-    rows = rows.select_related("application", "target_revision")
-    if names:
-        rows = rows.filter(name__in=names)
-    if application:
-        rows = rows.filter(application__name=application)
-    if phases:
-        rows = rows.filter(phase__in=phases)
-    if desired:
-        rows = rows.filter(desired=desired)
-    if search:
-        rows = rows.filter(Q(name__icontains=search) | Q(application__name__icontains=search))
+    rows = queries(filters or Filters(), now=now)
     if after:
         rows = rows.filter(name__gt=after)
-    if limit is not None and not pool and not verdicts:
-        rows = rows[:limit]  # the other two filters are known only once a line is there
-    lines = _assemble(rows, now=now, bars=bars)
-    if pool:
-        lines = [line for line in lines if line.pool == pool]
-    if verdicts:
-        lines = [line for line in lines if line.health and line.health.verdict in verdicts]
-    return lines[:limit]
+    return lines_of(rows[:limit], now=now, bars=bars)
 
 
 def query_line(name: str, *, now: datetime, bars: int = BATCHES) -> QueryLine:
     """Return one living query's line; raise `Missing` where there is none of that name."""
-    lines = query_lines(now=now, names=(name,), bars=bars)
+    lines = query_lines(Filters(names=(name,)), now=now, bars=bars)
     if not lines:
         raise Missing(
             f'Query "{name}" does not exist.', way_out="Check its name in the list of queries."
@@ -163,12 +139,13 @@ class _Facts:
     lags: dict[int, LagLine]
 
 
-def _assemble(rows: QuerySet[Query], *, now: datetime, bars: int) -> list[QueryLine]:
-    queries = list(rows)
-    if not queries:
+def lines_of(rows: Iterable[Query], *, now: datetime, bars: int = BATCHES) -> list[QueryLine]:
+    """Return the lines of rows that `queries` has given, in their order."""
+    shown = list(rows)
+    if not shown:
         return []
-    ids = [query.pk for query in queries]
-    applications = {query.application_id for query in queries}
+    ids = [query.pk for query in shown]
+    applications = {query.application_id for query in shown}
     runs = newest_runs(ids)
     facts = _Facts(
         newest=newest_revisions(ids),
@@ -183,7 +160,7 @@ def _assemble(rows: QuerySet[Query], *, now: datetime, bars: int) -> list[QueryL
         crash_loops=crash_loops(now=now, query_ids=ids),
         lags=lag_lines(ids, now=now),
     )
-    return [_line(query, facts, bars=bars, now=now) for query in queries]
+    return [_line(query, facts, bars=bars, now=now) for query in shown]
 
 
 def _line(query: Query, facts: _Facts, *, bars: int, now: datetime) -> QueryLine:
@@ -212,7 +189,8 @@ def _line(query: Query, facts: _Facts, *, bars: int, now: datetime) -> QueryLine
         last_event_at=latest.at if latest else None,
         bars=facts.bars.get(query.pk, [])[-bars:] if bars else [],
         dropped=facts.dropped.get(query.pk, _NOTHING_LOST),
-        converging=_converging(query),
+        troubled=query.troubled,
+        converging=query.changing,
         needs_application_restart=drift(
             driver,
             newest=facts.application_revisions.get(query.application_id),
@@ -254,15 +232,6 @@ def _foreign(checkpoint: Checkpoint | None, now: datetime) -> ForeignBatches | N
     if first is None or last is None or now - at > FOREIGN_SHOWN_FOR:
         return None
     return ForeignBatches(first, last, at)
-
-
-def _converging(query: Query) -> bool:
-    phase = Phase(query.phase)
-    if query.desired == Desired.STOPPED:
-        return phase not in STOPPED_PHASES
-    if query.hold != Hold.NONE and query.generation == query.seen_generation:
-        return False  # it waits for an operator, or for its next retry probe
-    return phase is not Phase.RUNNING
 
 
 def progress_line(progress: dict[str, Any]) -> ProgressLine:

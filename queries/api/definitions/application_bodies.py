@@ -8,7 +8,7 @@ from queries.api.definitions.etags import etag
 from queries.api.derived import Body, shows
 from queries.api.links import application_links
 from queries.api.reasons import DetailCodeField, PhraseField
-from queries.api.schema import ApplicationSpecField, ObjectField
+from queries.api.schema import ApplicationSpecField, LabelsField, ObjectField
 from queries.models.definitions import Query
 from queries.models.drivers import Driver
 from queries.selectors.supervision.applications import ApplicationDetail, PoolHolding
@@ -57,7 +57,8 @@ class TelemetryBody(Body):
     "application.name application.own revision=newest.number "
     "running_revision=driver.application_revision.number needs_restart driver queries pools "
     "application.failures application.next_attempt_at application.hold "
-    "application.hold_reason hold_reason_code telemetry application.created_at etag spec links",
+    "application.hold_reason hold_reason_code application.labels telemetry "
+    "application.created_at etag spec links",
 )
 class ApplicationBody(Body):
     """An application: its definition (masked), its driver, and what it holds.
@@ -67,6 +68,7 @@ class ApplicationBody(Body):
     """
 
     hold_reason_code = DetailCodeField(source="application.hold_reason")
+    labels = LabelsField(source="application.labels")
     spec = ApplicationSpecField(source="newest.spec", default=dict)
 
     def get_queries(self, detail: ApplicationDetail) -> list[str]:

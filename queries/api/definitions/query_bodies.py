@@ -7,7 +7,7 @@ from queries.api.definitions.etags import etag
 from queries.api.derived import Body, shows
 from queries.api.links import query_links
 from queries.api.reasons import DetailCodeField, PhraseField
-from queries.api.schema import QuerySpecField
+from queries.api.schema import LabelsField, QuerySpecField
 from queries.domain.failures.crash_loops import CrashLoop
 from queries.domain.states import Desired
 from queries.domain.supervision.health import Health
@@ -84,7 +84,7 @@ class ForeignBatchesBody(Body):
     "health current_run=run last_progress=progress last_event_at dropped_events=dropped "
     "query.failures query.next_attempt_at crash_loop query.hold query.risk query.risk_at "
     "query.source_reachable query.source_unreachable_since lag foreign_batches "
-    "needs_application_restart "
+    "needs_application_restart query.labels "
     "kind pool checkpoint query.created_at etag spec links",
     desired=Desired,
 )
@@ -97,6 +97,7 @@ class QueryBody(Body):
 
     phase_reason = PhraseField(source="query.phase_reason")
     phase_detail_code = DetailCodeField(source="query.phase_detail")
+    labels = LabelsField(source="query.labels")
     kind = serializers.CharField(source="newest.kind", default="")
     spec = QuerySpecField(source="newest.spec", default=dict)
 

@@ -16,6 +16,7 @@ from queries.api.errors import invalid
 from queries.api.methods import Sent, accepts, answers, creates, lists
 from queries.api.paging import Key, page, word
 from queries.api.supervision.history_bodies import FailureBody, ProgressRowBody, RunBody
+from queries.domain.definitions.labels import searched_labels
 from queries.domain.states import Desired, Phase, StopMode, Verdict
 from queries.models.definitions import QueryRevision
 from queries.models.drivers import Run
@@ -26,6 +27,7 @@ from queries.selectors.definitions import definitions
 from queries.selectors.failures import failures
 from queries.selectors.query_lines import QueryLine, query_line, query_lines
 from queries.selectors.supervision import runs
+from queries.selectors.supervision.query_filters import Filters
 from queries.services.definitions import catalog
 from queries.services.supervision import operations
 
@@ -45,20 +47,28 @@ class QueriesView(ApiView):
             word("application"),
             word("pool"),
             word("search", about="In names."),
+            word(
+                "label",
+                about="team=data, team= for none, team for any; repeat for several.",
+                many=True,
+            ),
         ],
     )
     def get(self) -> Response:
         """List queries by name."""
-        filters: dict[str, Any] = {
-            "phases": self.asked_word("phase", Phase),
-            "verdicts": self.asked_word("health", Verdict),
-            "desired": "".join(self.asked_word("desired", Desired)[-1:]),
-            **{name: self.asked(name) for name in ("application", "pool", "search")},
-        }
+        filters = Filters(
+            phases=self.asked_word("phase", Phase),
+            verdicts=self.asked_word("health", Verdict),
+            desired="".join(self.asked_word("desired", Desired)[-1:]),
+            application=self.asked("application"),
+            pool=self.asked("pool"),
+            search=self.asked("search"),
+            labels=searched_labels(self.request.query_params.getlist("label")),
+        )
 
         def fetch(after: Key | None, count: int) -> list[QueryLine]:
             start = str(after[0]) if after else ""
-            return query_lines(now=self.now, after=start, limit=count, bars=0, **filters)
+            return query_lines(filters, now=self.now, after=start, limit=count, bars=0)
 
         return page(self.request, fetch, lambda line: [line.query.name], QueryBody)
 

@@ -12,16 +12,14 @@ from zoneinfo import ZoneInfo
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from queries.domain.alerts.kinds import IncidentKind, Severity
+from queries.domain.definitions.labels import parse_labels
 from queries.domain.definitions.parsing import shape_problems
 from queries.domain.errors import Invalid, Problem
 from queries.domain.masking import is_reference
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,79}")
-_LABEL = re.compile(r"[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?")
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 _ADDRESS = re.compile(r"[^\s@<>,;\"]+@[^\s@<>,;\"]+")
-#: Labels of one object, and of one selector.
-MOST_LABELS = 16
 
 
 class _Frozen(BaseModel):
@@ -165,26 +163,6 @@ def _mail(settings: Mapping[str, Any]) -> list[Problem]:
         way_out = "Choose a number from 1 to 65535."
         problems.append(Problem("settings.port", str(port)[:200], "is no port.", way_out))
     return problems
-
-
-def parse_labels(raw: Mapping[str, Any]) -> dict[str, str]:
-    """Return labels; raise `Invalid` where one is not as Kubernetes would take it."""
-    problems = [
-        Problem(
-            f"labels.{name}"[:200],
-            str(value)[:200],
-            "is not a valid label.",
-            "Use 1 to 63 lower-case letters, digits and . _ / - for name and value.",
-        )
-        for name, value in raw.items()
-        if not (_LABEL.fullmatch(str(name)) and _LABEL.fullmatch(str(value)))
-    ]
-    if len(raw) > MOST_LABELS:
-        way_out = f"Keep at most {MOST_LABELS}."
-        problems.append(Problem("labels", str(len(raw)), "are too many labels.", way_out))
-    if problems:
-        raise Invalid(problems)
-    return {str(name): str(value) for name, value in raw.items()}
 
 
 def _name(name: str) -> list[Problem]:

@@ -12,6 +12,7 @@ from django.utils import timezone
 from queries.channels.base import ChannelKind
 from queries.channels.kinds import KINDS
 from queries.domain.alerts.kinds import IncidentKind, Severity
+from queries.domain.definitions.labels import labels_text, searched_labels
 from queries.domain.errors import HeadgateError, Invalid
 from queries.models.alerts import AlertRule, Channel, Maintenance
 from queries.roles import ADMINISTER, OPERATE, VIEW
@@ -233,21 +234,11 @@ def _rule_form(typed: dict[str, Any]) -> dict[str, Any]:
 
 
 def _selector(typed: dict[str, Any]) -> dict[str, Any]:
+    labels = searched_labels(typed["labels"].replace(",", " ").split())
     return {
-        "labels": labels_of(typed["labels"]),
+        "labels": {name: value or "" for name, value in labels.items()},
         "applications": [one.strip() for one in typed["applications"].split(",") if one.strip()],
     }
-
-
-def labels_of(text: str) -> dict[str, str]:
-    """Return the labels of a text such as "team=a, tier=1"; what has no "=" gets no value."""
-    pairs = [one.strip().partition("=") for one in text.split(",") if one.strip()]
-    return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-def labels_text(labels: dict[str, str]) -> str:
-    """Return labels as people type them."""
-    return ", ".join(f"{name}={value}" for name, value in labels.items())
 
 
 @needs(ADMINISTER, "POST")

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_POST
 from queries.roles import ADMINISTER, DEFINE, OPERATE, VIEW, role_of
 from queries.selectors.alerts.incidents import open_incidents
 from queries.selectors.console.badges import open_failure_groups
-from queries.selectors.query_lines import query_lines
+from queries.selectors.supervision.query_filters import Filters, queries
 from queries.views.console.banner import banner
 from queries.views.console.guard import needs
 
@@ -126,7 +126,7 @@ def wants_json(request: HttpRequest) -> bool:
 def search(request: HttpRequest) -> HttpResponse:
     """Go to the query of exactly this name, else to the list of those that resemble it."""
     text = request.GET.get("q", "").strip()
-    if text and query_lines(now=timezone.now(), names=(text,), bars=0):
+    if text and queries(Filters(names=(text,)), now=timezone.now()).exists():
         return redirect("query", name=text)
     asked = f"?{urlencode({'q': text})}" if text else ""
     return redirect(reverse("queries") + asked)

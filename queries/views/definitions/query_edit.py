@@ -26,6 +26,7 @@ from queries.services.probes.preflight import begin_preflight
 from queries.services.supervision import operations
 from queries.views.console.guard import by, needs
 from queries.views.definitions.definition_input import FORM, DefinitionInput
+from queries.views.definitions.labels import urlpatterns as label_urls
 from queries.views.definitions.query_bundle import blank
 from queries.views.definitions.reviews import Review, review
 
@@ -220,5 +221,6 @@ def delete_query(request: HttpRequest, name: str) -> HttpResponseBase:
 urlpatterns = [
     path("new/query/", new_query, name="query-new"),
     path("queries/<str:name>/edit/", edit_query, name="query-edit"),
+    *label_urls,
     path("queries/<str:name>/delete/", delete_query, name="query-delete"),
 ]

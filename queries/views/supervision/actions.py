@@ -21,6 +21,7 @@ from queries.models.history import Operation
 from queries.roles import OPERATE
 from queries.selectors.definitions import definitions
 from queries.selectors.query_lines import QueryLine, query_line, query_lines
+from queries.selectors.supervision.query_filters import Filters
 from queries.services.supervision import operations
 from queries.views.console.guard import by, needs
 from queries.views.console.shell import next_address, told
@@ -81,7 +82,7 @@ def bulk(request: HttpRequest) -> HttpResponseBase:
     asked = request.POST if request.method == "POST" else request.GET
     names = tuple(dict.fromkeys(asked.getlist("name")))[:BULK_AT_MOST]
     verb = Verb(asked["verb"]) if asked.get("verb") in PLAIN_VERBS else Verb.START
-    lines = query_lines(now=timezone.now(), names=names, bars=0) if names else []
+    lines = query_lines(Filters(names=names), now=timezone.now(), bars=0) if names else []
     if not lines:
         messages.warning(request, "Select at least one query first.")
         return redirect("queries")

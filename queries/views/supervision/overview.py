@@ -1,6 +1,5 @@
 """The overview: how all queries are, what needs a person, what failed, what people did."""
 
-from collections import Counter
 from datetime import datetime
 from typing import Any
 
@@ -9,16 +8,18 @@ from django.shortcuts import render
 from django.urls import path
 from django.utils import timezone
 
-from queries.domain.states import GroupStatus, Phase, Verdict
+from queries.domain.states import GroupStatus, Verdict
 from queries.roles import VIEW
 from queries.selectors.failures.failures import failure_groups
-from queries.selectors.query_lines import query_lines
+from queries.selectors.query_lines import lines_of
 from queries.selectors.supervision.history import audit
+from queries.selectors.supervision.query_filters import Filters, queries
+from queries.selectors.supervision.standing import GROUPS, RANK, counts, input_rate, kinds
 from queries.views.console.fragments import Changes, Drawn, fragments, parts
 from queries.views.console.guard import needs
 from queries.views.console.wording import TONES, words
 from queries.views.supervision.lanes import lanes
-from queries.views.supervision.query_rows import Row, rows_of
+from queries.views.supervision.query_rows import rows_of
 
 ATTENTION_AT_MOST = 12
 FAILURES_SHOWN = 6
@@ -38,31 +39,26 @@ def overview(request: HttpRequest) -> HttpResponse:
 
 
 def _context(now: datetime) -> dict[str, Any]:
-    rows = rows_of(query_lines(now=now))
-    troubled = [row for row in rows if row.troubled]
+    rows = queries(Filters(), now=now)
+    counted = counts(rows)
+    troubled = rows.filter(GROUPS["attention"]).order_by(RANK, "name")[:ATTENTION_AT_MOST]
     return {
         "now": now,
-        "total": len(rows),
-        "running": sum(row.line.phase is Phase.RUNNING for row in rows),
-        "kinds": _kinds(rows),
-        "input_rate": sum(
-            row.line.progress.input_rows_per_second or 0
-            for row in rows
-            if row.fresh and row.line.progress
-        ),
-        "troubled": troubled[:ATTENTION_AT_MOST],
-        "troubled_count": len(troubled),
+        "total": counted["all"],
+        "running": counted["running"],
+        "kinds": _kinds(),
+        "input_rate": input_rate(),
+        "troubled": rows_of(lines_of(troubled, now=now)),
+        "troubled_count": counted["attention"],
         "picture": lanes(now),
         "groups": failure_groups(status=GroupStatus.OPEN)[:FAILURES_SHOWN],
         "acts": audit()[:ACTS_SHOWN],
     }
 
 
-def _kinds(rows: list[Row]) -> list[dict[str, Any]]:
+def _kinds() -> list[dict[str, Any]]:
     """Return the kinds that occur: {word, label, tone, count, address}."""
-    counted = Counter(
-        str(row.line.health.verdict if row.line.health else row.line.phase) for row in rows
-    )
+    counted = kinds()
     return [
         {
             "label": words(kind),

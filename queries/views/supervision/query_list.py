@@ -1,69 +1,113 @@
-"""The list of queries, and its rows as live fragments."""
+"""The list of queries, and its rows as live fragments.
 
+The database narrows, sorts, counts and pages (`queries.selectors.supervision.standing`); lines are
+assembled for the rows that are shown, and these alone are drawn anew.
+"""
+
+from collections.abc import Iterator, Mapping
 from datetime import datetime
+from itertools import groupby
 from typing import Any
 
+from django.core.paginator import Paginator
+from django.db.models import F
 from django.http import HttpRequest, HttpResponse
+from django.http.request import QueryDict
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import path
 from django.utils import timezone
 
+from queries.domain.definitions.labels import searched_labels
 from queries.domain.states import Verdict
 from queries.roles import VIEW
 from queries.selectors.console.badges import names_in_drivers, names_of
-from queries.selectors.query_lines import query_lines
+from queries.selectors.definitions.labels import label_names
+from queries.selectors.query_lines import lines_of
 from queries.selectors.supervision.applications import applications
+from queries.selectors.supervision.query_filters import Filters, label, queries
+from queries.selectors.supervision.standing import RANK, counts
 from queries.views.console.fragments import Changes, Drawn, fragments, keys
 from queries.views.console.guard import needs
-from queries.views.supervision.query_rows import (
-    GROUPS,
-    Row,
-    attention_first,
-    counts,
-    in_group,
-    rows_of,
-)
+from queries.views.supervision.query_rows import Row, rows_of
+
+ROWS = 50
+#: Applications that are offered in a list; beyond it people write the name.
+OFFERED_AT_MOST = 100
+#: The groups of `standing.GROUPS`: label, tone.
+GROUPS = {
+    "all": ("All", ""),
+    "attention": ("Needs attention", "bad"),
+    "risk": ("At risk", "bad"),
+    "running": ("Running", "ok"),
+    "changing": ("Changing", "busy"),
+    "stopped": ("Stopped", "calm"),
+}
+#: Addresses of the list keep these.
+NAMES = ("q", "application", "health", "phase", "label", "group", "by")
+
+
+def filters_of(given: QueryDict) -> Filters:
+    """Return what an address of the list narrows it to; an unknown state to nothing at all."""
+    return Filters(
+        search=given.get("q", "").strip(),
+        application=given.get("application", "").strip(),
+        verdicts=tuple(filter(None, [given.get("health", "")])),
+        phases=tuple(filter(None, [given.get("phase", "")])),
+        labels=searched_labels(given.get("label", "").split()),
+        group=given.get("group", ""),
+    )
 
 
 @needs(VIEW)
 def queries_page(request: HttpRequest) -> HttpResponse:
     """List the living queries; every filter is in the address."""
     now = timezone.now()
-    asked = {
-        name: request.GET.get(name, "") for name in ("q", "application", "health", "phase", "group")
-    }
-    everything = rows_of(query_lines(now=now))
-    narrowed = (
-        rows_of(
-            query_lines(
-                now=now,
-                search=asked["q"],
-                application=asked["application"],
-                verdicts=(asked["health"],) if asked["health"] else (),
-                phases=(asked["phase"],) if asked["phase"] else (),
-            )
-        )
-        if any(asked[name] for name in ("q", "application", "health", "phase"))
-        else everything
-    )
-    rows = [row for row in narrowed if in_group(row, asked["group"])]
+    asked = {name: request.GET.get(name, "").strip() for name in NAMES}
+    counted = counts(queries(Filters(), now=now))
+    found = queries(filters_of(request.GET), now=now)
+    page = Paginator(_ordered(found, asked["by"]), ROWS).get_page(request.GET.get("page"))
+    rows = rows_of(lines_of(page.object_list, now=now))
+    offered = applications().filter(own=False).values_list("name", flat=True)
     context = {
         "now": now,
-        "rows": attention_first(rows),
-        "any": bool(everything),
+        "page": page,
+        "sections": list(_sections(rows, asked["by"])),
+        "any": counted["all"] > 0,
         "asked": asked,
-        "filtered": any(asked.values()),
-        "groups": _groups(everything, asked["group"]),
-        "applications": [row.name for row in applications() if not row.own],
+        "filtered": any(asked[name] for name in NAMES if name != "by"),
+        "groups": _groups(counted, asked["group"]),
+        "applications": list(offered[: OFFERED_AT_MOST + 1]),
+        "offered_at_most": OFFERED_AT_MOST,
         "verdicts": list(Verdict),
+        "label_names": label_names(),
+        "topic": f"queries:{'.'.join(str(row.line.query.pk) for row in rows)}",
         "origin": request.build_absolute_uri("/")[:-1],
     }
     return render(request, "supervision/queries/list.html", context)
 
 
-def _groups(rows: list[Row], chosen: str) -> list[dict[str, Any]]:
-    counted = counts(rows)
+def _ordered(rows: Any, by: str) -> Any:
+    """Return the rows, those that need attention first, within what they are grouped by."""
+    if by == "application":
+        return rows.annotate(section=F("application__name")).order_by("section", RANK, "name")
+    if by:
+        return rows.annotate(section=label(by)).order_by("section", RANK, "name")
+    return rows.order_by(RANK, "name")
+
+
+def _sections(rows: list[Row], by: str) -> Iterator[tuple[str, list[Row]]]:
+    """Yield the rows under their headings; "" where they are not grouped."""
+
+    def heading(row: Row) -> str:
+        found: str = getattr(row.line.query, "section", "")
+        return found or (f"no {by}" if by else "")
+
+    for head, same in groupby(rows, heading):
+        yield head, list(same)
+
+
+def _groups(counted: Mapping[str, int], chosen: str) -> list[dict[str, Any]]:
     both = [(name, "" if name == "all" else name) for name in GROUPS]
     return [
         {
@@ -80,26 +124,26 @@ def _groups(rows: list[Row], chosen: str) -> list[dict[str, Any]]:
 
 @fragments("queries", hears=("query", "driver", "application"))
 def draw_rows(key: str, changes: Changes, now: datetime) -> Drawn:
-    """Draw the rows of the changed queries, and the counts above the list."""
-    lines = query_lines(now=now, names=_names(changes)) if _some(changes) else []
-    for row in rows_of(lines):
+    """Draw the rows of the changed queries among those shown, and the counts above the list."""
+    shown = {int(one) for one in key.split(".") if one.isdecimal() and one.isascii()}
+    rows = queries(Filters(), now=now).filter(pk__in=sorted(shown))
+    named = _names(changes)
+    if named is not None:
+        rows = rows.filter(name__in=named)
+    for row in rows_of(lines_of(rows, now=now)):
         html = render_to_string("supervision/queries/_row.html", {"row": row, "now": now})
         yield f"row-{row.line.query.pk}", html
-    for name, count in counts(rows_of(query_lines(now=now, bars=0))).items():
+    for name, count in counts(queries(Filters(), now=now)).items():
         html = render_to_string("supervision/queries/_count.html", {"id": name, "n": count})
         yield f"count-{name}", html
 
 
-def _names(changes: Changes) -> tuple[str, ...]:
-    """Return the names to draw; none where everything may have changed."""
+def _names(changes: Changes) -> set[str] | None:
+    """Return the names of the queries that may have changed; None for all of them."""
     if changes is None or keys(changes, "application"):
-        return ()
+        return None
     named = list(names_of(keys(changes, "query")).values())
-    return tuple({*named, *names_in_drivers(keys(changes, "driver"))})
-
-
-def _some(changes: Changes) -> bool:
-    return changes is None or bool(keys(changes, "application")) or bool(_names(changes))
+    return {*named, *names_in_drivers(keys(changes, "driver"))}
 
 
 urlpatterns = [path("queries/", queries_page, name="queries")]

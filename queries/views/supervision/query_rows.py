@@ -1,6 +1,5 @@
 """A query as a row of a list: the line with everything derived that it shows."""
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,16 +20,6 @@ from queries.selectors.console.badges import outcomes
 from queries.selectors.query_lines import ForeignBatches, QueryLine
 from queries.views.supervision.batch_bars import Bar, draw
 
-#: The groups that the list can be narrowed to: name -> (label, tone).
-GROUPS = {
-    "all": ("All", ""),
-    "attention": ("Needs attention", "bad"),
-    "risk": ("At risk", "bad"),
-    "running": ("Running", "ok"),
-    "changing": ("Changing", "busy"),
-    "stopped": ("Stopped", "calm"),
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -39,12 +28,16 @@ class Row:
     line: QueryLine
     bars: list[Bar]
     can: str  # the verbs that make sense now: "start", "stop restart"…
-    troubled: bool
     reason: str  # why the phase or the health is what it is
     about: str  # what `reason` is about: source, risk, gaps, health or phase
     trigger: str
     load: float | None  # batch duration as a share of the trigger's interval
     fresh: bool  # the numbers of the last batch still hold
+
+    @property
+    def troubled(self) -> bool:
+        """Tell whether somebody should look at this query."""
+        return self.line.troubled
 
     @property
     def said(self) -> Because:
@@ -79,7 +72,6 @@ def row_of(line: QueryLine, ended: dict[int, str]) -> Row:
         line=line,
         bars=draw(line.bars, interval_ms=line.interval_ms, outcomes=ended),
         can=" ".join(verbs(line)),
-        troubled=is_troubled(line),
         reason=text,
         about=about,
         trigger=trigger_words(line.trigger),
@@ -88,26 +80,10 @@ def row_of(line: QueryLine, ended: dict[int, str]) -> Row:
     )
 
 
-def attention_first(rows: list[Row]) -> list[Row]:
-    """Return those at risk first, then those in trouble, each part by name."""
-    return sorted(
-        rows, key=lambda row: (not row.line.query.risk, not row.troubled, row.line.query.name)
-    )
-
-
 def is_idle(line: QueryLine) -> bool:
     """Tell whether the query runs and reads nothing now: its last rates are history then."""
     still = (Verdict.IDLE, Verdict.WAITING)
     return line.health is not None and line.health.verdict in still
-
-
-def is_troubled(line: QueryLine) -> bool:
-    """Tell whether an operator should look at this query."""
-    if line.phase in TROUBLED_PHASES or line.query.risk or line.crash_loop or line.foreign_batches:
-        return True
-    if line.query.phase_reason in HANGING_REASONS:
-        return True
-    return line.dropped.missing_batches > line.dropped.repaired or is_cut_off(line) or _ill(line)
 
 
 def _ill(line: QueryLine) -> bool:
@@ -173,25 +149,3 @@ def trigger_words(trigger: dict[str, Any]) -> str:
     if kind == "real_time":
         return f"real-time, batches of {interval}"
     return "available now" if kind in ENDING_TRIGGERS and kind != "once" else "once"
-
-
-def _groups_of(row: Row) -> dict[str, bool]:
-    return {
-        "all": True,
-        "attention": row.troubled,
-        "risk": bool(row.line.query.risk),
-        "running": row.line.phase is Phase.RUNNING,
-        "changing": row.line.converging,
-        "stopped": row.line.phase in STOPPED_PHASES,
-    }
-
-
-def counts(rows: list[Row]) -> dict[str, int]:
-    """Return the number of queries in each group of the list."""
-    counted = Counter(name for row in rows for name, inside in _groups_of(row).items() if inside)
-    return {name: counted[name] for name in GROUPS}
-
-
-def in_group(row: Row, group: str) -> bool:
-    """Tell whether a row belongs to a group; every row belongs to an unknown one."""
-    return _groups_of(row).get(group, True)

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from queries.domain.alerts.forms import (
-    MOST_LABELS,
     parse_channel,
-    parse_labels,
     parse_maintenance,
     parse_rule,
 )
@@ -156,23 +154,3 @@ def test_a_secret_in_plain_text_is_not_said_again() -> None:
     with pytest.raises(Invalid) as refused:
         parse_channel(mail(password="hunter2"), KINDS)
     assert "hunter2" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    "labels",
-    [{}, {"team": "data"}, {"a": "1"}, {"app.kubernetes.io/name": "flights_2-x"}],
-)
-def test_labels_are_taken_as_kubernetes_would(labels: dict[str, str]) -> None:
-    assert parse_labels(labels) == labels
-
-
-@pytest.mark.parametrize(
-    "label", [("Team", "a"), ("team", ""), ("", "a"), ("team", "-a"), ("t" * 64, "a"), ("a", "b c")]
-)
-def test_a_label_of_another_form_is_refused(label: tuple[str, str]) -> None:
-    assert list(said(parse_labels, dict([label])).values()) == ["is not a valid label."]
-
-
-def test_more_labels_than_a_page_can_show_are_refused() -> None:
-    many = {f"label-{number}": "x" for number in range(MOST_LABELS + 1)}
-    assert said(parse_labels, many) == {"labels": "are too many labels."}

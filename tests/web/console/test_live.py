@@ -59,7 +59,7 @@ def test_topics_that_cannot_be_streamed_are_refused_with_the_way_out(
 def test_where_there_is_no_stream_the_fragments_come_as_json(vera: Client) -> None:
     stage = Stage()
     query = stage.query("delays")
-    found = snapshot(vera, "queries").json()
+    found = snapshot(vera, f"queries:{query.pk}").json()
     drawn = dict(found["fragments"])
     assert f"row-{query.pk}" in drawn
     assert 'data-name="delays"' in drawn[f"row-{query.pk}"]
@@ -283,7 +283,7 @@ def test_a_change_of_phase_reaches_the_open_stream(
     async def story() -> None:
         client = AsyncClient()
         await client.aforce_login(viewer)
-        answer: Any = await client.get("/live/", {"topics": "queries"})
+        answer: Any = await client.get("/live/", {"topics": f"queries:{query.pk}"})
         assert answer["Content-Type"] == "text/event-stream"
         stream = aiter(answer.streaming_content)
         assert (await anext(stream)).startswith(b"retry: ")
@@ -407,3 +407,13 @@ def test_an_odd_message_does_not_end_the_listening(
     monkeypatch.setattr(fragments, "draw", lambda *_: [])
     asyncio.run(listen())
     assert "fine" in heard
+
+
+@pytest.mark.django_db(transaction=True)
+def test_only_the_rows_that_a_page_shows_are_drawn(vera: Client) -> None:
+    stage = Stage()
+    shown, other = stage.query("delays"), stage.query("other")
+    drawn = dict(snapshot(vera, f"queries:{shown.pk}").json()["fragments"])
+    assert f"row-{shown.pk}" in drawn
+    assert f"row-{other.pk}" not in drawn
+    assert drawn["count-all"].count(">2<") == 1

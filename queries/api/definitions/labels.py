@@ -1,0 +1,54 @@
+"""Labels of queries and applications: replaced whole, and nothing is restarted."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from queries.api.base import ApiView
+from queries.api.derived import described
+from queries.api.methods import Sent, answers
+from queries.api.schema import LabelsField
+from queries.models.applications import Application
+from queries.models.definitions import Query
+from queries.roles import DEFINE
+from queries.selectors.definitions import definitions
+from queries.selectors.supervision import applications
+from queries.services.definitions.labels import relabel
+
+
+@described
+class Labels(serializers.Serializer[Any]):
+    """All labels of a query or an application.
+
+    labels: By name; 1 to 63 lower-case letters, digits and . _ / - each.
+    """
+
+    labels = LabelsField()
+
+
+class QueryLabelsView(ApiView):
+    """A query's own labels."""
+
+    @answers("get_query_labels", Labels)
+    def get(self, name: str) -> Query:
+        """Return the query's own labels; those of its application hold for it too."""
+        return definitions.query(name)
+
+    @answers("replace_query_labels", Labels, role=DEFINE, form=Labels)
+    def put(self, sent: Sent, name: str) -> dict[str, Any]:
+        """Give the query these labels and no others; it is not restarted."""
+        return {"labels": relabel(definitions.query(name), sent["labels"], **self.by)}
+
+
+class ApplicationLabelsView(ApiView):
+    """An application's labels."""
+
+    @answers("get_application_labels", Labels)
+    def get(self, name: str) -> Application:
+        """Return the application's labels, which hold for its queries too."""
+        return applications.application(name)
+
+    @answers("replace_application_labels", Labels, role=DEFINE, form=Labels)
+    def put(self, sent: Sent, name: str) -> dict[str, Any]:
+        """Give the application these labels and no others; nothing is restarted."""
+        return {"labels": relabel(applications.application(name), sent["labels"], **self.by)}

@@ -1,0 +1,62 @@
+"""Labels of applications and queries: `team=data`, as people write and search them."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from queries.domain.errors import Invalid, Problem
+
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9._/-]{0,61}[a-z0-9])?")
+#: Labels of one object, and of one selector.
+MOST_LABELS = 16
+
+
+def parse_labels(raw: Mapping[str, Any]) -> dict[str, str]:
+    """Return labels; raise `Invalid` where one is not as Kubernetes would take it."""
+    problems = [
+        Problem(
+            f"labels.{name}"[:200],
+            str(value)[:200],
+            "is not a valid label.",
+            "Use 1 to 63 lower-case letters, digits and . _ / - for name and value.",
+        )
+        for name, value in raw.items()
+        if not (_LABEL.fullmatch(str(name)) and _LABEL.fullmatch(str(value)))
+    ]
+    if len(raw) > MOST_LABELS:
+        way_out = f"Keep at most {MOST_LABELS}."
+        problems.append(Problem("labels", str(len(raw)), "are too many labels.", way_out))
+    if problems:
+        raise Invalid(problems)
+    return {str(name): str(value) for name, value in raw.items()}
+
+
+def read_labels(text: str) -> dict[str, str]:
+    """Return the labels of a text, `name=value` with spaces, commas or lines between them.
+
+    Raises `Invalid` where one has no value, stands twice, or is not valid.
+    """
+    labels: dict[str, str] = {}
+    problems = []
+    for one in re.split(r"[\s,]+", text.strip()) if text.strip() else []:
+        name, equals, value = one.partition("=")
+        if not equals:
+            way_out = "Write name=value: team=data."
+            problems.append(Problem("labels", one[:200], "has no value.", way_out))
+        elif name in labels:
+            problems.append(Problem("labels", one[:200], "stands twice.", "Keep one of the two."))
+        labels[name] = value
+    if problems:
+        raise Invalid(problems)
+    return parse_labels(labels)
+
+
+def labels_text(labels: Mapping[str, str]) -> str:
+    """Return labels as people write them, by name."""
+    return " ".join(f"{name}={labels[name]}" for name in sorted(labels))
+
+
+def searched_labels(texts: Iterable[str]) -> dict[str, str | None]:
+    """Return what a search means: `team=data`, `team=` for none, `team` for any (None)."""
+    parts = (text.strip().partition("=") for text in texts)
+    return {name: value if equals else None for name, equals, value in parts if name}

@@ -1,0 +1,75 @@
+"""Which queries a list, a bulk act or a REST call means: filters, as conditions of the database."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db.models import F, OuterRef, Q, QuerySet, Subquery, TextField, Value
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Coalesce
+
+from queries.domain.states import RunOutcome
+from queries.models.definitions import Query, QueryRevision
+from queries.models.drivers import Run
+from queries.selectors.supervision.standing import GROUPS, JUDGED, with_standing
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What living queries are narrowed to; what is empty lets everything through."""
+
+    names: tuple[str, ...] = ()
+    application: str = ""
+    phases: tuple[str, ...] = ()
+    verdicts: tuple[str, ...] = ()
+    desired: str = ""
+    pool: str = ""
+    search: str = ""  # in the names of queries and applications
+    #: its own, else its application's; "" for none, None for any value
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    group: str = ""  # of `standing.GROUPS`; every query belongs to an unknown one
+
+
+def queries(filters: Filters, *, now: datetime) -> QuerySet[Query]:
+    """Return the rows of living queries with their standing and their application, by name."""
+    rows = Query.objects.filter(archived_at__isnull=True)
+    rows = rows.select_related("application", "target_revision")
+    if filters.names:
+        rows = rows.filter(name__in=filters.names)
+    if filters.application:
+        rows = rows.filter(application__name=filters.application)
+    if filters.phases:
+        rows = rows.filter(phase__in=filters.phases)
+    if filters.verdicts:
+        rows = rows.filter(phase__in=JUDGED, verdict__in=filters.verdicts)
+    if filters.desired:
+        rows = rows.filter(desired=filters.desired)
+    if filters.search:
+        own = Q(name__icontains=filters.search)
+        rows = rows.filter(own | Q(application__name__icontains=filters.search))
+    if filters.pool:
+        rows = rows.alias(pool=_pool()).filter(pool=filters.pool)
+    for number, (name, value) in enumerate(filters.labels.items()):
+        alias = f"label_{number}"
+        rows = rows.alias(**{alias: label(name)})
+        rows = rows.exclude(**{alias: ""}) if value is None else rows.filter(**{alias: value})
+    rows = with_standing(rows, now=now)
+    return rows.filter(GROUPS.get(filters.group, Q())).order_by("name")
+
+
+def label(name: str) -> Coalesce:
+    """Return the value of a query's label, of its application where it has none, "" for none."""
+    own = KeyTextTransform(name, F("labels"))
+    return Coalesce(own, KeyTextTransform(name, F("application__labels")), Value(""), output_field=TextField())
+
+
+def _pool() -> Coalesce:
+    """Return the pool of the revision that runs, else of the newest."""
+    running = Run.objects.filter(query=OuterRef("pk"), outcome=RunOutcome.OPEN)
+    newest = QueryRevision.objects.filter(query=OuterRef("pk")).order_by("-number")
+    return Coalesce(
+        Subquery(running.values(at=KeyTextTransform("pool", "revision__spec"))[:1]),
+        Subquery(newest.values(at=KeyTextTransform("pool", "spec"))[:1]),
+        Value(""),
+        output_field=TextField(),
+    )

@@ -1,0 +1,148 @@
+"""A list of many queries: paged, grouped and filtered by the database, at any size."""
+
+import re
+from datetime import timedelta
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+from pytest_django.fixtures import DjangoAssertNumQueries
+
+from controlplane.health.system import forget
+from listeners.models import Gap
+from queries.domain.states import Phase
+from queries.models.applications import Application, ApplicationRevision
+from queries.models.definitions import Checkpoint, Query, QueryRevision
+from queries.views.supervision.query_list import ROWS
+
+
+@pytest.fixture
+def vera(client: Client, viewer: User) -> Client:
+    client.force_login(viewer)
+    return client
+
+
+def _queries(count: int, *, application: str = "many", **more: object) -> list[Query]:
+    """Define queries named after their application, as the console would find them."""
+    now = timezone.now()
+    home = Application.objects.create(name=application, created_at=now)
+    ApplicationRevision.objects.create(application=home, number=1, spec={}, created_at=now)
+    rows = Query.objects.bulk_create(
+        Query(name=f"{application}-{n:04}", application=home, created_at=now, **more)
+        for n in range(count)
+    )
+    QueryRevision.objects.bulk_create(
+        QueryRevision(query=row, number=1, kind="sql", spec={"kind": "sql"}, created_at=now)
+        for row in rows
+    )
+    Checkpoint.objects.bulk_create(
+        Checkpoint(query=row, location=f"file:///c/{row.name}", created_at=now) for row in rows
+    )
+    return rows
+
+
+def _page(client: Client, address: str) -> str:
+    answer = client.get(address)
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def _names(html: str) -> list[str]:
+    return re.findall(r'<tr id="row-\d+"[^>]*data-name="([^"]+)"', html)
+
+
+def _sections(html: str) -> list[str]:
+    return re.findall(r'scope="rowgroup">([^<]+)<', html)
+
+
+def test_each_query_is_on_one_page_and_pages_say_which_they_show(vera: Client, db: None) -> None:
+    rows = _queries(ROWS + 20)
+    first, second = _page(vera, "/queries/"), _page(vera, "/queries/?page=2")
+    assert _names(first) + _names(second) == [row.name for row in rows]
+    assert f"1–{ROWS} of {ROWS + 20} queries" in first
+    assert f"{ROWS + 1}–{ROWS + 20} of {ROWS + 20} queries" in second
+    assert 'rel="prev"' not in first
+    assert 'rel="next"' not in second
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "999", "x", "9" * 30])
+def test_a_page_that_is_not_there_shows_one_that_is(vera: Client, db: None, number: str) -> None:
+    _queries(3)
+    assert len(_names(_page(vera, f"/queries/?page={number}"))) == 3
+
+
+def test_what_needs_attention_is_on_the_first_page(vera: Client, db: None) -> None:
+    rows = _queries(ROWS + 2)
+    Query.objects.filter(pk=rows[-1].pk).update(phase=Phase.FAILED)
+    Query.objects.filter(pk=rows[-2].pk).update(risk="Records will be deleted.")
+    assert _names(_page(vera, "/queries/"))[:3] == [rows[-2].name, rows[-1].name, rows[0].name]
+    assert _names(_page(vera, "/queries/?group=attention")) == [rows[-2].name, rows[-1].name]
+
+
+def test_a_page_reads_as_much_of_many_queries_as_of_few(
+    vera: Client, db: None, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    _queries(ROWS * 3)
+    _page(vera, "/queries/")
+    forget()  # the banner's parts are kept for some seconds
+    with django_assert_max_num_queries(45) as few:
+        _page(vera, "/queries/")
+    _queries(ROWS * 6, application="more")
+    forget()
+    with django_assert_max_num_queries(len(few.captured_queries)):
+        _page(vera, "/queries/")
+
+
+def test_only_the_rows_of_the_page_are_asked_for_live(vera: Client, db: None) -> None:
+    rows = _queries(ROWS + 1)
+    found = re.search(r"queries:([0-9.]+)", _page(vera, "/queries/?page=2"))
+    assert found is not None
+    assert found[1] == str(rows[-1].pk)
+
+
+def test_queries_are_found_and_grouped_by_their_labels(vera: Client, db: None) -> None:
+    _queries(2, application="a", labels={"team": "data"})
+    _queries(1, application="b")
+    Application.objects.filter(name="b").update(labels={"team": "ops"})
+    _queries(1, application="c")
+    html = _page(vera, "/queries/?by=team")
+    assert _sections(html) == ["no team", "data", "ops"]
+    assert _names(html) == ["c-0000", "a-0000", "a-0001", "b-0000"]
+    assert _names(_page(vera, "/queries/?label=team%3Ddata")) == ["a-0000", "a-0001"]
+    assert _names(_page(vera, "/queries/?label=team%3Dops")) == ["b-0000"]
+    assert _names(_page(vera, "/queries/?label=team")) == ["a-0000", "a-0001", "b-0000"]
+    assert _names(_page(vera, "/queries/?label=team%3D")) == ["c-0000"]
+    assert "No matching queries" in _page(vera, "/queries/?label=x%22%27%25%3Dy")
+
+
+def test_a_querys_own_label_comes_before_that_of_its_application(vera: Client, db: None) -> None:
+    rows = _queries(2, application="a")
+    Application.objects.update(labels={"team": "data"})
+    Query.objects.filter(pk=rows[1].pk).update(labels={"team": "ops"})
+    assert _names(_page(vera, "/queries/?label=team%3Dops")) == ["a-0001"]
+    assert _names(_page(vera, "/queries/?label=team%3Ddata")) == ["a-0000"]
+
+
+def test_queries_are_grouped_by_application(vera: Client, db: None) -> None:
+    _queries(1, application="b")
+    _queries(2, application="a")
+    html = _page(vera, "/queries/?by=application")
+    assert _sections(html) == ["a", "b"]
+    assert _names(html) == ["a-0000", "a-0001", "b-0000"]
+
+
+def test_batches_that_went_missing_long_ago_in_another_driver_trouble_nobody(
+    vera: Client, db: None
+) -> None:
+    (row,) = _queries(1)
+    Gap.objects.create(
+        kind="batch",
+        driver=4711,
+        query=row.pk,
+        first=1,
+        last=2,
+        missing=2,
+        noticed_at=timezone.now() - timedelta(days=3),
+    )
+    assert _names(_page(vera, "/queries/?group=attention")) == []
