@@ -156,7 +156,7 @@ def test_a_shim_killed_after_the_exit_has_told_it(
 
 
 def test_no_point_is_left_out() -> None:
-    """Those of the launch are walked here, `before_ack` in the ingester's tests."""
+    """Those of the launch are walked here, the others in tests of the ingester and of alerts."""
     assert set(fail_points.NAMES) == {
         fail_points.AFTER_INTENT,
         fail_points.AFTER_SPAWN,
@@ -164,4 +164,5 @@ def test_no_point_is_left_out() -> None:
         fail_points.AFTER_IDENT,
         fail_points.AFTER_EXIT,
         fail_points.BEFORE_ACK,
+        fail_points.AFTER_ALERT,
     }

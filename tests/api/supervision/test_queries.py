@@ -9,6 +9,7 @@ from rest_framework.test import APIClient
 
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
+from queries.services.supervision.verdicts import note_verdicts
 from tests.api.conftest import SPEC
 from tests.listeners.rows import store_batch
 from tests.scenarios.stage import NO_SUCH_SOURCE, Stage
@@ -102,6 +103,7 @@ def test_the_list_is_filtered(
     stage.query("delays")
     stage.query("alarms", pool="heavy")
     stage.up("delays")
+    note_verdicts(now=datetime.now(UTC))
     assert names(as_viewer.get(f"/api/v1/queries/?{filters}")) == found
 
 
@@ -243,6 +245,7 @@ def test_health_is_judged_from_the_batches_of_the_open_run(
     health = as_viewer.get("/api/v1/queries/delays/").json()["health"]
     assert health["verdict"] == "LAGGING"
     assert "9 s" in health["reason"]
+    note_verdicts(now=now)
     assert names(as_viewer.get("/api/v1/queries/?health=LAGGING")) == ["delays"]
     assert names(as_viewer.get("/api/v1/queries/?health=IDLE")) == []
 
