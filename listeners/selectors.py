@@ -83,6 +83,17 @@ def latest(query_ids: Iterable[int]) -> dict[int, LatestLine]:
     }
 
 
+def input_rates(query_ids: Iterable[int]) -> list[Any]:
+    """Return the `inputRowsPerSecond` of the last batch of each query that has one, as told."""
+    return [
+        rate
+        for chunk in _chunks(query_ids)
+        for rate in models.Latest.objects.filter(query__in=chunk).values_list(
+            "progress__inputRowsPerSecond", flat=True
+        )
+    ]
+
+
 def heartbeat_bars(query_ids: Iterable[int], *, count: int) -> dict[int, list[BatchBar]]:
     """Return each query's last `count` batches, oldest first; in one or two queries in all."""
     newest_first: dict[int, list[models.Progress]] = defaultdict(list)

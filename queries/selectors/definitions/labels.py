@@ -1,7 +1,31 @@
 """Which labels there are."""
 
+from collections.abc import Mapping
+from typing import TypeVar
+
+from django.db.models import F, Model, QuerySet, TextField, Value
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Coalesce
+
 from queries.models.applications import Application
 from queries.models.definitions import Query
+
+M = TypeVar("M", bound=Model)
+
+
+def label(name: str, *columns: str) -> Coalesce:
+    """Return the value of a label in the first of the columns that has it, "" for none."""
+    found = [KeyTextTransform(name, F(column)) for column in columns]
+    return Coalesce(*found, Value(""), output_field=TextField())
+
+
+def labelled(rows: QuerySet[M], labels: Mapping[str, str | None], *columns: str) -> QuerySet[M]:
+    """Return the rows with these labels: "" for none of that name, None for any value."""
+    for number, (name, value) in enumerate(labels.items()):
+        alias = f"label_{number}"
+        rows = rows.alias(**{alias: label(name, *columns)})
+        rows = rows.exclude(**{alias: ""}) if value is None else rows.filter(**{alias: value})
+    return rows
 
 
 def label_names() -> list[str]:

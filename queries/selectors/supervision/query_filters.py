@@ -4,14 +4,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from django.db.models import F, OuterRef, Q, QuerySet, Subquery, TextField, Value
+from django.db.models import OuterRef, Q, QuerySet, Subquery, TextField, Value
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Coalesce
 
 from queries.domain.states import RunOutcome
 from queries.models.definitions import Query, QueryRevision
 from queries.models.drivers import Run
+from queries.selectors.definitions.labels import labelled
 from queries.selectors.supervision.standing import GROUPS, JUDGED, with_standing
+
+#: A query's own labels come before those of its application.
+LABELS = ("labels", "application__labels")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +53,9 @@ def queries(filters: Filters, *, now: datetime) -> QuerySet[Query]:
         rows = rows.filter(own | Q(application__name__icontains=filters.search))
     if filters.pool:
         rows = rows.alias(pool=_pool()).filter(pool=filters.pool)
-    for number, (name, value) in enumerate(filters.labels.items()):
-        alias = f"label_{number}"
-        rows = rows.alias(**{alias: label(name)})
-        rows = rows.exclude(**{alias: ""}) if value is None else rows.filter(**{alias: value})
+    rows = labelled(rows, filters.labels, *LABELS)
     rows = with_standing(rows, now=now)
     return rows.filter(GROUPS.get(filters.group, Q())).order_by("name")
-
-
-def label(name: str) -> Coalesce:
-    """Return the value of a query's label, of its application where it has none, "" for none."""
-    own = KeyTextTransform(name, F("labels"))
-    return Coalesce(own, KeyTextTransform(name, F("application__labels")), Value(""), output_field=TextField())
 
 
 def _pool() -> Coalesce:

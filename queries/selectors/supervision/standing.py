@@ -4,6 +4,7 @@ Lists are narrowed, sorted and counted by these, so that no row is read that is 
 Verdicts are those that `queries.services.supervision.verdicts` noted last: seconds old at most.
 """
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from math import isfinite
 from typing import Any
@@ -12,9 +13,7 @@ from django.db.models import (
     BooleanField,
     Case,
     Count,
-    Exists,
     F,
-    OuterRef,
     Q,
     QuerySet,
     Value,
@@ -69,10 +68,8 @@ def with_standing(rows: QuerySet[Query], *, now: datetime) -> QuerySet[Query]:
     """
     ill = Q(phase__in=JUDGED, verdict__in=sorted(TROUBLED_VERDICTS))
     hangs = Q(phase_reason__in=sorted(HANGING_REASONS))
-    rare = {*crash_loops(now=now), *_with_holes()}
-    troubled = (
-        Q(phase__in=sorted(TROUBLED_PHASES)) | AT_RISK | CUT_OFF | ill | hangs | _foreign(now)
-    )
+    rare = {*crash_loops(now=now), *_with_holes(), *_foreign(now)}
+    troubled = Q(phase__in=sorted(TROUBLED_PHASES)) | AT_RISK | CUT_OFF | ill | hangs
     if rare:
         troubled |= Q(pk__in=sorted(rare))
     return rows.annotate(**{"troubled": _is(troubled), "changing": _is(CHANGING)})
@@ -101,8 +98,7 @@ def input_rate() -> float:
     """Return the input rows a second of all queries that run and read, by their last batches."""
     rows = Query.objects.filter(archived_at=None, phase=Phase.RUNNING)
     reading = rows.exclude(verdict__in=[Verdict.IDLE, Verdict.WAITING]).order_by()
-    latest = heard.latest(reading.values_list("pk", flat=True))
-    rates = (one.progress.get("inputRowsPerSecond") for one in latest.values() if one.progress)
+    rates = heard.input_rates(reading.values_list("pk", flat=True))
     return sum(rate for rate in rates if isinstance(rate, int | float) and isfinite(rate))
 
 
@@ -114,10 +110,10 @@ def _is(condition: Q) -> Case:
     )
 
 
-def _foreign(now: datetime) -> Q:
-    rows = Checkpoint.objects.filter(query=OuterRef("pk"), retired_at=None)
-    lately = rows.filter(foreign_at__gte=now - FOREIGN_SHOWN_FOR, foreign_last__isnull=False)
-    return Q(Exists(lately))
+def _foreign(now: datetime) -> Iterable[int]:
+    """Return the queries whose checkpoints hold somebody else's batches."""
+    rows = Checkpoint.objects.filter(retired_at=None, foreign_last__isnull=False)
+    return rows.filter(foreign_at__gte=now - FOREIGN_SHOWN_FOR).values_list("query", flat=True)
 
 
 def _with_holes() -> set[int]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlsplit
 
+from django.core.paginator import Paginator
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
@@ -15,9 +16,11 @@ from queries.domain.states import RunOutcome
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Run
 from queries.roles import VIEW
-from queries.selectors.checkpoints import checkpoints
-from queries.views.console.fragments import Changes, Drawn, fragments, keys
+from queries.selectors.checkpoints import checkpoints, run_counts
+from queries.views.console.fragments import Changes, Drawn, fragments, keys, numbers
 from queries.views.console.guard import needs
+
+ROWS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +41,13 @@ def checkpoint_list(request: HttpRequest) -> HttpResponseBase:
     retired = request.GET.get("retired") == "1"
     rows = checkpoints().filter(retired_at__isnull=not retired)
     if search:
-        rows = rows.filter(location__icontains=search) | rows.filter(query__name__icontains=search)
+        rows = rows.filter(Q(location__icontains=search) | Q(query__name__icontains=search))
+    page = Paginator(rows, ROWS).get_page(request.GET.get("page"))
+    shown = list(page.object_list)
     context = {
-        "rows": [_row(checkpoint) for checkpoint in rows],
+        "page": page,
+        "rows": _rows(shown),
+        "topic": f"checkpoints:{'.'.join(str(checkpoint.pk) for checkpoint in shown)}",
         "search": search,
         "retired": retired,
         "now": timezone.now(),
@@ -48,28 +55,32 @@ def checkpoint_list(request: HttpRequest) -> HttpResponseBase:
     return render(request, "checkpoints/list.html", context)
 
 
-def _row(checkpoint: Checkpoint) -> CheckpointRow:
-    runs = list(checkpoint.runs.all())  # prefetched, newest first
-    newest = runs[0] if runs else None
+def _rows(shown: list[Checkpoint]) -> list[CheckpointRow]:
+    counted = run_counts(shown)
+    return [_row(checkpoint, counted.get(checkpoint.pk, 0)) for checkpoint in shown]
+
+
+def _row(checkpoint: Checkpoint, runs: int) -> CheckpointRow:
+    newest = next(iter(getattr(checkpoint, "newest_runs")), None)  # noqa: B009 - prefetched
     return CheckpointRow(
         checkpoint=checkpoint,
         newest=newest,
         holder=newest if newest and not newest.outcome else None,
         local=urlsplit(checkpoint.location).scheme in ("", "file"),
-        runs=len(runs),
+        runs=runs,
     )
 
 
 @fragments("checkpoints", hears=("query", "driver"))
 def draw_checkpoints(key: str, changes: Changes, now: datetime) -> Drawn:
-    """Draw the rows of the checkpoints of changed queries; a new one shows with the next load."""
-    rows = checkpoints()
+    """Draw the rows of changed queries among those shown; a new one shows with the next load."""
+    rows = checkpoints().filter(pk__in=numbers(key))
     if changes is not None:
         held = Q(runs__driver__in=keys(changes, "driver"), runs__outcome=RunOutcome.OPEN)
         rows = rows.filter(Q(query__in=keys(changes, "query")) | held).distinct()
-    for checkpoint in rows:
-        context = {"row": _row(checkpoint), "now": now}
-        yield f"checkpoint-{checkpoint.pk}", render_to_string("checkpoints/_row.html", context)
+    for row in _rows(list(rows)):
+        html = render_to_string("checkpoints/_row.html", {"row": row, "now": now})
+        yield f"checkpoint-{row.checkpoint.pk}", html
 
 
 urlpatterns = [path("checkpoints/", checkpoint_list, name="checkpoints")]

@@ -84,3 +84,8 @@ def keys(changes: frozenset[str], kind: str) -> set[int]:
     """Return the numbers of messages of a kind: {42} for "query:42"."""
     found = (split(message) for message in changes)
     return {int(key) for said, key in found if said == kind and key.isdigit()}
+
+
+def numbers(key: str) -> list[int]:
+    """Return the rows that a list's key names: [4, 7] for "4.7"; what is no number is left out."""
+    return sorted({int(one) for one in key.split(".") if one.isascii() and one.isdecimal()})

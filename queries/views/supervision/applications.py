@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from django.conf import settings
+from django.core.paginator import Paginator
 from django.db.models import Q
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import render
@@ -12,6 +13,7 @@ from django.urls import path
 from django.utils import timezone
 
 from listeners import selectors as heard
+from queries.domain.definitions.labels import searched_labels
 from queries.domain.definitions.pools import advice, cores_of
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.masking import mask
@@ -19,6 +21,7 @@ from queries.domain.supervision.executors import executors
 from queries.roles import VIEW
 from queries.selectors.definitions.connectors import connectors
 from queries.selectors.definitions.definitions import application_definition
+from queries.selectors.definitions.labels import label_names, labelled
 from queries.selectors.supervision.applications import (
     ApplicationDetail,
     application_detail,
@@ -28,12 +31,13 @@ from queries.selectors.supervision.applications import (
 )
 from queries.selectors.supervision.drift import pool_form
 from queries.selectors.supervision.history import transitions
-from queries.views.console.fragments import Changes, Drawn, fragments, keys, parts
+from queries.views.console.fragments import Changes, Drawn, fragments, keys, numbers, parts
 from queries.views.console.guard import needs
 from queries.views.definitions.application_edit import urlpatterns as edit_urls
 from queries.views.definitions.diffs import changes, readable
 from queries.views.supervision.application_actions import urlpatterns as act_urls
 
+ROWS = 50
 DRIVERS_SHOWN = 10
 ACTS_SHOWN = 15
 
@@ -41,13 +45,18 @@ ACTS_SHOWN = 15
 @needs(VIEW)
 def application_list(request: HttpRequest) -> HttpResponseBase:
     """List applications with their driver, queries, pools and what needs a look."""
-    search = request.GET.get("q", "").strip()
-    rows = applications()
+    search, label = (request.GET.get(name, "").strip() for name in ("q", "label"))
+    rows = labelled(applications(), searched_labels(label.split()), "labels")
     if search:
         rows = rows.filter(name__icontains=search)
+    page = Paginator(rows.order_by("name"), ROWS).get_page(request.GET.get("page"))
     context = {
-        "details": application_details(list(rows)),
+        "page": page,
+        "details": application_details(list(page.object_list)),
+        "topic": f"applications:{'.'.join(str(row.pk) for row in page.object_list)}",
         "search": search,
+        "label": label,
+        "label_names": label_names(),
         "now": timezone.now(),
     }
     return render(request, "supervision/applications/list.html", context)
@@ -85,8 +94,8 @@ def _moving(detail: ApplicationDetail, now: datetime) -> dict[str, Any]:
 
 @fragments("applications", hears=("application", "query", "driver"))
 def draw_applications(key: str, changes: Changes, now: datetime) -> Drawn:
-    """Draw the rows of changed applications; a new one shows with the next load."""
-    rows = applications()
+    """Draw the rows of changed applications among those shown; a new one shows with a load."""
+    rows = applications().filter(pk__in=numbers(key))
     if changes is not None:
         rows = rows.filter(
             Q(pk__in=keys(changes, "application"))

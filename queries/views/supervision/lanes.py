@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import zip_longest
 
-from django.db.models import Q
+from django.db.models import Count, Q
 
 from queries.domain.reasons import phrase
 from queries.domain.states import BAD_OUTCOMES, FAILED_PHASES, STOPPED_PHASES
@@ -46,20 +46,31 @@ class Lanes:
 
     lanes: list[Lane]
     ticks: list[tuple[float, datetime]]  # per cent of the width
+    left_out: int  # queries that ran, and have no lane
 
 
 def lanes(now: datetime) -> Lanes:
-    """Return the lanes of all queries that ran within the last hour, by name."""
+    """Return the lanes of the queries that ran within the last hour, by name.
+
+    Where they are more than `LANES_AT_MOST`, those that failed come before the others.
+    """
     since = now - SPAN
-    found: dict[str, list[Run]] = {}
     # A run that failed before the hour may have left its query down within it.
     down = Q(outcome__in=BAD_OUTCOMES, query__phase__in=FAILED_PHASES)
-    recent = runs().filter(query__archived_at__isnull=True)
-    for run in reversed(recent.filter(~Q(ended_at__lt=since) | down)[:RUNS_AT_MOST]):
+    recent = runs().filter(~Q(ended_at__lt=since) | down, query__archived_at__isnull=True)
+    ran = recent.order_by().values_list("query", "query__name")
+    failed = ran.filter(outcome__in=BAD_OUTCOMES).order_by("query__name").distinct()
+    chosen = dict(failed[:LANES_AT_MOST])
+    if left := LANES_AT_MOST - len(chosen):
+        others = ran.exclude(query__in=chosen).order_by("query__name").distinct()
+        chosen |= dict(others[:left])
+    found: dict[str, list[Run]] = {}
+    for run in reversed(recent.filter(query__in=chosen)[:RUNS_AT_MOST]):
         found.setdefault(run.query.name, []).append(run)
-    names = sorted(found)[:LANES_AT_MOST]
     return Lanes(
-        [Lane(name, _stretches(found[name], since, now)) for name in names], _ticks(since, now)
+        [Lane(name, _stretches(found[name], since, now)) for name in sorted(found)],
+        _ticks(since, now),
+        left_out=ran.aggregate(count=Count("query", distinct=True))["count"] - len(chosen),
     )
 
 

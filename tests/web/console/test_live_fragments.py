@@ -9,6 +9,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from queries.models.applications import Application
+from queries.models.definitions import Checkpoint
 from queries.models.failures import Failure, FailureGroup
 from queries.models.history import Operation
 from queries.services.failures import resolution
@@ -49,17 +51,27 @@ def _application(stage: Stage) -> int:
     return stage.row("ticks").application_id
 
 
+def _applications(stage: Stage) -> str:
+    rows = Application.objects.filter(archived_at=None).order_by("name")
+    return ".".join(str(pk) for pk in rows.values_list("pk", flat=True))
+
+
+def _checkpoints(stage: Stage) -> str:
+    rows = Checkpoint.objects.order_by("location")
+    return ".".join(str(pk) for pk in rows.values_list("pk", flat=True))
+
+
 #: Address of the page, and its topic; `{}` stands for the key.
-PAGES: list[tuple[str, str, Callable[[Stage], int] | None]] = [
+PAGES: list[tuple[str, str, Callable[[Stage], int | str] | None]] = [
     ("/failures/", "failures:status=open", None),
     ("/failures/?query=delays&q=by%20zero", "failures:q=by+zero&query=delays&status=open", None),
     ("/failures/{}/", "failure:{}", _failure),
     ("/runs/", "runs", None),
     ("/runs/?outcome=OPEN", "runs:outcome=OPEN", None),
     ("/runs/{}/", "run:{}", _run),
-    ("/applications/", "applications", None),
+    ("/applications/", "applications:{}", _applications),
     ("/applications/shared/", "application:{}", _application),
-    ("/checkpoints/", "checkpoints", None),
+    ("/checkpoints/", "checkpoints:{}", _checkpoints),
     ("/audit/?actor=olga", "audit:actor=olga&tab=changes", None),
     ("/audit/?tab=operations", "audit:tab=operations", None),
 ]
@@ -72,7 +84,7 @@ def test_a_page_names_its_topic_and_each_fragment_fits_a_place_on_it(
     stage: Stage,
     address: str,
     topic: str,
-    key: Callable[[Stage], int] | None,
+    key: Callable[[Stage], int | str] | None,
 ) -> None:
     if key is not None:
         address, topic = address.format(key(stage)), topic.format(key(stage))
@@ -145,9 +157,9 @@ def test_what_is_about_others_draws_nothing(stage: Stage) -> None:
     assert drawn(f"run:{stage.run('ticks').pk}", f"query:{delays.pk}") == {}
     assert drawn(f"failure:{Failure.objects.get().pk}", f"query:{ticks.pk}") == {}
     assert drawn(f"application:{ticks.application_id}", f"query:{delays.pk}") == {}
-    rows = drawn("applications", f"query:{delays.pk}")
+    rows = drawn(f"applications:{_applications(stage)}", f"query:{delays.pk}")
     assert rows.keys() == {f"application-{delays.application_id}"}
-    assert len(drawn("checkpoints", f"query:{delays.pk}")) == 1
+    assert len(drawn(f"checkpoints:{_checkpoints(stage)}", f"query:{delays.pk}")) == 1
 
 
 def test_a_run_that_ends_says_how_on_its_open_page(stage: Stage) -> None:

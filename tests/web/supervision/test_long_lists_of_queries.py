@@ -11,9 +11,11 @@ from pytest_django.fixtures import DjangoAssertNumQueries
 
 from controlplane.health.system import forget
 from listeners.models import Gap
-from queries.domain.states import Phase
+from queries.domain.states import Phase, RunOutcome
 from queries.models.applications import Application, ApplicationRevision
 from queries.models.definitions import Checkpoint, Query, QueryRevision
+from queries.models.drivers import Driver, Run
+from queries.views.supervision.lanes import LANES_AT_MOST
 from queries.views.supervision.query_list import ROWS
 
 
@@ -146,3 +148,57 @@ def test_batches_that_went_missing_long_ago_in_another_driver_trouble_nobody(
         noticed_at=timezone.now() - timedelta(days=3),
     )
     assert _names(_page(vera, "/queries/?group=attention")) == []
+
+
+def test_the_overview_draws_those_that_failed_and_says_how_many_are_left_out(
+    vera: Client, db: None
+) -> None:
+    rows = _queries(LANES_AT_MOST + 5)
+    home = rows[0].application
+    now = timezone.now()
+    driver = Driver.objects.create(
+        application=home,
+        application_revision=home.revisions.get(),
+        epoch=1,
+        host="here",
+        directory="/d",
+        created_at=now,
+        state_since=now,
+    )
+    Run.objects.bulk_create(
+        Run(
+            query=row,
+            driver=driver,
+            revision=row.revisions.get(),
+            checkpoint=row.checkpoints.get(),
+            epoch=number,
+            generation=1,
+            cause="ASKED_START",
+            created_at=now - timedelta(minutes=30),
+            ended_at=now - timedelta(minutes=10),
+            outcome=RunOutcome.FAILED if row == rows[-1] else RunOutcome.STOPPED,
+        )
+        for number, row in enumerate(rows)
+    )
+    html = _page(vera, "/")
+    lanes = re.findall(r'<div class="lane"><a href="[^"]+">([^<]+)<', html)
+    assert lanes == [row.name for row in (*rows[: LANES_AT_MOST - 1], rows[-1])]
+    assert "5 more queries ran" in html
+
+
+def test_lists_of_applications_and_checkpoints_are_paged_too(vera: Client, db: None) -> None:
+    _queries(ROWS + 1)
+    Application.objects.bulk_create(
+        Application(name=f"app-{n:03}", created_at=timezone.now()) for n in range(ROWS)
+    )
+    for address, what in (("/applications/", "applications"), ("/checkpoints/", "checkpoints")):
+        assert f"1–{ROWS} of {ROWS + 1} {what}" in _page(vera, address)
+        assert f"{ROWS + 1}–{ROWS + 1} of {ROWS + 1} {what}" in _page(vera, f"{address}?page=2")
+
+
+def test_applications_are_found_by_their_labels(vera: Client, db: None) -> None:
+    _queries(1, application="a")
+    _queries(1, application="b")
+    Application.objects.filter(name="b").update(labels={"team": "ops"})
+    html = _page(vera, "/applications/?label=team%3Dops")
+    assert re.findall(r'data-row-link href="/applications/([^/]+)/"', html) == ["b"]

@@ -1,0 +1,303 @@
+"""Pages with 10,000 queries against the same pages with 100.
+
+Two databases are filled alike: queries with a revision, a checkpoint, a run that ended, and of one
+in ten that runs a progress line with its numbers. The list, its groups, the overview and a search
+are asked for as a browser would ask, signed in, through the whole stack of middleware.
+
+- ours: each page at 10,000 queries (`--queries`);
+- baseline: the same page at 100.
+
+Each page must show what it should (rows, counts) at both sizes, and have 300 KB at most, or
+nothing is reported. The two sizes take turns in each round. The last line is JSON: the ratio is
+that of the page that suffers most.
+"""
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from benchmarks._measuring import report, spread, workplace
+
+TAKES = "3 minutes"
+
+FEW, MANY = 100, 10_000
+LARGEST_KB = 300
+ADDRESSES = (
+    "/",
+    "/queries/",
+    "/queries/?group=attention",
+    "/queries/?q=query-0007",
+    "/queries/?page=2",
+    "/queries/?by=application",
+    "/applications/",
+    "/failures/",
+    "/runs/",
+    "/checkpoints/",
+)
+NOW = datetime.now(UTC)
+
+
+def main() -> None:
+    """Fill two databases, then take turns."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--queries", type=int, default=MANY)
+    options.add_argument("--rounds", type=int, default=7)
+    options.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)  # a folder, how many queries
+    chosen = options.parse_args()
+    if chosen.serve:
+        _serve(Path(chosen.serve[0]), int(chosen.serve[1]))
+        return
+    with workplace("pages") as folder:
+        few, many = _Server(folder / "few", FEW), _Server(folder / "many", chosen.queries)
+        try:
+            _run(few, many, rounds=chosen.rounds)
+        finally:
+            few.end()
+            many.end()
+
+
+class _Server:
+    """A process that answers pages out of a database of its own, one line for each."""
+
+    def __init__(self, folder: Path, queries: int) -> None:
+        folder.mkdir()
+        self.queries = queries
+        command = [sys.executable, "-m", "benchmarks.pages", "--serve", str(folder), str(queries)]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def ask(self, address: str) -> dict[str, Any]:
+        """Return {seconds, kb, rows, status, total} of a page."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(address + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise SystemExit(f"the server of {self.queries} queries ended")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def end(self) -> None:
+        """End the process."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(timeout=60)
+
+
+def _run(few: _Server, many: _Server, *, rounds: int) -> None:
+    for server in (few, many):
+        for address in ADDRESSES:
+            _check(server, address, server.ask(address))
+    taken: dict[str, dict[str, list[float]]] = {a: {"ours": [], "few": []} for a in ADDRESSES}
+    largest = 0.0
+    for number in range(rounds):
+        for address in ADDRESSES:
+            arms: list[tuple[str, _Server]] = [("few", few), ("ours", many)]
+            for name, server in arms if number % 2 else reversed(arms):
+                answer = server.ask(address)
+                _check(server, address, answer)
+                taken[address][name].append(1000 * answer["seconds"])
+                largest = max(largest, answer["kb"])
+    worst = max(ADDRESSES, key=lambda a: _ratio(taken[a]))
+    for address, found in taken.items():
+        ours, base = spread(found["ours"]), spread(found["few"])
+        print(f"{address:28} {many.queries:,}: {ours} ms   {few.queries}: {base} ms")
+    print(f"largest page {largest:.0f} KB; slowest against {few.queries} queries: {worst}")
+    slow, quick = (statistics.median(taken[worst][name]) for name in ("ours", "few"))
+    report(
+        "pages",
+        ours=round(slow, 1),
+        baseline=round(quick, 1),
+        ratio=round(_ratio(taken[worst]), 2),
+        largest_kb=round(largest),
+    )
+
+
+def _ratio(found: dict[str, list[float]]) -> float:
+    return statistics.median(found["ours"]) / statistics.median(found["few"])
+
+
+def _check(server: _Server, address: str, answer: dict[str, Any]) -> None:
+    """See that a page shows what it should."""
+    if answer["status"] != 200:
+        raise SystemExit(f"{address} answered {answer['status']}")
+    if answer["kb"] > LARGEST_KB:
+        raise SystemExit(f"{address} has {answer['kb']:.0f} KB at {server.queries} queries")
+    if address == "/queries/" and (answer["rows"], answer["total"]) != (50, server.queries):
+        raise SystemExit(f"{address} shows {answer['rows']} of {answer['total']} queries")
+    if "q=query-0007" in address and answer["rows"] < 1:
+        raise SystemExit(f"{address} finds nothing")
+
+
+# --- a server -----------------------------------------------------------------------------
+def _serve(folder: Path, queries: int) -> None:
+    _configure(folder)
+    _fill(queries)
+    client = _signed_in()
+    for line in sys.stdin:
+        address = line.strip()
+        began = time.perf_counter()
+        answer = client.get(address)
+        text = answer.content.decode()
+        seconds = time.perf_counter() - began
+        total = re.search(r'id="count-all"[^>]*>([\d,]+)<', text)
+        found = {
+            "seconds": seconds,
+            "status": answer.status_code,
+            "kb": len(text) / 1024,
+            "rows": len(re.findall(r'<tr id="row-', text)),
+            "total": int(total[1].replace(",", "")) if total else 0,
+        }
+        print(json.dumps(found), flush=True)
+
+
+def _configure(folder: Path) -> None:
+    os.environ.update(
+        DJANGO_SETTINGS_MODULE="controlplane.settings",
+        HEADGATE_HOME=str(folder / "home"),
+        HEADGATE_LOG_LEVEL="ERROR",
+        ALLOWED_HOSTS="testserver",
+        REDIS_URL="redis://127.0.0.1:9/0",  # nobody: pages are told nothing, at once
+    )
+    os.environ.pop("DATABASE_URL", None)
+    (folder / "home").mkdir(exist_ok=True)
+    import django
+
+    django.setup()
+    from django.conf import settings
+
+    # Files of the console are served by another part of the stack, under names of their own.
+    settings.STORAGES["staticfiles"] = {
+        "BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"
+    }
+
+
+def _signed_in() -> Any:
+    from django.contrib.auth.models import User
+    from django.test import Client
+
+    admin = User.objects.create_superuser("admin", password=os.urandom(8).hex())
+    client = Client()
+    client.force_login(admin, backend="django.contrib.auth.backends.ModelBackend")
+    return client
+
+
+def _fill(count: int) -> None:
+    from django.core.management import call_command
+    from django.db import transaction
+
+    call_command("migrate", verbosity=0)
+    with transaction.atomic():
+        _rows(count)
+
+
+def _rows(count: int) -> None:
+    from listeners.models import Latest
+    from queries.domain.states import Desired, DriverState, Phase, RunOutcome, Verdict
+    from queries.models.applications import Application, ApplicationRevision
+    from queries.models.definitions import Checkpoint, Query, QueryRevision
+    from queries.models.drivers import Driver, Run
+
+    homes = [
+        Application(name=f"app-{number:04}", created_at=NOW, labels={"team": f"team-{number % 7}"})
+        for number in range(count // 2)
+    ]
+    Application.objects.bulk_create(homes)
+    revisions = ApplicationRevision.objects.bulk_create(
+        ApplicationRevision(application=home, number=1, spec={}, created_at=NOW) for home in homes
+    )
+    drivers = Driver.objects.bulk_create(
+        Driver(
+            application=home,
+            application_revision=revision,
+            epoch=number,
+            host="here",
+            directory=f"/d/{number}",
+            state=DriverState.LIVE,
+            state_since=NOW,
+            created_at=NOW,
+        )
+        for number, (home, revision) in enumerate(zip(homes, revisions, strict=True))
+    )
+    queries = Query.objects.bulk_create(
+        Query(
+            name=f"query-{number:05}",
+            application=homes[number % len(homes)],
+            created_at=NOW,
+            phase_since=NOW,
+            **(
+                {"desired": Desired.RUNNING, "phase": Phase.RUNNING, "verdict": Verdict.PROGRESSING}
+                if number % 10 == 0
+                else {}
+            ),
+        )
+        for number in range(count)
+    )
+    forms = QueryRevision.objects.bulk_create(
+        QueryRevision(query=query, number=1, kind="sql", spec=_spec(), created_at=NOW)
+        for query in queries
+    )
+    checkpoints = Checkpoint.objects.bulk_create(
+        Checkpoint(query=query, location=f"file:///c/{query.name}", created_at=NOW)
+        for query in queries
+    )
+    Run.objects.bulk_create(
+        Run(
+            query=query,
+            driver=drivers[number % len(homes)],
+            revision=form,
+            checkpoint=checkpoint,
+            epoch=number,
+            generation=1,
+            cause="ASKED_START",
+            created_at=NOW - timedelta(hours=2),
+            **(
+                {"outcome": RunOutcome.OPEN, "proven_at": NOW}
+                if number % 10 == 0
+                else {"outcome": RunOutcome.STOPPED, "ended_at": NOW - timedelta(minutes=30)}
+            ),
+        )
+        for number, (query, form, checkpoint) in enumerate(
+            zip(queries, forms, checkpoints, strict=True)
+        )
+    )
+    Latest.objects.bulk_create(
+        Latest(query=query.pk, driver=1, epoch=1, seq=1, run=1, at=NOW, progress=_line())
+        for query in queries[::10]
+    )
+
+
+def _spec() -> dict[str, Any]:
+    return {
+        "kind": "sql",
+        "sources": [{"name": "ticks", "format": "rate", "options": {"rowsPerSecond": "10"}}],
+        "sql": "SELECT * FROM ticks",
+        "sink": {"format": "noop"},
+        "trigger": {"kind": "processing_time", "interval": "5 seconds"},
+    }
+
+
+def _line() -> dict[str, Any]:
+    return {
+        "batchId": 7,
+        "timestamp": NOW.isoformat(),
+        "numInputRows": 1_000,
+        "inputRowsPerSecond": 200.0,
+        "processedRowsPerSecond": 900.0,
+        "batchDuration": 800,
+        "durationMs": {"addBatch": 700, "triggerExecution": 800},
+    }
+
+
+if __name__ == "__main__":
+    main()
