@@ -11,7 +11,7 @@ from django.db.models.functions import Coalesce
 from queries.domain.states import RunOutcome
 from queries.models.definitions import Query, QueryRevision
 from queries.models.drivers import Run
-from queries.selectors.definitions.labels import labelled
+from queries.selectors.labels import labelled
 from queries.selectors.supervision.standing import GROUPS, JUDGED, with_standing
 
 #: A query's own labels come before those of its application.

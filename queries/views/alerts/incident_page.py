@@ -11,15 +11,20 @@ from django.shortcuts import redirect, render
 from django.urls import path
 from django.utils import timezone
 
-from queries.domain.alerts.kinds import IncidentKind
+from queries.domain.alerts.kinds import IncidentKind, IncidentState
 from queries.domain.errors import HeadgateError, Missing
+from queries.domain.failures.categories import Category
 from queries.models.alerts import Incident
+from queries.models.failures import Failure
 from queries.roles import OPERATE, VIEW
 from queries.selectors.alerts.incidents import incident, incidents, newest_failure, story
+from queries.selectors.failures.what_changed import failure_with_changes
+from queries.selectors.kafka.lag import lag_of
 from queries.services.alerts import incidents as service
 from queries.views.alerts.incident_list import urlpatterns as list_urls
 from queries.views.console.fragments import Changes, Drawn, fragments, parts
 from queries.views.console.guard import by, needs
+from queries.views.failures.ways import Offer, offers
 
 #: What one may choose for how long: value in the form -> (words, hours).
 FOR_HOURS = {
@@ -35,13 +40,33 @@ _MOVING = ("status", "lead", "story", "affected")
 def incident_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     """Show one incident."""
     row = incident(uuid)
+    failure = newest_failure(row)
     context = {
         **_moving(row, timezone.now()),
-        "failure": newest_failure(row),
+        "failure": failure,
+        "offers": _offers(request, row, failure),
+        "stuck": row.kind == IncidentKind.STUCK_STOP,
+        "lost": _lost_offsets(row, failure),
         "for_hours": [(value, words) for value, (words, _) in FOR_HOURS.items()],
         "kind": IncidentKind(row.kind),
     }
     return render(request, "alerts/incident.html", context)
+
+
+def _offers(request: HttpRequest, row: Incident, failure: Failure | None) -> list[Offer]:
+    """Return what can be done about the failure that an open incident is about."""
+    if failure is None or row.state != IncidentState.OPEN:
+        return []
+    return offers(request, failure, failure_with_changes(failure.pk).good)
+
+
+def _lost_offsets(row: Incident, failure: Failure | None) -> bool:
+    """Tell whether the query can go on without what its source has lost."""
+    if failure is None or failure.run is None or row.state != IncidentState.OPEN:
+        return False
+    if failure.category != Category.SOURCE_LOST or failure.run.query.archived_at is not None:
+        return False
+    return bool(lag_of(failure.run.query, now=timezone.now()).gaps)
 
 
 def _moving(row: Incident, now: datetime) -> dict[str, Any]:

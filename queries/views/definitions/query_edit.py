@@ -5,14 +5,14 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import path
 
 from queries.domain.errors import HeadgateError, Invalid, StaleRevision
 from queries.domain.masking import mask, unmask
-from queries.domain.states import RESTING_PHASES, Desired, Phase, Verb
-from queries.roles import DEFINE
+from queries.domain.states import DOWN_PHASES, RESTING_PHASES, Desired, Phase, Verb
+from queries.roles import DEFINE, OPERATE
 from queries.selectors.definitions.definitions import (
     QueryDefinition,
     pool_names,
@@ -91,9 +91,17 @@ def edit_query(request: HttpRequest, name: str) -> HttpResponseBase:
         shown = found.numbered(int(number)) if number.isdigit() else found.newest
         spec = _tried(request, found) or shown.spec
         given = DefinitionInput.of({"spec": mask(spec)}, request.GET.get("as", FORM))
+        if request.GET.get("review") and given.tab == FORM:  # "back to revision 2": shown at once
+            return _form(
+                request,
+                given,
+                found=found,
+                shown=review(QueryDict(), found.revisions, spec),
+                doubts=preflight_doubts(found.query, spec),
+            )
         return _form(request, given, found=found)
     given, act = DefinitionInput.read(request.POST), request.POST.get("do", "")
-    if act not in ("review", "save", "rebase", "preflight"):
+    if act not in ("review", "save", "apply", "rebase", "preflight"):
         return _form(request, given.acted(act), found=found)
     try:
         if act == "preflight":
@@ -141,8 +149,8 @@ def _review_or_save(
         checkpoint=found.checkpoint,
     )
     shown = review(request.POST, found.revisions, spec, again=act == "rebase")
-    if act != "save" or not shown.may_save:
-        doubts = preflight_doubts(query, spec)
+    doubts = preflight_doubts(query, spec)
+    if not ((act == "save" and shown.may_save) or (act == "apply" and _may_apply(shown, doubts))):
         return _form(request, given, found=found, shown=shown, doubts=doubts)
     try:
         revision = catalog.revise_query(
@@ -152,8 +160,26 @@ def _review_or_save(
         found = query_definition(query.name)
         shown = review(request.POST, found.revisions, spec)
         return _form(request, given, found=found, shown=shown, status=412)
-    messages.success(request, _saved(found, revision.number))
+    said = _saved(found, revision.number)
+    if act == "apply" and request.user.has_perm(OPERATE):
+        said = _applied(request, found, revision.number)
+    messages.success(request, said)
     return redirect("query", query.name)
+
+
+def _may_apply(shown: Review, doubts: Sequence[str]) -> bool:
+    """Tell whether to save and restart now: what only a preflight can tell is shown before."""
+    return shown.may_save or (bool(shown.lines) and not shown.stale and not doubts)
+
+
+def _applied(request: HttpRequest, found: QueryDefinition, number: int) -> str:
+    query = found.query
+    ask = operations.request_start if query.phase in DOWN_PHASES else operations.request_restart
+    try:
+        ask(query=query, **by(request))
+    except HeadgateError as error:
+        return f"Revision {number} of {query.name} is saved. It is not started: {error}"
+    return f"Revision {number} of {query.name} is saved, and the query starts on it."
 
 
 def _saved(found: QueryDefinition, number: int) -> str:

@@ -34,6 +34,7 @@ from queries.views.console.wording import duration_words, offset_text, rate_word
 from queries.views.definitions.diffs import changes
 from queries.views.failures.failure_list import urlpatterns as list_urls
 from queries.views.failures.stack import causes
+from queries.views.failures.ways import offers
 
 OCCURRENCES_SHOWN = 25
 
@@ -46,6 +47,7 @@ def failure_page(request: HttpRequest, failure_id: int) -> HttpResponseBase:
     context = {
         **_moving(failure, timezone.now()),
         "detail": detail,
+        "offers": offers(request, failure, detail.good),
         "advice": (advice := advice_of(failure)),
         "lost": _lost(failure, advice),
         "to_earliest": advice.way_out == TO_EARLIEST,

@@ -21,7 +21,7 @@ from queries.domain.supervision.executors import executors
 from queries.roles import VIEW
 from queries.selectors.definitions.connectors import connectors
 from queries.selectors.definitions.definitions import application_definition
-from queries.selectors.definitions.labels import label_names, labelled
+from queries.selectors.labels import label_names, labelled
 from queries.selectors.supervision.applications import (
     ApplicationDetail,
     application_detail,

@@ -23,7 +23,7 @@ from queries.domain.states import Verdict
 from queries.models.definitions import Query
 from queries.roles import VIEW
 from queries.selectors.console.badges import names_in_drivers, names_of
-from queries.selectors.definitions.labels import label, label_names
+from queries.selectors.labels import label, label_names
 from queries.selectors.query_lines import lines_of
 from queries.selectors.supervision.applications import applications
 from queries.selectors.supervision.query_filters import LABELS, Filters, queries
