@@ -4,6 +4,7 @@ The error names the variable, shows the value (unless it is secret) and says wha
 variable read is recorded in `DECLARED`, which a test compares with `docs/settings.md`.
 """
 
+import ipaddress
 import os
 import re
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import environ
 from django.core.exceptions import ImproperlyConfigured
 
+from queries.domain.definitions.labels import read_labels
+from queries.domain.errors import Invalid
 from queries.domain.masking import mask_text
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
@@ -66,6 +69,26 @@ def names(name: str, default: tuple[str, ...], *, shown: str | None = None) -> l
     """Return a list written with commas between its items."""
     raw = text(name, ",".join(default), shown=shown)
     return [part.strip() for part in raw.split(",") if part.strip()]
+
+
+def networks(name: str) -> list[str]:
+    """Return networks written with commas between them: "10.20.0.0/16"."""
+    given = names(name, ())
+    for one in given:
+        try:
+            ipaddress.ip_network(one, strict=False)
+        except ValueError as error:
+            raise wrong(name, one, "Give networks such as 10.20.0.0/16, with commas.") from error
+    return given
+
+
+def labels(name: str) -> dict[str, str]:
+    """Return labels written as `team=data env=prod`."""
+    raw = text(name, "")
+    try:
+        return read_labels(raw)
+    except Invalid as error:
+        raise wrong(name, raw, f"{error} Write labels such as team=data.") from error
 
 
 def database(name: str, default: str, *, shown: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ SECRET_KEY and REDIS_URL where these are not set.
 
 import secrets
 import socket
+import tomllib
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from controlplane.logs import not_a_probe
 from controlplane.machine.home import Home, read_line
 
 BASE_DIR = Path(__file__).resolve().parent.parent
+VERSION = tomllib.loads((BASE_DIR / "pyproject.toml").read_text())["project"]["version"]
 
 # --- where things are -----------------------------------------------------------------
 HEADGATE_HOME = Path(env.text("HEADGATE_HOME", str(BASE_DIR / "var"), shown="var/")).resolve()
@@ -344,7 +346,11 @@ ALERT_LAGGING_MINUTES = env.whole("HEADGATE_ALERT_LAGGING_MINUTES", 10, low=0, h
 #: The address that people open the console by; links in messages begin with it.
 PUBLIC_URL = env.text("HEADGATE_URL", "").rstrip("/")
 #: Private networks that webhooks and chats may be in: "10.20.0.0/16".
-ALERT_NETWORKS = env.names("HEADGATE_ALERT_NETWORKS", ())
+ALERT_NETWORKS = env.networks("HEADGATE_ALERT_NETWORKS")
+#: Networks whose requests for `/metrics` need no token.
+METRICS_NETWORKS = env.networks("HEADGATE_METRICS_NETWORKS")
+#: Only queries with these labels have series of their own; {}: all.
+METRICS_SELECTOR = env.labels("HEADGATE_METRICS_SELECTOR")
 #: What the watcher asks to see whether the web process lives.
 WATCHED_URL = env.text(
     "HEADGATE_WATCHED_URL",

@@ -2,7 +2,7 @@
 
 from django.urls import URLPattern, URLResolver
 
-from queries.views import async_calls, probes
+from queries.views import async_calls, metrics, probes
 from queries.views.alerts import incident_page, setup_pages
 from queries.views.checkpoints import checkpoint, checkpoint_actions, checkpoint_list
 from queries.views.console import access, audit, live, shell
@@ -44,4 +44,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *operations.urlpatterns,
     *access.urlpatterns,
     *query_edit.urlpatterns,
+    *metrics.urlpatterns,
 ]

@@ -48,6 +48,24 @@ def missing_postgres() -> str:
 
 
 @cache
+def missing_prometheus() -> str:
+    """Return why no Prometheus can be started, "" where one can."""
+    if shutil.which("prometheus") and shutil.which("promtool"):
+        return ""
+    return "there is no Prometheus; get it with `sudo apt-get install prometheus`"
+
+
+def prometheus() -> str:
+    """Return the program, which is there where `missing_prometheus` finds nothing."""
+    return shutil.which("prometheus") or "prometheus"
+
+
+def promtool() -> str:
+    """Return the program that checks rules, which comes with Prometheus."""
+    return shutil.which("promtool") or "promtool"
+
+
+@cache
 def missing_redis() -> str:
     """Return why no Redis can be started, "" where one can."""
     try:

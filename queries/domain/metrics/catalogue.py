@@ -1,0 +1,180 @@
+"""Every metric that Headgate exposes, by Prometheus' rules of naming; the one list of them.
+
+`docs/metrics.md` is compared with it by a test.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class MetricKind(StrEnum):
+    """What a value may do between two scrapes."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"  # only rises, or begins anew
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric: its HELP says the unit, and when it has no series."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+    kind: MetricKind = MetricKind.GAUGE
+
+
+def _query(name: str, text: str, *labels: str, kind: MetricKind = MetricKind.GAUGE) -> Metric:
+    return Metric(f"headgate_query_{name}", text, ("query", *labels), kind)
+
+
+def _system(name: str, text: str, *labels: str) -> Metric:
+    return Metric(f"headgate_{name}", text, labels)
+
+
+#: A scrape must stay small however many queries there are: series of one query at most.
+MOST_SERIES: Final = 30
+
+# --- of a query that runs, or should ------------------------------------------------------
+INFO = _query(
+    "info",
+    "1, with the query's application and its labels as label_NAME, its own before those of the"
+    " application.",
+    "application",
+)
+DESIRED_RUNNING = _query("desired_running", "1 where the query should run, 0 where it should not.")
+PHASE = _query(
+    "phase", "1 for the phase that the query is in; other phases have no series.", "phase"
+)
+PHASE_SINCE = _query(
+    "phase_start_timestamp_seconds", "When the query entered its phase, Unix time in seconds."
+)
+VERDICT = _query(
+    "verdict",
+    "1 for the verdict on the query's health; none while it is not judged.",
+    "verdict",
+)
+VERDICT_SINCE = _query(
+    "verdict_start_timestamp_seconds", "Since when the verdict is what it is, Unix time in seconds."
+)
+STARTS = _query(
+    "starts_total", "Runs of the query, the first start included.", kind=MetricKind.COUNTER
+)
+FAILURES = _query("failures_total", "Failures of the query.", kind=MetricKind.COUNTER)
+FAILURES_IN_A_ROW = _query(
+    "failures_in_a_row", "Failures since the query last worked or a user last started it."
+)
+EVENT_AT = _query(
+    "last_event_timestamp_seconds", "When its driver last told of the query, Unix time in seconds."
+)
+BATCH_AT = _query(
+    "last_batch_timestamp_seconds", "When the newest batch was triggered, Unix time in seconds."
+)
+BATCH = _query("last_batch_id", "Id of the newest batch.")
+BATCH_DURATION = _query("last_batch_duration_seconds", "Duration of the newest batch in seconds.")
+BATCH_ROWS = _query("last_batch_input_rows", "Rows that the newest batch read.")
+BATCH_LATE_ROWS = _query(
+    "last_batch_late_rows",
+    "Rows that stateful operators dropped behind the watermark in the newest batch.",
+)
+INPUT_RATE = _query("input_rows_per_second", "Rows that arrived a second, of the newest batch.")
+PROCESSED_RATE = _query(
+    "processed_rows_per_second", "Rows that were processed a second, of the newest batch."
+)
+WATERMARK = _query(
+    "watermark_timestamp_seconds", "The watermark in event time, Unix time in seconds."
+)
+STATE_ROWS = _query("state_rows", "Rows in the state stores of all stateful operators.")
+STATE_BYTES = _query("state_memory_bytes", "Memory of all state stores in bytes.")
+LAG_SECONDS = _query(
+    "lag_seconds",
+    "Age of the oldest unread record of its Kafka topics in seconds; none where it is not known.",
+)
+LAG_OFFSETS = _query(
+    "lag_offsets",
+    "Unread offsets of its Kafka topics; of topics that are neither compacted nor transactional"
+    " each holds a record.",
+)
+RISK_SECONDS = _query(
+    "risk_seconds",
+    "Seconds until the first unread record may be deleted at its source, 0 once it is due; none"
+    " without such a risk.",
+)
+SOURCE_REACHABLE = _query(
+    "source_reachable", "1 where its Kafka brokers answer, 0 where they do not; none where unknown."
+)
+DROPPED = _query(
+    "dropped_events_total",
+    "Events that the queues of its present driver dropped; begins anew with each driver.",
+    kind=MetricKind.COUNTER,
+)
+MISSING = _query(
+    "missing_batches", "Batches of its present driver whose events are missing and not repaired."
+)
+LOST = _query(
+    "lost_records_total",
+    "Records that the query's loss ledger holds by the way they were lost; offsets where it is not"
+    " known how many of them held a record.",
+    "kind",
+    kind=MetricKind.COUNTER,
+)
+
+QUERY_METRICS: Final = (
+    *(INFO, DESIRED_RUNNING, PHASE, PHASE_SINCE, VERDICT, VERDICT_SINCE),
+    *(STARTS, FAILURES, FAILURES_IN_A_ROW, EVENT_AT),
+    *(BATCH_AT, BATCH, BATCH_DURATION, BATCH_ROWS, BATCH_LATE_ROWS, INPUT_RATE, PROCESSED_RATE),
+    *(WATERMARK, STATE_ROWS, STATE_BYTES),
+    *(LAG_SECONDS, LAG_OFFSETS, RISK_SECONDS, SOURCE_REACHABLE),
+    *(DROPPED, MISSING, LOST),
+)
+
+# --- of Headgate itself -------------------------------------------------------------------
+BUILD = _system("build_info", "1, with Headgate's version.", "version")
+PART_UP = _system(
+    "part_up",
+    "1 where a part of Headgate works, 0 where it has a problem; none where that is not known.",
+    "part",
+)
+QUERIES = _system(
+    "queries", "Defined queries by phase, those without series of their own too.", "phase"
+)
+DRIVERS = _system("drivers", "Open driver processes by state.", "state")
+HOST_SEEN = _system(
+    "host_seen_timestamp_seconds",
+    "When the worker of a host last gave a sign of life, Unix time in seconds.",
+    "host",
+)
+LAST_SWEEP = _system(
+    "last_sweep_timestamp_seconds", "When a worker last finished a sweep, Unix time in seconds."
+)
+QUEUE_TASKS = _system("queue_tasks", "Tasks that wait in a Celery queue.", "queue")
+STREAM_EVENTS = _system("event_stream_entries", "Entries in the stream of drivers' events.")
+INGEST_LAG = _system(
+    "ingest_lag_seconds",
+    "Seconds between the newest event in the stream and the newest that the ingester has taken.",
+)
+DEAD_LETTERS = _system("dead_letters", "Events that could not be read and were set aside.")
+WORK_LEFT = _system(
+    "bulk_work_left_rows",
+    "Rows that bulk work (ledger, roll-ups, gaps, retention) has left.",
+    "work",
+)
+WORK_AGE = _system(
+    "bulk_work_oldest_seconds", "Age of the oldest row that bulk work has left, in seconds.", "work"
+)
+INCIDENTS = _system("incidents_open", "Open incidents.", "kind", "severity")
+DELIVERIES = _system("deliveries", "Messages about incidents by what became of them.", "state")
+DELIVERY_AGE = _system(
+    "delivery_oldest_waiting_seconds",
+    "Age of the oldest message that has not been delivered yet, in seconds; 0 without one.",
+)
+CHANNELS_FAILING = _system("channels_failing", "Channels that deliver nothing at present.")
+DISK_FREE = _system("disk_free_bytes", "Free bytes where Headgate's data are stored.")
+
+SYSTEM_METRICS: Final = (
+    *(BUILD, PART_UP, QUERIES, DRIVERS, HOST_SEEN, LAST_SWEEP, QUEUE_TASKS),
+    *(STREAM_EVENTS, INGEST_LAG, DEAD_LETTERS, WORK_LEFT, WORK_AGE),
+    *(INCIDENTS, DELIVERIES, DELIVERY_AGE, CHANNELS_FAILING, DISK_FREE),
+)
+METRICS: Final = QUERY_METRICS + SYSTEM_METRICS

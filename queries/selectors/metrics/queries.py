@@ -1,0 +1,88 @@
+"""The figures of all queries that run or should, read in bulk: a scrape asks for them at once."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db.models import Count, Q, Sum
+from django.db.models.functions import Coalesce
+
+from listeners import selectors as heard
+from queries.domain.metrics.samples import QueryFigures
+from queries.domain.states import STOPPED_PHASES, Desired
+from queries.models.checkpoints import Loss
+from queries.models.definitions import Query
+from queries.models.drivers import Run
+from queries.models.failures import FailureGroup
+from queries.selectors.kafka.lag import lag_lines
+from queries.selectors.labels import labelled
+from queries.selectors.newest import newest_drivers
+from queries.selectors.supervision.query_filters import LABELS
+from queries.selectors.supervision.standing import JUDGED
+
+#: Read together: rows of so many queries are in memory at a time.
+AT_ONCE = 500
+
+
+def query_figures(*, now: datetime) -> Iterator[QueryFigures]:
+    """Yield the figures of living queries that run or should, by name.
+
+    HEADGATE_METRICS_SELECTOR narrows them by label.
+    """
+    active = Q(desired=Desired.RUNNING) | ~Q(phase__in=sorted(STOPPED_PHASES))
+    rows = Query.objects.filter(active, archived_at=None).select_related("application")
+    found = labelled(rows, settings.METRICS_SELECTOR, *LABELS).order_by("name")
+    shown = list(found)
+    for first in range(0, len(shown), AT_ONCE):
+        yield from _figures(shown[first : first + AT_ONCE], now)
+
+
+def _figures(queries: list[Query], now: datetime) -> Iterator[QueryFigures]:
+    ids = [query.pk for query in queries]
+    latest, lags = heard.latest(ids), lag_lines(ids, now=now)
+    starts = _counts(Run.objects.filter(query__in=ids), Count("pk"))
+    failures = _counts(FailureGroup.objects.filter(query__in=ids), Sum("count"))
+    lost = _lost(ids)
+    drivers = newest_drivers(ids)
+    dropped = heard.dropped(ids, drivers=drivers)
+    for query in queries:
+        line, lag = latest.get(query.pk), lags.get(query.pk)
+        drops = dropped[query.pk] if query.pk in drivers else None
+        yield QueryFigures(
+            name=query.name,
+            application=query.application.name,
+            labels={**query.application.labels, **query.labels},
+            wanted=query.desired == Desired.RUNNING,
+            phase=query.phase,
+            phase_since=query.phase_since,
+            verdict=query.verdict if query.phase in JUDGED else "",
+            verdict_since=query.verdict_since,
+            starts=starts.get(query.pk, 0),
+            failures=failures.get(query.pk, 0),
+            failures_in_a_row=query.failures,
+            event_at=line.at if line else None,
+            batch_at=line.progress_at if line else None,
+            progress=(line.progress if line else None) or {},
+            lag_seconds=lag.seconds if lag else None,
+            lag_offsets=lag.records if lag else None,
+            risk_at=query.risk_at if query.risk else None,
+            source_reachable=query.source_reachable,
+            dropped=drops.bus + drops.outbox if drops else None,
+            missing=drops.missing_batches - drops.repaired if drops else None,
+            lost=lost.get(query.pk, {}),
+        )
+
+
+def _counts(rows: Any, figure: Any) -> dict[int, int]:
+    """Return one figure of the rows of each query."""
+    return dict(rows.order_by().values_list("query").annotate(figure=figure))
+
+
+def _lost(ids: list[int]) -> dict[int, dict[str, int]]:
+    found: dict[int, dict[str, int]] = {}
+    records = Sum(Coalesce("records", "offsets", 0))
+    rows = Loss.objects.filter(query__in=ids).order_by().values_list("query", "kind")
+    for query, kind, number in rows.annotate(number=records):
+        found.setdefault(query, {})[kind] = number
+    return found

@@ -1,0 +1,85 @@
+"""The samples of Headgate itself: its parts, queues, bulk work, incidents and deliveries."""
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from django.db import DatabaseError
+from django.db.models import Count, Min, Q, QuerySet
+
+from controlplane.health import queues
+from controlplane.health.parts import State
+from listeners.loops.backlogs import backlogs
+from listeners.models import DeadLetter
+from queries.domain.alerts.kinds import DeliveryState, IncidentState
+from queries.domain.metrics import catalogue
+from queries.domain.metrics.catalogue import Metric
+from queries.domain.metrics.samples import Sample
+from queries.domain.states import OPEN_DRIVER_STATES
+from queries.models.alerts import Channel, Delivery, Incident
+from queries.models.definitions import Query
+from queries.models.drivers import Driver
+from queries.models.hosts import Host
+
+if TYPE_CHECKING:
+    from controlplane.health.system import SystemHealth
+
+
+def system_samples(health: "SystemHealth", *, now: datetime) -> Iterator[Sample]:
+    """Yield the samples that need neither Redis nor the database, then those of both.
+
+    Where one of them is away, `headgate_part_up` says so, and the others are there all the same.
+    """
+    yield Sample(catalogue.BUILD, 1, (settings.VERSION,))
+    for part in health.parts:
+        if part.state != State.UNKNOWN:
+            yield Sample(catalogue.PART_UP, part.ok, (part.name,))
+    with contextlib.suppress(OSError):  # the part "disk" says why
+        yield Sample(catalogue.DISK_FREE, shutil.disk_usage(settings.HEADGATE_HOME).free)
+    yield from _of_redis()
+    with contextlib.suppress(DatabaseError):  # the part "database" says why
+        yield from list(_of_the_database(now))
+
+
+def _of_redis() -> Iterator[Sample]:
+    seen = queues.look()
+    if seen is None:
+        return
+    for queue, tasks in seen.tasks.items():
+        yield Sample(catalogue.QUEUE_TASKS, tasks, (queue,))
+    yield Sample(catalogue.STREAM_EVENTS, seen.events)
+    if seen.ingest_lag_s is not None:
+        yield Sample(catalogue.INGEST_LAG, seen.ingest_lag_s)
+    if seen.last_sweep is not None:
+        yield Sample(catalogue.LAST_SWEEP, seen.last_sweep.timestamp())
+
+
+def _of_the_database(now: datetime) -> Iterator[Sample]:
+    living = Query.objects.filter(archived_at=None)
+    open_drivers = Driver.objects.filter(state__in=sorted(OPEN_DRIVER_STATES))
+    lasting = Incident.objects.filter(state=IncidentState.OPEN)
+    yield from _counted(catalogue.QUERIES, living, "phase")
+    yield from _counted(catalogue.DRIVERS, open_drivers, "state")
+    yield from _counted(catalogue.INCIDENTS, lasting, "kind", "severity")
+    yield from _counted(catalogue.DELIVERIES, Delivery.objects.all(), "state")
+    waiting = Delivery.objects.filter(state=DeliveryState.WAITING)
+    oldest = waiting.aggregate(at=Min("created_at"))["at"]
+    yield Sample(catalogue.DELIVERY_AGE, (now - oldest).total_seconds() if oldest else 0)
+    failing = Channel.objects.filter(enabled=True, failing_since__isnull=False)
+    yield Sample(catalogue.CHANNELS_FAILING, failing.count())
+    for host in Host.objects.filter(~Q(seen_at=None)):
+        assert host.seen_at is not None, "only such are asked for"
+        yield Sample(catalogue.HOST_SEEN, host.seen_at.timestamp(), (host.name,))
+    yield Sample(catalogue.DEAD_LETTERS, DeadLetter.objects.count())
+    for work in backlogs():
+        age = (now - work.since).total_seconds() if work.rows and work.since else 0
+        yield Sample(catalogue.WORK_LEFT, work.rows, (work.name,))
+        yield Sample(catalogue.WORK_AGE, max(0.0, age), (work.name,))
+
+
+def _counted(metric: Metric, rows: QuerySet[Any], *columns: str) -> Iterator[Sample]:
+    for *labels, number in rows.order_by().values_list(*columns).annotate(Count("pk")):
+        yield Sample(metric, number, tuple(str(label) for label in labels))
