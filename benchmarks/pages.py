@@ -20,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,10 @@ def main() -> None:
         _serve(Path(chosen.serve[0]), int(chosen.serve[1]))
         return
     with workplace("pages") as folder:
-        few, many = _Server(folder / "few", FEW), _Server(folder / "many", chosen.queries)
+        few, many = (
+            Server("benchmarks.pages", folder / "few", FEW),
+            Server("benchmarks.pages", folder / "many", chosen.queries),
+        )
         try:
             _run(few, many, rounds=chosen.rounds)
         finally:
@@ -64,19 +68,19 @@ def main() -> None:
             many.end()
 
 
-class _Server:
+class Server:
     """A process that answers pages out of a database of its own, one line for each."""
 
-    def __init__(self, folder: Path, queries: int) -> None:
+    def __init__(self, module: str, folder: Path, queries: int) -> None:
         folder.mkdir()
         self.queries = queries
-        command = [sys.executable, "-m", "benchmarks.pages", "--serve", str(folder), str(queries)]
+        command = [sys.executable, "-m", module, "--serve", str(folder), str(queries)]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def ask(self, address: str) -> dict[str, Any]:
-        """Return {seconds, kb, rows, status, total} of a page."""
+        """Return what the process tells of an address."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(address + "\n")
@@ -94,7 +98,7 @@ class _Server:
         self.process.wait(timeout=60)
 
 
-def _run(few: _Server, many: _Server, *, rounds: int) -> None:
+def _run(few: Server, many: Server, *, rounds: int) -> None:
     for server in (few, many):
         for address in ADDRESSES:
             _check(server, address, server.ask(address))
@@ -102,7 +106,7 @@ def _run(few: _Server, many: _Server, *, rounds: int) -> None:
     largest = 0.0
     for number in range(rounds):
         for address in ADDRESSES:
-            arms: list[tuple[str, _Server]] = [("few", few), ("ours", many)]
+            arms: list[tuple[str, Server]] = [("few", few), ("ours", many)]
             for name, server in arms if number % 2 else reversed(arms):
                 answer = server.ask(address)
                 _check(server, address, answer)
@@ -127,7 +131,7 @@ def _ratio(found: dict[str, list[float]]) -> float:
     return statistics.median(found["ours"]) / statistics.median(found["few"])
 
 
-def _check(server: _Server, address: str, answer: dict[str, Any]) -> None:
+def _check(server: Server, address: str, answer: dict[str, Any]) -> None:
     """See that a page shows what it should."""
     if answer["status"] != 200:
         raise SystemExit(f"{address} answered {answer['status']}")
@@ -141,27 +145,36 @@ def _check(server: _Server, address: str, answer: dict[str, Any]) -> None:
 
 # --- a server -----------------------------------------------------------------------------
 def _serve(folder: Path, queries: int) -> None:
-    _configure(folder)
-    _fill(queries)
-    client = _signed_in()
-    for line in sys.stdin:
-        address = line.strip()
+    configure(folder)
+    fill(queries)
+    client = signed_in()
+
+    def page(address: str) -> dict[str, Any]:
+        """Return {seconds, kb, rows, status, total} of a page."""
         began = time.perf_counter()
         answer = client.get(address)
         text = answer.content.decode()
         seconds = time.perf_counter() - began
         total = re.search(r'id="count-all"[^>]*>([\d,]+)<', text)
-        found = {
+        return {
             "seconds": seconds,
             "status": answer.status_code,
             "kb": len(text) / 1024,
             "rows": len(re.findall(r'<tr id="row-', text)),
             "total": int(total[1].replace(",", "")) if total else 0,
         }
-        print(json.dumps(found), flush=True)
+
+    answers(sys.stdin, page)
 
 
-def _configure(folder: Path) -> None:
+def answers(addresses: Iterable[str], ask: Callable[[str], dict[str, Any]]) -> None:
+    """Answer each line with what `ask` tells of it."""
+    for line in addresses:
+        print(json.dumps(ask(line.strip())), flush=True)
+
+
+def configure(folder: Path) -> None:
+    """Set Django up on a database of its own in the folder, without a Redis."""
     os.environ.update(
         DJANGO_SETTINGS_MODULE="controlplane.settings",
         HEADGATE_HOME=str(folder / "home"),
@@ -182,7 +195,8 @@ def _configure(folder: Path) -> None:
     }
 
 
-def _signed_in() -> Any:
+def signed_in() -> Any:
+    """Return a browser in which an admin is signed in."""
     from django.contrib.auth.models import User
     from django.test import Client
 
@@ -192,7 +206,8 @@ def _signed_in() -> Any:
     return client
 
 
-def _fill(count: int) -> None:
+def fill(count: int) -> None:
+    """Write so many queries, of which one in ten runs."""
     from django.core.management import call_command
     from django.db import transaction
 
