@@ -5,6 +5,7 @@ Services and the ingester say *what changed*, not who acts on it. The sweep
 """
 
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,6 +24,23 @@ logger = logging.getLogger(__name__)
 NUDGE_EXPIRES_S = 60
 #: More tasks than this are not put into a queue; a worker takes thousands a second.
 MOST_WAITING = 10_000
+#: A Redis that has just been waited for in vain is left alone for so long. Every nudge of a
+#: reconcile would wait as long again, and supervision would stand still with them. Seconds.
+LEFT_ALONE_S = 10
+_left_alone_until = 0.0  # monotonic
+
+
+@contextmanager
+def _redis() -> Iterator[redis.Redis]:
+    """Yield the connection; raise `redis.TimeoutError` at once while Redis is left alone."""
+    global _left_alone_until
+    if time.monotonic() < _left_alone_until:
+        raise redis.TimeoutError("Redis did not respond a moment ago")
+    try:
+        yield connection()
+    except redis.TimeoutError:
+        _left_alone_until = time.monotonic() + LEFT_ALONE_S
+        raise
 
 
 def reconcile_soon(application_id: int) -> None:
@@ -62,7 +80,8 @@ def _put(task: str, args: list[int], queue: str, expires_s: float) -> None:
     Celery's retries for six seconds in the middle of a request.
     """
     prefix = settings.CELERY_BROKER_TRANSPORT_OPTIONS["global_keyprefix"]
-    waiting: Any = connection().llen(f"{prefix}{queue}")
+    with _redis() as client:
+        waiting: Any = client.llen(f"{prefix}{queue}")
     if waiting >= MOST_WAITING:
         logger.warning("%s not sent: %s tasks wait in queue %s", task, waiting, queue)
         return
@@ -76,7 +95,7 @@ def changed(*topics: str) -> None:
 
 def _publish(topics: tuple[str, ...]) -> None:
     try:
-        with connection().pipeline(transaction=False) as pipeline:
+        with _redis() as client, client.pipeline(transaction=False) as pipeline:
             for topic in topics:
                 pipeline.publish(settings.CHANGED_CHANNEL, topic)
             pipeline.execute()
@@ -92,7 +111,8 @@ def lease(name: str, *, limit_s: float) -> Iterator[bool]:
     """
     lock = connection().lock(f"{settings.QUEUE}:lease:{name}", timeout=limit_s)
     try:
-        held = lock.acquire(blocking=False)
+        with _redis():
+            held = lock.acquire(blocking=False)
     except redis.RedisError as error:
         logger.warning("%s not leased: %s", name, error)
         held = False

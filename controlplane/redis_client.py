@@ -17,12 +17,14 @@ def connection() -> redis.Redis:
 def client(url: str, *, limit_s: float, retries: int = 0) -> redis.Redis:
     """Return a client that waits at most `limit_s` for a connection and for each answer.
 
-    redis-py's own default retries for up to seven seconds more, in the middle of a request.
+    A connection that broke is opened again `retries` times; a Redis that did not answer in time is
+    not asked again. redis-py's own default retries for up to seven seconds more, in the middle of
+    a request.
     """
     return redis.Redis.from_url(
         url,
         socket_timeout=limit_s,
         socket_connect_timeout=limit_s,
         health_check_interval=30,
-        retry=Retry(NoBackoff(), retries),
+        retry=Retry(NoBackoff(), retries, supported_errors=(redis.ConnectionError,)),
     )
