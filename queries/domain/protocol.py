@@ -153,6 +153,11 @@ class AssignmentEntry:
     #: Ids of the topics that the checkpoint has offsets of, by name, as far as they are known.
     topic_ids: dict[str, list[str]] = field(default_factory=dict)
 
+    @property
+    def called(self) -> str:
+        """Return what the driver's log calls the run: by the number that pages show."""
+        return f"run {self.epoch} of {self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class Assignment(Form):

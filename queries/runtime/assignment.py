@@ -54,7 +54,7 @@ class Assignments:
             with self._each.by_itself(f"run {run}"):
                 self._drop(run)
         for entry in wanted.values():
-            with self._each.by_itself(f"run {entry.run}"):
+            with self._each.by_itself(entry.called):
                 self._want(entry)
         self.end = assignment.end
         self._board.driver(applied_generation=assignment.generation)

@@ -174,7 +174,7 @@ class Driver:
         with each("assignment"):
             assignments.apply()
         for run in assignments.runs.values():
-            with each(f"run {run.entry.run}: its start"):
+            with each(f"{run.entry.called}: its start"):
                 run.check_start()
         with each("checkpoint locks"):
             self._check_locks(assignments)
@@ -212,7 +212,7 @@ class Driver:
             run = assignments.runs.get(held.run)
             if run is None:
                 continue
-            with self.each.by_itself(f"run {held.run}: its lock"):
+            with self.each.by_itself(f"{run.entry.called}: its lock"):
                 by = f"process {holder}" if holder else "nobody we can see"
                 text = f"The lock of {held.location} was lost; it is held by {by}."
                 run.lock_lost(refusal("held", text, holder))
@@ -227,7 +227,7 @@ class Driver:
             logger.error("the JVM has died; leaving")
         elif assignments is not None and code != SPARK_STOPPED:
             for run in assignments.runs.values():
-                with self.each.by_itself(f"run {run.entry.run}: its stop"):
+                with self.each.by_itself(f"{run.entry.called}: its stop"):
                     run.ask(Want.STOP)
             for run in assignments.runs.values():
                 run.join(max(0.0, (end - time.monotonic()) / 2))

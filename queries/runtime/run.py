@@ -148,11 +148,11 @@ class Run:
         try:
             self._live()
         except _JvmGone:
-            logger.info("run %s ends with its JVM", self.entry.run)
+            logger.info("%s ends with its JVM", self.entry.called)
         except BaseException as error:  # the loop's edge: whatever it was, the run has ended
             if self._is_jvm_gone(error):
                 return
-            logger.error("run %s failed: %s", self.entry.run, type(error).__name__)
+            logger.error("%s failed: %s", self.entry.called, type(error).__name__)
             self._finish(RunState.FAILED, error=from_python(error, self._around.references.mask))
 
     def _live(self) -> None:
@@ -190,7 +190,7 @@ class Run:
         except BaseException as raised:  # sys.exit() of users' code is none of this thread's
             if self._is_jvm_gone(raised):
                 raise _JvmGone from raised
-            logger.error("run %s failed: %s", entry.run, type(raised).__name__)
+            logger.error("%s failed: %s", entry.called, type(raised).__name__)
             told = from_python(raised, around.references.mask)
             failure = partial(Failure, told)
         self._building = False
@@ -307,7 +307,7 @@ class Run:
                 raise _JvmGone from error
             # Spark joined the query's thread for spark.sql.streaming.stopTimeout in vain.
             self._stop_timed_out = True
-            logger.warning("stop of run %s hangs: %s", self.entry.run, type(error).__name__)
+            logger.warning("stop of %s hangs: %s", self.entry.called, type(error).__name__)
 
     def _note(self, life: Life) -> None:
         changes = life.look()
@@ -381,7 +381,7 @@ class Run:
         except _JvmGone:
             raise
         except Exception as error:  # it is asked again: whatever hangs must be seen to its end
-            logger.warning("run %s: its failure cannot be read: %s", self.entry.run, error)
+            logger.warning("%s: its failure cannot be read: %s", self.entry.called, error)
             return
         if found is not None:
             seen = self._facts(thread_alive=True, failed=True, overdue=True)
@@ -439,7 +439,7 @@ class Run:
             status = self._around.board.read(self.entry.run)
             if status is None or status.hangs is hangs:
                 return
-            logger.warning("run %s: what hangs is now %r", self.entry.run, hangs.value)
+            logger.warning("%s: what hangs is now %r", self.entry.called, hangs.value)
             state = status.state if self._over else RunState.STOPPING
             self._around.board.run(self.entry.run, hangs=hangs, state=state)
 
@@ -464,7 +464,7 @@ class Run:
         except Exception as error:
             if self._is_jvm_gone(error):
                 raise _JvmGone from error
-            logger.warning("the thread of run %s cannot be seen: %s", self.entry.run, error)
+            logger.warning("the thread of %s cannot be seen: %s", self.entry.called, error)
             return True
 
     def _is_jvm_gone(self, error: BaseException) -> bool:

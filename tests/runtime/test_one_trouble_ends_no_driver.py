@@ -185,10 +185,10 @@ def test_the_trouble_of_one_run_keeps_the_others_from_nothing(life: Life) -> Non
     life.assignments.runs[11].check_start = lambda: checked.append("arrivals")  # type: ignore[method-assign]
     life.assignments.runs[10].lock_lost = lambda error: fails()  # type: ignore[method-assign]
     life.assignments.runs[11].lock_lost = lambda error: checked.append("its lock")  # type: ignore[method-assign]
-    life.lost = [(Held("file:///c", run), 99) for run in (10, 11)]
+    life.lost = [(Held("file:///c", run, run), 99) for run in (10, 11)]
     assert life.turn() is None
     assert checked == ["arrivals", "its lock"]
-    assert life.troubles == ["run 10: its start", "run 10: its lock"]
+    assert life.troubles == ["run 100 of delays: its start", "run 100 of delays: its lock"]
 
 
 def test_unused_sessions_and_executors_that_cannot_be_seen_to_end_no_driver(life: Life) -> None:

@@ -407,7 +407,7 @@ def test_two_runs_on_one_checkpoint_are_refused_and_the_lock_survives_it(
     assert status is not None
     assert refused.error is not None
     assert (refused.error.refused, refused.error.holder_pid) == ("own", status.jvm_pid)
-    assert "is held by run 1500 of the same driver" in refused.error.message
+    assert "is held by run 1600 of the same driver" in refused.error.message
     lock = driver.home / "checkpoints/.headgate/q150.lock"
     assert lock_holder(lock) == status.jvm_pid
     driver.ask(1500, Want.STOP)

@@ -63,6 +63,7 @@ class Held:
 
     location: str
     run: int
+    epoch: int  # the run's: the number that pages show
     warning: str = ""  # why it is not locked, "" where it is
     key: Key | None = None
     path: PurePosixPath | None = None
@@ -89,7 +90,11 @@ class Locks:
     def take(self, location: str, *, run: int, epoch: int, takeover: bool = False) -> Held:
         """Lock a checkpoint and write its owner file; raise `Refused` where that must not be."""
         path = lock_file(location)
-        held = self._note(location, run) if path is None else self._lock(location, path, run)
+        held = (
+            self._note(location, run, epoch)
+            if path is None
+            else self._lock(location, path, run, epoch)
+        )
         try:
             self._own(location, epoch, takeover)
         except BaseException:
@@ -150,20 +155,20 @@ class Locks:
 
     # --- the lock ---------------------------------------------------------------------
 
-    def _note(self, location: str, run: int) -> Held:
+    def _note(self, location: str, run: int, epoch: int) -> Held:
         """Keep the runs of this driver apart where no lock can; other drivers are not kept out."""
         with self._guard:
             if location in self._unlocked:
-                raise self._own_run(location, self._unlocked[location].run)
+                raise self._own_run(self._unlocked[location])
             warning = f"not locked: {location} is on no local file system"
-            held = self._unlocked[location] = Held(location, run, warning)
+            held = self._unlocked[location] = Held(location, run, epoch, warning)
             return held
 
-    def _own_run(self, location: str, run: int) -> Refused:
-        text = f"The checkpoint {location} is held by run {run} of the same driver, which has not "
-        return Refused("own", f"{text}ended.", self._jvm_pid, run=run)
+    def _own_run(self, held: Held) -> Refused:
+        text = f"The checkpoint {held.location} is held by run {held.epoch} of the same driver"
+        return Refused("own", f"{text}, which has not ended.", self._jvm_pid, run=held.run)
 
-    def _lock(self, location: str, path: PurePosixPath, run: int) -> Held:
+    def _lock(self, location: str, path: PurePosixPath, run: int, epoch: int) -> Held:
         file = Path(path)
         file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         # Made here, so that the key is known before the JVM opens anything.
@@ -172,7 +177,7 @@ class Locks:
         key = (found.st_dev, found.st_ino)
         with self._guard:
             if key in self._held:
-                raise self._own_run(location, self._held[key].run)
+                raise self._own_run(self._held[key])
             self._refuse_held(location, lock_holder(file))
             descriptor = take_lock(file, PYTHON_BYTE)
             if descriptor is None:
@@ -183,7 +188,7 @@ class Locks:
             except BaseException:
                 give_lock_back(descriptor)
                 raise
-            held = Held(location, run, "", key, path, handles, descriptor)
+            held = Held(location, run, epoch, "", key, path, handles, descriptor)
             self._held[key] = held
             return held
 

@@ -53,7 +53,7 @@ def checkpoint_refused(error: RunError, holder: RunStatus | None, checkpoint: st
     if holder.hangs is Hangs.START:
         does = "is still being built by a thread of this driver that does not end"
     text = (
-        f"Run {holder.run} {does}, and holds the checkpoint {checkpoint}. "
+        f"An earlier run {does}, and holds the checkpoint {checkpoint}. "
         "A fresh driver is the way out."
     )
     return refusal(error.refused, text, error.holder_pid)
