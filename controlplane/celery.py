@@ -12,7 +12,6 @@ from typing import Any
 
 import redis
 from celery import Celery, signals
-from django.conf import settings
 from django.db import connections
 
 from controlplane.health import signs_of_life
@@ -64,8 +63,6 @@ def _leave(taken: NameTaken) -> None:
 
 @signals.worker_ready.connect
 def _worker_is_ready(**_: Any) -> None:
-    # Adopt drivers that outlived the last worker now, not at the next tick.
-    app.send_task("queries.tasks.adopt", queue=settings.HOST_QUEUE)
     threading.Thread(
         target=_say_every, args=(signs_of_life.WORKER,), name="signs-of-life", daemon=True
     ).start()

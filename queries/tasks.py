@@ -57,19 +57,24 @@ def reconcile_driver(driver_id: int) -> None:
         service.reconcile(found, launcher=launcher(), now=timezone.now())
 
 
-@signals.worker_ready.connect
-def _worker_is_ready(**_: Any) -> None:
-    threading.Thread(target=_heed_exits, name="exits", daemon=True).start()
+@signals.worker_init.connect  # not "ready": that waits for Redis, and drivers do not
+def _worker_begins(**_: Any) -> None:
+    threading.Thread(target=_supervise, name="supervision", daemon=True).start()
 
 
-def _heed_exits() -> None:
-    """Reconcile at once where a driver of this host has ended, and sweep where nobody asks for it.
+def _supervise() -> None:
+    """Adopt this host's drivers, reconcile at once where one ends, sweep where nobody asks for it.
 
     A task would come later, or not at all while Redis is away.
     """
     told = ""
+    adopted = False
     while not leaving.is_set():
         try:
+            close_old_connections()
+            if not adopted:
+                adopt()
+                adopted = True
             with launcher().exits() as wait:
                 while not leaving.is_set():
                     close_old_connections()
@@ -78,13 +83,21 @@ def _heed_exits() -> None:
                     told = ""
                     if driver is not None:
                         reconcile_driver(driver)
-                    elif time.monotonic() - _swept_at > UNASKED_AFTER_S:
-                        sweep()
+                    else:
+                        _sweep_unasked()
         except Exception as error:  # the loop's edge: the sweep finds what is missed here
             if str(error) != told:
                 logger.warning("the end of a driver is left to the sweep: %s", error)
             told = str(error)
             leaving.wait(EXITS_AGAIN_S)
+            with _sweep.by_itself("the sweep that nobody asked for"):
+                _sweep_unasked()
+
+
+def _sweep_unasked() -> None:
+    """Sweep where beat or Redis is away."""
+    if time.monotonic() - _swept_at > UNASKED_AFTER_S:
+        sweep()
 
 
 @shared_task(name="queries.tasks.watch_incidents")

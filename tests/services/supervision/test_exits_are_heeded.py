@@ -48,7 +48,7 @@ def test_a_run_whose_driver_has_died_is_ended_without_a_sweep(
 
     monkeypatch.setattr(tasks, "launcher", lambda: stage.launcher)
     monkeypatch.setattr(stage.launcher, "exits", until_nobody_ends)
-    tasks._heed_exits()
+    tasks._supervise()
     ended.refresh_from_db()
     assert ended.ended_at is not None
     assert ended.runs.get(pk=run).outcome == RunOutcome.DRIVER_ENDED
@@ -80,8 +80,56 @@ def test_a_query_whose_pause_is_over_starts_again_though_nobody_asks_for_a_sweep
     monkeypatch.setattr(tasks, "_swept_at", -tasks.UNASKED_AFTER_S)
     later = stage.now + timedelta(minutes=1)
     monkeypatch.setattr(timezone, "now", lambda: later)
-    tasks._heed_exits()
+    tasks._supervise()
     assert stage.phase("delays") == Phase.STARTING
+
+
+def test_a_worker_that_begins_finds_what_happened_while_there_was_none(
+    stage: Stage, leaving: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    stage.launcher.die("delays")
+    driver = stage.driver("delays")
+
+    @contextmanager
+    def nobody_ends() -> Iterator[Callable[[float], int | None]]:
+        yield lambda limit_s: leaving.set()
+
+    monkeypatch.setattr(tasks, "launcher", lambda: stage.launcher)
+    monkeypatch.setattr(stage.launcher, "exits", nobody_ends)
+    monkeypatch.setattr(tasks, "_swept_at", -tasks.UNASKED_AFTER_S)
+    monkeypatch.setattr(timezone, "now", lambda: stage.now)
+    tasks._supervise()
+    driver.refresh_from_db()
+    assert driver.ended_at is not None
+
+
+def test_where_exits_cannot_be_heard_nor_sweeps_asked_for_a_dead_driver_is_found(
+    stage: Stage, leaving: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    stage.launcher.die("delays")
+    driver = stage.driver("delays")
+
+    def refuse() -> None:
+        raise OSError("Address already in use")
+
+    def then_leave() -> None:
+        swept()
+        leaving.set()
+
+    swept = tasks._sweep_unasked
+    monkeypatch.setattr(tasks, "launcher", lambda: stage.launcher)
+    monkeypatch.setattr(tasks, "EXITS_AGAIN_S", 0)
+    monkeypatch.setattr(tasks, "_swept_at", -tasks.UNASKED_AFTER_S)
+    monkeypatch.setattr(tasks, "_sweep_unasked", then_leave)
+    monkeypatch.setattr(timezone, "now", lambda: stage.now)
+    monkeypatch.setattr(stage.launcher, "exits", refuse)
+    tasks._supervise()
+    driver.refresh_from_db()
+    assert driver.ended_at is not None
 
 
 def test_where_exits_cannot_be_heard_the_worker_says_so_once_and_tries_again(
@@ -102,7 +150,7 @@ def test_where_exits_cannot_be_heard_the_worker_says_so_once_and_tries_again(
     monkeypatch.setattr(tasks, "EXITS_AGAIN_S", 0)
     monkeypatch.setattr(stage.launcher, "exits", refuse)
     with caplog.at_level(logging.WARNING, logger=tasks.__name__):
-        tasks._heed_exits()
+        tasks._supervise()
     assert len(tried) == 3
     assert [record.getMessage() for record in caplog.records] == [
         "the end of a driver is left to the sweep: Address already in use"
