@@ -78,6 +78,10 @@ class CheckpointLogs:
         """Return the newest batch that was begun and has not committed, None for none."""
         return newest_open(max(self.begun(), default=None), self.last_commit())
 
+    def keeps_state(self) -> bool:
+        """Tell whether the query keeps state between batches: its operators have folders."""
+        return bool(numbers_in(self.root / "state"))
+
     def offsets(self, batch: int) -> Offsets | None:
         """Return what was begun as a batch; None where the log does not hold it (any more).
 

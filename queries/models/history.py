@@ -87,3 +87,11 @@ class Transition(models.Model):
 
     def __str__(self) -> str:
         return f"{self.subject} {self.before} → {self.after}"
+
+    @property
+    def moved_from(self) -> str:
+        """Return what it was before, "" where nothing was, or where it stayed what it is.
+
+        A restart of a query that should run leaves the desired state as it is.
+        """
+        return "" if self.before == self.after else self.before

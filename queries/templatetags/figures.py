@@ -79,7 +79,7 @@ def phrase(code: str) -> str:
 @register.filter
 def act(one: Transition) -> str:
     """Return what somebody did, as it follows the name."""
-    return wording.act_words(one.reason, subject=one.subject, first=not one.before)
+    return wording.act_words(one.reason, subject=one.subject, first=not one.before, after=one.after)
 
 
 @register.filter

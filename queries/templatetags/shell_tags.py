@@ -11,6 +11,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from queries.domain.states import Phase
+from queries.models.applications import Application
+from queries.models.definitions import Query
 from queries.views.console.wording import TONES, VERDICT_WORDS, age_words, words
 
 register = template.Library()
@@ -49,6 +51,21 @@ def state(value: Any, title: str = "", small: bool = False) -> SafeString:
         title,
         words(word),
     )
+
+
+@register.simple_tag
+def living(row: Query | Application, css: str = "") -> SafeString:
+    """Draw a query's or application's name: a link to its page, or plain where it is deleted."""
+    if row.archived_at is not None:
+        return format_html(
+            '<span{}>{} <span class="muted">deleted</span></span>', _class(css), row.name
+        )
+    address = reverse("query" if isinstance(row, Query) else "application", args=[row.name])
+    return format_html('<a{} href="{}">{}</a>', _class(css), address, row.name)
+
+
+def _class(css: str) -> SafeString:
+    return format_html(' class="{}"', css) if css else SafeString("")
 
 
 @register.simple_tag(takes_context=True)

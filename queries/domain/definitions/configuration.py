@@ -52,7 +52,7 @@ _RESERVED: tuple[tuple[str, str], ...] = (
     (r"spark\.app\.name|spark\.app\.id", "Spark shows the application's name."),
     (r"spark\.scheduler\.(mode|allocation\.file|pool)", "Set scheduler mode and pools."),
     (r"spark\.jars(\..+)?|spark\.files|spark\.archives", "Name a connector instead."),
-    (r"spark\.submit\.pyFiles", "Set the application's Python path."),
+    (r"spark\.submit\.pyFiles", "Set the application's code folders (python_path)."),
     (r"spark\.(driver|executor)\.extra\w+|spark\.\w+\.defaultJavaOptions", ""),
     (r"spark\.plugins(\..+)?|spark\.extraListeners", "Set the application's listeners."),
     (r"spark\.sql\.(extensions(\..+)?|queryExecutionListeners|cache\.serializer)", ""),

@@ -158,7 +158,8 @@ def _title(name: str, type_name: str, text: str) -> str:
         name = "" if kind not in ("", "Py4JException", "PythonException") else name
     head = name if name and name not in error_text.WRAPPERS else kind
     sentence = sentence.removeprefix(f"{head}: ")
-    return ": ".join(part for part in (head or name, sentence) if part)
+    title = ": ".join(part for part in (head or name, sentence) if part)
+    return " ".join(part for part in (title, error_text.suggestion(text)) if part)
 
 
 def _classified(advice: Advice, *, title: str) -> Classified:

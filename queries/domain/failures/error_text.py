@@ -9,6 +9,8 @@ import re
 
 TEXT_LIMIT = 64 * 1024  # characters of a text that are read: its head and its tail
 LINE_LIMIT = 4_000  # of one line, from its beginning
+#: Names that Spark suggests in place of an unknown one: so many are shown.
+SUGGESTIONS = 3
 NAME_LIMIT = 200  # of a type
 
 #: "[DIVIDE_BY_ZERO]" or "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED]", as Spark prints a condition.
@@ -119,6 +121,18 @@ def first_sentence(text: str, *, limit: int = 160) -> str:
     lines = text.splitlines()
     sentence = re.split(r"(?<=[.!?])\s", lines[0], maxsplit=1)[0].strip() if lines else ""
     return sentence if len(sentence) <= limit else sentence[: limit - 1] + "…"
+
+
+def suggestion(text: str) -> str:
+    """Return what Spark suggests in place of a name, "" where it suggests nothing.
+
+    "Did you mean one of the following? [`dep_delay`, `delay`]." -> "Did you mean `dep_delay`, …?"
+    """
+    found = re.search(
+        r"Did you mean one of the following\? \[([^\]\n]{1,1000})\]", text[:LINE_LIMIT]
+    )
+    names = found[1].split(", ")[:SUGGESTIONS] if found else []
+    return f"Did you mean {', '.join(names)}?" if names else ""
 
 
 def innermost_line(text: str) -> str:

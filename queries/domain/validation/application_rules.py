@@ -140,7 +140,7 @@ def _listeners(spec: ApplicationSpec) -> list[Problem]:
             message = "does not name a class."
             problems.append(Problem(f"listeners.{index}", name[:200], message, way_out))
         elif not spec.python_path:
-            message = "cannot be found: the application has no Python path."
-            way_out = "Set python_path to the folder that contains the module."
+            message = "cannot be found: the application has no code folders."
+            way_out = "Add the folder that contains the module to them (python_path)."
             problems.append(Problem(f"listeners.{index}", name, message, way_out))
     return problems

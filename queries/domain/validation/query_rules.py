@@ -97,8 +97,8 @@ def _function(spec: PythonQuery, application: ApplicationSpec) -> list[Problem]:
         way_out = 'Write "module:function", such as "flights_by_hour:build".'
         problems.append(Problem("function", spec.function[:200], message, way_out))
     if not application.python_path:
-        message = "cannot be found: the application has no Python path."
-        way_out = "Set the application's python_path to the folder that contains the module."
+        message = "cannot be found: the application has no code folders."
+        way_out = "Add the folder that contains the module to them (python_path)."
         problems.append(Problem("function", spec.function[:200], message, way_out))
     return problems
 

@@ -148,7 +148,7 @@ def _transitions(incident: Incident, since: datetime, until: datetime) -> Iterat
         yield Line(
             row.at,
             row.actor,
-            f"{about} {row.before or '–'} → {row.after}",
+            f"{about} {row.moved_from} → {row.after}" if row.moved_from else f"{about} {row.after}",
             "",
             f"{phrase(row.reason)}{detail}",
             row.operation.uuid if row.operation else None,

@@ -37,7 +37,9 @@ def create_application(
         problems = query_rules.name_problems(name, taken=taken, what="application")
         form, found = application_form(spec)
         _refuse(problems + found)
-        return add_application(name=name, spec=form, actor=actor, now=now, own=own)
+        made = add_application(name=name, spec=form, actor=actor, now=now, own=own)
+        changed(f"application:{made.pk}")
+        return made
 
 
 def revise_application(
@@ -145,7 +147,7 @@ def create_query(
         query = Query.objects.create(name=name, application=host, created_at=now, phase_since=now)
         Checkpoint.objects.create(query=query, location=draft.location, created_at=now)
         add_query_revision(query, 1, draft.form, actor, now)
-        changed("queries", f"application:{host.pk}")
+        changed(f"query:{query.pk}", f"application:{host.pk}")
         return query
 
 

@@ -34,6 +34,8 @@ def add_application_revision(
     if number == 1:  # later ones are pinned by a start or a restart, not by a relaunch
         Application.objects.filter(pk=application.pk).update(target_revision=revision)
         application.target_revision = revision
+    if number == 1 and application.own:  # made with its query, whose definition is the act
+        return revision
     before = f"revision {number - 1}" if number > 1 else ""
     record_definition(application, None, before, f"revision {number}", actor, now)
     return revision

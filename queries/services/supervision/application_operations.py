@@ -7,6 +7,7 @@ from django.db import transaction
 from queries.domain.errors import NotAllowed
 from queries.domain.states import (
     OPEN_DRIVER_STATES,
+    GroupStatus,
     OperationOutcome,
     Reason,
     StopMode,
@@ -14,6 +15,7 @@ from queries.domain.states import (
 )
 from queries.models.applications import Application
 from queries.models.definitions import Query
+from queries.models.failures import FailureGroup
 from queries.models.history import Operation
 from queries.services.changes import record
 from queries.services.supervision.operation_rows import follow
@@ -73,5 +75,8 @@ def archive_application(*, application: Application, actor: str, now: datetime) 
                 way_out="Try again in a moment.",
             )
         Application.objects.filter(pk=application.pk, archived_at=None).update(archived_at=now)
+        FailureGroup.objects.filter(application=application, status=GroupStatus.OPEN).update(
+            status=GroupStatus.RESOLVED, resolved_at=now, resolved_by=actor
+        )
         about = {"application": application, "actor": actor}
         record("definition", "", "DELETED", Reason.ARCHIVED, now=now, **about)

@@ -15,6 +15,7 @@ from queries.domain.states import (
     READING_VERBS,
     Desired,
     DriverKind,
+    GroupStatus,
     OperationOutcome,
     Phase,
     Reason,
@@ -26,6 +27,7 @@ from queries.domain.supervision import transitions
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
+from queries.models.failures import FailureGroup
 from queries.models.history import Operation
 from queries.services.changes import record
 from queries.services.supervision.offset_gaps import refuse_start_on_gap
@@ -90,6 +92,10 @@ def archive_query(*, query: Query, actor: str, now: datetime) -> None:
         if not updated:
             raise Conflict(f"{query.name} has just been changed.", way_out="Check it again.")
         Checkpoint.objects.filter(query=query, retired_at=None).update(retired_at=now)
+        # Nobody has anything to do about them any more.
+        FailureGroup.objects.filter(query=query, status=GroupStatus.OPEN).update(
+            status=GroupStatus.RESOLVED, resolved_at=now, resolved_by=actor
+        )
         Operation.objects.filter(query=query, outcome=OperationOutcome.OPEN).update(
             outcome=OperationOutcome.SUPERSEDED,
             ended_at=now,

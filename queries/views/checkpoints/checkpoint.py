@@ -147,6 +147,7 @@ def _head(request: HttpRequest, name: str, tab: str) -> dict[str, Any]:
         "local": logs is not None,
         "elsewhere": elsewhere(query.application) if local else "",
         "last_commit": last,
+        "keeps_state": logs is not None and logs.keeps_state(),
         "parts": _parts(query, tab),
         "busy": reads.open_procedure(query),
     }

@@ -17,7 +17,15 @@ from queries.models.definitions import Checkpoint
 from queries.models.drivers import Run
 from queries.roles import VIEW
 from queries.selectors.checkpoints import checkpoints, run_counts
-from queries.views.console.fragments import Changes, Drawn, fragments, keys, numbers
+from queries.views.console.fragments import (
+    Changes,
+    Drawn,
+    fragments,
+    keys,
+    listed,
+    newcomers,
+    numbers,
+)
 from queries.views.console.guard import needs
 
 ROWS = 50
@@ -38,6 +46,7 @@ class CheckpointRow:
 def checkpoint_list(request: HttpRequest) -> HttpResponseBase:
     """List checkpoints, the held ones first; retired ones where asked."""
     search = request.GET.get("q", "").strip()
+    now = timezone.now()
     retired = request.GET.get("retired") == "1"
     rows = checkpoints().filter(retired_at__isnull=not retired)
     if search:
@@ -47,10 +56,10 @@ def checkpoint_list(request: HttpRequest) -> HttpResponseBase:
     context = {
         "page": page,
         "rows": _rows(shown),
-        "topic": f"checkpoints:{'.'.join(str(checkpoint.pk) for checkpoint in shown)}",
+        "topic": listed("checkpoints", (checkpoint.pk for checkpoint in shown), now),
         "search": search,
         "retired": retired,
-        "now": timezone.now(),
+        "now": now,
     }
     return render(request, "checkpoints/list.html", context)
 
@@ -73,7 +82,7 @@ def _row(checkpoint: Checkpoint, runs: int) -> CheckpointRow:
 
 @fragments("checkpoints", hears=("query", "driver"))
 def draw_checkpoints(key: str, changes: Changes, now: datetime) -> Drawn:
-    """Draw the rows of changed queries among those shown; a new one shows with the next load."""
+    """Draw the rows of changed queries among those shown; of new ones, how many there are."""
     rows = checkpoints().filter(pk__in=numbers(key))
     if changes is not None:
         held = Q(runs__driver__in=keys(changes, "driver"), runs__outcome=RunOutcome.OPEN)
@@ -81,6 +90,7 @@ def draw_checkpoints(key: str, changes: Changes, now: datetime) -> Drawn:
     for row in _rows(list(rows)):
         html = render_to_string("checkpoints/_row.html", {"row": row, "now": now})
         yield f"checkpoint-{row.checkpoint.pk}", html
+    yield from newcomers("checkpoints", checkpoints().filter(retired_at=None), key)
 
 
 urlpatterns = [path("checkpoints/", checkpoint_list, name="checkpoints")]

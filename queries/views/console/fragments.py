@@ -9,11 +9,14 @@ Topics register themselves with `fragments`; the first part of a message ("query
 "query") says which of them it makes stale.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from math import ceil
 from typing import Any
 
+from django.db.models import QuerySet
 from django.template.loader import render_to_string
 
 #: What has changed since a topic was last drawn: messages such as "query:42". None: all may have.
@@ -86,6 +89,25 @@ def keys(changes: frozenset[str], kind: str) -> set[int]:
     return {int(key) for said, key in found if said == kind and key.isdigit()}
 
 
+def listed(kind: str, ids: Iterable[int], now: datetime) -> str:
+    """Return the topic of a list that shows these rows since now."""
+    return f"{kind}:{'.'.join(str(one) for one in ids)}.t{ceil(now.timestamp())}"
+
+
 def numbers(key: str) -> list[int]:
     """Return the rows that a list's key names: [4, 7] for "4.7"; what is no number is left out."""
     return sorted({int(one) for one in key.split(".") if one.isascii() and one.isdecimal()})
+
+
+def newcomers(what: str, rows: QuerySet[Any], key: str) -> Drawn:
+    """Draw how many rows were created since a list was loaded that it does not show.
+
+    A row that shows by itself would move others under somebody's pointer, or stand on another page.
+    """
+    since = re.search(r"\bt(\d{1,12})$", key)
+    if since is None:
+        return
+    loaded = datetime.fromtimestamp(int(since[1]), UTC)
+    count = rows.filter(created_at__gt=loaded).exclude(pk__in=numbers(key)).count()
+    context = {"count": count, "what": what}
+    yield f"new-{what}", render_to_string("console/shell/_newcomers.html", context)

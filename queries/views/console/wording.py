@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 from queries.domain.reasons import ACTS, phrase
-from queries.domain.states import Verdict
+from queries.domain.states import GroupStatus, Verdict
 
 #: Colour is for state only. Below each tone, the phases, verdicts, outcomes and other states in it.
 _STATES = {
@@ -100,13 +100,16 @@ def rate_words(value: float | None) -> str:
     return text if text == "–" else f"{text}/s"
 
 
-def act_words(reason: str, *, subject: str = "", first: bool = False) -> str:
-    """Return what was done as it follows a name: "olga started".
+def act_words(reason: str, *, subject: str = "", first: bool = False, after: str = "") -> str:
+    """Return what was done as it follows a name, and is followed by one: "olga started".
 
-    An act on a definition needs no reason; `first` tells that there was none before it.
+    An act on a definition or on a group of failures needs no reason; `first` tells that there was
+    no definition before it, `after` what the group is now.
     """
     if subject == "definition" and not reason:
         return "defined" if first else "changed"
+    if subject == "group" and not reason:
+        return "resolved a failure of" if after == GroupStatus.RESOLVED else "reopened a failure of"
     return ACTS.get(reason) or phrase(reason)
 
 

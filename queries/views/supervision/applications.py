@@ -31,7 +31,16 @@ from queries.selectors.supervision.applications import (
 )
 from queries.selectors.supervision.drift import pool_form
 from queries.selectors.supervision.history import transitions
-from queries.views.console.fragments import Changes, Drawn, fragments, keys, numbers, parts
+from queries.views.console.fragments import (
+    Changes,
+    Drawn,
+    fragments,
+    keys,
+    listed,
+    newcomers,
+    numbers,
+    parts,
+)
 from queries.views.console.guard import needs
 from queries.views.definitions.application_edit import urlpatterns as edit_urls
 from queries.views.definitions.diffs import changes, readable
@@ -46,6 +55,7 @@ ACTS_SHOWN = 15
 def application_list(request: HttpRequest) -> HttpResponseBase:
     """List applications with their driver, queries, pools and what needs a look."""
     search, label = (request.GET.get(name, "").strip() for name in ("q", "label"))
+    now = timezone.now()
     rows = labelled(applications(), searched_labels(label.split()), "labels")
     if search:
         rows = rows.filter(name__icontains=search)
@@ -53,11 +63,11 @@ def application_list(request: HttpRequest) -> HttpResponseBase:
     context = {
         "page": page,
         "details": application_details(list(page.object_list)),
-        "topic": f"applications:{'.'.join(str(row.pk) for row in page.object_list)}",
+        "topic": listed("applications", (row.pk for row in page.object_list), now),
         "search": search,
         "label": label,
         "label_names": label_names(),
-        "now": timezone.now(),
+        "now": now,
     }
     return render(request, "supervision/applications/list.html", context)
 
@@ -94,7 +104,7 @@ def _moving(detail: ApplicationDetail, now: datetime) -> dict[str, Any]:
 
 @fragments("applications", hears=("application", "query", "driver"))
 def draw_applications(key: str, changes: Changes, now: datetime) -> Drawn:
-    """Draw the rows of changed applications among those shown; a new one shows with a load."""
+    """Draw the rows of changed applications among those shown; of new ones, how many there are."""
     rows = applications().filter(pk__in=numbers(key))
     if changes is not None:
         rows = rows.filter(
@@ -106,6 +116,7 @@ def draw_applications(key: str, changes: Changes, now: datetime) -> Drawn:
         context = {"detail": detail, "now": now}
         html = render_to_string("supervision/applications/_row.html", context)
         yield f"application-{detail.application.pk}", html
+    yield from newcomers("applications", applications(), key)
 
 
 _PARTS = ("state", "lead", "notes", "pools", "listening", "executors", "drivers", "acts")

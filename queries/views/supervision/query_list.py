@@ -28,7 +28,15 @@ from queries.selectors.query_lines import lines_of
 from queries.selectors.supervision.applications import applications
 from queries.selectors.supervision.query_filters import LABELS, Filters, queries
 from queries.selectors.supervision.standing import RANK, counts
-from queries.views.console.fragments import Changes, Drawn, fragments, keys, numbers
+from queries.views.console.fragments import (
+    Changes,
+    Drawn,
+    fragments,
+    keys,
+    listed,
+    newcomers,
+    numbers,
+)
 from queries.views.console.guard import needs
 from queries.views.supervision.query_rows import Row, rows_of
 
@@ -83,7 +91,7 @@ def queries_page(request: HttpRequest) -> HttpResponse:
         "offered_at_most": OFFERED_AT_MOST,
         "verdicts": list(Verdict),
         "label_names": label_names(),
-        "topic": f"queries:{'.'.join(str(row.line.query.pk) for row in rows)}",
+        "topic": listed("queries", (row.line.query.pk for row in rows), now),
         "origin": request.build_absolute_uri("/")[:-1],
     }
     return render(request, "supervision/queries/list.html", context)
@@ -137,6 +145,7 @@ def draw_rows(key: str, changes: Changes, now: datetime) -> Drawn:
     for name, count in counts(queries(Filters(), now=now)).items():
         html = render_to_string("supervision/queries/_count.html", {"id": name, "n": count})
         yield f"count-{name}", html
+    yield from newcomers("queries", queries(Filters(), now=now), key)
 
 
 def _names(changes: Changes) -> set[str] | None:

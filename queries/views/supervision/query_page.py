@@ -18,7 +18,7 @@ from pygments.lexers import get_lexer_by_name
 from listeners import selectors as heard
 from queries.domain import async_calls
 from queries.domain.masking import mask
-from queries.domain.states import GroupStatus, Verb
+from queries.domain.states import FAILED_PHASES, GroupStatus, Verb
 from queries.launchers.configured import launcher
 from queries.roles import VIEW
 from queries.selectors.console.badges import names_of, outcomes
@@ -187,6 +187,7 @@ def _state(line: QueryLine, now: datetime) -> dict[str, Any]:
         "row": row,
         "way": way(newest, line, now),
         "extra": _extra(line),
+        "failure": failures_of(line.query).first() if line.phase in FAILED_PHASES else None,
         "trigger_note": trigger_note(line),
     }
 

@@ -455,3 +455,29 @@ def test_nothing_that_a_failure_can_say_breaks_the_judgement(
     assert found.policy is found.category.policy
     assert 0 < len(found.title) <= 300
     assert "\n" not in found.title
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ("`dep_delay`", "Did you mean `dep_delay`?"),
+        ("`a`, `b`, `c`, `d`", "Did you mean `a`, `b`, `c`?"),
+    ],
+)
+def test_what_spark_suggests_stands_in_the_headline(names: str, said: str) -> None:
+    text = (
+        "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or function parameter with name "
+        f"`delay` cannot be resolved. Did you mean one of the following? [{names}]. "
+        "SQLSTATE: 42703; line 1 pos 7"
+    )
+    found = classify(
+        error_class="UNRESOLVED_COLUMN.WITH_SUGGESTION",
+        type_name="org.apache.spark.sql.catalyst.ExtendedAnalysisException",
+        root_cause=text,
+        message=text,
+        in_batch=False,
+    )
+    assert found.title == (
+        "UNRESOLVED_COLUMN.WITH_SUGGESTION: A column, variable, or function parameter with name "
+        f"`delay` cannot be resolved. {said}"
+    )

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from copy import deepcopy
+from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
@@ -92,8 +93,9 @@ def test_a_page_names_its_topic_and_each_fragment_fits_a_place_on_it(
     page = Page(client, address)
     topics = re.search(r'data-topics="([^"]*)"', page.html)
     assert topics is not None
-    assert topics[1].replace("&amp;", "&").split() == ["system", topic]
-    drawn = fragments.draw(topic, None, timezone.now())
+    system, own = topics[1].replace("&amp;", "&").split()
+    assert (system, re.sub(r"\.t\d+$", "", own)) == ("system", topic)
+    drawn = fragments.draw(own, None, timezone.now())
     assert drawn
     places = set(re.findall(r'sse-swap="([^"]+)"', page.html))
     elsewhere = [event for event, _ in drawn if event not in places and "batches" not in event]
@@ -208,3 +210,25 @@ def test_the_navigation_counts_open_failures(stage: Stage) -> None:
     assert ">1<" in drawn("system", "group:1")["open-failures"]
     resolution.resolve_group(group=FailureGroup.objects.get(), actor="otto", now=stage.now)
     assert "hidden" in drawn("system", "group:1")["open-failures"]
+
+
+@pytest.mark.parametrize(
+    ("address", "what"),
+    [
+        ("/queries/", "queries"),
+        ("/applications/", "applications"),
+        ("/checkpoints/", "checkpoints"),
+    ],
+)
+def test_a_list_tells_what_was_created_since_it_was_loaded_and_moves_no_row(
+    client: Client, viewer: User, stage: Stage, address: str, what: str
+) -> None:
+    client.force_login(viewer)
+    topics = re.search(r'data-topics="system ([^"]*)"', Page(client, address).html)
+    assert topics is not None
+    assert "new since" not in drawn(topics[1])[f"new-{what}"]
+    stage.now = timezone.now() + timedelta(seconds=2)
+    stage.query("fresh")
+    found = drawn(topics[1])
+    assert "1 new since this page was loaded." in found[f"new-{what}"]
+    assert "fresh" not in "".join(found.values())

@@ -97,3 +97,10 @@ def test_a_size_has_its_unit(count: float | None, text: str) -> None:
 )
 def test_an_act_on_a_definition_reads_as_a_sentence(reason: str, first: bool, text: str) -> None:
     assert wording.act_words(reason, subject="definition", first=first) == text
+
+
+@pytest.mark.parametrize(
+    ("after", "text"), [("RESOLVED", "resolved a failure of"), ("OPEN", "reopened a failure of")]
+)
+def test_an_act_on_a_failure_has_a_verb(after: str, text: str) -> None:
+    assert wording.act_words("", subject="group", after=after) == text

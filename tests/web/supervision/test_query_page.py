@@ -9,6 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from listeners.models import Gap
+from queries.models.failures import Failure
 from tests.scenarios.stage import DIVIDE, NO_SUCH_SOURCE, Stage
 from tests.web.batches import batches
 
@@ -224,3 +225,32 @@ def test_losses_are_counted_on_the_page(vera: Client, stage: Stage) -> None:
         stored.save()
     html = words(text(vera.get("/queries/delays/")))
     assert "7 batches missing, 5 repaired." in html
+
+
+def test_the_header_is_that_of_the_revision_that_runs(vera: Client, stage: Stage) -> None:
+    query = stage.query("delays")
+    stage.up("delays")
+    spec = query.revisions.get().spec
+    query.revisions.create(
+        number=2,
+        kind="sql",
+        spec=spec | {"trigger": {"kind": "processing_time", "interval": "1 minute"}},
+        author="ada",
+        created_at=stage.now,
+    )
+    shown = text(vera.get("/queries/delays/"))
+    heading = words(shown[shown.index("<h1>") : shown.index("</h1>")])
+    assert "r1" in heading
+    assert "5 s" in heading
+    assert "Running revision 1 of 2" in words(shown)
+
+
+def test_the_reason_of_a_failed_query_leads_to_its_failure(vera: Client, stage: Stage) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    assert "View failure" not in text(vera.get("/queries/delays/"))
+    stage.fail("delays", NO_SUCH_SOURCE)
+    failure = Failure.objects.get()
+    assert f'<a href="/failures/{failure.pk}/">View failure</a>' in text(
+        vera.get("/queries/delays/")
+    )
