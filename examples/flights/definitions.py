@@ -30,14 +30,14 @@ EVERY_5_SECONDS: Form = {"kind": "processing_time", "interval": "5 seconds"}
 
 FLIGHT_DELAYS = """
 SELECT /*+ COALESCE(1) */
-    window(scheduled, '1 hour').start AS hour,
+    window(scheduled, '1 minute').start AS minute,
     origin,
     carrier,
     count(*) AS flights,
     count_if(dep_delay >= 15) AS late,
     avg(dep_delay) AS mean_delay
 FROM flights
-GROUP BY window(scheduled, '1 hour'), origin, carrier
+GROUP BY window(scheduled, '1 minute'), origin, carrier
 """.strip()
 
 LONG_DELAYS = """
@@ -104,9 +104,9 @@ def queries(demo: Path) -> list[DemoQuery]:
             name="flight-delays",
             application="flights",
             spec=sql_query(
-                "Flights and delays by hour, origin and carrier, each group written once its hour "
-                "is final.",
-                source={**source, "watermark": {"column": "scheduled", "delay": "2 hours"}},
+                "Flights and delays by minute, origin and carrier, each group written once its "
+                "minute is final.",
+                source={**source, "watermark": {"column": "scheduled", "delay": "30 seconds"}},
                 sql=FLIGHT_DELAYS,
                 sink=_sink("parquet", out / "flight-delays"),
                 pool="delays",

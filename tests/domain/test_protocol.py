@@ -111,3 +111,8 @@ def test_what_no_database_takes_is_replaced_when_it_is_read() -> None:
     assert Current.loads(text).directory == "a\ufffdb?"
     deep = Status(1, 1, "now", runs=(RunStatus(1, 1, RunState.ENDED, warnings=("\0",)),)).dumps()
     assert Status.loads(deep).runs[0].warnings == ("\ufffd",)
+
+
+def test_a_drivers_log_calls_a_run_by_the_number_that_pages_show() -> None:
+    entry = AssignmentEntry(1, "delays", 41, 7, {}, "file:///c", "", Want.RUN)
+    assert entry.called == "run 7 of delays"

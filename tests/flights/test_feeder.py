@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -19,6 +19,7 @@ from examples.flights import feeder
 from examples.flights.feeder import Feeder, hours
 
 LIMIT_S = 60.0
+NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -88,17 +89,36 @@ def test_a_cancelled_flight_has_no_delay_and_others_have_whole_minutes() -> None
 def test_a_file_is_whole_and_what_comes_next_is_remembered(tmp_path: Path) -> None:
     feeder.prepare(tmp_path)
     hour, flights = next(hours())
-    Feeder(tmp_path, day_seconds=1).publish(hour, flights)
+    Feeder(tmp_path, day_seconds=1).publish(hour, flights, now=NOW)
     assert files(tmp_path) == ["flights-2013-01-01T10.json"]
-    assert rows(tmp_path / feeder.INPUT / "flights-2013-01-01T10.json") == flights
+    found = rows(tmp_path / feeder.INPUT / "flights-2013-01-01T10.json")
+    assert [row | {"scheduled": row["timetable"]} for row in found] == [
+        flight | {"timetable": flight["scheduled"]} for flight in flights
+    ]
     assert json.loads((tmp_path / feeder.STATE).read_text())["next"] == "2013-01-01T11:00:00+00:00"
+
+
+def test_flights_depart_now_in_their_order(tmp_path: Path) -> None:
+    feeder.prepare(tmp_path)
+    writer = Feeder(tmp_path, day_seconds=30)
+    now = NOW
+    times = []
+    for hour, flights in islice(hours(), 30):
+        now += timedelta(seconds=writer.hour_seconds)
+        writer.publish(hour, flights, now=now)
+        for row in rows(writer.files[-1]):
+            at = datetime.fromisoformat(row["scheduled"])
+            assert now - timedelta(seconds=1.25) <= at < now
+            times.append(at)
+    assert times == sorted(times)
+    assert len(set(times)) > 300  # the minutes of an hour are kept apart
 
 
 def test_only_the_newest_files_are_kept(tmp_path: Path) -> None:
     feeder.prepare(tmp_path)
     writer = Feeder(tmp_path, day_seconds=1, keep=3)
     for hour, flights in islice(hours(), 5):
-        writer.publish(hour, flights)
+        writer.publish(hour, flights, now=NOW)
     assert files(tmp_path) == [f"flights-2013-01-01T{hour}.json" for hour in (12, 13, 14)]
 
 

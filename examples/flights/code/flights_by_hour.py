@@ -45,7 +45,7 @@ def build(spark: SparkSession, params: dict[str, Any]) -> DataStreamWriter:
         .load(params["input"])
     )
     hours = (
-        flights.withWatermark("scheduled", "2 hours")
+        flights.withWatermark("scheduled", "1 minute")
         .groupBy(F.window("scheduled", "1 hour"))
         .agg(
             F.count("*").alias("flights"),
