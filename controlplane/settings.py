@@ -252,6 +252,7 @@ HOST_TICKS = {
     "queries.tasks.look_at_sources": LAG_EVERY_S,
     "queries.tasks.repair_from_checkpoints": 60.0,  # batches that only checkpoint logs show
     "queries.tasks.look_for_foreign_batches": 30.0,
+    "queries.tasks.look_ahead": 60.0,
     "queries.tasks.prune": 3600.0,
     "queries.tasks.prune_snapshots": 600.0,
     "listeners.tasks.judge_gaps": 10.0,
@@ -343,6 +344,12 @@ SNAPSHOTS_KEPT = env.whole("HEADGATE_SNAPSHOTS", 10, low=0, high=1000)  # a quer
 DISK_WARNING_MB = env.whole("HEADGATE_DISK_WARNING_MB", 1024, low=0, high=16_777_216)  # free space
 #: A query must have been LAGGING for so long before that is an incident.
 ALERT_LAGGING_MINUTES = env.whole("HEADGATE_ALERT_LAGGING_MINUTES", 10, low=0, high=10_080)
+#: State that will fill its driver's memory within this is an incident.
+ALERT_STATE_FULL_HOURS = env.whole("HEADGATE_ALERT_STATE_FULL_HOURS", 6, low=0, high=720)
+#: A query with async progress tracking that would replay more records than this is an incident.
+ALERT_REPLAY_RECORDS = env.whole(
+    "HEADGATE_ALERT_REPLAY_RECORDS", 1_000_000, low=0, high=1_000_000_000_000
+)
 #: The address that people open the console by; links in messages begin with it.
 PUBLIC_URL = env.text("HEADGATE_URL", "").rstrip("/")
 #: Private networks that webhooks and chats may be in: "10.20.0.0/16".

@@ -15,7 +15,7 @@ from controlplane.nudge import advance_soon, lease, send_to_hosts
 from listeners.loops.troubles import each
 from queries.launchers.configured import launcher
 from queries.models.drivers import Driver
-from queries.services.alerts import dead_mans_switch, deliveries, incidents
+from queries.services.alerts import dead_mans_switch, deliveries, incidents, outlook
 from queries.services.checkpoints import batch_repair, foreign_batches
 from queries.services.checkpoints.snapshot import prune as prune_kept_snapshots
 from queries.services.console import tokens
@@ -182,6 +182,14 @@ def look_for_foreign_batches() -> None:
     with lease(f"look-for-foreign-batches:{settings.HEADGATE_HOST}", limit_s=60) as held:
         if held:
             foreign_batches.look_for_foreign_batches(now=timezone.now())
+
+
+@shared_task(name="queries.tasks.look_ahead")
+def look_ahead() -> None:
+    """Note what is about to go wrong with this host's queries; one look at a time."""
+    with lease(f"look-ahead:{settings.HEADGATE_HOST}", limit_s=60) as held:
+        if held:
+            outlook.look_ahead(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.adopt")

@@ -47,6 +47,10 @@ class Query(models.Model):
     risk_at = models.DateTimeField(null=True)  # when the first of it goes; past: it is gone
     source_reachable = models.BooleanField(null=True)  # null: not known
     source_unreachable_since = models.DateTimeField(null=True)
+    # Written by the task that looks ahead alone (services/alerts/outlook.py); alerts read.
+    state_full_at = models.DateTimeField(null=True)  # when its state will fill the driver's memory
+    replay_records = models.BigIntegerField(null=True)  # what a crash now would replay
+    preflight_fails = models.BooleanField(default=False)  # the one that its next start requires
 
     # No columns: `queries.selectors.supervision.standing` adds them to the rows of lists.
     troubled: bool

@@ -34,6 +34,18 @@ def passed_preflight(query: Query, spec: dict[str, Any], checkpoint: Checkpoint)
     ).exists()
 
 
+def failed_preflight(query: Query) -> bool:
+    """Return whether the preflight that the next start requires was tried last and has failed."""
+    if not is_unproven(query):
+        return False
+    revision = query.revisions.order_by("-number")[0]
+    tried = Operation.objects.filter(
+        query=query, verb=Verb.PREFLIGHT, arguments__digest=digest(revision.spec)
+    )
+    newest = tried.order_by("-created_at", "-pk").first()
+    return newest is not None and newest.outcome == OperationOutcome.FAILED
+
+
 def is_unproven(query: Query) -> bool:
     """Return whether the newest revision must pass a preflight before it may start.
 

@@ -117,6 +117,9 @@ def _rows(more: Iterable[int]) -> _Rows:
         | Q(verdict__in=list(_VERDICTS))
         | ~Q(risk="")
         | Q(source_unreachable_since__isnull=False)
+        | Q(state_full_at__isnull=False)
+        | Q(replay_records__gt=settings.ALERT_REPLAY_RECORDS)
+        | Q(preflight_fails=True)
         | Q(pk__in=list(more))
     )
     hangs = Q(phase=Phase.STOPPING, phase_reason__in=sorted(HANGING_REASONS))
@@ -150,9 +153,25 @@ def _of_query(rows: _Rows, query: Query, now: datetime) -> Iterator[Trouble]:
         yield rows.trouble(kind, query, _verdict(query))
     if query.risk:
         yield rows.trouble(IncidentKind.AT_RISK, query, query.risk)
+    yield from _ahead(rows, query, now)
     away = query.source_unreachable_since
     if away is not None and now - away >= UNREACHABLE_FOR:
         yield _unreachable(rows, query)
+
+
+def _ahead(rows: _Rows, query: Query, now: datetime) -> Iterator[Trouble]:
+    """Yield what `queries.services.alerts.outlook` has seen coming."""
+    full = query.state_full_at
+    if full is not None and full - now <= timedelta(hours=settings.ALERT_STATE_FULL_HOURS):
+        text = f"At the present growth its state fills the driver's memory at {full:%H:%M} UTC."
+        yield rows.trouble(IncidentKind.STATE_LIMIT, query, text)
+    records = query.replay_records
+    if records is not None and records > settings.ALERT_REPLAY_RECORDS:
+        text = f"After a crash now {records:,} records would be read and written again."
+        yield rows.trouble(IncidentKind.REPLAY, query, text)
+    if query.preflight_fails:
+        text = "Its newest revision fails the preflight that its application requires: a restart "
+        yield rows.trouble(IncidentKind.PREFLIGHT_FAILING, query, f"{text}would be refused.")
 
 
 def _verdict(query: Query) -> str:
