@@ -5,7 +5,7 @@ from django.urls import URLPattern, URLResolver
 from queries.views import async_calls, metrics, probes
 from queries.views.alerts import incident_page, setup_pages
 from queries.views.checkpoints import checkpoint, checkpoint_actions, checkpoint_list
-from queries.views.console import access, audit, live, shell
+from queries.views.console import access, audit, find, live, shell
 from queries.views.definitions import query_edit
 from queries.views.failures import failure_page
 from queries.views.kafka import lag
@@ -22,6 +22,7 @@ from queries.views.triggers import async_progress, trigger
 
 urlpatterns: list[URLPattern | URLResolver] = [
     *shell.urlpatterns,
+    *find.urlpatterns,
     *overview.urlpatterns,
     *query_list.urlpatterns,
     *query_page.urlpatterns,

@@ -46,12 +46,13 @@
       return;
     }
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
-    const content = page.querySelector(".confirm, .shortcuts");
+    const content = page.querySelector(".confirm, .shortcuts, .find");
     if (!content) {
       window.location.assign(address);
       return;
     }
     dialog.replaceChildren(content);
+    window.htmx?.process(content);
     dialog.setAttribute("aria-label", content.querySelector("h2")?.textContent || label);
     dialog.showModal();
     dialog.dispatchEvent(new CustomEvent("headgate:shown"));
@@ -69,6 +70,51 @@
       event.preventDefault();
       dialog.close();
     }
+  });
+
+  // Find anything: Ctrl-K opens it, arrows move, Enter follows the first or the chosen one.
+  const findOpen = document.querySelector("[data-find-open]");
+  const openFind = () =>
+    openDialog(findOpen.href, "Find").then(
+      () => dialog.querySelector("#find")?.focus(),
+      () => window.location.assign(findOpen.href),
+    );
+  findOpen?.addEventListener("click", (event) => {
+    if (event.metaKey || event.ctrlKey || event.shiftKey) return;
+    event.preventDefault();
+    openFind();
+  });
+  const follow = (link) => {
+    if ("foundDialog" in link.dataset) openDialog(link.href, link.textContent).catch(() => window.location.assign(link.href));
+    else window.location.assign(link.href);
+  };
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("[data-found-dialog]");
+    if (!link || event.metaKey || event.ctrlKey || event.shiftKey) return;
+    event.preventDefault();
+    follow(link);
+  });
+  document.addEventListener("submit", (event) => {
+    if (!event.target.matches("[data-find]")) return;
+    const first = event.target.closest(".find").querySelector("[data-found]");
+    // What was typed last may not have been answered yet: then the page answers.
+    const answered = !event.target.querySelector(".htmx-request") && !event.target.matches(".htmx-request");
+    if (!first || !answered) return;
+    event.preventDefault();
+    follow(first);
+  });
+  document.addEventListener("keydown", (event) => {
+    if ((event.ctrlKey || event.metaKey) && !event.shiftKey && !event.altKey && event.key.toLowerCase() === "k" && findOpen && localStorage.getItem("headgate-keyboard-off") !== "1") {
+      event.preventDefault();
+      if (!dialog.open) openFind();
+      return;
+    }
+    const box = event.target.closest?.(".find");
+    if (!box || !["ArrowDown", "ArrowUp"].includes(event.key)) return;
+    event.preventDefault();
+    const stops = [box.querySelector("#find"), ...box.querySelectorAll("[data-found]")];
+    const at = stops.indexOf(document.activeElement);
+    stops[Math.min(stops.length - 1, Math.max(0, at + (event.key === "ArrowDown" ? 1 : -1)))].focus();
   });
 
   // Acts that need no other page: asked in place, answered by a line at the corner.

@@ -68,12 +68,12 @@ def shell(request: HttpRequest) -> dict[str, Any]:
         "can_operate": user.has_perm(OPERATE),
         "can_define": user.has_perm(DEFINE),
         "can_administer": user.has_perm(ADMINISTER),
-        "navigation": _navigation(request) if user.has_perm(VIEW) else [],
+        "navigation": navigation(request) if user.has_perm(VIEW) else [],
         "banner": SimpleLazyObject(lambda: banner(timezone.now())),
     }
 
 
-def _navigation(request: HttpRequest) -> list[dict[str, Any]]:
+def navigation(request: HttpRequest) -> list[dict[str, Any]]:
     here = request.resolver_match.url_name if request.resolver_match else ""
     entries = []
     for entry in _ENTRIES:

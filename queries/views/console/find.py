@@ -1,0 +1,180 @@
+"""Find anything by a few letters: queries and what can be done with them, failures, runs, pages."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from django.contrib.auth.models import AnonymousUser, User
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import path, reverse
+
+from queries.models.definitions import Query
+from queries.roles import DEFINE, OPERATE, VIEW
+from queries.selectors.console.finding import Found, find, named
+from queries.views.console.guard import needs
+from queries.views.console.shell import navigation
+from queries.views.console.wording import words
+
+#: Acts are offered for this many queries at most.
+ACTED_ON = 3
+#: What is typed cannot be longer: a line of an error.
+LONGEST = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One thing that was found."""
+
+    icon: str
+    title: str
+    address: str
+    below: str = ""  # what tells it from others of that name
+    dialog: bool = False  # its page asks for a confirmation
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Something that can be done with a query, on a page that says what follows from it."""
+
+    verb: str
+    name: str  # of the address
+    icon: str
+    permission: str = VIEW
+    dialog: bool = False
+
+
+ACTS = (
+    Act("restart", "query-restart", "rotate-clockwise", OPERATE, dialog=True),
+    Act("stop", "query-stop", "player-stop", OPERATE, dialog=True),
+    Act("edit", "query-edit", "edit", DEFINE),
+    Act("log", "query-log", "file-text"),
+    Act("lag", "query-lag", "ripple"),
+    Act("failures", "query-failures", "alert-triangle"),
+    Act("runs", "query-runs", "history"),
+    Act("checkpoint", "query-checkpoint", "flag-3"),
+    Act("definition", "query-definition", "file-text"),
+    Act("activity", "query-activity", "activity"),
+    Act("snapshot", "query-snapshot", "archive", OPERATE),
+    Act("rewind", "query-rewind", "arrow-back-up", DEFINE),
+    Act("reset", "query-reset", "rotate-clockwise", DEFINE),
+    Act("clone", "query-clone", "copy", DEFINE),
+    Act("x-ray", "query-x-ray", "search", DEFINE),
+    Act("labels", "query-labels", "tag", DEFINE),
+    Act("delete", "query-delete", "trash", DEFINE),
+)
+#: Pages that the navigation does not list: label, name of the address, words that mean them too.
+_PAGES = (
+    ("Alert rules", "alert-rules", "routing escalation reminder"),
+    ("Channels", "alert-channels", "mail slack webhook pagerduty"),
+    ("Maintenance windows", "alert-maintenance", "silence planned"),
+    ("New query", "query-new", "define create"),
+    ("New application", "application-new", "define create"),
+    ("API documentation", "api:docs", "rest openapi swagger"),
+    ("Metrics", "metrics", "prometheus"),
+    ("Shortcuts", "shortcuts", "keyboard"),
+)
+
+
+@needs(VIEW)
+def find_page(request: HttpRequest) -> HttpResponse:
+    """Show what the letters typed so far may mean; without any, the pages."""
+    text = " ".join(request.GET.get("q", "").replace("\x00", "").split())[:LONGEST]
+    verb, rest = _verb(text)
+    parts = [
+        ("Acts", list(_acts(request.user, verb, rest))),
+        *_rows(find(text)),
+        ("Pages", list(_pages(request, text))),
+    ]
+    context = {"text": text, "parts": [(title, hits) for title, hits in parts if hits]}
+    typing = "HX-Request" in request.headers  # the box is there: what was found is enough
+    return render(request, f"console/shell/{'_find' if typing else 'find'}.html", context)
+
+
+def _verb(text: str) -> tuple[str, str]:
+    """Return the beginning of a verb that a text begins with, and what it is about."""
+    first, _, rest = text.lower().partition(" ")
+    known = any(act.verb.startswith(first) for act in ACTS)
+    return (first, rest.strip()) if first and rest.strip() and known else ("", text)
+
+
+def _acts(user: User | AnonymousUser, verb: str, about: str) -> Iterator[Hit]:
+    """Yield the acts of this verb on the queries in question; without a verb, all on the best."""
+    if not about:
+        return
+    rows = named(Query.objects.all(), about)[: ACTED_ON if verb else 1]
+    exact = [row for row in rows if verb or row.name.lower().startswith(about.lower())]
+    for query in exact:
+        for act in ACTS:
+            if act.verb.startswith(verb) and user.has_perm(act.permission):
+                title = f"{act.verb.capitalize()} {query.name}{'…' if act.dialog else ''}"
+                yield Hit(act.icon, title, reverse(act.name, args=[query.name]), dialog=act.dialog)
+
+
+def _rows(found: Found) -> Iterator[tuple[str, list[Hit]]]:
+    yield (
+        "Queries",
+        [
+            Hit("ripple", row.name, reverse("query", args=[row.name]), words(row.phase))
+            for row in found.queries
+        ],
+    )
+    yield (
+        "Applications",
+        [
+            Hit("stack-2", row.name, reverse("application", args=[row.name]))
+            for row in found.applications
+        ],
+    )
+    yield (
+        "Incidents",
+        [
+            Hit("bell", row.title, reverse("incident", args=[row.uuid]), "open")
+            for row in found.incidents
+        ],
+    )
+    yield (
+        "Failures",
+        [
+            Hit(
+                "alert-triangle",
+                row.title,
+                reverse("failure-group", args=[row.pk]),
+                f"{row.query.name if row.query else row.application.name} · {words(row.status)}",
+            )
+            for row in found.groups
+        ],
+    )
+    yield (
+        "Runs",
+        [
+            Hit("history", f"Run {row.epoch}", reverse("run", args=[row.pk]), row.query.name)
+            for row in found.runs
+        ],
+    )
+    yield (
+        "Operations",
+        [
+            Hit(
+                "clipboard-list",
+                f"{row.verb.capitalize()} {row.query.name if row.query else row.application.name}",
+                reverse("operation", args=[row.uuid]),
+                words(row.outcome) if row.outcome else "in progress",
+            )
+            for row in found.operations
+        ],
+    )
+
+
+def _pages(request: HttpRequest, text: str) -> Iterator[Hit]:
+    asked = text.lower()
+    for item in navigation(request):
+        if asked in item["entry"].label.lower():
+            yield Hit(item["entry"].icon, item["entry"].label, item["address"])
+    for label, name, more in _PAGES:
+        if text and asked in f"{label} {more}".lower():
+            if name.endswith("-new") and not request.user.has_perm(DEFINE):
+                continue
+            yield Hit("file-text", label, reverse(name))
+
+
+urlpatterns = [path("find/", find_page, name="find")]
