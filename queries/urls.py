@@ -12,6 +12,7 @@ from queries.views.kafka import lag
 from queries.views.supervision import (
     actions,
     applications,
+    logs,
     operations,
     overview,
     query_list,
@@ -26,6 +27,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *overview.urlpatterns,
     *query_list.urlpatterns,
     *query_page.urlpatterns,
+    *logs.urlpatterns,
     *probes.urlpatterns,
     *trigger.urlpatterns,
     *actions.urlpatterns,

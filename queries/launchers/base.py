@@ -103,6 +103,12 @@ class Launcher(Protocol):
     ) -> str:
         """Return the end of a driver's log, at most 256 KiB; "" where there is none."""
 
+    def log_size(self, application: str, epoch: int) -> int:
+        """Return how many bytes a driver's log has, 0 where there is none."""
+
+    def log_part(self, application: str, epoch: int, *, start: int, size: int) -> bytes:
+        """Return at most `size` bytes of a driver's log from `start` on; b"" for none."""
+
     def spooled(self, epoch: int, first: int) -> Iterable[tuple[int, bytes]]:
         """Give (seq, JSON) of the events that a driver keeps, from number `first` on, in order."""
 

@@ -271,6 +271,14 @@ class InMemoryLauncher(InMemoryProbes):
         """Return the end of what `log` was given."""
         return "\n".join(self._logs.get((application, epoch), "").splitlines()[-lines:])
 
+    def log_size(self, application: str, epoch: int) -> int:
+        """Return how long what `log` was given is."""
+        return len(self._logs.get((application, epoch), "").encode())
+
+    def log_part(self, application: str, epoch: int, *, start: int, size: int) -> bytes:
+        """Return a part of what `log` was given."""
+        return self._logs.get((application, epoch), "").encode()[start : start + size]
+
     def spooled(self, epoch: int, first: int) -> list[tuple[int, bytes]]:
         """Return what `spools` holds, from number `first` on."""
         return [event for event in self.spools.get(epoch, []) if event[0] >= first]

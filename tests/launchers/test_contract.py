@@ -224,6 +224,8 @@ def test_of_a_driver_that_was_never_launched_nothing_is_known(ground: Ground) ->
     for probe in (False, True):
         assert launcher.sight(NAME, 1, probe=probe) == Sighting(Liveness.ABSENT)
         assert launcher.log_tail(NAME, 1, probe=probe) == ""
+    assert launcher.log_size(NAME, 1) == 0
+    assert launcher.log_part(NAME, 1, start=0, size=10) == b""
     assert launcher.place(NAME, 1) != launcher.place(NAME, 1, probe=True)
     assert launcher.highest_epoch(NAME) == 0
     assert launcher.living() == []
@@ -395,6 +397,10 @@ def test_a_log_is_read_from_its_end_and_a_spool_from_a_number_on(ground: Ground)
     ground.until(1, Liveness.ALIVE)
     ground.write_log(1, "one\ntwo\nthree\n")
     assert ground.launcher.log_tail(NAME, 1, lines=2) == "two\nthree"
+    assert ground.launcher.log_size(NAME, 1) == 14
+    assert ground.launcher.log_part(NAME, 1, start=4, size=100) == b"two\nthree\n"
+    assert ground.launcher.log_part(NAME, 1, start=4, size=3) == b"two"
+    assert ground.launcher.log_part(NAME, 1, start=99, size=3) == b""
     ground.spool(1, {4: b"{}", 5: b'{"a": 1}', 6: b'{"a": 2}'})
     assert list(ground.launcher.spooled(1, 5)) == [(5, b'{"a": 1}'), (6, b'{"a": 2}')]
     assert list(ground.launcher.spooled(2, 0)) == []

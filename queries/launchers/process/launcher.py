@@ -229,6 +229,22 @@ class LocalProcessLauncher:
         path = self.directory(application, epoch, probe=probe) / DRIVER_LOG
         return "\n".join(read_tail(path, LOG_TAIL_BYTES).splitlines()[-lines:])
 
+    def log_size(self, application: str, epoch: int) -> int:
+        """Return how many bytes a driver's log has, 0 where there is none."""
+        try:
+            return (self.directory(application, epoch) / DRIVER_LOG).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def log_part(self, application: str, epoch: int, *, start: int, size: int) -> bytes:
+        """Return at most `size` bytes of a driver's log from `start` on; b"" for none."""
+        try:
+            with (self.directory(application, epoch) / DRIVER_LOG).open("rb") as file:
+                file.seek(start)
+                return file.read(size)
+        except FileNotFoundError:
+            return b""
+
     def spooled(self, epoch: int, first: int) -> Iterator[tuple[int, bytes]]:
         """Yield (seq, JSON) from the spool of the epoch's driver; nothing where it is gone."""
         for folder in self._drivers.glob(f"*/{epoch}/{spool.FOLDER}"):

@@ -7,7 +7,7 @@ from django.db.models import Q, QuerySet
 
 from listeners import selectors as heard
 from queries.models.definitions import Query
-from queries.models.drivers import Run
+from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
 from queries.models.history import Operation, Transition
 from queries.selectors.failures.failures import failures
@@ -36,6 +36,13 @@ def runs() -> QuerySet[Run]:
 def runs_of(query: Query) -> QuerySet[Run]:
     """Return a query's runs, newest first."""
     return runs().filter(query=query)
+
+
+def drivers_of_query(query: Query, *, most: int = 20) -> list[Driver]:
+    """Return the drivers that a query's runs were in, newest first."""
+    hosts = Run.objects.filter(query=query).order_by().values("driver")
+    rows = Driver.objects.filter(pk__in=hosts).select_related("application", "application_revision")
+    return list(rows.order_by("-epoch")[:most])
 
 
 def first_attempt(operation: Operation) -> Run | None:

@@ -5,12 +5,14 @@ its log, and a status may come from an older release; so everything is masked ag
 stored, sent or shown.
 """
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.conf import settings
 
 from queries.domain.errors import NotAllowed
+from queries.domain.failures.log_lines import Level, LogLine, lines_of, select
 from queries.domain.probes.questions import ProbeResult, read_result
 from queries.domain.protocol import DRIVER_LOG, Status
 from queries.domain.states import DriverKind
@@ -23,6 +25,10 @@ from queries.services.local_references import local_references
 
 #: Lines shown at most; the launcher returns at most 256 KiB.
 MOST_LINES = 5000
+#: Bytes of a log that a page shows, and that a search looks through at a time.
+SHOWN, SEARCHED = 128 * 1024, 8 * 1024 * 1024
+#: Lines that a page shows at most.
+MOST_FOUND = 1000
 
 
 class LogElsewhere(NotAllowed):
@@ -51,6 +57,70 @@ def read_log(driver: Driver, *specs: Any, launcher: Launcher, lines: int = 200) 
         driver.application.name, driver.epoch, probe=driver.kind == DriverKind.PROBE, lines=wanted
     )
     return secrets_of(driver, *specs).mask(text)
+
+
+@dataclass(frozen=True, slots=True)
+class LogPage:
+    """Some lines of a driver's log, oldest first."""
+
+    lines: list[LogLine]
+    end: int  # what is written later begins here, in bytes
+    older: int | None  # lines before this place have not been shown; None: these are the first
+    searched: int  # bytes that were looked through
+
+
+def log_page(
+    driver: Driver,
+    *,
+    launcher: Launcher,
+    before: int | None = None,
+    after: int | None = None,
+    words: str = "",
+    least: Level | None = None,
+) -> LogPage:
+    """Return lines of a driver's log, masked: the newest, or those before or after a place.
+
+    With words or a least level, at most `SEARCHED` bytes are looked through: `older` is where to go
+    on. Raises `LogElsewhere` where the log is on the host that the driver ran on.
+    """
+    if driver.host != settings.HEADGATE_HOST:
+        raise LogElsewhere(driver)
+    name, epoch = driver.application.name, driver.epoch
+    total = launcher.log_size(name, epoch)
+    span = SEARCHED if words or least is not None else SHOWN
+    if after is not None and after <= total:  # a shorter file has begun anew
+        start, end = max(after, total - span), total
+    else:
+        end = total if before is None else min(before, total)
+        start = max(0, end - span)
+    data = launcher.log_part(name, epoch, start=start, size=end - start)
+    if after is not None and not data.endswith(b"\n"):  # a line that is being written
+        data = data[: data.rfind(b"\n") + 1]
+    lines = list(lines_of(data, start, whole=start in (0, after)))
+    kept, all_of_them = select(
+        lines, words=words, least=least, most=MOST_FOUND, mask=secrets_of(driver).mask
+    )
+    older = kept[0].at if not all_of_them else lines[0].at if start and lines else start or None
+    return LogPage(kept, start + len(data), older, len(data))
+
+
+def whole_log(driver: Driver, *, launcher: Launcher) -> Iterator[str]:
+    """Yield a driver's log, masked, for a download; raises `LogElsewhere` at the first step."""
+    if driver.host != settings.HEADGATE_HOST:
+        raise LogElsewhere(driver)
+    mask = secrets_of(driver).mask
+    name, epoch, start = driver.application.name, driver.epoch, 0
+    total, rest = launcher.log_size(name, epoch), b""
+    while start < total:
+        data = launcher.log_part(name, epoch, start=start, size=min(SHOWN, total - start))
+        if not data:
+            break
+        start += len(data)
+        whole, newline, rest = (rest + data).rpartition(b"\n")
+        if newline:
+            yield mask(whole.decode("utf-8", errors="replace")) + "\n"
+    if rest:
+        yield mask(rest.decode("utf-8", errors="replace"))
 
 
 def without_secrets(sighting: Sighting, driver: Driver) -> Sighting:

@@ -19,7 +19,6 @@ from listeners import selectors as heard
 from queries.domain import async_calls
 from queries.domain.masking import mask
 from queries.domain.states import FAILED_PHASES, GroupStatus, Verb
-from queries.launchers.configured import launcher
 from queries.roles import VIEW
 from queries.selectors.console.badges import names_of, outcomes
 from queries.selectors.definitions.definitions import query as living_query
@@ -30,7 +29,6 @@ from queries.selectors.supervision.history import operations, transitions
 from queries.selectors.supervision.runs import runs_of
 from queries.selectors.triggers.advice import trigger_note
 from queries.selectors.triggers.replay_exposure import exposure
-from queries.services.failures.driver_logs import LogElsewhere, read_log
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import needs
 from queries.views.console.paging import page_of
@@ -51,7 +49,6 @@ RANGES = {
 DEFAULT_RANGE = "15m"
 #: A live message carries what the last minute brought; a viewer that missed more asks again.
 LIVE_TAIL = timedelta(seconds=60)
-LOG_LINES = (200, 1000, 5000)
 
 
 @needs(VIEW)
@@ -130,28 +127,6 @@ def _colours(text: str, language: str) -> SafeString:
     """Return code as HTML spans with classes of the stylesheet; Pygments escapes the text."""
     formatter = HtmlFormatter(nowrap=True)
     return SafeString(highlight(text, get_lexer_by_name(language), formatter))
-
-
-@needs(VIEW)
-def log_tab(request: HttpRequest, name: str) -> HttpResponse:
-    """Show the end of the log of the query's newest driver, secrets masked."""
-    context = head(request, name, "query-log")
-    run = context["line"].last_run
-    asked = request.GET.get("lines", "")
-    lines = int(asked) if asked.isdigit() and int(asked) in LOG_LINES else LOG_LINES[0]
-    text, elsewhere = "", None
-    try:
-        text = read_log(run.driver, launcher=launcher(), lines=lines) if run else ""
-    except LogElsewhere as error:
-        elsewhere = error
-    context |= {
-        "log": text,
-        "elsewhere": elsewhere,
-        "run": run,
-        "lines": lines,
-        "choices": LOG_LINES,
-    }
-    return render(request, "supervision/queries/log.html", context)
 
 
 @needs(VIEW)
@@ -283,6 +258,5 @@ urlpatterns = [
     path("queries/<str:name>/runs/", runs_tab, name="query-runs"),
     path("queries/<str:name>/failures/", failures_tab, name="query-failures"),
     path("queries/<str:name>/definition/", definition_tab, name="query-definition"),
-    path("queries/<str:name>/log/", log_tab, name="query-log"),
     path("queries/<str:name>/activity/", activity_tab, name="query-activity"),
 ]

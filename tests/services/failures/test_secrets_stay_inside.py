@@ -80,7 +80,7 @@ def stage(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sta
     stage.start("delays")
     stage.ready("flights")
     stage.commit("delays")
-    for module in ("queries.views.supervision.query_page", "queries.api.supervision.history"):
+    for module in ("queries.views.supervision.logs", "queries.api.supervision.history"):
         monkeypatch.setattr(f"{module}.launcher", lambda: stage.launcher)
     stage.launcher.log("flights", stage.run("delays").driver.epoch, f"first line\n{SAID}\n")
     return stage
@@ -212,7 +212,7 @@ def test_a_log_is_read_at_one_place() -> None:
         path.relative_to(root)
         for path in root.rglob("*.py")
         if "launchers" not in path.parts
-        and re.search(r"launcher(\(\))?\.(probe_)?log_tail", path.read_text())
+        and re.search(r"launcher(\(\))?\.(probe_)?log_(tail|part)", path.read_text())
     ]
     assert len(readers) == 1, readers
 

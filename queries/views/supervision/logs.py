@@ -1,0 +1,142 @@
+"""The logs of a query's drivers: read, searched, followed, linked to line by line, downloaded."""
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.shortcuts import redirect, render
+from django.urls import path, reverse
+from django.utils import timezone
+
+from queries.domain.errors import Missing
+from queries.domain.failures.log_lines import Level
+from queries.launchers.configured import launcher
+from queries.models.definitions import Query
+from queries.models.drivers import Driver
+from queries.roles import VIEW
+from queries.selectors.definitions.definitions import query as living_query
+from queries.selectors.supervision.runs import drivers_of_query, run_with_neighbours
+from queries.services.failures.driver_logs import LogElsewhere, log_page, whole_log
+from queries.views.console.guard import needs
+from queries.views.supervision.query_page import head
+
+LEVELS = {level.name.lower(): level for level in (Level.INFO, Level.WARN, Level.ERROR)}
+#: A line that is linked to stands this many bytes before the end of what is shown with it.
+AFTER_A_LINE = 32 * 1024
+LONGEST_WORDS = 200
+
+
+@needs(VIEW)
+def log_tab(request: HttpRequest, name: str) -> HttpResponse:
+    """Show lines of one of the query's drivers: the newest, or around the one that is linked to."""
+    context = head(request, name, "query-log")
+    context |= _shown(request, context["query"], _number(request, "before"), None)
+    return render(request, "supervision/queries/log.html", context)
+
+
+@needs(VIEW)
+def run_log(request: HttpRequest, run_id: int) -> HttpResponse:
+    """Show the log of the driver that a run was in."""
+    run = run_with_neighbours(run_id=run_id).run
+    if run.query.archived_at is not None:
+        raise Missing(f"{run.query.name} is deleted, and its log with it.")
+    address = reverse("query-log", args=[run.query.name])
+    return redirect(f"{address}?{urlencode({'driver': run.driver.epoch})}")
+
+
+@needs(VIEW)
+def log_lines(request: HttpRequest, name: str) -> HttpResponse:
+    """Return what has been written since, for a page that follows."""
+    after = _number(request, "after")
+    context = _shown(request, living_query(name), None, 0 if after is None else after)
+    return render(request, "supervision/queries/_log_lines.html", context)
+
+
+@needs(VIEW)
+def log_download(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Send a driver's whole log as a file, masked as everywhere."""
+    driver = _driver(drivers_of_query(living_query(name)), _number(request, "driver"))
+    if driver is None:
+        raise Missing(f"{name} has had no driver yet.")
+    parts = whole_log(driver, launcher=launcher())
+    first = next(parts, "")  # what is on another host is said before anything is sent
+
+    def text() -> Any:
+        yield first
+        yield from parts
+
+    answer = StreamingHttpResponse(text(), content_type="text/plain; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="{name}-driver-{driver.epoch}.log"'
+    return answer
+
+
+def _shown(
+    request: HttpRequest, query: Query, before: int | None, after: int | None
+) -> dict[str, Any]:
+    """Return the lines in question and the addresses that lead on from them."""
+    drivers = drivers_of_query(query)
+    driver = _driver(drivers, _number(request, "driver"))
+    words = request.GET.get("q", "").replace("\x00", "").strip()[:LONGEST_WORDS]
+    level = request.GET.get("level", "")
+    at = _number(request, "at")
+    found: dict[str, Any] = {
+        "drivers": drivers,
+        "driver": driver,
+        "words": words,
+        "level": level if level in LEVELS else "",
+        "levels": list(LEVELS),
+        "at": at,
+        "shared": not query.application.own,
+        "now": timezone.now(),
+    }
+    if driver is None:
+        return found
+    if at is not None and before is None:
+        before = at + AFTER_A_LINE
+    try:
+        page = log_page(
+            driver,
+            launcher=launcher(),
+            before=before,
+            after=after,
+            words=words,
+            least=LEVELS.get(level),
+        )
+    except LogElsewhere as error:
+        return found | {"elsewhere": error}
+    asked = {"driver": driver.epoch, "q": words, "level": found["level"]}
+    kept = {name: value for name, value in asked.items() if value}
+    newest = before is None  # what comes next follows what is shown
+    follow = newest and driver.ended_at is None
+    lines = reverse("query-log-lines", args=[query.name])
+    return found | {
+        "page": page,
+        "kept": urlencode(kept),
+        "link": urlencode({"driver": driver.epoch}),
+        "older": urlencode(kept | {"before": page.older}) if page.older is not None else "",
+        "follow": f"{lines}?{urlencode(kept | {'after': page.end})}" if follow else "",
+        "newest": newest,
+    }
+
+
+def _driver(drivers: list[Driver], epoch: int | None) -> Driver | None:
+    """Return the driver of an epoch among a query's, else its newest."""
+    if epoch is None:
+        return drivers[0] if drivers else None
+    for driver in drivers:
+        if driver.epoch == epoch:
+            return driver
+    raise Missing(f"The query has had no driver {epoch}.", way_out="Choose one of the list.")
+
+
+def _number(request: HttpRequest, name: str) -> int | None:
+    text = request.GET.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None
+
+
+urlpatterns = [
+    path("queries/<str:name>/log/", log_tab, name="query-log"),
+    path("runs/<int:run_id>/log/", run_log, name="run-log"),
+    path("queries/<str:name>/log/lines/", log_lines, name="query-log-lines"),
+    path("queries/<str:name>/log/download/", log_download, name="query-log-download"),
+]
