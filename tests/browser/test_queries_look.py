@@ -162,7 +162,7 @@ def test_two_keys_go_to_another_page_even_where_its_entry_has_a_count(
     look: Open, busy: Stage, viewer: User
 ) -> None:
     page = look(viewer, "/queries/")
-    expect(page.locator(".side nav .count")).to_have_text("2")
+    expect(page.locator("#open-failures")).to_have_text("2")
     page.keyboard.press("g")
     page.keyboard.press("f")
     expect(page.get_by_role("heading", level=1, name="Failures")).to_be_visible()
