@@ -9,7 +9,7 @@ from queries.domain.failures.log_lines import LINE_LIMIT, Level, LogLine, lines_
 LOG = b"""starting
 2026-11-23 16:13:13,001 INFO queries.runtime: run 7 of delays starts
 26/11/23 16:13:16 WARN Utils: set SPARK_LOCAL_IP
-26/11/23 16:13:29 ERROR MicroBatchExecution: Query delays terminated
+26/11/23 16:13:29.685 ERROR MicroBatchExecution: Query delays terminated
 java.lang.ArithmeticException: / by zero
 \tat acme.Delays.ratio(Delays.scala:7)
 26/11/23 16:13:30 INFO SparkContext: bye
@@ -34,7 +34,7 @@ def test_each_line_has_its_place_and_the_level_of_its_entry() -> None:
 def test_a_part_begins_with_its_first_whole_line() -> None:
     start = LOG.index(b"SPARK")
     lines = list(lines_of(LOG[start:], start))
-    assert lines[0].text.startswith("26/11/23 16:13:29 ERROR")
+    assert lines[0].text.startswith("26/11/23 16:13:29.685 ERROR")
     assert lines[0].at == LOG.index(b"26/11/23 16:13:29")
 
 
