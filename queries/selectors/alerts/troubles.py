@@ -52,11 +52,11 @@ _VERDICTS = {
     Verdict.BLIND: IncidentKind.BLIND,
     Verdict.LAGGING: IncidentKind.LAGGING,
 }
-#: Parts of the system's health, and the kind of incident that each is.
+#: Parts of the system's health, and the kind of incident that each is. Worker and beat are told of
+#: by the watcher alone: without them nothing is looked for here, and one that slept and goes on
+#: would judge itself by the signs of life from before.
 _PARTS = {
     "disk": IncidentKind.DISK,
-    "worker": IncidentKind.WORKER_DOWN,
-    "beat": IncidentKind.BEAT_DOWN,
     "ingester": IncidentKind.INGESTER_DOWN,
     "data": IncidentKind.DATA_OLD,
 }

@@ -255,6 +255,12 @@ def test_headgates_own_trouble_is_an_incident(alerts: Alerts) -> None:
     assert incident.detail.startswith("12 MB")
 
 
+@pytest.mark.parametrize("part", ["worker", "beat"])
+def test_what_only_the_watcher_can_tell_is_told_by_it_alone(alerts: Alerts, part: str) -> None:
+    alerts.parts = (problem(part, "No heartbeat since 03:00:00 UTC.", alerts.now),)
+    assert alerts.watch() == []
+
+
 def test_a_channel_that_delivers_nothing_is_an_incident(alerts: Alerts) -> None:
     Channel.objects.create(
         name="pager",
