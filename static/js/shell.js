@@ -16,6 +16,13 @@
     });
   });
 
+  // What a form has kept of what was typed goes once it was saved (js/drafts.js).
+  const saved = sessionStorage.getItem("headgate-draft-sent");
+  if (saved && !document.getElementById("definition")) {
+    sessionStorage.removeItem(saved);
+    sessionStorage.removeItem("headgate-draft-sent");
+  }
+
   // Menus close when one looks elsewhere.
   document.addEventListener("click", (event) => {
     document.querySelectorAll("details.menu[open]").forEach((menu) => {

@@ -20,7 +20,7 @@ class Level(IntEnum):
     ERROR = 40
 
 
-#: "26/11/23 16:13:16.212 WARN Utils: …" of log4j, "2026-11-23 16:13:16,341 ERROR name: …" of Python.
+#: "26/11/23 16:13:16.212 WARN Utils: …" of log4j, "2026-11-23 16:13:16,341 ERROR x: …" of Python.
 _ENTRY = re.compile(
     rb"(?:\d\d/\d\d/\d\d|\d{4}-\d\d-\d\d)[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,6})?"
     rb" (TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|CRITICAL)\b"

@@ -15,7 +15,7 @@ from django.shortcuts import redirect, render
 from django.urls import path, reverse
 from django.utils import timezone
 
-from queries.domain.errors import HeadgateError, Invalid, Problem
+from queries.domain.errors import HeadgateError, Invalid, NotAllowed, Problem
 from queries.domain.masking import mask
 from queries.models.definitions import Query
 from queries.models.history import Operation
@@ -61,11 +61,16 @@ def rewind_to(request: HttpRequest, name: str) -> HttpResponseBase:
     """Preview a rewind to a batch; request it on POST."""
     query = _query(name)
     asked = request.POST if request.method == "POST" else request.GET
-    batch = number_of(asked.get("batch"))
+    batch, at = number_of(asked.get("batch")), asked.get("at", "").strip()
     if request.method == "POST" and batch is not None:
         said = f"It is being rewound to batch {batch}"
         return _asked(request, query, said, rewind.request_rewind, batch=batch)
-    context = _context(query, "Rewind") | {"batch": batch}
+    context = _context(query, "Rewind") | {"batch": batch, "at": at}
+    if batch is None and at:
+        try:
+            batch = context["batch"] = _committed_by(query, _moment(at))
+        except HeadgateError as error:
+            context["problem"] = str(error)
     if batch is not None:
         context["preview"] = _tried(context, preview_rewind, query, batch)
     return render(request, "checkpoints/rewind.html", context)
@@ -206,15 +211,32 @@ def _wish(asked: Any) -> WantedStart:
     to = asked["to"]
     at = None
     if to == "time":
-        try:
-            at = datetime.fromisoformat(asked.get("at", "").strip())
-        except ValueError as error:
-            raise Invalid(
-                [Problem("at", asked.get("at", ""), "is not a time.", "Write 2026-03-02T12:00.")]
-            ) from error
-        at = at if at.tzinfo else at.replace(tzinfo=UTC)
+        at = _moment(asked.get("at", "").strip())
     offsets = offsets_of(_json("offsets", asked.get("offsets", ""))) if to == "offsets" else {}
     return WantedStart(to, at, offsets)
+
+
+def _moment(text: str) -> datetime:
+    """Return a time as people write it, in UTC unless it says otherwise."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        way_out = "Write 2026-03-02T12:00."
+        raise Invalid([Problem("at", text[:200], "is not a time.", way_out)]) from error
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _committed_by(query: Query, at: datetime) -> int:
+    """Return the newest batch that had committed at a time, by when its commit was written."""
+    logs = logs_of(current(query))
+    for number in reversed(logs.committed() if logs else []):
+        written = logs.written_at("commits", number) if logs else None
+        if written is not None and written <= at:
+            return number
+    raise NotAllowed(
+        f"No batch that is still there had committed by {at:%Y-%m-%d %H:%M:%S %Z}.",
+        way_out="Choose a later time, or one of the snapshots under Kept.",
+    )
 
 
 def _json(field: str, text: str) -> dict[str, Any]:

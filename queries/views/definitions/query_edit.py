@@ -12,6 +12,7 @@ from django.urls import path
 from queries.domain.errors import HeadgateError, Invalid, StaleRevision
 from queries.domain.masking import mask, unmask
 from queries.domain.states import DOWN_PHASES, RESTING_PHASES, Desired, Phase, Verb
+from queries.models.definitions import QueryRevision
 from queries.roles import DEFINE, OPERATE
 from queries.selectors.definitions.definitions import (
     QueryDefinition,
@@ -90,6 +91,7 @@ def edit_query(request: HttpRequest, name: str) -> HttpResponseBase:
         number = request.GET.get("from", "")
         shown = found.numbered(int(number)) if number.isdigit() else found.newest
         spec = _tried(request, found) or shown.spec
+        holds = shown if shown != found.newest and spec is shown.spec else None
         given = DefinitionInput.of({"spec": mask(spec)}, request.GET.get("as", FORM))
         if request.GET.get("review") and given.tab == FORM:  # "back to revision 2": shown at once
             return _form(
@@ -98,8 +100,9 @@ def edit_query(request: HttpRequest, name: str) -> HttpResponseBase:
                 found=found,
                 shown=review(QueryDict(), found.revisions, spec),
                 doubts=preflight_doubts(found.query, spec),
+                holds=holds,
             )
-        return _form(request, given, found=found)
+        return _form(request, given, found=found, holds=holds)
     given, act = DefinitionInput.read(request.POST), request.POST.get("do", "")
     if act not in ("review", "save", "apply", "rebase", "preflight"):
         return _form(request, given.acted(act), found=found)
@@ -196,6 +199,7 @@ def _form(
     shown: Review | None = None,
     doubts: Sequence[str] = (),
     notice: HeadgateError | None = None,
+    holds: QueryRevision | None = None,  # what the form holds, where that is not the newest
     status: int = 200,
 ) -> HttpResponse:
     base = (
@@ -208,6 +212,7 @@ def _form(
         "review": shown,
         "doubts": doubts,
         "notice": notice,
+        "holds": holds,
         "base": base,
         "applications": shared_application_names(),
         "pools": pool_names(),

@@ -1,6 +1,8 @@
 """A query's checkpoint opened up: batches, files, state, what is kept, and the acts on it."""
 
 import json
+import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +197,24 @@ def test_a_rewind_is_previewed_and_then_done(
     activity = Page(client, "/queries/delays/activity/").text
     assert "Rewound to an earlier batch" in activity
     assert "delays.r7-" in activity
+
+
+def test_a_rewind_finds_the_batch_by_the_time_it_committed(
+    client: Client, author: User, stage: Stage, root: Path
+) -> None:
+    _query(stage, root)
+    write_checkpoint(root, batches=range(12), source="kafka")
+    for number in range(12):  # one a minute, from two at night on
+        at = datetime(2026, 3, 2, 2, number, tzinfo=UTC).timestamp()
+        os.utime(root / "commits" / str(number), (at, at))
+    client.force_login(author)
+    page = Page(client, "/queries/delays/rewind/?at=2026-03-02T02:05:30")
+    assert "Batch 5 was the newest that had committed by 2026-03-02T02:05:30 UTC." in page.text
+    assert 'name="batch" value="5"' in page.html
+    assert "Rewind to batch 5" in page.text
+    early = Page(client, "/queries/delays/rewind/?at=2026-03-01T00:00").text
+    assert "No batch that is still there had committed by 2026-03-01 00:00:00 UTC." in early
+    assert "is not a time" in Page(client, "/queries/delays/rewind/?at=noon").text
 
 
 def test_a_reset_wants_the_name_typed(

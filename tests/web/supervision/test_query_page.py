@@ -254,3 +254,24 @@ def test_the_reason_of_a_failed_query_leads_to_its_failure(vera: Client, stage: 
     assert f'<a href="/failures/{failure.pk}/">View failure</a>' in text(
         vera.get("/queries/delays/")
     )
+
+
+def test_the_editor_says_which_revision_it_holds(
+    client: Client, author: User, stage: Stage
+) -> None:
+    query = stage.query("delays")
+    spec = query.revisions.get().spec
+    query.revisions.create(number=2, kind="sql", spec=spec, author="olga", created_at=stage.now)
+    client.force_login(author)
+    shown = words(text(client.get("/queries/delays/edit/?from=1")))
+    assert "This form holds revision 1 , by ada. The newest is 2; saving makes revision 3." in shown
+    assert "This form holds" not in text(client.get("/queries/delays/edit/"))
+
+
+def test_the_list_says_which_revision_runs(vera: Client, stage: Stage) -> None:
+    query = stage.query("delays")
+    stage.up("delays")
+    assert "runs r1" not in words(text(vera.get("/queries/")))
+    spec = query.revisions.get().spec
+    query.revisions.create(number=2, kind="sql", spec=spec, author="ada", created_at=stage.now)
+    assert "runs r1 of 2" in words(text(vera.get("/queries/")))

@@ -1,0 +1,80 @@
+"""What somebody types into a definition is not lost by a wrong click, in a real browser."""
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
+from playwright.sync_api import BrowserContext, Dialog, Page, expect
+from pytest_django.live_server_helper import LiveServer
+
+from tests.scenarios.stage import Stage
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+expect.set_options(timeout=30_000)  # a limit for a busy machine, never a measure
+
+TYPED = "SELECT value FROM flights WHERE value > 7"
+
+
+@pytest.fixture
+def editor(
+    page: Page, context: BrowserContext, live_server: LiveServer, author: User, stage: Stage
+) -> Page:
+    stage.query("delays")
+    client = Client()
+    client.force_login(author)
+    cookie = client.cookies[settings.SESSION_COOKIE_NAME]
+    context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": live_server.url}])
+    context.route("**/live/**", lambda route: route.abort())  # the streams have tests of their own
+    page.goto(f"{live_server.url}/queries/delays/edit/")
+    page.wait_for_load_state()
+    return page
+
+
+def test_leaving_asks_first_and_what_was_typed_can_be_restored(editor: Page) -> None:
+    asked: list[str] = []
+
+    def leave(dialog: Dialog) -> None:
+        asked.append(dialog.type)
+        dialog.accept()
+
+    editor.on("dialog", leave)
+    editor.locator("textarea[name=sql]").fill(TYPED)
+    editor.get_by_role("link", name="Overview").click()
+    expect(editor.get_by_role("heading", name="Overview")).to_be_visible()
+    assert asked == ["beforeunload"]
+
+    editor.go_back()
+    expect(editor.locator("#draft")).to_contain_text("did not save is still here")
+    editor.get_by_role("button", name="Restore it").click()
+    expect(editor.locator("textarea[name=sql]")).to_have_value(TYPED)
+
+
+def test_who_discards_or_types_nothing_is_not_asked(editor: Page, live_server: LiveServer) -> None:
+    asked: list[str] = []
+
+    def leave(dialog: Dialog) -> None:
+        asked.append(dialog.type)
+        dialog.accept()
+
+    editor.on("dialog", leave)
+    editor.locator("textarea[name=sql]").fill(TYPED)
+    editor.get_by_role("link", name="Discard changes").click()
+    editor.wait_for_url("**/queries/delays/")
+    editor.goto(f"{live_server.url}/queries/delays/edit/")
+    expect(editor.locator("#draft")).to_have_count(0)
+    editor.get_by_role("link", name="Overview").click()
+    expect(editor.get_by_role("heading", name="Overview")).to_be_visible()
+    assert asked == []
+
+
+def test_a_definition_that_was_saved_leaves_no_draft(editor: Page, live_server: LiveServer) -> None:
+    editor.locator("textarea[name=sql]").fill(TYPED)
+    editor.get_by_role("button", name="Review changes").click()
+    editor.get_by_role("button", name="Save revision 2").click()
+    editor.wait_for_url("**/queries/delays/")
+    kept = editor.evaluate("Object.keys(sessionStorage)")
+    assert [key for key in kept if key.startswith("headgate-draft")] == []
+    editor.goto(f"{live_server.url}/queries/delays/edit/")
+    expect(editor.locator("textarea[name=sql]")).to_have_value(TYPED)
+    expect(editor.locator("#draft")).to_have_count(0)
