@@ -24,6 +24,7 @@ class QueriesConfig(AppConfig):
             "checkpoints",
             "tokens",
             "alerts",
+            "saved_views",
         ):
             import_module(f"queries.models.{module}")
         super().import_models()

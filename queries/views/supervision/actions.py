@@ -21,13 +21,13 @@ from queries.models.history import Operation
 from queries.roles import OPERATE
 from queries.selectors.definitions import definitions
 from queries.selectors.query_lines import QueryLine, query_line, query_lines
-from queries.selectors.supervision.query_filters import Filters
+from queries.selectors.supervision.query_filters import Filters, queries
+from queries.selectors.supervision.standing import RANK
 from queries.services.supervision import operations
 from queries.views.console.guard import by, needs
 from queries.views.console.shell import next_address, told
 from queries.views.supervision import consequences
-
-BULK_AT_MOST = 200
+from queries.views.supervision.query_list import BULK_AT_MOST, filters_of
 
 
 @needs(OPERATE, "GET", "POST")
@@ -80,7 +80,11 @@ class Item:
 def bulk(request: HttpRequest) -> HttpResponseBase:
     """Preview an action on several queries; perform it on POST and show the result of each."""
     asked = request.POST if request.method == "POST" else request.GET
-    names = tuple(dict.fromkeys(asked.getlist("name")))[:BULK_AT_MOST]
+    chosen = tuple(dict.fromkeys(asked.getlist("name")))
+    if asked.get("matching"):  # every one that the list's filters let through, page or not
+        found = queries(filters_of(asked), now=timezone.now()).order_by(RANK, "name")
+        chosen = tuple(found.values_list("name", flat=True))
+    names = chosen[:BULK_AT_MOST]
     verb = Verb(asked["verb"]) if asked.get("verb") in PLAIN_VERBS else Verb.START
     lines = query_lines(Filters(names=names), now=timezone.now(), bars=0) if names else []
     if not lines:
@@ -94,6 +98,8 @@ def bulk(request: HttpRequest) -> HttpResponseBase:
         "done": done,
         "acting": sum(item.acts for item in items),
         "names": [item.line.query.name for item in items if item.acts],
+        "chosen": len(chosen),
+        "left": len(chosen) - len(names),
         "choices": ("mode", consequences.STOP_MODES) if verb is Verb.STOP else None,
     }
     return render(request, "supervision/queries/bulk.html", context)

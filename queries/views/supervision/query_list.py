@@ -8,19 +8,23 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from itertools import groupby
 from typing import Any
+from urllib.parse import urlencode
 
+from django.contrib import messages
 from django.core.paginator import Paginator
 from django.db.models import F, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.http.request import QueryDict
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
-from django.urls import path
+from django.urls import path, reverse
 from django.utils import timezone
 
 from queries.domain.definitions.labels import searched_labels
+from queries.domain.errors import Invalid
 from queries.domain.states import Verdict
 from queries.models.definitions import Query
+from queries.models.saved_views import SavedView
 from queries.roles import VIEW
 from queries.selectors.console.badges import names_in_drivers, names_of
 from queries.selectors.labels import label, label_names
@@ -28,6 +32,7 @@ from queries.selectors.query_lines import lines_of
 from queries.selectors.supervision.applications import applications
 from queries.selectors.supervision.query_filters import LABELS, Filters, queries
 from queries.selectors.supervision.standing import RANK, counts
+from queries.services.console.saved_views import forget_view, save_view
 from queries.views.console.fragments import (
     Changes,
     Drawn,
@@ -37,10 +42,12 @@ from queries.views.console.fragments import (
     newcomers,
     numbers,
 )
-from queries.views.console.guard import needs
+from queries.views.console.guard import needs, user_of
 from queries.views.supervision.query_rows import Row, rows_of
 
 ROWS = 50
+#: Queries that one bulk act is for at most: each is shown before, and with its result.
+BULK_AT_MOST = 200
 #: Applications that are offered in a list; beyond it people write the name.
 OFFERED_AT_MOST = 100
 #: The groups of `standing.GROUPS`: label, tone.
@@ -92,6 +99,10 @@ def queries_page(request: HttpRequest) -> HttpResponse:
         "verdicts": list(Verdict),
         "label_names": label_names(),
         "topic": listed("queries", (row.line.query.pk for row in rows), now),
+        "matching": [(name, asked[name]) for name in NAMES if name != "by" and asked[name]],
+        "more_match": page.paginator.count > len(rows),
+        "bulk_at_most": BULK_AT_MOST,
+        "views": SavedView.objects.filter(user=user_of(request)),
         "origin": request.build_absolute_uri("/")[:-1],
     }
     return render(request, "supervision/queries/list.html", context)
@@ -132,6 +143,28 @@ def _groups(counted: Mapping[str, int], chosen: str) -> list[dict[str, Any]]:
     ]
 
 
+@needs(VIEW, "POST")
+def keep_view(request: HttpRequest) -> HttpResponse:
+    """Keep the filters of the list under a name, for this user."""
+    asked = {name: request.POST.get(name, "").strip() for name in NAMES}
+    user, called = user_of(request), request.POST.get("view", "")
+    address = f"{reverse('queries')}?{urlencode({k: v for k, v in asked.items() if v})}"
+    try:
+        view = save_view(user=user, name=called, asked=asked, now=timezone.now())
+    except Invalid as error:
+        messages.error(request, str(error))
+        return redirect(address)
+    messages.success(request, f"The view {view.name} is kept for you.")
+    return redirect(address)
+
+
+@needs(VIEW, "POST")
+def drop_view(request: HttpRequest, view_id: int) -> HttpResponse:
+    """Forget one of this user's views."""
+    forget_view(user=user_of(request), view_id=view_id)
+    return redirect("queries")
+
+
 @fragments("queries", hears=("query", "driver", "application"))
 def draw_rows(key: str, changes: Changes, now: datetime) -> Drawn:
     """Draw the rows of the changed queries among those shown, and the counts above the list."""
@@ -156,4 +189,8 @@ def _names(changes: Changes) -> set[str] | None:
     return {*named, *names_in_drivers(keys(changes, "driver"))}
 
 
-urlpatterns = [path("queries/", queries_page, name="queries")]
+urlpatterns = [
+    path("queries/", queries_page, name="queries"),
+    path("saved-views/", keep_view, name="saved-views"),
+    path("saved-views/<int:view_id>/forget/", drop_view, name="saved-view-forget"),
+]

@@ -37,7 +37,11 @@ LEAST = {
     ADMINISTER: Role.ADMIN,
 }
 #: Pages on which a viewer may send a form: it changes nothing but what is the viewer's own.
-OWN = {"settings/tokens/<uuid:uuid>/revoke/"}
+OWN = {
+    "settings/tokens/<uuid:uuid>/revoke/",
+    "saved-views/",
+    "saved-views/<int:view_id>/forget/",
+}
 _VALUES = {"str": "delays", "int": "1", "slug": "close", "uuid": str(uuid4())}
 
 

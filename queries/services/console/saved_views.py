@@ -1,0 +1,44 @@
+"""Keep and forget a person's views of the list of queries."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from urllib.parse import urlencode
+
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from queries.domain.errors import Invalid, Problem
+from queries.models.saved_views import SavedView
+
+#: Views of one person; they are all shown above the list.
+MOST_VIEWS = 20
+
+
+def save_view(*, user: User, name: str, asked: Mapping[str, str], now: datetime) -> SavedView:
+    """Keep filters and grouping under a name; one of that name is replaced.
+
+    Raises `Invalid` for a name that cannot be used, for no filter at all, and for too many views.
+    """
+    name = " ".join(name.split())
+    address = urlencode({key: value for key, value in asked.items() if value})
+    problem: Problem | None = None
+    if not 1 <= len(name) <= 80:
+        problem = Problem("name", name[:80], "is no name.", "Give it 1 to 80 letters.")
+    elif not address or len(address) > 1000:
+        problem = Problem("filters", address[:80], "cannot be kept.", "Set a filter, or group.")
+    with transaction.atomic():
+        others = SavedView.objects.filter(user=user).exclude(name=name).count()
+        if problem is None and others >= MOST_VIEWS:
+            way_out = "Forget one first."
+            problem = Problem("name", name, f"would be more than {MOST_VIEWS} views.", way_out)
+        if problem is not None:
+            raise Invalid([problem])
+        row, _ = SavedView.objects.update_or_create(
+            user=user, name=name, defaults={"address": address, "created_at": now}
+        )
+    return row
+
+
+def forget_view(*, user: User, view_id: int) -> None:
+    """Remove one of a person's own views; another's stays as it is."""
+    SavedView.objects.filter(user=user, pk=view_id).delete()
