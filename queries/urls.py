@@ -7,12 +7,11 @@ from queries.views.alerts import incident_page, setup_pages
 from queries.views.checkpoints import checkpoint, checkpoint_actions, checkpoint_list
 from queries.views.console import access, audit, find, live, shell
 from queries.views.definitions import query_edit
-from queries.views.failures import failure_page
+from queries.views.failures import failure_page, logs
 from queries.views.kafka import lag
 from queries.views.supervision import (
     actions,
     applications,
-    logs,
     operations,
     overview,
     query_list,

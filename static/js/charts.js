@@ -51,7 +51,7 @@
 
   let span = 900; // seconds that the charts show
   let fixed = null; // a run's charts keep their range
-  const data = { at: [], columns: {}, batches: [] };
+  const data = { at: [], columns: {}, batches: [], marks: [], outages: [] };
   const column = (name) => data.columns[name] || new Array(data.at.length).fill(null);
   const some = (values) => values.some((value) => value !== null && value !== undefined);
 
@@ -114,6 +114,51 @@
     ticks: { show: false },
     ...extra,
   });
+
+  // What happened: a line at its moment, in the colour of its kind; outages are shaded.
+  // The order is that of what one asks for first, where several lie on one another.
+  const MARKS = { failure: "--bad-bar", death: "--bad-bar", incident: "--warn-bar", revision: "--accent", operation: "--accent", run: "--ink-3" };
+  const RANK = Object.keys(MARKS);
+  const NEAR = 6; // pixels
+  const drawOutages = (plot) => {
+    const { ctx, bbox } = plot;
+    ctx.save();
+    ctx.fillStyle = tint(css("--bad-bar"), 12);
+    for (const one of data.outages) {
+      const from = Math.max(bbox.left, plot.valToPos(one.since, "x", true));
+      const to = Math.min(bbox.left + bbox.width, plot.valToPos(one.until ?? headgate.now() / 1000, "x", true));
+      if (to > from) ctx.fillRect(from, bbox.top, to - from, bbox.height);
+    }
+    ctx.restore();
+  };
+  const drawMarks = (plot) => {
+    const { ctx, bbox } = plot;
+    ctx.save();
+    ctx.lineWidth = devicePixelRatio;
+    for (const mark of data.marks) {
+      const x = Math.round(plot.valToPos(mark.at, "x", true));
+      if (x < bbox.left || x > bbox.left + bbox.width) continue;
+      ctx.strokeStyle = ctx.fillStyle = css(MARKS[mark.kind] || "--ink-3");
+      ctx.setLineDash(mark.kind === "run" ? [2, 3] : []);
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+      ctx.beginPath();
+      ctx.arc(x, bbox.top, 3 * devicePixelRatio, 0, Math.PI * 2);
+      ctx.fill();
+    }
+    ctx.restore();
+  };
+  const near = (plot, left) => {
+    if (left === null || left === undefined || left < 0) return [];
+    const found = data.marks.filter((mark) => Math.abs(plot.valToPos(mark.at, "x") - left) <= NEAR);
+    return found.sort((one, other) => RANK.indexOf(one.kind) - RANK.indexOf(other.kind));
+  };
+  const outageAt = (plot, left) => {
+    const at = plot.posToVal(left, "x");
+    return data.outages.find((one) => one.since <= at && at <= (one.until ?? Infinity));
+  };
 
   class Chart {
     constructor(element) {
@@ -185,12 +230,23 @@
         hooks: {
           init: [(plot) => stacked && (plot.series[1].fill = () => tint(series[0].colour, 55))],
           setCursor: [(plot) => this.tell(plot.cursor.idx)],
-          setSelect: [(plot) => (this.zoomed = plot.select.width > 0)],
-          draw: [(plot) => limit && this.rule(plot, limit)],
-          ready: [(plot) => plot.over.addEventListener("dblclick", () => {
-            this.zoomed = false;
-            plot.setScale("x", range());
-          })],
+          setSelect: [(plot) => {
+            this.zoomed = plot.select.width > 0;
+            if (this.zoomed) share(plot.posToVal(plot.select.left, "x"), plot.posToVal(plot.select.left + plot.select.width, "x"));
+          }],
+          drawAxes: [drawOutages],
+          draw: [(plot) => limit && this.rule(plot, limit), drawMarks],
+          ready: [(plot) => {
+            plot.over.addEventListener("dblclick", () => {
+              this.zoomed = false;
+              share(null);
+              plot.setScale("x", range());
+            });
+            plot.over.addEventListener("click", () => {
+              const [mark] = near(plot, plot.cursor.left);
+              if (mark && !this.zoomed) window.location.assign(mark.href);
+            });
+          }],
         },
       };
     }
@@ -225,9 +281,30 @@
         batch.textContent = `batch ${data.batches[at]} · ${new Date(data.at[at] * 1000).toISOString().slice(11, 19)} UTC`;
         parts.unshift(batch);
       }
+      const left = this.plot?.cursor.left;
+      const happened = index === null || index === undefined || !this.plot ? [] : near(this.plot, left).map((mark) => mark.text);
+      const outage = this.plot && left >= 0 && index !== null && outageAt(this.plot, left);
+      if (outage) happened.push(outage.text);
+      if (happened.length) {
+        const said = document.createElement("span");
+        said.className = "chart-mark";
+        said.textContent = happened.join(" · ");
+        parts.unshift(said);
+      }
+      this.plot?.over.classList.toggle("chart-on-mark", happened.length > (outage ? 1 : 0));
       this.legend.replaceChildren(...parts);
     }
   }
+
+  // What one has zoomed to can be given to others as an address.
+  const shared = document.getElementById("share-range");
+  const share = (from, to) => {
+    if (!shared) return;
+    shared.hidden = from === null;
+    if (from === null) return;
+    const iso = (at) => new Date(at * 1000).toISOString();
+    shared.href = `?since=${encodeURIComponent(iso(from))}&until=${encodeURIComponent(iso(to))}`;
+  };
 
   const range = () => {
     if (fixed && root.dataset.liveEvent && !document.querySelector("[data-ended]")) {
@@ -273,7 +350,7 @@
       const first = await load(root.dataset.charts);
       if (first.since) span = first.until - first.since;
       if (root.hasAttribute("data-fixed")) fixed = { min: first.since, max: first.until };
-      Object.assign(data, { at: first.at, columns: first.columns, batches: first.batches });
+      Object.assign(data, { at: first.at, columns: first.columns, batches: first.batches, marks: first.marks || [], outages: first.outages || [] });
       drawAll();
     } catch {
       charts.forEach((chart) => {
@@ -283,11 +360,20 @@
     }
   };
 
+  const happen = (more) => {
+    const known = new Set(data.marks.map((mark) => mark.kind + mark.at));
+    data.marks.push(...(more.marks || []).filter((mark) => !known.has(mark.kind + mark.at)));
+    if (more.outages) {
+      const since = more.since ?? Infinity;
+      data.outages = [...data.outages.filter((one) => one.until !== null && one.until < since), ...more.outages];
+    }
+  };
   const catchUp = async () => {
     if (!data.at.length) return begin();
     const since = new Date(data.at[data.at.length - 1] * 1000).toISOString();
     const more = await load(`${root.dataset.charts.split("?")[0]}?since=${encodeURIComponent(since)}`);
     merge(more);
+    happen(more);
     drawAll();
     return undefined;
   };
@@ -303,6 +389,14 @@
         drawAll();
       }
     });
+    // Marks do not come with batches: while nothing commits, they are what happens.
+    setInterval(() => {
+      if (document.hidden || fixed) return;
+      load(`${root.dataset.charts.split("?")[0]}?range=15m`).then((more) => {
+        happen(more);
+        drawAll();
+      }, () => {});
+    }, 30000);
     setInterval(() => {
       if (!document.hidden && document.getElementById("live")?.dataset.state === "live") {
         charts.forEach((chart) => chart.plot && !chart.zoomed && chart.plot.setScale("x", range()));

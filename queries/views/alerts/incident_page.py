@@ -24,7 +24,7 @@ from queries.services.alerts import incidents as service
 from queries.views.alerts.incident_list import urlpatterns as list_urls
 from queries.views.console.fragments import Changes, Drawn, fragments, parts
 from queries.views.console.guard import by, needs
-from queries.views.failures.ways import Offer, offers
+from queries.views.ways import Offer, offers
 
 #: What one may choose for how long: value in the form -> (words, hours).
 FOR_HOURS = {

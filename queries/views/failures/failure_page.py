@@ -34,7 +34,7 @@ from queries.views.console.wording import duration_words, offset_text, rate_word
 from queries.views.definitions.diffs import changes
 from queries.views.failures.failure_list import urlpatterns as list_urls
 from queries.views.failures.stack import causes
-from queries.views.failures.ways import offers
+from queries.views.ways import offers
 
 OCCURRENCES_SHOWN = 25
 

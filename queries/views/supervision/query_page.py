@@ -3,13 +3,13 @@
 import json
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import path, reverse
 from django.utils import timezone
-from django.utils.dateparse import parse_datetime
 from django.utils.safestring import SafeString
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
@@ -19,9 +19,9 @@ from listeners import selectors as heard
 from queries.domain import async_calls
 from queries.domain.masking import mask
 from queries.domain.states import FAILED_PHASES, GroupStatus, Verb
+from queries.models.drivers import Run
 from queries.roles import VIEW
 from queries.selectors.console.badges import names_of, outcomes
-from queries.selectors.definitions.definitions import query as living_query
 from queries.selectors.definitions.definitions import revisions_of
 from queries.selectors.failures.failures import failure_groups, failures_of
 from queries.selectors.query_lines import QueryLine, query_line
@@ -35,18 +35,13 @@ from queries.views.console.paging import page_of
 from queries.views.definitions.diffs import changes as differences
 from queries.views.definitions.diffs import readable
 from queries.views.supervision import consequences
+from queries.views.supervision.charts import DEFAULT_RANGE, RANGES, columns, span
+from queries.views.supervision.charts import urlpatterns as chart_urls
 from queries.views.supervision.operation_steps import way
 from queries.views.supervision.query_rows import row_of
 from queries.views.supervision.run_list import lasting
+from queries.views.ways import offers
 
-RANGES = {
-    "15m": timedelta(minutes=15),
-    "1h": timedelta(hours=1),
-    "6h": timedelta(hours=6),
-    "24h": timedelta(days=1),
-    "7d": timedelta(days=7),
-}
-DEFAULT_RANGE = "15m"
 #: A live message carries what the last minute brought; a viewer that missed more asks again.
 LIVE_TAIL = timedelta(seconds=60)
 
@@ -56,28 +51,20 @@ def live_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show what the query does now, and its charts."""
     chosen = request.GET.get("range", DEFAULT_RANGE)
     context = head(request, name, "query")
+    since, until = span(request, context["now"])
     context["range"] = chosen if chosen in RANGES else DEFAULT_RANGE
+    context["asked"] = urlencode({"range": context["range"]})
+    if until is not None:  # an address that somebody has shared: it shows that time for ever
+        context |= {"range": "", "since": since, "until": until}
+        context["asked"] = urlencode({"since": since.isoformat(), "until": until.isoformat()})
     context["ranges"] = list(RANGES)
+    failure = context["failure"]
+    if failure is not None and not Run.objects.filter(
+        query=context["query"], first_commit_at__isnull=False
+    ):
+        context |= {"never_committed": True, "offers": offers(request, failure, None)}
     context["exposure"] = exposure(context["query"], now=context["now"])
     return render(request, "supervision/queries/live.html", context)
-
-
-@needs(VIEW)
-def series(request: HttpRequest, name: str) -> JsonResponse:
-    """Return chart columns of a range, or of all since a moment."""
-    now = timezone.now()
-    query = living_query(name)
-    since = parse_datetime(request.GET.get("since", ""))
-    if since is None or timezone.is_naive(since):
-        since = now - RANGES.get(request.GET.get("range", ""), RANGES[DEFAULT_RANGE])
-    since = max(since, now - max(RANGES.values()))
-    found = heard.series(query.pk, since=since, until=now + timedelta(seconds=5))
-    return JsonResponse({"since": since.timestamp(), "until": now.timestamp(), **columns(found)})
-
-
-def columns(found: heard.Series) -> dict[str, Any]:
-    """Return a series as the charts read it."""
-    return {"at": found.at, "columns": found.columns, "batches": found.batches}
 
 
 @needs(VIEW)
@@ -253,8 +240,8 @@ def draw_query(key: str, changes: Changes, now: datetime) -> Drawn:
 
 
 urlpatterns = [
+    *chart_urls,
     path("queries/<str:name>/", live_tab, name="query"),
-    path("queries/<str:name>/series/", series, name="query-series"),
     path("queries/<str:name>/runs/", runs_tab, name="query-runs"),
     path("queries/<str:name>/failures/", failures_tab, name="query-failures"),
     path("queries/<str:name>/definition/", definition_tab, name="query-definition"),

@@ -18,7 +18,8 @@ from queries.selectors.supervision.runs import RunDetail, run_with_neighbours, r
 from queries.views.console.fragments import Changes, Drawn, fragments, keys, parts
 from queries.views.console.guard import needs
 from queries.views.console.wording import duration_words, offset_text
-from queries.views.supervision.query_page import LIVE_TAIL, columns
+from queries.views.supervision.charts import columns
+from queries.views.supervision.query_page import LIVE_TAIL
 from queries.views.supervision.run_list import lasted
 from queries.views.supervision.run_list import urlpatterns as list_urls
 

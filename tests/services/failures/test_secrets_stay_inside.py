@@ -80,7 +80,7 @@ def stage(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sta
     stage.start("delays")
     stage.ready("flights")
     stage.commit("delays")
-    for module in ("queries.views.supervision.logs", "queries.api.supervision.history"):
+    for module in ("queries.views.failures.logs", "queries.api.supervision.history"):
         monkeypatch.setattr(f"{module}.launcher", lambda: stage.launcher)
     stage.launcher.log("flights", stage.run("delays").driver.epoch, f"first line\n{SAID}\n")
     return stage

@@ -22,7 +22,7 @@ java.lang.ArithmeticException: / by <zero>
 
 @pytest.fixture
 def vera(client: Client, viewer: User, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Client:
-    monkeypatch.setattr("queries.views.supervision.logs.launcher", lambda: stage.launcher)
+    monkeypatch.setattr("queries.views.failures.logs.launcher", lambda: stage.launcher)
     client.force_login(viewer)
     return client
 

@@ -1,0 +1,100 @@
+"""What happened to a query in a time, as marks on its charts: starts, deaths, failures, changes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from itertools import pairwise
+
+from queries.domain.reasons import phrase, why
+from queries.domain.states import PLAIN_VERBS, TROUBLED_PHASES, RunOutcome
+from queries.models.alerts import Incident
+from queries.models.definitions import Query
+from queries.models.drivers import Run
+from queries.models.failures import Failure
+from queries.models.history import Operation, Transition
+
+#: Marks of one kind that are drawn: more would be a wall. The newest are kept.
+MOST = 50
+
+
+class MarkKind(StrEnum):
+    """What a mark tells of; each has a page of its own."""
+
+    RUN = "run"
+    DEATH = "death"
+    FAILURE = "failure"
+    REVISION = "revision"
+    OPERATION = "operation"
+    INCIDENT = "incident"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One moment."""
+
+    at: datetime
+    kind: MarkKind
+    text: str
+    key: str  # of its page: a run's or failure's number, a UUID, a revision's number
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A time in which the query was wanted and did not run; `until` None: it lasts."""
+
+    since: datetime
+    until: datetime | None
+    text: str
+
+
+def marks(query: Query, *, since: datetime, until: datetime) -> list[Mark]:
+    """Return what happened in [since, until), in order."""
+    return sorted(_marks(query, since, until), key=lambda mark: mark.at)
+
+
+def _marks(query: Query, since: datetime, until: datetime) -> Iterator[Mark]:
+    of = {"query": query}
+    runs = Run.objects.filter(**of, created_at__gte=since, created_at__lt=until)
+    for run in runs.order_by("-epoch")[:MOST]:
+        by = f" by {run.actor}" if run.actor else ""
+        text = f"Run {run.epoch}: {phrase(run.cause)}{by}"
+        yield Mark(run.created_at, MarkKind.RUN, text, str(run.pk))
+    died = Run.objects.filter(**of, outcome=RunOutcome.DRIVER_ENDED)
+    for run in died.filter(ended_at__gte=since, ended_at__lt=until).order_by("-epoch")[:MOST]:
+        assert run.ended_at is not None, "only such are asked for"
+        yield Mark(run.ended_at, MarkKind.DEATH, f"Run {run.epoch}: its driver died", str(run.pk))
+    failed = Failure.objects.filter(run__query=query, at__gte=since, at__lt=until)
+    for failure in failed.select_related("group").order_by("-at")[:MOST]:
+        yield Mark(failure.at, MarkKind.FAILURE, failure.group.title, str(failure.pk))
+    revisions = query.revisions.filter(created_at__gte=since, created_at__lt=until)
+    for revision in revisions.order_by("-number")[:MOST]:
+        text = f"Revision {revision.number} by {revision.author}"
+        yield Mark(revision.created_at, MarkKind.REVISION, text, str(revision.number))
+    asked = Operation.objects.filter(**of, created_at__gte=since, created_at__lt=until)
+    for row in asked.exclude(verb__in=sorted(PLAIN_VERBS)).order_by("-created_at")[:MOST]:
+        text = f"{row.verb.capitalize()} by {row.actor}"
+        yield Mark(row.created_at, MarkKind.OPERATION, text, str(row.uuid))
+    opened = Incident.objects.filter(**of, opened_at__gte=since, opened_at__lt=until)
+    for incident in opened.order_by("-opened_at")[:MOST]:
+        yield Mark(incident.opened_at, MarkKind.INCIDENT, incident.title, str(incident.uuid))
+
+
+def outages(query: Query, *, since: datetime, until: datetime) -> list[Outage]:
+    """Return the times within [since, until) in which the query was in a failed phase."""
+    moves = Transition.objects.filter(query=query, subject="phase", at__lt=until)
+    before = moves.filter(at__lt=since).order_by("-at", "-pk").first()
+    within = list(moves.filter(at__gte=since).order_by("at", "pk")[: 20 * MOST])
+    steps = [*([before] if before else []), *within, None]
+    found: list[Outage] = []
+    for move, following in pairwise(steps):
+        if move is None or move.after not in TROUBLED_PHASES:
+            continue
+        text = why(move.reason, move.detail).text
+        ended = following.at if following else None
+        begun = max(move.at, since)
+        if found and found[-1].until == begun:  # one phase after another is one outage
+            found[-1] = Outage(found[-1].since, ended, found[-1].text)
+        else:
+            found.append(Outage(begun, ended, text))
+    return found

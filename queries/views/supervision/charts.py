@@ -1,0 +1,116 @@
+"""The data behind the charts of a query: its batches, and what happened to it, over a range."""
+
+import csv
+import io
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any, assert_never
+
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.urls import path, reverse
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+
+from listeners import selectors as heard
+from queries.models.definitions import Query
+from queries.roles import VIEW
+from queries.selectors.definitions.definitions import query as living_query
+from queries.selectors.supervision.chart_marks import Mark, MarkKind, Outage, marks, outages
+from queries.views.console.guard import needs
+
+RANGES = {
+    "15m": timedelta(minutes=15),
+    "1h": timedelta(hours=1),
+    "6h": timedelta(hours=6),
+    "24h": timedelta(days=1),
+    "7d": timedelta(days=7),
+}
+DEFAULT_RANGE = "15m"
+
+
+@needs(VIEW)
+def series(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Return chart columns of a range, or of all since a moment, with what happened in it.
+
+    `format=csv` gives one line a batch, `format=json` the same as a file.
+    """
+    now = timezone.now()
+    query = living_query(name)
+    since, until = span(request, now)
+    found = heard.series(query.pk, since=since, until=until or now + timedelta(seconds=5))
+    form = request.GET.get("format", "")
+    if form == "csv":
+        return _file(_csv(found), "text/csv", f"{name}.csv")
+    end = until or now
+    body = {
+        "since": since.timestamp(),
+        "until": end.timestamp(),
+        **columns(found),
+        "marks": [_mark(query, one) for one in marks(query, since=since, until=end)],
+        "outages": [_outage(one) for one in outages(query, since=since, until=end)],
+    }
+    if form == "json":
+        return _file(json.dumps(body), "application/json", f"{name}.json")
+    return JsonResponse(body)
+
+
+def span(request: HttpRequest, now: datetime) -> tuple[datetime, datetime | None]:
+    """Return the asked range; an end only where an absolute one was asked for."""
+    since = parse_datetime(request.GET.get("since", ""))
+    until = parse_datetime(request.GET.get("until", ""))
+    since = None if since is None or timezone.is_naive(since) else since
+    until = None if until is None or timezone.is_naive(until) else until
+    if since is None:
+        since = (until or now) - RANGES.get(request.GET.get("range", ""), RANGES[DEFAULT_RANGE])
+    if until is not None and until <= since:
+        until = None
+    return max(since, (until or now) - max(RANGES.values())), until
+
+
+def _mark(query: Query, mark: Mark) -> dict[str, Any]:
+    match mark.kind:
+        case MarkKind.RUN | MarkKind.DEATH:
+            href = reverse("run", args=[int(mark.key)])
+        case MarkKind.FAILURE:
+            href = reverse("failure", args=[int(mark.key)])
+        case MarkKind.REVISION:
+            href = f"{reverse('query-definition', args=[query.name])}?revision={mark.key}"
+        case MarkKind.OPERATION:
+            href = reverse("operation", args=[mark.key])
+        case MarkKind.INCIDENT:
+            href = reverse("incident", args=[mark.key])
+        case never:
+            assert_never(never)
+    return {"at": mark.at.timestamp(), "kind": mark.kind, "text": mark.text, "href": href}
+
+
+def _outage(outage: Outage) -> dict[str, Any]:
+    until = outage.until.timestamp() if outage.until else None
+    return {"since": outage.since.timestamp(), "until": until, "text": outage.text}
+
+
+def _csv(found: heard.Series) -> str:
+    names = sorted(found.columns)
+    text = io.StringIO()
+    lines = csv.writer(text)
+    lines.writerow(["at", "batch", *names])
+    for place, at in enumerate(found.at):
+        if found.batches[place] is not None:  # an empty row separates two runs on a chart
+            moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+            values = [found.columns[name][place] for name in names]
+            lines.writerow([moment, found.batches[place], *values])
+    return text.getvalue()
+
+
+def _file(text: str, content_type: str, name: str) -> HttpResponse:
+    answer = HttpResponse(text, content_type=f"{content_type}; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="{name}"'
+    return answer
+
+
+def columns(found: heard.Series) -> dict[str, Any]:
+    """Return a series as the charts read it."""
+    return {"at": found.at, "columns": found.columns, "batches": found.batches}
+
+
+urlpatterns = [path("queries/<str:name>/series/", series, name="query-series")]
