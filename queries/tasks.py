@@ -19,6 +19,7 @@ from queries.services.alerts import dead_mans_switch, deliveries, incidents, out
 from queries.services.checkpoints import batch_repair, foreign_batches
 from queries.services.checkpoints.snapshot import prune as prune_kept_snapshots
 from queries.services.console import tokens
+from queries.services.definitions.sql_check import Answering
 from queries.services.kafka import lag, loss_ledger
 from queries.services.probes.xray import forget_old_results
 from queries.services.procedure_registry import PROCEDURES
@@ -60,6 +61,7 @@ def reconcile_driver(driver_id: int) -> None:
 @signals.worker_init.connect  # not "ready": that waits for Redis, and drivers do not
 def _worker_begins(**_: Any) -> None:
     threading.Thread(target=_supervise, name="supervision", daemon=True).start()
+    threading.Thread(target=Answering(leaving).run, name="spark-parser", daemon=True).start()
 
 
 def _supervise() -> None:

@@ -4,9 +4,17 @@ from typing import Any
 
 from django import forms, template
 from django.template.loader import render_to_string
+from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString
 
 register = template.Library()
+
+
+@register.filter
+def said(error: Any) -> SafeString:
+    """Draw an error; what stands on lines of its own (code with a caret) keeps its columns."""
+    text, _, code = str(error).partition("\n")
+    return format_html('{}<code class="caret">{}</code>', text, code) if code else escape(text)
 
 
 @register.simple_tag

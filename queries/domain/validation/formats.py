@@ -14,6 +14,7 @@ from queries.domain.kafka.options import (
     source_option_problems,
 )
 from queries.domain.triggers.kinds import interval_problem
+from queries.domain.validation.known_options import misspelt
 
 #: Spark's file formats; a sink of one keeps its own log of what it has committed.
 FILES = frozenset({"json", "csv", "parquet", "orc", "text", "avro"})
@@ -67,6 +68,7 @@ def sink_problems(
     problems += option_problems("sink.options", sink.options)
     if sink.format != "kafka":
         problems += _whole_numbers("sink.options", sink.options)
+        problems += misspelt("sink.options", sink.format, sink.options)
     if sink.format in FILES:
         problems += _path("sink", sink.options)
         if sink.output_mode != "append":
@@ -137,6 +139,7 @@ def _input(
         problems += source_option_problems(f"{field}.options", one.options)
     else:
         problems += _whole_numbers(f"{field}.options", one.options)
+        problems += misspelt(f"{field}.options", one.format, one.options)
     if one.format == "socket":
         problems += _need(field, one.options, "host", '"127.0.0.1"')
         problems += _need(field, one.options, "port", '"9999"')

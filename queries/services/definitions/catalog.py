@@ -22,6 +22,7 @@ from queries.services.definitions.revisions import (
     add_query_revision,
     record_definition,
 )
+from queries.services.definitions.sql_check import ask_spark
 from queries.services.definitions.surroundings import numbered
 from queries.services.kafka import partitions
 from queries.services.supervision.offset_gaps import gap_problems
@@ -132,10 +133,12 @@ def create_query(
     archived query has left files. Raises `Invalid` with every problem found (name
     taken, checkpoint held or nested, naming the holder, …).
     """
-    seen = partitions.look(spec)
+    seen, parsed = partitions.look(spec), ask_spark(spec)
     with transaction.atomic():
         _one_at_a_time()
-        draft = QueryDraft(name, spec, application, application_spec, checkpoint, partitions=seen)
+        draft = QueryDraft(
+            name, spec, application, application_spec, checkpoint, partitions=seen, parsed=parsed
+        )
         _refuse(draft.problems)
         host = draft.host or add_application(
             name=_free_application_name(name),
@@ -167,13 +170,14 @@ def revise_query(
     """
     before = query.revisions.order_by("-number")[0]
     seen = partitions.look(unmask(spec, before=before.spec), query)
+    parsed = None if spec.get("sql") == before.spec.get("sql") else ask_spark(spec)
     with transaction.atomic():
         _one_at_a_time()
         _refuse_archived(Query.objects.get(pk=query.pk))
         newest = query.revisions.order_by("-number")[0]
         _refuse_stale(newest.number, expected_revision)
         spec = unmask(spec, before=newest.spec)
-        draft = QueryDraft(query.name, spec, query=query, partitions=seen)
+        draft = QueryDraft(query.name, spec, query=query, partitions=seen, parsed=parsed)
         _refuse(draft.problems + ([] if gap_accepted else gap_problems(query, newest, draft.form)))
         if draft.form is None or parsing.as_json(draft.form) == newest.spec:
             return newest
@@ -194,9 +198,16 @@ def check_query(
     """Validate without writing; raises `Invalid`. `query` is the one being edited, if any."""
     newest = query.revisions.order_by("-number")[0] if query else None
     spec = unmask(spec, before=newest.spec) if newest else spec
-    seen = partitions.look(spec, query)
+    seen, parsed = partitions.look(spec, query), ask_spark(spec)
     draft = QueryDraft(
-        name, spec, application, application_spec, checkpoint, query=query, partitions=seen
+        name,
+        spec,
+        application,
+        application_spec,
+        checkpoint,
+        query=query,
+        partitions=seen,
+        parsed=parsed,
     )
     gaps = gap_problems(query, newest, draft.form) if query and newest else []
     _refuse(draft.problems + gaps)

@@ -12,6 +12,7 @@ from typing import Any
 from queries.domain.definitions import parsing
 from queries.domain.definitions.locations import NotALocation, checkpoint_problem
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
+from queries.domain.definitions.sql_verdict import SqlVerdict, has_own_grammar, refused
 from queries.domain.errors import Invalid, Problem
 from queries.domain.validation import application_rules, query_rules
 from queries.models.applications import Application
@@ -35,8 +36,10 @@ class QueryDraft:
         checkpoint: str = "",
         query: Query | None = None,
         partitions: Mapping[str, int] | None = None,  # of its sources, as `partitions.look` saw
+        parsed: SqlVerdict | None = None,  # what Spark says of its SQL, as far as it was asked
     ) -> None:
         self._partitions = partitions or {}
+        self._parsed = parsed
         self._id = query.pk if query else None
         self.problems: list[Problem] = []
         self.form: SqlQuery | PythonQuery | None = None
@@ -117,8 +120,18 @@ class QueryDraft:
         pools = list(self.host.pools.values_list("name", flat=True)) if self.host else []
         beside = cores_beside(self.host, but=self._id) if self.host else {}
         self.problems += _faults(self.form, pools, self._partitions, beside, self.application_form)
+        self._heed_spark(self.form)
         if isinstance(self.form, PythonQuery):
             self.problems += surroundings.function_problems(self.form, self.application_form)
+
+    def _heed_spark(self, form: SqlQuery | PythonQuery) -> None:
+        """Let Spark's refusal of a text stand in place of what was guessed about it."""
+        if self._parsed is None or self._parsed.ok or not isinstance(form, SqlQuery):
+            return
+        if has_own_grammar(self.application_form.conf):
+            return
+        self.problems = [one for one in self.problems if one.field != "sql"]
+        self.problems.append(refused(form.sql, self._parsed))
 
 
 def application_form(raw: dict[str, Any]) -> tuple[ApplicationSpec | None, list[Problem]]:

@@ -1,0 +1,57 @@
+"""A refusal of Spark's parser is a problem that shows the place."""
+
+import pytest
+
+from queries.domain.definitions.sql_verdict import SqlVerdict, has_own_grammar, refused
+
+SAID = (
+    "[PARSE_SYNTAX_ERROR] Syntax error at or near 'b': extra input 'b'. SQLSTATE: 42601 "
+    "(line 1, pos 14)\n\n== SQL ==\nSELECT a FORM b\n--------------^^^\n"
+)
+
+
+def test_the_line_is_shown_with_a_caret_under_the_place() -> None:
+    problem = refused("SELECT a FORM b", SqlVerdict(False, SAID, 1, 15))
+    assert problem.field == "sql"
+    assert problem.message == (
+        "is no Spark SQL: Syntax error at or near 'b': extra input 'b'. (line 1, column 15)"
+    )
+    assert problem.way_out == "\nSELECT a FORM b\n              ^"
+
+
+@pytest.mark.parametrize(("line", "column"), [(2, 3), (99, 1), (1, 1)])
+def test_any_place_can_be_shown(line: int, column: int) -> None:
+    problem = refused("SELECT\n\ta", SqlVerdict(False, SAID, line, column))
+    assert problem.way_out.endswith("^")
+
+
+def test_of_a_very_long_line_the_place_is_shown() -> None:
+    text = "SELECT " + "a, " * 2_000 + "FORM b"
+    problem = refused(text, SqlVerdict(False, SAID, 1, 6_008))
+    _, shown, caret = problem.way_out.split("\n")
+    assert shown[caret.index("^") :].startswith("FORM")
+    assert len(shown) <= 120
+
+
+def test_a_refusal_without_a_place_is_told_without_one() -> None:
+    problem = refused("SELECT 1", SqlVerdict(False, "  Something\n is wrong"))
+    assert problem.message == "is no Spark SQL: Something is wrong"
+    assert "^" not in problem.way_out
+
+
+def test_an_empty_text_has_a_first_line() -> None:
+    assert refused("", SqlVerdict(False, SAID, 1, 1)).way_out == "\n\n^"
+
+
+@pytest.mark.parametrize(
+    ("key", "own"),
+    [
+        ("spark.sql.extensions", True),
+        ("spark.sql.parser.quotedRegexColumnNames", True),
+        ("spark.sql.ansi.enforceReservedKeywords", True),
+        ("spark.sql.ansi.enabled", False),
+        ("spark.sql.shuffle.partitions", False),
+    ],
+)
+def test_some_configuration_gives_spark_another_grammar(key: str, own: bool) -> None:
+    assert has_own_grammar({key: "x"}) is own

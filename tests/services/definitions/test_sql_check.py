@@ -1,0 +1,194 @@
+"""Spark's own parser judges a text before it is saved; where it cannot, nobody waits for it."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import psutil
+import pytest
+import redis
+
+from controlplane.health import signs_of_life
+from queries.domain.definitions.sql_verdict import SqlVerdict
+from queries.domain.errors import Invalid
+from queries.services.definitions import catalog, sql_check
+from queries.services.definitions.sql_check import Answering, ask_spark
+from queries.spark_parser.parser import NoParser, SparkParser
+from tests.scenarios.stage import Stage
+
+
+class Parser:
+    """A parser that refuses what its story says."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.fails = fails
+        self.closed = False
+
+    def parse(self, text: str) -> SqlVerdict:
+        if self.fails:
+            raise NoParser("it has failed")
+        return SqlVerdict(ok="FORM" not in text, message="[X] no such word", line=1, column=10)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def client(redis_server: str, settings: Any) -> Iterator["redis.Redis"]:
+    settings.REDIS_URL = redis_server
+    with redis.Redis.from_url(redis_server) as found:
+        found.flushall()
+        yield found
+
+
+@pytest.fixture
+def worker(client: "redis.Redis") -> Iterator[list[Parser]]:
+    """A worker that gives signs of life and answers; the parsers that it has started."""
+    started: list[Parser] = []
+
+    def start() -> Any:
+        started.append(Parser())
+        return started[-1]
+
+    signs_of_life.say(client, signs_of_life.WORKER, now=datetime.now(UTC))
+    leaving = threading.Event()
+    answering = Answering(leaving, start=start)
+    thread = threading.Thread(target=answering.run)
+    thread.start()
+    yield started
+    leaving.set()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert all(parser.closed for parser in started)
+
+
+@pytest.mark.redis
+def test_a_worker_answers_with_one_parser_for_all(worker: list[Parser]) -> None:
+    told = ask_spark({"sql": "SELECT a FROM b"})
+    assert told is not None
+    assert told.ok
+    refusal = ask_spark({"sql": "SELECT a FORM b"})
+    assert refusal is not None
+    assert (refusal.ok, refusal.line, refusal.column) == (False, 1, 10)
+    assert len(worker) == 1
+
+
+@pytest.mark.redis
+@pytest.mark.django_db(transaction=True)
+def test_what_spark_refuses_is_not_saved_and_the_line_is_shown(
+    worker: list[Parser], stage: Stage
+) -> None:
+    spec = stage.query("delays").revisions.get().spec
+    with pytest.raises(Invalid) as raised:
+        catalog.create_query(
+            name="typo", spec={**spec, "sql": "SELECT a FORM flights"}, actor="ada", now=stage.now
+        )
+    (problem,) = raised.value.problems
+    assert problem.field == "sql"
+    assert "no such word (line 1, column 10)" in problem.message
+    assert problem.way_out == "\nSELECT a FORM flights\n         ^"
+
+
+@pytest.mark.redis
+def test_where_no_worker_lives_nobody_is_asked(client: "redis.Redis") -> None:
+    assert ask_spark({"sql": "SELECT a FORM b"}) is None
+    assert client.llen(sql_check._questions()) == 0
+
+
+def test_where_there_is_no_redis_nothing_is_known() -> None:
+    assert ask_spark({"sql": "SELECT a FORM b"}) is None
+
+
+@pytest.mark.redis
+def test_a_worker_that_does_not_answer_is_not_waited_for(
+    client: "redis.Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signs_of_life.say(client, signs_of_life.WORKER, now=datetime.now(UTC))
+    monkeypatch.setattr(sql_check, "ASK_LIMIT_S", 0.2)
+    assert ask_spark({"sql": "SELECT a FORM b"}) is None
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {},
+        {"sql": "  "},
+        {"sql": 7},
+        {"sql": "SELECT 1", "conf": {"spark.sql.extensions": "acme.Sql"}},
+        {"sql": "x" * 300_000},
+        {"sql": "SELECT 1", "conf": "none"},
+    ],
+)
+def test_what_spark_cannot_judge_is_not_asked(spec: dict[str, Any]) -> None:
+    assert ask_spark(spec) is None
+
+
+@pytest.mark.redis
+def test_a_parser_that_failed_is_replaced_and_one_that_nobody_asks_leaves(
+    client: "redis.Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Parser] = []
+
+    def start() -> Any:
+        started.append(Parser(fails=not started))
+        return started[-1]
+
+    answering = Answering(threading.Event(), start=start)
+
+    def ask(text: str) -> Any:
+        question = {"to": "mine", "text": text, "at": time.time()}
+        client.rpush(sql_check._questions(), json.dumps(question))
+        answering.turn(client)
+        answer: Any = client.lpop("mine")
+        return json.loads(answer)
+
+    assert ask("SELECT 1") is None
+    assert started[0].closed
+    assert ask("SELECT 1")["ok"] is True
+    assert len(started) == 2
+    answering.turn(client, wait_s=0.1)
+    assert not started[1].closed
+    monkeypatch.setattr(sql_check, "IDLE_S", -1)
+    answering.turn(client, wait_s=0.1)
+    assert started[1].closed
+
+
+@pytest.mark.redis
+def test_a_question_that_nobody_waits_for_any_more_is_left(client: "redis.Redis") -> None:
+    answering = Answering(threading.Event(), start=lambda: pytest.fail("it was asked"))
+    old = {"to": "mine", "text": "SELECT 1", "at": time.time() - 60}
+    client.rpush(sql_check._questions(), json.dumps(old))
+    answering.turn(client)
+    assert client.llen("mine") == 0
+
+
+@pytest.mark.spark
+def test_sparks_own_parser_tells_line_and_column_and_ends_with_its_block() -> None:
+    with SparkParser() as parser:
+        assert parser.parse("SELECT window(ts, '1 hour').start FROM t GROUP BY 1").ok
+        refusal = parser.parse("SELECT a,\n  b FROM t WHERE x = = 3")
+        assert (refusal.ok, refusal.line, refusal.column) == (False, 2, 22)
+        assert "PARSE_SYNTAX_ERROR" in refusal.message
+        assert parser.parse("SELECT 1").ok  # it goes on after a refusal
+    assert parser.process.poll() is not None
+    assert not psutil.pid_exists(parser.process.pid)
+
+
+@pytest.mark.spark
+def test_a_parser_that_dies_says_nothing_of_the_text() -> None:
+    with SparkParser() as parser:
+        parser.process.kill()
+        parser.process.wait(30)
+        with pytest.raises(NoParser):
+            parser.parse("SELECT 1")
+
+
+@pytest.mark.spark
+def test_without_a_java_there_is_no_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(NoParser, match="needs a Java"):
+        SparkParser()
