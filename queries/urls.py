@@ -5,7 +5,7 @@ from django.urls import URLPattern, URLResolver
 from queries.views import async_calls, metrics, probes
 from queries.views.alerts import incident_page, setup_pages
 from queries.views.checkpoints import checkpoint, checkpoint_actions, checkpoint_list
-from queries.views.console import access, audit, find, live, shell
+from queries.views.console import access, account, audit, find, live, shell
 from queries.views.definitions import query_edit
 from queries.views.failures import failure_page, logs
 from queries.views.kafka import lag
@@ -45,6 +45,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *audit.urlpatterns,
     *operations.urlpatterns,
     *access.urlpatterns,
+    *account.urlpatterns,
     *query_edit.urlpatterns,
     *metrics.urlpatterns,
 ]

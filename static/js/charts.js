@@ -44,9 +44,9 @@
   };
 
   const clock = (at) => {
-    const iso = new Date(at * 1000).toISOString();
-    if (span > 172800) return `${iso.slice(8, 10)}.${iso.slice(5, 7)}. ${iso.slice(11, 16)}`;
-    return span < 600 ? iso.slice(11, 19) : iso.slice(11, 16);
+    const { day, time } = headgate.local(at * 1000);
+    if (span > 172800) return `${day.slice(8)}.${day.slice(5, 7)}. ${time.slice(0, 5)}`;
+    return span < 600 ? time : time.slice(0, 5);
   };
 
   let span = 900; // seconds that the charts show
@@ -211,7 +211,7 @@
           x: { time: true, range: (plot, min, max) => (this.zoomed ? [min, max] : [range().min, range().max]) },
           y: { range: (plot, min, max) => [Math.min(0, min), Math.max(max, limit || 0, 1e-9) * 1.08] },
         },
-        tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
+        tzDate: (at) => uPlot.tzDate(new Date(at * 1000), headgate.zone === "UTC" ? "Etc/UTC" : headgate.zone),
         axes: [axis({ space: 70, size: 28, values: (plot, splits) => splits.map(clock) }), axis({ size: 58, ...(this.kind.steps ? { incrs: this.kind.steps } : {}), values: (plot, splits) => splits.map((v) => this.kind.write(v)) })],
         series: [
           {},
@@ -278,7 +278,7 @@
       if (index !== null && index !== undefined && data.batches[at] !== null) {
         const batch = document.createElement("span");
         batch.className = "muted";
-        batch.textContent = `batch ${data.batches[at]} · ${new Date(data.at[at] * 1000).toISOString().slice(11, 19)} UTC`;
+        batch.textContent = `batch ${data.batches[at]} · ${headgate.local(data.at[at] * 1000).time} ${headgate.zone}`;
         parts.unshift(batch);
       }
       const left = this.plot?.cursor.left;

@@ -1,12 +1,15 @@
 """Who may do what: accounts and their roles. Only an admin calls these."""
 
 import secrets
+from datetime import datetime
 
 from django.contrib.auth.models import Group, User
+from django.contrib.sessions.models import Session
 from django.db import transaction
 
 from queries.domain.errors import Invalid, NotAllowed, Problem
 from queries.roles import Role, role_of
+from queries.selectors.console.accounts import sessions_of
 
 #: Random bytes of a first password; 18 make 24 characters.
 PASSWORD_BYTES = 18
@@ -75,3 +78,10 @@ def _keep_an_admin(leaving: User) -> None:
         raise NotAllowed(
             f"{leaving.username} is the last admin.", way_out="Make another user an admin first."
         )
+
+
+def sign_out_elsewhere(*, user: User, but: str, now: datetime) -> int:
+    """End a user's sessions but one; return how many ended. Tokens are no sessions, and stay."""
+    others = [row.pk for row in sessions_of(user, now=now) if row.pk != but]
+    Session.objects.filter(pk__in=others).delete()
+    return len(others)

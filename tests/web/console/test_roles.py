@@ -40,6 +40,9 @@ LEAST = {
 OWN = {
     "settings/tokens/<uuid:uuid>/revoke/",
     "saved-views/",
+    "settings/account/",
+    "settings/account/zone/",
+    "settings/account/elsewhere/",
     "saved-views/<int:view_id>/forget/",
 }
 _VALUES = {"str": "delays", "int": "1", "slug": "close", "uuid": str(uuid4())}

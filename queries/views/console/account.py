@@ -1,0 +1,75 @@
+"""One's own account: the zone that times are shown in, the password, where one is signed in."""
+
+from typing import Any
+from zoneinfo import available_timezones
+
+from django.contrib import messages
+from django.contrib.auth import update_session_auth_hash
+from django.contrib.auth.forms import PasswordChangeForm
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import path
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+
+from queries.roles import VIEW
+from queries.selectors.console.accounts import sessions_of
+from queries.services.console.accounts import sign_out_elsewhere
+from queries.views.console.guard import needs, user_of
+from queries.views.console.shell import THEME_AGE_S
+
+#: The cookie that `static/js/zone.js` reads; without it times are UTC.
+ZONE = "zone"
+BROWSER = "browser"
+
+
+@never_cache
+@needs(VIEW, "GET", "POST")
+@sensitive_post_parameters()
+def account(request: HttpRequest) -> HttpResponseBase:
+    """Show one's account; change the password by the form on it."""
+    user = user_of(request)
+    form = PasswordChangeForm(user, request.POST if request.method == "POST" else None)
+    if request.method == "POST" and form.is_valid():
+        form.save()
+        update_session_auth_hash(request, user)  # the others end: they hold the old one's hash
+        messages.success(request, "Your password is changed. Other browsers are signed out.")
+        return redirect("account")
+    chosen = request.COOKIES.get(ZONE, "")
+    context: dict[str, Any] = {
+        "form": form,
+        "zone": chosen if chosen == BROWSER or chosen in available_timezones() else "UTC",
+        "zones": sorted(available_timezones() - {"UTC"}),
+        "sessions": len(sessions_of(user, now=timezone.now())),
+    }
+    status = 422 if form.errors else 200
+    return render(request, "console/settings/account.html", context, status=status)
+
+
+@needs(VIEW, "POST")
+def set_zone(request: HttpRequest) -> HttpResponseBase:
+    """Keep the chosen zone in a cookie; an unknown one goes back to UTC."""
+    response = redirect("account")
+    zone = request.POST.get("zone", "")
+    if zone == BROWSER or zone in available_timezones() - {"UTC"}:
+        response.set_cookie(ZONE, zone, max_age=THEME_AGE_S, samesite="Lax")
+    else:
+        response.delete_cookie(ZONE, samesite="Lax")
+    return response
+
+
+@needs(VIEW, "POST")
+def leave_elsewhere(request: HttpRequest) -> HttpResponseBase:
+    """End one's other sessions; this one goes on."""
+    key = request.session.session_key or ""
+    ended = sign_out_elsewhere(user=user_of(request), but=key, now=timezone.now())
+    messages.success(request, f"Signed out of {ended} other browser{'' if ended == 1 else 's'}.")
+    return redirect("account")
+
+
+urlpatterns = [
+    path("settings/account/", account, name="account"),
+    path("settings/account/zone/", set_zone, name="account-zone"),
+    path("settings/account/elsewhere/", leave_elsewhere, name="account-elsewhere"),
+]
