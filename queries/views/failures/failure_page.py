@@ -10,6 +10,7 @@ from django.shortcuts import redirect, render
 from django.urls import path
 from django.utils import timezone
 
+from queries.checkpoints.logs import NotLocal
 from queries.domain.failures.categories import TO_EARLIEST, Category
 from queries.domain.failures.diagnosis import Classified, classify, classify_exit
 from queries.domain.failures.rules import ASYNC_PROGRESS_GAP
@@ -21,6 +22,7 @@ from queries.roles import OPERATE, VIEW
 from queries.selectors.failures.failures import failure_group, failures
 from queries.selectors.failures.occurrences import newest_failure_of
 from queries.selectors.failures.what_changed import failure_with_changes
+from queries.selectors.hosts import logs_at
 from queries.selectors.kafka.lag import lag_of, records_in
 from queries.selectors.query_lines import progress_line
 from queries.selectors.triggers.replays import replays_of
@@ -55,6 +57,7 @@ def failure_page(request: HttpRequest, failure_id: int) -> HttpResponseBase:
         "foreign": failure.category == Category.OWNERSHIP and not failure.error_class,
         "causes": causes(failure.message),
         "offsets": _offsets(failure),
+        "batch_is_there": _batch_is_there(failure),
         "changes": [
             (change, changes(change.spec_before, change.spec_after) if change.spec_after else [])
             for change in detail.changes
@@ -64,6 +67,17 @@ def failure_page(request: HttpRequest, failure_id: int) -> HttpResponseBase:
         "conf": sorted(mask(failure.conf).items()),
     }
     return render(request, "failures/failure.html", context)
+
+
+def _batch_is_there(failure: Failure) -> bool:
+    """Tell whether the checkpoint that the query has now holds the batch: its page is a link."""
+    run = failure.run
+    if failure.batch is None or run is None or run.query.archived_at or run.checkpoint.retired_at:
+        return False
+    try:
+        return failure.batch in logs_at(run.checkpoint.location).begun()
+    except (NotLocal, OSError):
+        return False
 
 
 def _lost(failure: Failure, advice: Classified) -> dict[str, Any] | None:

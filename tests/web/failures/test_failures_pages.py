@@ -1,5 +1,7 @@
 """Failures are listed by their fingerprint, and each says why it broke and what to do."""
 
+from pathlib import Path
+
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
@@ -7,6 +9,7 @@ from django.test import Client
 from queries.domain.protocol import RunError
 from queries.models.failures import Failure, FailureGroup
 from queries.services.failures import resolution
+from tests.checkpoints.forms import write_checkpoint
 from tests.scenarios.stage import BROKEN_PIPE, DIVIDE, Stage
 from tests.web.browserless import Page
 
@@ -198,3 +201,19 @@ def test_a_failure_that_is_not_there_is_a_plain_page(client: Client, viewer: Use
     page = _see(client, viewer, "/failures/99/")
     assert page.status == 404
     assert "Failure 99 does not exist" in page.text
+
+
+def test_a_batch_that_the_checkpoint_holds_is_one_click_away(
+    client: Client, viewer: User, stage: Stage, tmp_path: Path
+) -> None:
+    query = stage.query("delays")
+    query.checkpoints.update(location=f"file://{tmp_path}/delays")
+    stage.up("delays")
+    stage.fail("delays", DIVIDE, batch=1)
+    address = f"/failures/{Failure.objects.get().pk}/"
+    client.force_login(viewer)
+    link = 'href="/queries/delays/checkpoint/batches/1/"'
+    assert link not in Page(client, address).html  # no such file: nothing is promised
+    write_checkpoint(tmp_path / "delays", batches=range(2))
+    assert link in Page(client, address).html
+    assert client.get("/queries/delays/checkpoint/batches/1/").status_code == 200
