@@ -18,7 +18,7 @@ from django.template.loader import render_to_string
 from controlplane.health.full_disk import full_disk
 from queries.domain.errors import Busy, Forbidden, HeadgateError, Missing, Unavailable
 from queries.models.lock_waits import is_busy
-from queries.views.console.shell import next_address, wants_json
+from queries.views.console.shell import next_address, told, wants_json
 
 RETRY_AFTER_S = 30  # a disk is freed by a person
 
@@ -96,14 +96,15 @@ def _busy(request: HttpRequest) -> HttpResponse:
 def answered(
     request: HttpRequest, ask: Callable[[], T], said: str | Callable[[T], str], back: str
 ) -> HttpResponse:
-    """Do what a form asks for and go `back`, where a message says how it went."""
+    """Do what a form asks for and say how it went: to a script of ours in place, else `back`."""
     try:
         found = ask()
     except HeadgateError as error:
+        if wants_json(request):
+            return JsonResponse({"tone": "bad", "text": str(error)})
         messages.error(request, str(error))
-    else:
-        messages.success(request, said if isinstance(said, str) else said(found))
-    return redirect(back)
+        return redirect(back)
+    return told(request, said if isinstance(said, str) else said(found), back)
 
 
 def _page(request: HttpRequest, template: str, error: HeadgateError, status: int) -> HttpResponse:

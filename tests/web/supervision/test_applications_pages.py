@@ -230,3 +230,11 @@ def test_a_cluster_drivers_executors_stand_there_the_lost_ones_with_the_reason(
     text = _see(client, viewer, "/applications/flights/").text
     assert "1 active, 1 core" in text
     assert "worker lost" in text
+
+
+def test_a_dialog_is_answered_in_place(client: Client, operator: User, flights: Stage) -> None:
+    client.force_login(operator)
+    ask = {"accept": "application/json"}
+    answer = client.post("/applications/flights/restart/", headers=ask)
+    assert answer.json() == {"tone": "ok", "text": "flights will restart in a new driver."}
+    assert "will restart" not in client.get("/applications/").content.decode()  # said once
