@@ -98,10 +98,12 @@ def story(incident: Incident) -> list[Line]:
     """Return what happened, what Headgate did, who did what and who was told, oldest first."""
     until = (incident.closed_at or incident.seen_at) + BEFORE
     since = incident.first_opened_at - BEFORE
-    lines = [*_entries(incident), *_deliveries(incident)]
+    lines = [*_deliveries(incident), *_entries(incident)]
     if incident.application_id is not None:
-        lines += _transitions(incident, since, until)
         lines += _operations(incident, since, until)
+        lines += _transitions(incident, since, until)
+    # Each kind comes newest first; of one moment, what happened stands before who was told.
+    lines.reverse()
     return sorted(lines, key=lambda line: line.at)[-LINES:]
 
 

@@ -10,6 +10,7 @@ from controlplane.health.system import SystemHealth
 from queries.domain.alerts.incidents import HOLD
 from queries.models.alerts import Channel, Incident
 from queries.models.definitions import Query
+from queries.selectors.alerts.incidents import story
 from queries.services.alerts import incidents as service
 from queries.services.alerts.deliveries import announce_incidents
 from queries.views.console.fragments import draw
@@ -144,3 +145,14 @@ def test_one_that_closed_by_itself_says_so(client: Client, viewer: User, broken:
     text = _see(client, viewer, _address()).text
     assert "by itself" in text
     assert "Its cause is gone" in text
+
+
+def test_what_happened_at_one_moment_stands_in_its_order(client: Client, stage: Stage) -> None:
+    stage.query("delays")
+    stage.up("delays")  # a start, a driver, a first commit: all at three in the morning
+    stage.fail("delays", NO_SUCH_SOURCE)
+    service.watch_incidents(now=stage.now)
+    lines = [line.what for line in story(Incident.objects.get())]
+    started = next(i for i, what in enumerate(lines) if what.endswith("→ STARTING"))
+    failed = next(i for i, what in enumerate(lines) if what.endswith("→ FAILED"))
+    assert started < failed < lines.index("Opened")
