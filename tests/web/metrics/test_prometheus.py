@@ -22,7 +22,7 @@ from tests import pieces
 from tests.scenarios.stage import DIVIDE, Stage
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "observability"
-LIMIT_S = 60
+LIMIT_S = 180  # generous: machines that run tests are small and shared
 
 
 def _rules() -> list[dict[str, Any]]:
@@ -95,11 +95,11 @@ def test_prometheus_scrapes_with_a_token_and_fires_the_alert_of_a_failed_query(
 
 @contextmanager
 def _prometheus(target: str, token: str, folder: Path) -> Iterator[str]:
-    """Run a Prometheus by our example, which scrapes `target` each second; yield its address."""
+    """Run a Prometheus by our example, which scrapes `target` every 3 s; yield its address."""
     config = yaml.safe_load((EXAMPLES / "prometheus.yml").read_text())
-    config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    config["global"] = {"scrape_interval": "3s", "evaluation_interval": "1s"}
     (scrape,) = config["scrape_configs"]
-    scrape["scrape_timeout"] = "1s"
+    scrape["scrape_timeout"] = "3s"
     scrape["static_configs"][0]["targets"] = [target.removeprefix("http://")]
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
     (folder / scrape["authorization"]["credentials_file"]).write_text(token)
