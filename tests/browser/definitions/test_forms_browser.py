@@ -15,7 +15,7 @@ from queries.models.definitions import Query
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 expect.set_options(timeout=30_000)  # a limit for a busy machine, never a measure
-AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
+AXE = (Path(__file__).parents[1] / "vendor" / "axe.min.js").read_text()
 
 
 def _sign_in(context: BrowserContext, server: LiveServer, person: User) -> None:
