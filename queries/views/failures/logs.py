@@ -112,6 +112,7 @@ def _shown(
     return found | {
         "page": page,
         "kept": urlencode(kept),
+        "log": reverse("query-log", args=[query.name]),  # lines stand on a run's page too
         "link": urlencode({"driver": driver.epoch}),
         "older": urlencode(kept | {"before": page.older}) if page.older is not None else "",
         "follow": f"{lines}?{urlencode(kept | {'after': page.end})}" if follow else "",

@@ -64,7 +64,8 @@ def test_lines_are_found_by_words_and_level(
 def test_a_line_has_an_address_that_stays_while_the_log_grows(vera: Client, delays: Stage) -> None:
     page = Page(vera, "/queries/delays/log/")
     (link,) = re.findall(
-        r'<a href="\?([^"]*)#at-\d+" aria-label[^>]*></a>26/11/23 16:13:29', page.html
+        r'<a href="/queries/delays/log/\?([^"]*)#at-\d+" aria-label[^>]*></a>26/11/23 16:13:29',
+        page.html,
     )
     delays.launcher.log("delays", delays.driver("delays").epoch, LOG + LOG)
     shown = vera.get(f"/queries/delays/log/?{unescape(link)}").content.decode()
@@ -140,7 +141,10 @@ def test_the_whole_log_is_sent_as_a_file_masked(vera: Client, delays: Stage) -> 
 
 def test_a_run_leads_to_the_log_of_its_driver(vera: Client, delays: Stage) -> None:
     run = delays.run("delays")
-    assert f"/runs/{run.pk}/log/" in Page(vera, f"/runs/{run.pk}/").html
+    page = Page(vera, f"/runs/{run.pk}/").html
+    assert f"/runs/{run.pk}/log/" in page
+    (lines,) = re.findall(r'hx-get="([^"]*/log/lines/[^"]*)"', page)
+    assert len(_lines(vera, unescape(lines))) == 5
     answer = vera.get(f"/runs/{run.pk}/log/")
     assert answer["Location"] == f"/queries/delays/log/?driver={run.driver.epoch}"
 
@@ -149,3 +153,13 @@ def test_a_query_without_a_driver_has_no_log(vera: Client, stage: Stage) -> None
     stage.query("fresh")
     assert "No log" in Page(vera, "/queries/fresh/log/").text
     assert vera.get("/queries/fresh/log/download/").status_code == 404
+
+
+def test_a_log_that_is_gone_says_so_where_it_would_stand(vera: Client, delays: Stage) -> None:
+    epoch = delays.driver("delays").epoch
+    delays.launcher.log("delays", epoch, "")
+    delays.stop("delays")
+    delays.launcher.leave("delays")
+    delays.look()
+    answer = vera.get(f"/queries/delays/log/lines/?driver={epoch}").content.decode()
+    assert "The log is empty" in answer
