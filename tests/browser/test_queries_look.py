@@ -7,6 +7,8 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
+from queries.models.drivers import Run
+from queries.models.failures import FailureGroup
 from tests.browser.conftest import Complaints, Open, Site, too_wide
 from tests.scenarios.stage import DIVIDE, NO_SUCH_SOURCE, Stage
 from tests.web.batches import batches
@@ -24,9 +26,39 @@ PAGES = (
     "/queries/delays/activity/",
     "/queries/delays/stop/",
     "/bulk/queries/?verb=stop&name=delays&name=idle",
+    "/queries/delays/edit/",
+    "/queries/delays/labels/",
+    "/queries/fatal/",
     "/shortcuts/",
+    "/find/?q=delays",
+    "/applications/",
+    "/applications/delays/",
+    "/failures/",
+    "/failures/groups/{group}/",
+    "/runs/",
+    "/runs/{run}/",
+    "/checkpoints/",
+    "/connectors/",
+    "/audit/",
+    "/audit/?tab=operations",
+    "/alerts/",
+    "/alerts/rules/",
+    "/alerts/channels/",
+    "/alerts/maintenance/",
+    "/settings/account/",
+    "/settings/tokens/",
+    "/settings/users/",
+    "/new/query/",
+    "/new/application/",
     "/no/such/page/",
 )
+
+
+def pages() -> list[str]:
+    """Return the addresses, with the numbers of what has happened."""
+    group = FailureGroup.objects.earliest("pk").pk
+    run = Run.objects.earliest("pk").pk
+    return [address.format(group=group, run=run) for address in PAGES]
 
 
 @pytest.fixture
@@ -51,7 +83,7 @@ def test_no_page_breaks_the_policy_or_bars_anybody(
 ) -> None:
     page = look(admin, "/", dark=dark)
     faults: list[str] = []
-    for address in PAGES:
+    for address in pages():
         page.goto(address)
         expect(page.locator("html")).to_have_attribute("data-bs-theme", "dark" if dark else "light")
         expect(page.locator("#live")).to_have_attribute("data-state", "live", timeout=60_000)
@@ -67,7 +99,7 @@ def test_no_page_breaks_the_policy_or_bars_anybody(
 
 def test_a_narrow_page_scrolls_only_downwards(look: Open, busy: Stage, admin: User) -> None:
     page = look(admin, "/", narrow=True)
-    assert too_wide(page, PAGES) == []
+    assert too_wide(page, pages()) == []
 
 
 def test_a_laptops_page_scrolls_only_downwards_and_shows_a_rows_acts(
@@ -75,7 +107,7 @@ def test_a_laptops_page_scrolls_only_downwards_and_shows_a_rows_acts(
 ) -> None:
     page = look(admin, "/")
     page.set_viewport_size({"width": 1280, "height": 800})
-    assert too_wide(page, PAGES) == []
+    assert too_wide(page, pages()) == []
     page.goto("/queries/")
     row = page.locator("tr[data-row]", has_text="delays")
     stop = row.get_by_role("button", name="Stop").or_(row.get_by_role("link", name="Stop"))
