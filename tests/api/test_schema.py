@@ -1,16 +1,14 @@
 """The OpenAPI document is valid, complete, and true: the API answers as it says."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import get_resolver
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import BrowserContext
 from rest_framework.test import APIClient
 
-from tests import pieces
 from tests.api.document import document, made
 
 
@@ -77,8 +75,9 @@ def test_a_stranger_to_the_documents_page_signs_in_first(client: Client, db: Non
 
 
 @pytest.mark.browser
+@pytest.mark.django_db(transaction=True)
 def test_the_documents_page_works_under_its_csp(
-    live_server: Any, client: Client, viewer: User, tmp_path: Path
+    live_server: Any, client: Client, viewer: User, context: BrowserContext
 ) -> None:
     client.force_login(viewer)
     cookies: Any = [
@@ -86,15 +85,10 @@ def test_the_documents_page_works_under_its_csp(
         for name, morsel in client.cookies.items()
     ]
     complaints: list[str] = []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(**pieces.chromium_arguments())
-        context = browser.new_context()
-        context.add_cookies(cookies)
-        page = context.new_page()
-        page.on("console", lambda it: complaints.append(it.text) if it.type == "error" else None)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.goto(f"{live_server.url}/api/v1/docs/")
-        page.get_by_text("List queries by name.").first.wait_for(timeout=60_000)
-        page.screenshot(path=tmp_path / "docs.png")
-        browser.close()
+    context.add_cookies(cookies)
+    page = context.new_page()
+    page.on("console", lambda it: complaints.append(it.text) if it.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(f"{live_server.url}/api/v1/docs/")
+    page.get_by_text("List queries by name.").first.wait_for(timeout=60_000)
     assert complaints == []
