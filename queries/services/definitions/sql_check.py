@@ -92,6 +92,10 @@ class Answering:
                     logger.debug("nobody can ask Spark's parser: %s", error)
                     self._rest()
                     self._leaving.wait(_AGAIN_S)
+                except Exception as error:  # the loop's edge: one question, not the next
+                    said = f"{type(error).__name__}: {error}"
+                    logger.warning("a question to Spark's parser is not answered: %s", said)
+                    self._end()
         finally:
             self._end()
 
@@ -124,6 +128,6 @@ class Answering:
             self._end()
 
     def _end(self) -> None:
-        if self.parser is not None:
-            self.parser.close()
-            self.parser = None
+        ended, self.parser = self.parser, None
+        if ended is not None:
+            ended.close()

@@ -77,6 +77,17 @@ def test_a_worker_answers_with_one_parser_for_all(worker: list[Parser]) -> None:
 
 
 @pytest.mark.redis
+@pytest.mark.parametrize("rotten", ["no JSON", "7", "{}", '{"to": "mine", "at": "noon"}'])
+def test_a_question_that_cannot_be_read_stops_no_other(
+    worker: list[Parser], client: "redis.Redis", rotten: str
+) -> None:
+    client.rpush(sql_check._questions(), rotten)
+    told = ask_spark({"sql": "SELECT a FROM b"})
+    assert told is not None
+    assert told.ok
+
+
+@pytest.mark.redis
 @pytest.mark.django_db(transaction=True)
 def test_what_spark_refuses_is_not_saved_and_the_line_is_shown(
     worker: list[Parser], stage: Stage
