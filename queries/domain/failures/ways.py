@@ -87,7 +87,7 @@ def _mending(seen: Seen) -> Iterator[Way]:
         yield Way(
             Act.REWIND,
             f"Rewind to batch {seen.batch - 1:,}",
-            f"Batch {seen.batch:,} is planned anew from a copy of the checkpoint: it may read "
+            f"Batch {seen.batch:,} is planned again from a copy of the checkpoint: it may read "
             "other files or offsets. The old checkpoint is kept.",
             seen.batch - 1,
         )

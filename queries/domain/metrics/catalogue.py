@@ -12,7 +12,7 @@ class MetricKind(StrEnum):
     """What a value may do between two scrapes."""
 
     GAUGE = "gauge"
-    COUNTER = "counter"  # only rises, or begins anew
+    COUNTER = "counter"  # only rises, or starts again from 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ SOURCE_REACHABLE = _query(
 )
 DROPPED = _query(
     "dropped_events_total",
-    "Events that the queues of its present driver dropped; begins anew with each driver.",
+    "Events that the queues of its present driver dropped; starts again from 0 with each driver.",
     kind=MetricKind.COUNTER,
 )
 MISSING = _query(

@@ -88,7 +88,7 @@ def log_page(
     name, epoch = driver.application.name, driver.epoch
     total = launcher.log_size(name, epoch)
     span = SEARCHED if words or least is not None else SHOWN
-    if after is not None and after <= total:  # a shorter file has begun anew
+    if after is not None and after <= total:  # a shorter file was emptied
         start, end = max(after, total - span), total
     else:
         end = total if before is None else min(before, total)
