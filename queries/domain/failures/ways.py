@@ -61,13 +61,10 @@ _OF_CHECKPOINT = frozenset({Category.INCOMPATIBLE, Category.DAMAGED, Category.CO
 
 def ways(seen: Seen) -> list[Way]:
     """Return what is offered, the best first; nothing for a query that runs again."""
-    if seen.phase is Phase.RUNNING or (seen.phase in STOPPED_PHASES and not _to_mend(seen)):
+    mending = list(_mending(seen))
+    if seen.phase is Phase.RUNNING or (seen.phase in STOPPED_PHASES and not mending):
         return []
-    return [*_mending(seen), *_going_on(seen)]
-
-
-def _to_mend(seen: Seen) -> bool:
-    return any(True for _ in _mending(seen))
+    return [*mending, *_going_on(seen)]
 
 
 def _mending(seen: Seen) -> Iterator[Way]:
