@@ -22,7 +22,6 @@ from queries.domain.states import Desired, Phase, StopMode, Verb
 from queries.models.alerts import Incident
 from queries.models.history import Operation
 from queries.services.alerts import incidents
-from queries.services.definitions import catalog
 from queries.services.kafka import go_on_after_loss, lag
 from tests.conftest_brokers import Brokers, MakeQuery, brokers, make, said
 from tests.scenarios.stage import DIVIDE, NO_SUCH_SOURCE, Stage
@@ -93,17 +92,10 @@ def test_a_division_by_zero(aude: Page, live_server: LiveServer, stage: Stage) -
 
 
 def test_a_bad_revision(aude: Page, live_server: LiveServer, stage: Stage) -> None:
-    query = stage.query("delays")
+    first = stage.query("delays").revisions.get().spec
     stage.up("delays")
     stage.commit("delays")
-    spec = query.revisions.get().spec
-    catalog.revise_query(
-        query=query,
-        spec=spec | {"sql": "SELECT nothing FROM flights"},
-        expected_revision=1,
-        actor="ada",
-        now=stage.now,
-    )
+    stage.revise("delays", sql="SELECT nothing FROM flights")
     stage.restart("delays")
     stage.launcher.leave("delays")
     stage.wait(2)
@@ -116,7 +108,7 @@ def test_a_bad_revision(aude: Page, live_server: LiveServer, stage: Stage) -> No
     expect(aude.locator(".messages")).to_contain_text("the query starts on it")
     newest = stage.row("delays").revisions.first()
     assert newest is not None
-    assert (newest.number, newest.spec["sql"]) == (3, spec["sql"])
+    assert (newest.number, newest.spec["sql"]) == (3, first["sql"])
 
 
 def test_a_stop_that_hangs(aude: Page, live_server: LiveServer, stage: Stage) -> None:

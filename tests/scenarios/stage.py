@@ -12,6 +12,7 @@ from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation, Transition
+from queries.services.definitions import catalog
 from queries.services.supervision import operations
 from queries.services.supervision.reconcile import due_applications, reconcile
 from tests.launchers.in_memory import InMemoryLauncher
@@ -106,6 +107,17 @@ class Stage:
         operation = operations.request_restart(query=self.row(name), actor="olga", now=self.now)
         self.settle()
         return operation
+
+    def revise(self, name: str, **changes: Any) -> None:
+        """Save a revision with these fields changed."""
+        newest = self.row(name).revisions.latest("number")
+        catalog.revise_query(
+            query=self.row(name),
+            spec=newest.spec | changes,
+            expected_revision=newest.number,
+            actor="ada",
+            now=self.now,
+        )
 
     # --- time -------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ from queries.domain.states import Desired, Phase
 from queries.models.alerts import Incident
 from queries.models.failures import Failure
 from queries.services.alerts import incidents as service
-from queries.services.definitions import catalog
 from tests.scenarios.stage import BROKEN_PIPE, DIVIDE, NO_SUCH_SOURCE, Stage
 from tests.web.browserless import Page
 
@@ -75,17 +74,10 @@ def test_a_division_by_zero_is_edited_and_runs(aude: Client, stage: Stage) -> No
 
 
 def test_a_bad_revision_is_gone_back_from(aude: Client, stage: Stage) -> None:
-    query = stage.query("delays")
+    first = stage.query("delays").revisions.get().spec
     stage.up("delays")
     stage.commit("delays")
-    spec = query.revisions.get().spec
-    catalog.revise_query(
-        query=query,
-        spec=spec | {"sql": "SELECT nothing FROM flights"},
-        expected_revision=1,
-        actor="ada",
-        now=stage.now,
-    )
+    stage.revise("delays", sql="SELECT nothing FROM flights")
     stage.restart("delays")
     stage.launcher.leave("delays")
     stage.wait(2)
@@ -99,7 +91,7 @@ def test_a_bad_revision_is_gone_back_from(aude: Client, stage: Stage) -> None:
     assert "Saving creates revision 3" in shown.text
     after = shown.press("apply")
     assert "Revision 3 of delays is saved, and the query starts on it." in after.text
-    assert stage.row("delays").revisions.get(number=3).spec["sql"] == spec["sql"]
+    assert stage.row("delays").revisions.get(number=3).spec["sql"] == first["sql"]
     _runs(stage)
     assert stage.run("delays").revision.number == 3
 
