@@ -16,7 +16,7 @@ import os
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +31,7 @@ TAKES = "1 minute"
 STREAM = "benchmark"
 GROUP = "ingesters"
 READ = 1_000  # entries a read, in every arm
+_KEY = bytes(32)
 RUNS = 4  # streaming queries that the events are of
 
 
@@ -127,7 +128,13 @@ def _ours(client: Any) -> None:
     from listeners.ingest import Ingester
 
     ingester = Ingester(
-        client, stream=STREAM, consumer="ours", clock=lambda: datetime.now(UTC), batch=READ
+        client,
+        stream=STREAM,
+        consumer="ours",
+        clock=lambda: datetime.now(UTC),
+        known=_Known(),
+        living=dict,
+        batch=READ,
     )
     while _unread(client):
         ingester.step()
@@ -238,9 +245,21 @@ def _check(expected: int, arm: str) -> None:
         raise SystemExit(f"{arm} stored another body than was sent")
 
 
+class _Known:
+    """Drivers and runs as rows would tell them: the events of all are sealed."""
+
+    def drivers(self, ids: Collection[int]) -> dict[int, Any]:
+        from listeners.senders import Sender
+
+        return {driver: Sender(1, _KEY) for driver in ids}
+
+    def runs(self, ids: Collection[int]) -> dict[int, tuple[int, int]]:
+        return {run: (1, run) for run in ids}
+
+
 def _event(number: int) -> bytes:
     """Return one encoded progress event, of the size that a stateful query has."""
-    from listeners.wire import Event, Kind
+    from listeners.wire import Event, Kind, sealed
 
     run, batch = number % RUNS, number // RUNS
     at = datetime.fromtimestamp(1_780_000_000 + number, UTC).isoformat(timespec="milliseconds")
@@ -293,7 +312,7 @@ def _event(number: int) -> bytes:
         ],
         "sink": {"description": "FileSink[file:/data/out]", "numOutputRows": -1},
     }
-    return Event(
+    event = Event(
         driver=1,
         epoch=1,
         seq=number,
@@ -304,7 +323,8 @@ def _event(number: int) -> bytes:
         spark_run_id=str(body["runId"]),
         batch=batch,
         body=body,
-    ).encode()
+    )
+    return sealed(event.encode(), _KEY)
 
 
 if __name__ == "__main__":

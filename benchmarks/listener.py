@@ -205,6 +205,7 @@ class Bench:
             directory=self._folder / f"driver-{self._count}",
             redis_url=self._redis_url,
             stream=self.stream(),
+            key=bytes(32),
             settings={},
             mask=lambda body: body,
         )

@@ -51,6 +51,8 @@ LAUNCHERS = {"process": "queries.launchers.process.launcher.configured"}
 #: Where the wiring finds what is known and done about hosts (`controlplane.hosts`).
 HOST_SELECTORS = "queries.selectors.hosts"
 HOST_SERVICE = "queries.services.supervision.hosts"
+#: Where the wiring finds what is known of drivers (`controlplane.senders`).
+SENDER_SELECTORS = "queries.selectors.supervision.senders"
 LAUNCHER = env.choice("HEADGATE_LAUNCHER", "process", tuple(LAUNCHERS))
 #: Names that a definition's "env:NAME" may resolve, on the driver's host.
 SECRET_ENV_ALLOWLIST = env.names("HEADGATE_SECRET_ENV", ())
@@ -218,6 +220,7 @@ REDIS_URL = env.redis_url(
 )
 REDIS_SOCKET_TIMEOUT_S = 5
 EVENT_STREAM = env.text("HEADGATE_EVENT_STREAM", "headgate:events")
+DRIVER_REDIS_USERS = env.flag("HEADGATE_DRIVER_REDIS_USERS", True)
 CHANGED_CHANNEL = EVENT_STREAM + ":changed"  # pub/sub: "query 42 changed"
 QUEUE = EVENT_STREAM.split(":")[0]  # what any worker may take
 HOST_QUEUE = f"{QUEUE}.{HEADGATE_HOST}"  # what touches this host's processes

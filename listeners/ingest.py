@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -17,13 +17,16 @@ import redis
 from django.db import Error as DatabaseError
 from django.db import close_old_connections
 
-from controlplane import fail_points, nudge
+from controlplane import driver_users, fail_points, nudge
 from controlplane.health import signs_of_life
 from listeners.loops.slices import lies_in_the_row
+from listeners.loops.troubles import each
+from listeners.senders import Known, Senders
 from listeners.store import Batch, Letter, store
 from listeners.wire import FIELD, Event, Kind
 
 logger = logging.getLogger(__name__)
+_users = each("drivers' Redis users", logger)
 
 GROUP = "ingesters"
 BATCH = 1_000  # entries of one read and one transaction
@@ -43,6 +46,7 @@ _DECISIVE = frozenset(
 )
 _PROVING = frozenset({Kind.PROGRESS, Kind.IDLE})
 _REMEMBERED_RUNS = 10_000
+_LOGGED = 5  # dead letters of one batch: somebody who can write to the stream could fill the log
 
 Entries = list[tuple[bytes, dict[bytes, bytes]]]
 
@@ -57,13 +61,18 @@ class Ingester:
         stream: str,
         consumer: str,
         clock: Callable[[], datetime],
+        known: Known,
+        living: Callable[[], Mapping[int, int]],
         batch: int = BATCH,
     ) -> None:
+        """`known` tells drivers and runs, `living` the epochs of drivers that may send, by id."""
         self._client: Any = client
         self._stream = stream
         self._consumer = consumer
         self._clock = clock
         self._batch = batch
+        self._senders = Senders(known)
+        self._living = living
         self._kept_house_at = -HOUSEKEEPING_S
         self._unfinished = True  # there may be entries that it was given and never finished
         self._proven: OrderedDict[tuple[int, int], None] = OrderedDict()
@@ -151,7 +160,9 @@ class Ingester:
         self.stored += len(entries)
 
     def _decode(self, entries: Entries) -> tuple[list[tuple[str, Event]], list[Letter]]:
-        events, letters = [], []
+        """Return the events that are believed, and letters that say why the others are not."""
+        sealed: list[tuple[str, Event, bytes]] = []
+        letters: list[Letter] = []
         for entry, fields in entries:
             name = entry.decode()
             if fields is None:  # trimmed while it was pending
@@ -160,9 +171,16 @@ class Ingester:
             try:
                 if data is None:
                     raise ValueError(f"the entry has no field {FIELD!r}")
-                events.append((name, Event.decode(data)))
+                sealed.append((name, Event.decode(data), data))
             except ValueError as error:
                 letters.append(Letter(name, str(error), data or repr(fields).encode()))
+        events = []
+        refusals = self._senders.refusals([(event, data) for _, event, data in sealed])
+        for (name, event, data), refusal in zip(sealed, refusals, strict=True):
+            if refusal:
+                letters.append(Letter(name, refusal, data))
+            else:
+                events.append((name, event))
         return events, letters
 
     def _store(
@@ -178,10 +196,10 @@ class Ingester:
                 batch.number(event)  # it did arrive
         store(batch, unsound)
         self._tell(event for _, event in events)
-        for letter in unsound:
-            logger.error(
-                "entry %s cannot be read, see dead letters: %s", letter.entry, letter.reason
-            )
+        for letter in unsound[:_LOGGED]:
+            logger.error("entry %s is set aside as a dead letter: %s", letter.entry, letter.reason)
+        if len(unsound) > _LOGGED:
+            logger.error("%s more entries are dead letters", len(unsound) - _LOGGED)
 
     def _store_singly(
         self, events: Sequence[tuple[str, Event]], letters: list[Letter], now: datetime
@@ -227,6 +245,8 @@ class Ingester:
         self._kept_house_at = time.monotonic()
         self._client.set(self._alive_key(self._consumer), self._clock().isoformat(), ex=ALIVE_S)
         signs_of_life.say(self._client, signs_of_life.INGESTER, now=self._clock())
+        with _users.by_itself():
+            driver_users.keep(self._client, self._living())
         self._claim_from_the_dead()
         trim(self._client, self._stream)
 

@@ -1,15 +1,20 @@
 """Read a driver's spool: the form that its driver writes and that repairs are made from.
 
 A spool is a folder of segments named by their first sequence number; each line is
-`SEQ<tab>JSON`. Segments are only appended to and removed whole.
+`SEQ<tab>ENTRY`, the entry as it goes to the stream. Segments are only appended to and removed
+whole.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 
 FOLDER = "spool"  # in the driver's directory
 SUFFIX = ".events"
+
+#: What gives (seq, entry) of the spool of an epoch's driver, from a number on and in order;
+#: nothing where it is gone.
+Spooled = Callable[[int, int], Iterable[tuple[int, bytes]]]
 
 
 def segment_name(seq: int) -> str:
@@ -18,12 +23,12 @@ def segment_name(seq: int) -> str:
 
 
 def line(seq: int, event: bytes) -> bytes:
-    """Return the line of one encoded event."""
+    """Return the line of one entry."""
     return b"%d\t%s\n" % (seq, event)
 
 
 def read_segment(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield (seq, JSON) of each whole line; nothing where the segment has just been removed."""
+    """Yield (seq, entry) of each whole line; nothing where the segment has just been removed."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -35,7 +40,7 @@ def read_segment(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def read_from(folder: Path, first: int) -> Iterator[tuple[int, bytes]]:
-    """Yield (seq, JSON) of a spool's events from number `first` on, in order."""
+    """Yield (seq, entry) of a spool's events from number `first` on, in order."""
     segments = sorted(folder.glob(f"*{SUFFIX}"))
     for segment, following in zip_longest(segments, segments[1:]):
         if following is None or int(following.stem) > first:

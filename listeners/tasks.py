@@ -7,10 +7,12 @@ import redis
 from celery import shared_task
 from django.conf import settings
 
-from controlplane import hosts
+from controlplane import hosts, senders
 from controlplane.launcher import launcher
 from controlplane.redis_client import connection
-from listeners import gaps, retention, rollups
+from listeners import retention, rollups
+from listeners.missing import gaps
+from listeners.senders import believed_only
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +24,7 @@ def judge_gaps() -> None:
         gaps.judge(
             client=connection(),
             stream=settings.EVENT_STREAM,
-            spooled=launcher().spooled,
+            spooled=believed_only(launcher().spooled, senders),
             now=datetime.now(UTC),
             host=settings.HEADGATE_HOST,
             drivers_here=hosts.drivers_here,

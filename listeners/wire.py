@@ -1,11 +1,15 @@
 """What a driver says, as one versioned form that driver and ingester share.
 
-A stream entry has one field, `e`: the JSON text of an `Event`. `seq` rises by one for every
-event of a driver, without holes, so that each loss can be counted. An event with `seq` 0
+A stream entry has one field, `e`: the JSON text of an `Event` behind its seal. `seq` rises by one
+for every event of a driver, without holes, so that each loss can be counted. An event with `seq` 0
 is outside the sequence (the shim's exit notice).
+
+The seal is a MAC over that text, and so over driver, epoch, number and body, by a key that only
+the driver and the control plane hold. Drivers of releases before have none and send the bare text.
 """
 
-from dataclasses import asdict, dataclass, field, fields
+import hmac
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any, Self
 
@@ -13,6 +17,32 @@ import orjson
 
 VERSION = 1
 FIELD = "e"
+#: Bytes of one event at most; Redis takes 1 MiB in one value (`proto-max-bulk-len`).
+MOST_BYTES = 900_000
+#: Of a text that is cut out of an event, so many characters stay.
+_KEPT_OF_TEXT = 10_000
+#: Hexadecimal digits of HMAC-SHA-256 (RFC 2104).
+_SEAL = 64
+
+
+def sealed(event: bytes, key: bytes) -> bytes:
+    """Return an encoded event behind its seal; without a key (b"") as it is."""
+    return _mac(event, key) + event if key else event
+
+
+def is_sealed(entry: bytes, key: bytes) -> bool:
+    """Return whether an entry carries the seal that this key gives it."""
+    event = opened(entry)
+    return hmac.compare_digest(entry[: len(entry) - len(event)], _mac(event, key))
+
+
+def opened(entry: bytes) -> bytes:
+    """Return the encoded event of an entry, whether or not it is sealed."""
+    return entry if entry.startswith(b"{") else entry[_SEAL:]
+
+
+def _mac(event: bytes, key: bytes) -> bytes:
+    return hmac.digest(key, event, "sha256").hex().encode()
 
 
 class Kind(StrEnum):
@@ -49,10 +79,27 @@ class Event:
         own = {one.name: getattr(self, one.name) for one in fields(self)}
         return orjson.dumps({"v": VERSION, **own})
 
+    def cut(self, most: int = MOST_BYTES) -> Self:
+        """Return the event with its largest parts cut until it is encoded in `most` bytes.
+
+        A text keeps its beginning, a list or object goes; the body's `cut` names them all. Bodies
+        of this size come from users' metrics and error texts.
+        """
+        event, body, names = self, dict(self.body), []
+        for name in sorted(body, key=lambda name: len(orjson.dumps(body[name])), reverse=True):
+            if len(event.encode()) <= most:
+                break
+            value = body.pop(name)
+            if isinstance(value, str):
+                body[name] = value[:_KEPT_OF_TEXT]
+            names.append(name)
+            event = replace(self, body={**body, "cut": sorted(names)})
+        return event
+
     @classmethod
-    def decode(cls, data: bytes | str) -> Self:
-        """Return the event that `data` holds; raise ValueError with the reason otherwise."""
-        raw = orjson.loads(data)  # its error is a ValueError
+    def decode(cls, data: bytes) -> Self:
+        """Return the event of an entry; raise ValueError with the reason where it holds none."""
+        raw = orjson.loads(opened(data))  # its error is a ValueError
         if not isinstance(raw, dict):
             raise ValueError("an event is a JSON object")
         version = raw.pop("v", None)
@@ -68,11 +115,11 @@ class Event:
 
     def _check(self) -> None:
         for name in ("driver", "epoch", "seq"):
-            if not _is_number(getattr(self, name)):
+            if not is_number(getattr(self, name)):
                 raise ValueError(f"{name} is not a whole number")
         for name in ("query", "run", "batch"):
             value = getattr(self, name)
-            if value is not None and not _is_number(value):
+            if value is not None and not is_number(value):
                 raise ValueError(f"{name} is neither a whole number nor null")
         if type(self.at) is not str:
             raise ValueError("at is not a text")
@@ -82,7 +129,7 @@ class Event:
             raise ValueError("body is not a JSON object")
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
     """Return whether a value is a whole number that a database column can hold."""
     return type(value) is int and 0 <= value < 2**63
 

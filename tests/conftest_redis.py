@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import pytest
 import redis
 
 from listeners.ingest import Ingester
+from listeners.senders import Known, Sender
 
 ANSWERS_WITHIN_S = 20.0
 
@@ -99,6 +100,18 @@ def nudged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return drivers
 
 
+class Cast:
+    """The drivers and runs of `tests.listeners.events`; there are no rows of them."""
+
+    def drivers(self, ids: Collection[int]) -> Mapping[int, Sender]:
+        return {pk: Sender(7, b"") for pk in ids}
+
+    def runs(self, ids: Collection[int]) -> Mapping[int, tuple[int, int]]:
+        return dict.fromkeys(ids, (1, 42))
+
+
+_CAST = Cast()
+
 MakeIngester = Callable[..., Ingester]
 
 
@@ -110,7 +123,12 @@ def make_ingester(
     clients = []
     monkeypatch.setattr("listeners.ingest.BLOCK_MS", 50)  # tests read until nothing is left
 
-    def make(consumer: str = "one", batch: int = 100) -> Ingester:
+    def make(
+        consumer: str = "one",
+        batch: int = 100,
+        known: Known = _CAST,
+        living: Callable[[], Mapping[int, int]] = dict,
+    ) -> Ingester:
         client = valkey.client()
         clients.append(client)
         return Ingester(
@@ -118,6 +136,8 @@ def make_ingester(
             stream="events",
             consumer=consumer,
             clock=lambda: datetime.now(UTC),
+            known=known,
+            living=living,
             batch=batch,
         )
 

@@ -40,6 +40,7 @@ save ""
 daemonize no
 protected-mode yes
 databases 1
+proto-max-bulk-len 1048576
 loglevel warning
 """
 

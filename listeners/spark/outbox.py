@@ -18,7 +18,7 @@ from redis.retry import Retry
 
 from listeners.spark.settings import TelemetrySettings
 from listeners.spark.spool import Segment, Spool
-from listeners.wire import FIELD, Event
+from listeners.wire import FIELD, MOST_BYTES, Event, sealed
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +36,16 @@ class Outbox:
     """The events of one driver on their way to the installation's stream."""
 
     def __init__(
-        self, *, folder: Path, redis_url: str, stream: str, settings: TelemetrySettings
+        self,
+        *,
+        folder: Path,
+        redis_url: str,
+        stream: str,
+        settings: TelemetrySettings,
+        key: bytes = b"",
     ) -> None:
+        """`key` seals each event; a driver that was given none sends them bare."""
+        self._key = key
         megabyte = 1024 * 1024
         self._spool = Spool(
             folder,
@@ -70,7 +78,9 @@ class Outbox:
         with self._changed:
             self._last += 1
             line = replace(event, seq=self._last).encode()
-            self._keep(self._last, line)
+            if len(line) > MOST_BYTES:
+                line = replace(event, seq=self._last).cut().encode()
+            self._keep(self._last, sealed(line, self._key))
             self._changed.notify_all()
             return self._last
 

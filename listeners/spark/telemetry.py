@@ -53,12 +53,13 @@ class Telemetry:
         directory: Path,
         redis_url: str,
         stream: str,
+        key: bytes,
         settings: dict[str, Any],
         mask: Callable[[Any], Any],
         each: Callable[[str], AbstractContextManager[object]] = nullcontext,
         troubles: Callable[[], Iterable[tuple[str, str, int]]] = tuple,
     ) -> None:
-        """`mask` takes the driver's secrets out of the JSON of an event before it is spooled.
+        """`mask` takes the driver's secrets out of the JSON of an event before `key` seals it.
 
         `each` guards what is done for one run; `troubles` returns what the driver passes over
         for now: what it is about, the cause, how often in a row.
@@ -72,6 +73,7 @@ class Telemetry:
             redis_url=redis_url,
             stream=stream,
             settings=self._settings,
+            key=key,
         )
         self._sorter = Sorter(
             driver=driver, epoch=epoch, settings=self._settings, emit=self._outbox.add, mask=mask

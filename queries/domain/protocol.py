@@ -125,6 +125,7 @@ class DriverSpec(Form):
     listeners: tuple[str, ...]
     redis_url: str
     stream: str  # name of the installation's event stream
+    event_key: str = ""  # seals its events (listeners.wire), hexadecimal; "" before there were any
     event_settings: dict[str, Any] = field(default_factory=dict)  # listeners.spark.settings
     jars: tuple[str, ...] = ()
     secrets_dir: str = ""

@@ -24,6 +24,7 @@ class Driver(models.Model):
         "queries.Operation", null=True, on_delete=models.SET_NULL, related_name="probe"
     )
     epoch = models.BigIntegerField(unique=True)
+    seals_events = models.BooleanField(default=True)  # False: began before there were seals
     generation = models.BigIntegerField(default=0)  # the application's when it was made
     host = models.CharField(max_length=255)
     directory = models.CharField(max_length=1024)

@@ -79,6 +79,7 @@ class Driver:
             directory=directory,
             redis_url=spec.redis_url,
             stream=spec.stream,
+            key=bytes.fromhex(spec.event_key),
             settings=spec.event_settings,
             mask=self.references.mask_within,
             each=self.each.by_itself,

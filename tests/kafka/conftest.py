@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from controlplane import senders
 from tests import pieces
 from tests.conftest_redis import MakeIngester, make_ingester, nudged, redis_client, valkey
 from tests.kafka.world import World
@@ -20,7 +21,7 @@ def world(
     """Yield a world of one test; its drivers end with it."""
     settings.CONNECTORS_DIR = pieces.kafka_connector().parent
     settings.EVENT_STREAM = "events"
-    one = World(tmp_path, make_ingester())
+    one = World(tmp_path, make_ingester(known=senders, living=senders.living))
     try:
         yield one
     finally:

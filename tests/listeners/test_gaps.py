@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import redis
 
-from listeners import gaps, models, spool
+from listeners import models, spool
 from listeners.ingest import GROUP
 from listeners.loops.backlogs import GAPS, backlogs, of_host
 from listeners.loops.troubles import current
+from listeners.missing import gaps
 from listeners.store import Batch, store
 from listeners.wire import Event, Kind
 from queries.launchers.process.launcher import LocalProcessLauncher
@@ -47,7 +48,7 @@ def spooled(drivers_dir: Path, events: Iterable[Event], application: str = "flig
     (folder / spool.segment_name(1)).write_bytes(b"".join(lines))
 
 
-def judge_by(client: redis.Redis, spooled: gaps.Spooled, *, after_s: float = 0) -> bool:
+def judge_by(client: redis.Redis, spooled: spool.Spooled, *, after_s: float = 0) -> bool:
     now = START + timedelta(seconds=after_s)
     return gaps.judge(client=client, stream=STREAM, spooled=spooled, now=now)
 

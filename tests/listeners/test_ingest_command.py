@@ -49,6 +49,9 @@ def test_it_stores_what_comes_whatever_ends_it_and_leaves_on_sigterm(
     migration = manage(home, valkey.url, "migrate", "--verbosity", "0")
     output, _ = migration.communicate(timeout=LIMIT_S)
     assert migration.returncode == 0, output
+    told = manage(home, valkey.url, "shell", "-c", ROWS)
+    output, _ = told.communicate(timeout=LIMIT_S)
+    assert told.returncode == 0, output
     sent = 0
     for number in signals:
         process = manage(home, valkey.url, "ingest_events")
@@ -66,6 +69,11 @@ def test_it_stores_what_comes_whatever_ends_it_and_leaves_on_sigterm(
     assert output.split()[-2:] == [str(sent), str(sent)], output
 
 
+ROWS = """
+from model_bakery import baker
+driver = baker.make("queries.Driver", pk=1, epoch=7, seals_events=False)
+baker.make("queries.Run", pk=5, driver=driver, query=baker.make("queries.Query", pk=42))
+"""
 COUNT = """
 from listeners.models import Progress
 rows = Progress.objects

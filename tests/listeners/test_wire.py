@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from listeners.wire import (
+    MOST_BYTES,
     DriverTrouble,
     Event,
     Heartbeat,
@@ -16,6 +17,8 @@ from listeners.wire import (
     ListenerTimes,
     QueryPulse,
     QueueCounters,
+    is_sealed,
+    sealed,
 )
 
 _numbers = st.integers(min_value=0, max_value=2**63 - 1)
@@ -72,7 +75,7 @@ def test_what_is_not_an_event_is_refused_with_the_reason(
     change: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(ValueError, match=reason):
-        Event.decode(json.dumps({**_SOUND, **change}))
+        Event.decode(json.dumps({**_SOUND, **change}).encode())
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[]", b"1", b"{}"])
@@ -124,3 +127,68 @@ def test_a_heartbeat_says_what_the_driver_passes_over() -> None:
     assert Heartbeat.read(before).troubles == ()
     with pytest.raises(ValueError, match="not a heartbeat"):
         Heartbeat.read({**before, "troubles": [{"about": "status.json"}]})
+
+
+# --- seals --------------------------------------------------------------------------------
+_keys = st.binary(min_size=32, max_size=32)
+
+
+@given(_events, _keys)
+def test_a_sealed_event_is_read_like_a_bare_one(event: Event, key: bytes) -> None:
+    entry = sealed(event.encode(), key)
+    assert Event.decode(entry) == event
+    assert is_sealed(entry, key)
+
+
+@given(_events, _keys, _keys)
+def test_no_other_key_seals_it(event: Event, key: bytes, other: bytes) -> None:
+    entry = sealed(event.encode(), key)
+    assert is_sealed(entry, other) is (key == other)
+
+
+@given(_events, _keys, st.data())
+def test_nothing_in_it_can_be_changed(event: Event, key: bytes, data: st.DataObject) -> None:
+    entry = sealed(event.encode(), key)
+    place = data.draw(st.integers(0, len(entry) - 1))
+    changed = bytes([entry[place] ^ 1])
+    assert not is_sealed(entry[:place] + changed + entry[place + 1 :], key)
+
+
+@given(_events, _keys)
+def test_a_driver_without_a_key_sends_bare_text_that_no_key_seals(event: Event, key: bytes) -> None:
+    entry = sealed(event.encode(), b"")
+    assert entry == event.encode()
+    assert not is_sealed(entry, key)
+
+
+# --- size ---------------------------------------------------------------------------------
+def _large(**body: Any) -> Event:
+    return Event(driver=1, epoch=2, seq=3, at="", kind=Kind.PROGRESS, body=body)
+
+
+def test_what_fits_is_not_cut() -> None:
+    event = _large(batchId=5, exception="x" * 1000)
+    assert event.cut() == event
+
+
+def test_the_largest_parts_of_an_event_are_cut_and_named() -> None:
+    event = _large(
+        batchId=5,
+        timestamp="2026-03-01T12:00:00Z",
+        observedMetrics={"mine": "x" * 8_000_000},
+        exception="y" * 2_000_000,
+        sources=[{"numInputRows": 3}],
+    ).cut()
+    assert len(event.encode()) <= MOST_BYTES
+    assert event.body == {
+        "batchId": 5,
+        "timestamp": "2026-03-01T12:00:00Z",
+        "exception": "y" * 10_000,
+        "sources": [{"numInputRows": 3}],
+        "cut": ["exception", "observedMetrics"],
+    }
+
+
+def test_a_cut_ends_where_nothing_is_left_to_cut() -> None:
+    event = replace(_large(one=[1, 2, 3]), at="z" * 500).cut(100)
+    assert event.body == {"cut": ["one"]}

@@ -42,6 +42,7 @@ def main(mode: str, folder: Path, redis_url: str, stream: str) -> None:
         directory=folder,
         redis_url=redis_url,
         stream=stream,
+        key=b"",
         settings={"force_fallback": mode == "fallback", "heartbeat_s": 0.5},
         mask=lambda body: body,
     )

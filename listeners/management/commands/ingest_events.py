@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from controlplane import senders
 from listeners.ingest import BLOCK_MS, Ingester
 
 
@@ -32,6 +33,8 @@ class Command(BaseCommand):
             stream=settings.EVENT_STREAM,
             consumer=consumer,
             clock=lambda: datetime.now(UTC),
+            known=senders,
+            living=senders.living,
         )
         self.stdout.write(f"ingests {settings.EVENT_STREAM} as {consumer}")
         ingester.run(stop)

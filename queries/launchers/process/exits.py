@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from listeners.wire import FIELD, Event, Kind
+from listeners.wire import FIELD, Event, Kind, sealed
 from queries.domain.protocol import DriverSpec, ExitReport
 
 NOTIFY_TIMEOUT_S = 2
@@ -65,6 +65,7 @@ def notify(spec: DriverSpec, report: ExitReport) -> None:
             socket_connect_timeout=NOTIFY_TIMEOUT_S,
             socket_timeout=NOTIFY_TIMEOUT_S,
         )
-        client.xadd(spec.stream, {FIELD: event.encode()})
+        notice = sealed(event.encode(), bytes.fromhex(spec.event_key))
+        client.xadd(spec.stream, {FIELD: notice})
     except redis.RedisError:
         return

@@ -246,7 +246,7 @@ class LocalProcessLauncher:
             return b""
 
     def spooled(self, epoch: int, first: int) -> Iterator[tuple[int, bytes]]:
-        """Yield (seq, JSON) from the spool of the epoch's driver; nothing where it is gone."""
+        """Yield (seq, entry) from the spool of the epoch's driver; nothing where it is gone."""
         for folder in self._drivers.glob(f"*/{epoch}/{spool.FOLDER}"):
             yield from spool.read_from(folder, first)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from django.conf import settings
 
-from listeners import recovered
 from listeners.loops.troubles import each
-from listeners.recovered import LostBatches, Recalled
+from listeners.missing import recovered
+from listeners.missing.recovered import LostBatches, Recalled
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.domain.checkpoints.logs import Offsets, Unreadable
 from queries.models.drivers import Run

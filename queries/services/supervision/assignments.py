@@ -7,6 +7,7 @@ from typing import Any
 
 from django.conf import settings
 
+from controlplane import driver_users, senders
 from queries.domain.definitions.pools import fairscheduler_xml
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.kafka.topic_ids import by_topic, ids_of
@@ -58,8 +59,9 @@ def driver_spec(driver: Driver, code_roots: tuple[str, ...]) -> DriverSpec:
         code_sha256=driver.code_sha256,
         scheduler_mode=spec.scheduler_mode,
         listeners=spec.listeners,
-        redis_url=settings.REDIS_URL,
+        redis_url=driver_users.address(driver.pk, driver.epoch),
         stream=settings.EVENT_STREAM,
+        event_key=senders.event_key(driver.pk, driver.epoch).hex(),
         event_settings={"force_fallback": settings.FORCE_LISTENER_FALLBACK},
         jars=connector_jars(spec.connectors),
         secrets_dir=str(settings.SECRETS_DIR),

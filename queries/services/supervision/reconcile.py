@@ -15,8 +15,8 @@ from django.db import transaction
 from django.db.models import Q
 
 from controlplane.nudge import changed
-from listeners.gaps import note_exit
 from listeners.loops.troubles import each
+from listeners.missing.gaps import note_exit
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.protocol import Assignment
 from queries.domain.states import Desired, Hold

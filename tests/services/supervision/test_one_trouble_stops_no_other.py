@@ -11,7 +11,7 @@ from pytest_django.fixtures import Settings
 from controlplane import celery
 from controlplane.health import signs_of_life
 from listeners.loops.troubles import current
-from listeners.recovered import LostBatches
+from listeners.missing.recovered import LostBatches
 from queries import tasks
 from queries.domain.states import DriverKind, DriverState, OperationOutcome, Verb
 from queries.models.checkpoints import Snapshot
@@ -141,7 +141,7 @@ def test_a_checkpoint_that_cannot_be_read_keeps_the_others_from_repair(
         repaired.append(run.pk)
         return 1
 
-    monkeypatch.setattr("listeners.recovered.lost_batches", lambda **_: lost)
+    monkeypatch.setattr("listeners.missing.recovered.lost_batches", lambda **_: lost)
     monkeypatch.setattr(batch_repair, "_repair", repair)
     assert batch_repair.repair_from_checkpoints(now=stage.now) == 1
     assert repaired == [runs[1]]

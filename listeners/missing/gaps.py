@@ -7,7 +7,7 @@ stream. A gap row is stored for each hole and brought up to date as long as it m
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -22,6 +22,7 @@ from listeners.loops.backlogs import GAPS, of_host
 from listeners.loops.slices import Work, bulk_work
 from listeners.loops.troubles import each, set_aside
 from listeners.ranges import Range, holes, overlap
+from listeners.spool import Spooled
 from listeners.store import Batch, store
 from listeners.wire import Event, Kind
 
@@ -39,10 +40,6 @@ ASKED_AGAIN_FOR = timedelta(hours=1)
 BATCH_HOPELESS_AFTER = timedelta(seconds=120)
 _EXITS = "exits"  # the cursor over drivers' exits
 
-
-#: What gives (seq, JSON) of the spool of an epoch's driver, from a number on and in order;
-#: nothing where it is gone.
-Spooled = Callable[[int, int], Iterable[tuple[int, bytes]]]
 #: What gives those of some drivers whose spools are on this host.
 Here = Callable[[set[int]], set[int]]
 Ends = dict[int, tuple[int, int]]  # of drivers that have just ended: epoch, last number

@@ -1,0 +1,47 @@
+"""What the control plane knows of the drivers that send events, for `listeners`.
+
+The tables are of `queries`, which `listeners` may not import; a setting names the module.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from django.conf import settings
+from django.utils.crypto import salted_hmac
+from django.utils.module_loading import import_string
+
+
+def drivers(ids: Collection[int]) -> Mapping[int, Any]:
+    """Return `listeners.senders.Sender` by id of driver; without those that have no row."""
+    found: Mapping[int, Any] = import_string(f"{settings.SENDER_SELECTORS}.drivers")(ids)
+    return found
+
+
+def runs(ids: Collection[int]) -> Mapping[int, tuple[int, int]]:
+    """Return the driver and the query of runs by id; without those that have no row."""
+    found: Mapping[int, tuple[int, int]] = import_string(f"{settings.SENDER_SELECTORS}.runs")(ids)
+    return found
+
+
+def living() -> Mapping[int, int]:
+    """Return the epochs of the drivers that may send now, by id."""
+    found: Mapping[int, int] = import_string(f"{settings.SENDER_SELECTORS}.living")()
+    return found
+
+
+def event_key(driver: int, epoch: int) -> bytes:
+    """Return the key that seals a driver's events, 32 bytes.
+
+    Made from SECRET_KEY, so that no row and no backup of the database holds it; a new SECRET_KEY
+    makes the events of living drivers unbelievable until they are restarted.
+    """
+    return _secret("headgate.driver.events", driver, epoch)
+
+
+def redis_password(driver: int, epoch: int) -> str:
+    """Return the password of a driver's own Redis user."""
+    return _secret("headgate.driver.redis", driver, epoch).hex()
+
+
+def _secret(purpose: str, driver: int, epoch: int) -> bytes:
+    return salted_hmac(purpose, f"{driver}:{epoch}", algorithm="sha256").digest()

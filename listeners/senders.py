@@ -1,0 +1,123 @@
+"""Who may say what: each event is sealed by its driver, and about that driver's own runs.
+
+Whoever reaches Redis, or a folder of spools, could otherwise speak for any query.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from listeners.spool import Spooled
+from listeners.wire import Event, Kind, is_number, is_sealed
+
+logger = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
+
+_REMEMBERED = 10_000  # drivers, and runs, that need not be looked up again
+_MOST_RUNS = 1_000  # in one heartbeat; a driver has some tens of queries
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """A driver as its row knows it."""
+
+    epoch: int
+    key: bytes  # b"": it began before events were sealed, and is believed until it ends
+
+
+class Known(Protocol):
+    """What the control plane knows (`controlplane.senders`)."""
+
+    def drivers(self, ids: Collection[int]) -> Mapping[int, Sender]:
+        """Return drivers by id; without those that have no row."""
+
+    def runs(self, ids: Collection[int]) -> Mapping[int, tuple[int, int]]:
+        """Return the driver and the query of runs by id; without those that have no row."""
+
+
+class Senders:
+    """Judges events; looks up once what it has not seen yet."""
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+        self._drivers: OrderedDict[int, Sender] = OrderedDict()
+        self._runs: OrderedDict[int, tuple[int, int]] = OrderedDict()
+
+    def refusals(self, events: Sequence[tuple[Event, bytes]]) -> list[str]:
+        """Return for each event and its entry why it is not believed; "" where it is."""
+        self._learn(event for event, _ in events)
+        return [self._refusal(event, entry) for event, entry in events]
+
+    def _learn(self, events: Iterable[Event]) -> None:
+        drivers: set[int] = set()
+        runs: set[int] = set()
+        for event in events:
+            drivers.add(event.driver)
+            named = _runs_of(event)
+            if len(named) <= _MOST_RUNS:
+                runs |= named
+        if new := drivers - self._drivers.keys():
+            _remember(self._drivers, self._known.drivers(new))
+        if new := runs - self._runs.keys():
+            _remember(self._runs, self._known.runs(new))
+
+    def _refusal(self, event: Event, entry: bytes) -> str:
+        sender = self._drivers.get(event.driver)
+        if sender is None:
+            return f"there is no driver number {event.driver}"
+        if event.epoch != sender.epoch:
+            return f"driver number {event.driver} has epoch {sender.epoch}, not {event.epoch}"
+        if sender.key and not is_sealed(entry, sender.key):
+            return f"it does not carry the seal of driver {event.epoch}"
+        named = _runs_of(event)
+        if len(named) > _MOST_RUNS:
+            return f"it names {len(named)} runs, more than {_MOST_RUNS}"
+        for run in sorted(named):
+            driver, query = self._runs.get(run, (None, None))
+            if driver != event.driver:
+                return f"run number {run} is not one of driver {event.epoch}"
+            if event.run == run and event.query != query:
+                return f"run number {run} is not one of query number {event.query}"
+        if event.run is None and event.query is not None:
+            return "it is about a query and names no run of it"
+        return ""
+
+
+def _runs_of(event: Event) -> set[int]:
+    """Return the runs that an event speaks of; those of a heartbeat stand in its body."""
+    runs = set() if event.run is None else {event.run}
+    if event.kind is Kind.HEARTBEAT:
+        pulses = event.body.get("queries")
+        for pulse in pulses if isinstance(pulses, list) else ():
+            if isinstance(pulse, dict) and is_number(pulse.get("run")):
+                runs.add(pulse["run"])
+    return runs
+
+
+def _remember(memory: OrderedDict[int, Value], found: Mapping[int, Value]) -> None:
+    memory.update(found)
+    while len(memory) > _REMEMBERED:
+        memory.popitem(last=False)
+
+
+def believed_only(spooled: Spooled, known: Known) -> Spooled:
+    """Return `spooled` without the lines that are not believed: a spool is only a folder."""
+    senders = Senders(known)
+
+    def lines(epoch: int, first: int) -> Iterator[tuple[int, bytes]]:
+        for seq, entry in spooled(epoch, first):
+            try:
+                event = Event.decode(entry)
+                if (event.epoch, event.seq) != (epoch, seq):
+                    raise ValueError(f"it is event {event.seq} of driver {event.epoch}")
+                if refusal := senders.refusals([(event, entry)])[0]:
+                    raise ValueError(refusal)
+            except ValueError as error:
+                logger.warning("line %s of driver %s's spool is passed over: %s", seq, epoch, error)
+                continue
+            yield seq, entry
+
+    return lines
