@@ -78,7 +78,7 @@ def test_what_is_not_an_event_is_refused_with_the_reason(
         Event.decode(json.dumps({**_SOUND, **change}).encode())
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[]", b"1", b"{}"])
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[]", b"1", b"{}", b"0" * 64 + b"[]"])
 def test_what_is_not_even_a_json_object_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - each has a reason of its own
         Event.decode(data)
