@@ -8,7 +8,10 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from listeners import models
-from listeners.wire import Event, Heartbeat, Kind
+from listeners.wire import Event, Heartbeat, Kind, is_number
+
+#: Width of a bucket of task times, seconds: the shortest range they are shown for has 15.
+TASK_TIME_S = 60
 
 
 def advance_latest(events: Iterable[Event]) -> None:
@@ -74,6 +77,34 @@ def keep_heartbeats(events: Iterable[Event], received_at: datetime) -> None:
         )
     models.DroppedEvents.objects.bulk_create(rises, ignore_conflicts=True)
     models.upsert(models.Heartbeat, changed.values(), "driver")
+    _keep_task_times(beats)
+
+
+def _keep_task_times(beats: Iterable[Event]) -> None:
+    """Store the sums of each run by bucket: the newest of a bucket stays, the rest is replaced."""
+    told = [
+        (moment(beat.at), one) for beat in beats for one in Heartbeat.read(beat.body).task_times
+    ]
+    found: dict[tuple[int, datetime], models.TaskTime] = {}
+    for at, one in sorted(told, key=lambda pair: pair[0]):
+        start = datetime.fromtimestamp(at.timestamp() // TASK_TIME_S * TASK_TIME_S, UTC)
+        found[one.run, start] = models.TaskTime(
+            run=one.run,
+            start=start,
+            at=at,
+            task_ms=one.task_ms,
+            waited_ms=one.waited_ms,
+            waited_for=one.waited_for,
+        )
+    if not found:
+        return
+    stored = models.TaskTime.objects.filter(
+        run__in={run for run, _ in found}, start__gte=min(start for _, start in found)
+    )
+    for row in stored:
+        if (row.run, row.start) in found and found[row.run, row.start].at < row.at:
+            del found[row.run, row.start]
+    models.upsert(models.TaskTime, found.values(), "run", "start")
 
 
 def rises_between(
@@ -104,6 +135,10 @@ def read_heartbeat(event: Event) -> Heartbeat:
         raise ValueError("a heartbeat's counter is not a whole number")
     for query in beat.queries:
         moment(query.task_at or event.at)
+    for one in beat.task_times:
+        waits = one.waited_for.values() if isinstance(one.waited_for, dict) else (None,)
+        if not all(is_number(value) for value in (one.run, one.task_ms, one.waited_ms, *waits)):
+            raise ValueError("a heartbeat's task time is not a whole number")
     return beat
 
 

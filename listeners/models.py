@@ -190,6 +190,25 @@ class Heartbeat(models.Model):
         return f"heartbeat of driver {self.driver}"
 
 
+class TaskTime(models.Model):
+    """What a run's tasks had taken and waited for by the end of a bucket of time, in sum."""
+
+    run = models.BigIntegerField()
+    start = models.DateTimeField(db_index=True)  # of the bucket: listeners.latest.TASK_TIME_S
+    at = models.DateTimeField()  # of the heartbeat that told it
+    task_ms = models.BigIntegerField()
+    waited_ms = models.BigIntegerField()
+    waited_for = models.JSONField(default=dict)  # {run's number as text: ms}
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["run", "start"], name="task_time_bucket")
+        ]
+
+    def __str__(self) -> str:
+        return f"task time of run {self.run}"
+
+
 class DroppedEvents(models.Model):
     """A rise of Spark's drop counter between two heartbeats: how many, where, when."""
 

@@ -102,6 +102,7 @@ def _expired(
         history,
     )
     yield "events", models.Event.objects.filter(at__lt=history), "at", history
+    yield "task times", models.TaskTime.objects.filter(start__lt=raw), "start", raw
     yield "gaps", models.Gap.objects.filter(noticed_at__lt=history), "noticed_at", history
     yield "dropped events", models.DroppedEvents.objects.filter(until__lt=history), "until", history
     yield (

@@ -90,10 +90,11 @@ def _runs_of(event: Event) -> set[int]:
     """Return the runs that an event speaks of; those of a heartbeat stand in its body."""
     runs = set() if event.run is None else {event.run}
     if event.kind is Kind.HEARTBEAT:
-        pulses = event.body.get("queries")
-        for pulse in pulses if isinstance(pulses, list) else ():
-            if isinstance(pulse, dict) and is_number(pulse.get("run")):
-                runs.add(pulse["run"])
+        for part in ("queries", "task_times"):
+            told = event.body.get(part)
+            for one in told if isinstance(told, list) else ():
+                if isinstance(one, dict) and is_number(one.get("run")):
+                    runs.add(one["run"])
     return runs
 
 

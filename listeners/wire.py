@@ -167,6 +167,16 @@ class QueryPulse:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskTime:
+    """What a run's tasks took and waited for, since the run began, milliseconds."""
+
+    run: int
+    task_ms: int  # its tasks' run time, added up over all cores
+    waited_ms: int  # its stages stood ready and none of their tasks ran
+    waited_for: dict[str, int]  # of that, while tasks of other runs ran; by their run's number
+
+
+@dataclass(frozen=True, slots=True)
 class DriverTrouble:
     """Something that the driver passes over for now, and tries again."""
 
@@ -194,6 +204,7 @@ class Heartbeat:
     jvm_alive: bool | None = None  # None: not known, as from a driver of a release before
     queries: tuple[QueryPulse, ...] = ()
     troubles: tuple[DriverTrouble, ...] = ()
+    task_times: tuple[TaskTime, ...] = ()  # of runs where they have grown, now and then
 
     def body(self) -> dict[str, Any]:
         """Return the heartbeat as the body of an event."""
@@ -210,7 +221,13 @@ class Heartbeat:
             times = tuple(ListenerTimes(**entry) for entry in body.get("listeners", ()))
             pulses = tuple(QueryPulse(**entry) for entry in body.get("queries", ()))
             troubles = tuple(DriverTrouble(**entry) for entry in body.get("troubles", ()))
-            parts = {"listeners": times, "queries": pulses, "troubles": troubles}
+            tasks = tuple(TaskTime(**entry) for entry in body.get("task_times", ()))
+            parts = {
+                "listeners": times,
+                "queries": pulses,
+                "troubles": troubles,
+                "task_times": tasks,
+            }
             return cls(**{**body, **queues, **parts})
         except TypeError as error:
             raise ValueError(f"not a heartbeat: {error}") from error

@@ -27,6 +27,7 @@ from listeners.spark.outbox import Outbox
 from listeners.spark.query_pulses import QueryPulses, jvm_alive
 from listeners.spark.settings import TelemetrySettings
 from listeners.spark.sorter import Recalled, RunKnown, Said, Sorter
+from listeners.spark.task_times import TaskTimes
 from listeners.spark.user_listeners import ListenerRefused
 from listeners.wire import DriverTrouble, Heartbeat, Kind
 
@@ -87,6 +88,7 @@ class Telemetry:
         self._bus: Any = None  # ours, on the private queue
         self._pulse: Pulse | None = None
         self._query_pulses: QueryPulses | None = None
+        self._task_times: TaskTimes | None = None
         self._counters: dict[str, bus_counters.BusCounters] = {}
         self.mode = "fallback"  # "private" once the queue of our own is seen to be there
 
@@ -96,6 +98,7 @@ class Telemetry:
         self._spark = spark
         self._java = listener.java_listener(spark, listener.BusListener(self._take_heard))
         self._query_pulses = QueryPulses(spark)
+        self._task_times = TaskTimes(spark)
         self._counters = {
             name: bus_counters.BusCounters(spark, name) for name in ("streams", "ours")
         }
@@ -208,6 +211,7 @@ class Telemetry:
             jvm_heap_max_mb=max_mb,
             jvm_alive=jvm_alive(self._spark),
             queries=self._query_pulses.look(followed) if self._query_pulses else (),
+            task_times=self._task_times.look(followed) if self._task_times else (),
             troubles=tuple(
                 DriverTrouble(_sound(about)[:120], _sound(cause)[:300], times)
                 for about, cause, times in islice(self._troubles(), _TROUBLES_TOLD)

@@ -11,7 +11,7 @@ from queries.api.alerts import views as alerts
 from queries.api.checkpoints import checkpoint as checkpoints
 from queries.api.definitions import connectors, labels
 from queries.api.supervision import applications, history, operations, queries, system
-from queries.api.triggers import advice
+from queries.api.triggers import advice, waiting
 from queries.api.triggers import async_progress as tracking
 
 app_name = "api"
@@ -88,6 +88,7 @@ urlpatterns = [
     _at(f"{_APPLICATION}stop/", applications.ApplicationStopView, "application-stop"),
     _at(f"{_APPLICATION}restart/", applications.ApplicationRestartView, "application-restart"),
     _at(f"{_APPLICATION}labels/", labels.ApplicationLabelsView, "application-labels"),
+    _at(f"{_APPLICATION}waits/", waiting.ApplicationWaitsView, "application-waits"),
     _at(f"{_APPLICATION}pools/", applications.PoolsView, "pools"),
     _at(f"{_APPLICATION}pools/<str:pool>/", applications.PoolView, "pool"),
     _at("tokens/", tokens.TokensView, "tokens"),

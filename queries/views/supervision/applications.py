@@ -45,6 +45,8 @@ from queries.views.console.guard import needs
 from queries.views.definitions.application_edit import urlpatterns as edit_urls
 from queries.views.definitions.diffs import changes, readable
 from queries.views.supervision.application_actions import urlpatterns as act_urls
+from queries.views.triggers.waiting import urlpatterns as waiting_urls
+from queries.views.triggers.waiting import waits
 
 ROWS = 50
 DRIVERS_SHOWN = 10
@@ -93,6 +95,7 @@ def _moving(detail: ApplicationDetail, now: datetime) -> dict[str, Any]:
         "spec": spec,
         "pools": _pools(detail),
         "advice": _advice(detail, spec),
+        "starved": waits(detail, now=now)["starved"],
         "telemetry": detail.telemetry,
         "drops": heard.drops_of(detail.driver.pk) if detail.driver else [],
         "drivers": drivers_of(detail.application)[:DRIVERS_SHOWN],
@@ -199,4 +202,5 @@ urlpatterns = [
     path("applications/<str:name>/", application_page, name="application"),
     path("applications/<str:name>/revisions/", application_revisions, name="application-revisions"),
     *act_urls,
+    *waiting_urls,
 ]

@@ -1,0 +1,213 @@
+"""What the driver's queries take of its cores, and for whom they wait, from Spark's status store.
+
+Spark keeps a stage's times whole, so that nothing is asked about single tasks: each look is one
+call for all stages that have ended since the last one and for those that run.
+"""
+
+import logging
+import re
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+import orjson
+from py4j.protocol import Py4JError
+
+from listeners.spark.sorter import RunKnown
+from listeners.wire import TaskTime
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 10.0  # Spark keeps 1,000 stages (spark.ui.retainedStages): 100 a second
+_RECENT = 1_000  # ended stages that a later one may have waited for
+_REMEMBERED_JOBS = 2_000
+#: Before every stage, and large enough that Py4J hands it over as a long.
+_LONG_AGO = 2**31
+
+#: Streaming batches describe their jobs so (Spark: StreamExecution.getBatchDescriptionString).
+_RUN_ID = re.compile(r"^runId = ([0-9a-f-]{36})$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One attempt of a stage; times are milliseconds since 1970 by the driver's clock."""
+
+    group: str  # Spark's run id of its query
+    submitted: int
+    first_task: int | None  # None: none of its tasks has run
+    ended: int | None  # None: it runs
+    task_ms: int  # of the tasks that have ended
+
+
+def waited(stage: Stage, others: Iterable[Stage]) -> tuple[int, dict[str, int]]:
+    """Return how long a stage waited for its first task, and for whom, milliseconds.
+
+    The wait is divided among the queries whose tasks ran meanwhile, by the task time of each
+    then; a stage's own is taken as even from its first task to its end.
+    """
+    if stage.first_task is None or stage.first_task <= stage.submitted:
+        return 0, {}
+    wait = stage.first_task - stage.submitted
+    ran: defaultdict[str, float] = defaultdict(float)
+    for other in others:
+        if other.group == stage.group or other.first_task is None:
+            continue
+        since = max(stage.submitted, other.first_task)
+        until = stage.first_task if other.ended is None else min(stage.first_task, other.ended)
+        if until > since:
+            whole = max(1, (other.ended or until) - other.first_task)
+            ran[other.group] += (until - since) * max(1.0, other.task_ms / whole)
+    total = sum(ran.values())
+    return wait, {group: round(wait * share / total) for group, share in ran.items()}
+
+
+@dataclass(slots=True)
+class _Sum:
+    task_ms: int = 0
+    waited_ms: int = 0
+    waited_for: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    grown: bool = False
+
+
+class TaskTimes:
+    """Adds up the times of ended stages by query."""
+
+    def __init__(self, spark: Any) -> None:
+        self._context = spark.sparkContext
+        self._mapper: Any = None
+        self._looked = -LOOK_EVERY_S
+        self._complained = False
+        self._newest = _LONG_AGO  # the latest end of a stage that was added up
+        self._counted: set[tuple[int, int]] = set()  # stages that ended at that millisecond
+        self._recent: deque[Stage] = deque(maxlen=_RECENT)
+        self._groups: OrderedDict[int, str] = OrderedDict()  # by job
+        self._sums: defaultdict[str, _Sum] = defaultdict(_Sum)
+
+    def look(self, runs: Sequence[RunKnown]) -> tuple[TaskTime, ...]:
+        """Return the sums of the runs whose sums have grown; () between two looks.
+
+        What ran in the last seconds of a run that has ended is left out.
+        """
+        if monotonic() - self._looked < LOOK_EVERY_S:
+            return ()
+        self._looked = monotonic()
+        try:
+            ended, running = self._read()
+        except (Py4JError, OSError, ValueError, KeyError, TypeError) as error:
+            level = logging.DEBUG if self._complained else logging.WARNING
+            logger.log(level, "who waits for whom is not known, Spark's stages: %s", error)
+            self._complained = True
+            return ()
+        self._recent.extend(ended)
+        for stage in ended:
+            self._add(stage, [*self._recent, *running])
+        numbers = {run.spark_run_id: run.run for run in runs}
+        told = tuple(
+            self._told(numbers[group], total, numbers)
+            for group, total in self._sums.items()
+            if total.grown and group in numbers
+        )
+        for group in self._sums.keys() - numbers.keys():
+            del self._sums[group]
+        return told
+
+    def _add(self, stage: Stage, others: Iterable[Stage]) -> None:
+        wait, shares = waited(stage, others)
+        total = self._sums[stage.group]
+        total.task_ms += stage.task_ms
+        total.waited_ms += wait
+        for group, share in shares.items():
+            total.waited_for[group] += share
+        total.grown = True
+
+    def _told(self, run: int, total: _Sum, numbers: dict[str, int]) -> TaskTime:
+        total.grown = False
+        return TaskTime(
+            run=run,
+            task_ms=total.task_ms,
+            waited_ms=total.waited_ms,
+            waited_for={
+                str(numbers[group]): ms
+                for group, ms in total.waited_for.items()
+                if group in numbers
+            },
+        )
+
+    # --- Spark ------------------------------------------------------------------------------
+    def _read(self) -> tuple[list[Stage], list[Stage]]:
+        """Return the stages that have ended since the last look, and those that run."""
+        view = self._view("StageDataWrapper").index("completionTime").first(self._newest)
+        active = self._view("StageDataWrapper").index("active").first(True).last(True)
+        rows = [*self._rows(view), *self._rows(active)]
+        ended, running = [], []
+        for row in sorted(rows, key=lambda row: row["info"].get("completionTime") or 0):
+            stage, name = self._stage(row), (row["info"]["stageId"], row["info"]["attemptId"])
+            if stage is None:
+                continue
+            if stage.ended is None:
+                running.append(stage)
+                continue
+            if stage.ended > self._newest:
+                self._newest, self._counted = stage.ended, set()
+            if name not in self._counted:
+                self._counted.add(name)
+                ended.append(stage)
+        return ended, running
+
+    def _stage(self, row: dict[str, Any]) -> Stage | None:
+        """Return a stage of a query; None where it is of none, or has not been submitted."""
+        info = row["info"]
+        group = self._group(info.get("description") or "", row.get("jobIds") or ())
+        if not group or info["submissionTime"] is None:
+            return None
+        return Stage(
+            group=group,
+            submitted=info["submissionTime"],
+            first_task=info["firstTaskLaunchedTime"],
+            ended=info["completionTime"],
+            task_ms=info["executorRunTime"],
+        )
+
+    def _group(self, description: str, jobs: Sequence[int]) -> str:
+        """Return Spark's run id of the query that a stage is of; "" for none.
+
+        Where the query's own code describes its jobs, the job's group is asked for.
+        """
+        if found := _RUN_ID.findall(description):
+            return str(found[-1])
+        for job in jobs[:1]:
+            if job not in self._groups:
+                self._groups[job] = self._group_of_job(job)
+                if len(self._groups) > _REMEMBERED_JOBS:
+                    self._groups.popitem(last=False)
+            return self._groups[job]
+        return ""
+
+    def _group_of_job(self, job: int) -> str:
+        try:
+            group = self._store().read(self._class("JobDataWrapper"), job).info().jobGroup()
+        except Py4JError:  # Spark has forgotten it
+            return ""
+        return str(group.get()) if group.isDefined() else ""
+
+    def _rows(self, view: Any) -> list[dict[str, Any]]:
+        jvm = self._context._jvm
+        if self._mapper is None:
+            self._mapper = jvm.com.fasterxml.jackson.databind.ObjectMapper()
+            self._mapper.registerModule(jvm.com.fasterxml.jackson.module.scala.DefaultScalaModule())
+        listed = jvm.java.util.stream.StreamSupport.stream(view.spliterator(), False).toList()
+        rows: list[dict[str, Any]] = orjson.loads(self._mapper.writeValueAsString(listed))
+        return rows
+
+    def _view(self, name: str) -> Any:
+        return self._store().view(self._class(name))
+
+    def _store(self) -> Any:
+        return self._context._jsc.sc().statusStore().store()
+
+    def _class(self, name: str) -> Any:
+        lang = self._context._jvm.java.lang
+        loader = lang.Thread.currentThread().getContextClassLoader()
+        return lang.Class.forName(f"org.apache.spark.status.{name}", True, loader)

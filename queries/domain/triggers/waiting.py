@@ -1,0 +1,104 @@
+"""Who starves whom: the queries of one application share its cores, and wait for each other.
+
+A stage that stands ready waits for its first task while tasks of others hold the cores. Spark's
+FIFO scheduler serves the older job first; with FAIR, pools with a minimum share come first, and
+among the others the one with the fewest running tasks, ties by name. Tasks are not pre-empted.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+#: A share of the time below this is not worth a sentence: a stage needs some ms to begin anyway.
+WORTH_TELLING = 0.1
+#: Of a query's wait, the share from which one of those it waited for is named.
+_MUCH = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class TaskShare:
+    """What one query took of its application's cores, and for whom it waited, over a range."""
+
+    query: str
+    pool: str  # "" for Spark's own pool `default`
+    since: float  # seconds that are covered: it may run for less long than the range
+    task_s: float
+    share: float  # of all task time of the application, 0 to 1
+    waited_s: float
+    waited_for: Mapping[str, float]  # seconds by query, the longest first
+
+    @property
+    def waiting(self) -> float:
+        """Return the share of the time, 0 to 1, in which it stood ready and others ran."""
+        return min(1.0, sum(self.waited_for.values()) / self.since) if self.since else 0.0
+
+    @property
+    def percent(self) -> int:
+        """Return the share of all task time, 0 to 100, for a bar."""
+        return round(100 * self.share)
+
+
+@dataclass(frozen=True, slots=True)
+class Starved:
+    """A query that waited for others, and the change of pools that mends it."""
+
+    query: str
+    by: str  # for which it waited longest
+    says: str
+    change: str
+
+
+def starved(
+    shares: Sequence[TaskShare],
+    *,
+    scheduler_mode: str,
+    min_shares: Mapping[str, int],
+    span: str,
+    application: str,
+) -> list[Starved]:
+    """Return the queries that waited for others for a tenth of the time or more, worst first.
+
+    `min_shares` has the minimum share of each pool by its name, `span` names the range in words
+    ("the last hour").
+    """
+    pools = {one.query: one.pool for one in shares}
+    found = []
+    for one in sorted(shares, key=lambda one: (-one.waiting, one.query)):
+        if one.waiting < WORTH_TELLING:
+            continue
+        by = max(one.waited_for, key=lambda name: one.waited_for[name])
+        much = _MUCH * sum(one.waited_for.values())
+        heavy = [name for name, spent in one.waited_for.items() if spent >= much] or [by]
+        alone = [name for name, pool in pools.items() if pool == one.pool] == [one.query]
+        percent = round(100 * one.waiting)
+        protected = scheduler_mode == "FAIR" and alone and min_shares.get(one.pool, 0) > 0
+        found.append(
+            Starved(
+                query=one.query,
+                by=by,
+                says=f"{one.query} waited {percent} % of {span} for {_and(heavy)}.",
+                change=_change(one.query, heavy, scheduler_mode, application, protected),
+            )
+        )
+    return found
+
+
+def _change(
+    light: str, heavy: Sequence[str], scheduler_mode: str, application: str, protected: bool
+) -> str:
+    if protected:
+        return (
+            "Its pool has a minimum share already, but Spark does not interrupt running tasks: "
+            f"more cores help, or more and shorter tasks in {_and(heavy)}."
+        )
+    fair = "" if scheduler_mode == "FAIR" else "set the scheduler mode to FAIR, "
+    pool = "one pool" if len(heavy) == 1 else "one pool together"
+    text = (
+        f"{fair}give {light} a pool of its own with a minimum share of 1, and put {_and(heavy)} "
+        f"into {pool} without one. This takes effect when {application} restarts, with all its "
+        "queries."
+    )
+    return text[0].upper() + text[1:]
+
+
+def _and(names: Sequence[str]) -> str:
+    return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else names[0]
