@@ -18,7 +18,7 @@ from queries.views.supervision import (
     query_page,
     runs,
 )
-from queries.views.triggers import async_progress, trigger
+from queries.views.triggers import async_progress, trigger, waiting
 
 urlpatterns: list[URLPattern | URLResolver] = [
     *shell.urlpatterns,
@@ -29,6 +29,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *logs.urlpatterns,
     *probes.urlpatterns,
     *trigger.urlpatterns,
+    *waiting.urlpatterns,
     *actions.urlpatterns,
     *async_calls.urlpatterns,
     *async_progress.urlpatterns,

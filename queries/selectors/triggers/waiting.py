@@ -1,7 +1,7 @@
 """What an application's queries took of its cores over a range, from their drivers' heartbeats."""
 
 from collections import defaultdict
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db.models import Max, Q
 
@@ -14,7 +14,26 @@ from queries.models.drivers import Run
 from queries.selectors.newest import newest_revisions
 from queries.selectors.supervision.applications import ApplicationDetail
 
+#: How long a range of the pages is, and its name in a sentence.
+RANGES = {
+    "15m": (timedelta(minutes=15), "the last 15 minutes"),
+    "1h": (timedelta(hours=1), "the last hour"),
+    "6h": (timedelta(hours=6), "the last 6 hours"),
+    "24h": (timedelta(days=1), "the last day"),
+    "7d": (timedelta(days=7), "the last 7 days"),
+}
+DEFAULT_RANGE = "1h"
+
 _MOST_RUNS = 1_000  # the newest; a query that restarts without end has many short ones
+
+
+def waits(
+    detail: ApplicationDetail, *, now: datetime, span: str = DEFAULT_RANGE
+) -> tuple[list[TaskShare], list[Starved]]:
+    """Return an application's task shares over a range that ends now, and who waited in it."""
+    length, words = RANGES[span]
+    shares = task_shares(detail.application, since=now - length, until=now)
+    return shares, starved_queries(detail, shares, span=words)
 
 
 def task_shares(application: Application, *, since: datetime, until: datetime) -> list[TaskShare]:

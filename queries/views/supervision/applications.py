@@ -31,6 +31,7 @@ from queries.selectors.supervision.applications import (
 )
 from queries.selectors.supervision.drift import pool_form
 from queries.selectors.supervision.history import transitions
+from queries.selectors.triggers.waiting import waits
 from queries.views.console.fragments import (
     Changes,
     Drawn,
@@ -45,8 +46,6 @@ from queries.views.console.guard import needs
 from queries.views.definitions.application_edit import urlpatterns as edit_urls
 from queries.views.definitions.diffs import changes, readable
 from queries.views.supervision.application_actions import urlpatterns as act_urls
-from queries.views.triggers.waiting import urlpatterns as waiting_urls
-from queries.views.triggers.waiting import waits
 
 ROWS = 50
 DRIVERS_SHOWN = 10
@@ -95,7 +94,7 @@ def _moving(detail: ApplicationDetail, now: datetime) -> dict[str, Any]:
         "spec": spec,
         "pools": _pools(detail),
         "advice": _advice(detail, spec),
-        "starved": waits(detail, now=now)["starved"],
+        "starved": waits(detail, now=now)[1],
         "telemetry": detail.telemetry,
         "drops": heard.drops_of(detail.driver.pk) if detail.driver else [],
         "drivers": drivers_of(detail.application)[:DRIVERS_SHOWN],
@@ -202,5 +201,4 @@ urlpatterns = [
     path("applications/<str:name>/", application_page, name="application"),
     path("applications/<str:name>/revisions/", application_revisions, name="application-revisions"),
     *act_urls,
-    *waiting_urls,
 ]
