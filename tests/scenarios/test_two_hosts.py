@@ -79,7 +79,7 @@ def test_a_nudge_that_reaches_the_wrong_host_does_nothing(hosts: TwoHosts) -> No
 def test_a_silent_hosts_query_is_lost_and_running_again_once_its_host_is_back(
     hosts: TwoHosts,
 ) -> None:
-    hosts.sign("host-b", seconds_ago=14)
+    hosts.sign("host-b", seconds_ago=8)
     hosts.on("host-a").look()
     assert hosts.stages["host-a"].phase("delays") == "RUNNING"
 
