@@ -56,4 +56,4 @@ EXPOSE 8000
 ENTRYPOINT ["tini", "--"]
 CMD ["uvicorn", "controlplane.asgi:application", "--host", "0.0.0.0", "--port", "8000", \
      "--timeout-graceful-shutdown", "3", "--no-access-log", "--log-level", "warning", \
-     "--lifespan", "off"]
+     "--lifespan", "off", "--no-proxy-headers"]

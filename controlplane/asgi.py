@@ -1,12 +1,13 @@
 """The ASGI entry point, served by uvicorn."""
 
 import os
+from typing import Any
 
 from django.core.asgi import get_asgi_application
 from django.core.exceptions import ImproperlyConfigured
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
-application = get_asgi_application()
+django: Any = get_asgi_application()
 
 from django.conf import settings  # noqa: E402
 
@@ -17,5 +18,11 @@ if settings.SECRET_KEY_IS_EPHEMERAL:
     )
 
 from controlplane.health.full_disk import keep_readable  # noqa: E402
+from controlplane.web.front import bounded, served  # noqa: E402
 
 keep_readable()
+#: Forms and bodies are bounded by Django and the API, with better words; this is what none needs.
+application = served(
+    bounded(django, most=4 * settings.DATA_UPLOAD_MAX_MEMORY_SIZE),
+    trusted=settings.TRUSTED_PROXIES,
+)

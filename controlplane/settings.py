@@ -7,6 +7,7 @@ SECRET_KEY and REDIS_URL where these are not set.
 
 import secrets
 import socket
+import sys
 import tomllib
 from datetime import timedelta
 from pathlib import Path
@@ -45,6 +46,17 @@ CONNECTORS_DIR = Path(
 CODE_ROOTS = [
     Path(root).resolve()
     for root in env.names("HEADGATE_CODE_ROOTS", (str(BASE_DIR / "examples"),), shown="examples/")
+]
+#: Folders and URL prefixes in which sources, tables and sinks may lie (docs/security.md).
+DATA_ROOTS = env.names(
+    "HEADGATE_DATA_ROOTS",
+    (str(HEADGATE_HOME / "data"), str(HEADGATE_HOME / "demo")),
+    shown="HEADGATE_HOME/data, HEADGATE_HOME/demo",
+)
+#: Folders of the control plane and of its Python: no data root makes them data.
+OWN_FOLDERS = [
+    *(BASE_DIR, HEADGATE_HOME, SECRETS_DIR, CONNECTORS_DIR, *CODE_ROOTS),
+    *(Path(prefix) for prefix in (sys.prefix, sys.base_prefix) if prefix != "/usr"),
 ]
 #: Kinds of launcher, by the name that HEADGATE_LAUNCHER gives: the function that makes one.
 LAUNCHERS = {"process": "queries.launchers.process.launcher.configured"}
@@ -93,7 +105,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "controlplane.static.StaticFiles",
+    "controlplane.web.static.StaticFiles",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -162,6 +174,8 @@ AXES_VERBOSE = False
 # --- sessions, cookies, headers -------------------------------------------------------
 # Django's own defaults are not repeated: 14 days, HttpOnly, SameSite=Lax, nosniff, no frames,
 # same-origin referrers and openers. `tests/web/console/test_setup_headers.py` checks the headers.
+#: Whose X-Forwarded-For is believed; without them the address is that of the connection.
+TRUSTED_PROXIES = env.networks("HEADGATE_TRUSTED_PROXIES")
 HTTPS = env.flag("HEADGATE_HTTPS", False)  # a proxy in front speaks TLS and says so
 #: Browsers share cookies between the ports of a host; two installations differ by name.
 SESSION_COOKIE_NAME = f"headgate_session_{HEADGATE_PORT}"

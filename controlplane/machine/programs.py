@@ -56,7 +56,8 @@ def all_programs(redis_command: Sequence[str], feeders: Sequence[Program] = ()) 
     celery = (python, "-m", "celery", "--app", "controlplane")
     web = (
         f"controlplane.asgi:application --host 127.0.0.1 --port {settings.HEADGATE_PORT} "
-        "--timeout-graceful-shutdown 3 --no-access-log --log-level warning --lifespan off"
+        "--timeout-graceful-shutdown 3 --no-access-log --log-level warning --lifespan off "
+        "--no-proxy-headers"  # asgi.py believes those of HEADGATE_TRUSTED_PROXIES
     )
     programs = [
         Program("ingester", (python, manage, "ingest_events"), 20, 15),

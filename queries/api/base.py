@@ -1,15 +1,18 @@
 """What every address of the API shares: who may, in which form, and how errors look."""
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, ClassVar
 
 import rules
+from django.conf import settings
 from django.utils import timezone
 from knox.auth import TokenAuthentication
 from rest_framework.authentication import SessionAuthentication
-from rest_framework.exceptions import NotAcceptable
+from rest_framework.exceptions import NotAcceptable, ParseError
 from rest_framework.negotiation import DefaultContentNegotiation
+from rest_framework.parsers import JSONParser
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.serializers import Serializer
@@ -19,6 +22,9 @@ from queries.api import errors
 from queries.api.schema import ProblemSchema
 from queries.domain.errors import Invalid, Problem
 from queries.roles import VIEW
+
+#: Nesting of a body at most. A definition has about six levels.
+DEEPEST = 50
 
 
 class HasRole(BasePermission):
@@ -42,6 +48,51 @@ class AnyForm(DefaultContentNegotiation):
             return renderers[0], renderers[0].media_type
 
 
+class BoundedJSONParser(JSONParser):
+    """JSON in UTF-8 of at most DATA_UPLOAD_MAX_MEMORY_SIZE bytes and `DEEPEST` levels."""
+
+    def parse(
+        self, stream: Any, media_type: str | None = None, context: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Return the value in a body; raise `errors.TooLarge`, or `ParseError` where it is none."""
+        most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        raw = stream.read(most + 1)
+        if len(raw) > most:
+            raise errors.TooLarge
+        try:
+            found = json.loads(raw, parse_constant=_refuse)
+        except RecursionError as error:
+            raise _too_deep() from error
+        except ValueError as error:  # not UTF-8, not JSON, or a number of thousands of digits
+            raise ParseError(f"The body is not JSON: {error}") from error
+        if _is_deep(found):
+            raise _too_deep()
+        return found
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _too_deep() -> ParseError:
+    return ParseError(f"The body is nested more than {DEEPEST} levels deep.")
+
+
+def _is_deep(value: Any) -> bool:
+    """Tell whether a value is nested more than `DEEPEST` levels deep."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [
+            held
+            for one in level
+            if isinstance(one, dict | list)
+            for held in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return False
+    return True
+
+
 class ApiView(APIView):
     """A view whose methods declare the permission that they require (VIEW by default)."""
 
@@ -49,6 +100,7 @@ class ApiView(APIView):
     authentication_classes = (TokenAuthentication, SessionAuthentication)
     permission_classes = (HasRole,)
     content_negotiation_class = AnyForm
+    parser_classes: Any = (BoundedJSONParser,)
     schema = ProblemSchema()
 
     def __init_subclass__(cls, **named: Any) -> None:

@@ -9,7 +9,8 @@ import logging
 from dataclasses import asdict
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
+from django.conf import settings
+from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.http import Http404
 from rest_framework import exceptions, status
 from rest_framework.response import Response
@@ -60,10 +61,22 @@ _HTTP: dict[int, tuple[str, str, str]] = {
     404: ("missing", "Not found", ""),
     405: ("method-not-allowed", "Method not allowed", ""),
     406: ("not-acceptable", "Not acceptable", "Accept application/json."),
+    413: ("too-large", "The body is too large", "Send less at once."),
     415: ("unsupported-media-type", "Unsupported media type", "Send application/json."),
     428: ("precondition-required", "If-Match is required", ""),
     429: ("too-many-requests", "Too many requests", "Wait for the time in Retry-After."),
 }
+
+
+class TooLarge(exceptions.APIException):
+    """A body is larger than any definition."""
+
+    status_code = status.HTTP_413_REQUEST_ENTITY_TOO_LARGE
+    default_code = "too-large"
+
+    def __init__(self) -> None:
+        most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        super().__init__(f"The body is larger than {most:,} bytes.")
 
 
 class PreconditionRequired(exceptions.APIException):
@@ -105,6 +118,8 @@ def answer(error: Exception, context: dict[str, Any]) -> Response | None:
         error = exceptions.NotFound(str(error) or _NOT_NAMED)
     elif isinstance(error, PermissionDenied):
         error = exceptions.PermissionDenied()
+    elif isinstance(error, RequestDataTooBig):  # Django's, where something reads a body as a form
+        error = TooLarge()
     if not isinstance(error, exceptions.APIException):
         if (problem := full_disk(error)) is not None:
             set_rollback()

@@ -14,6 +14,7 @@ from queries.roles import VIEW
 from queries.selectors.triggers.advice import async_operators
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import needs
+from queries.views.console.numbers import whole
 from queries.views.supervision.query_page import head
 
 
@@ -28,7 +29,7 @@ def async_tab(request: HttpRequest, name: str) -> HttpResponse:
 @fragments("async", hears=("query",), own_key_only=("query",))
 def draw_async(key: str, changes: Changes, now: datetime) -> Drawn:
     """Draw the operators of one query."""
-    query = Query.objects.filter(pk=key, archived_at=None).first() if key.isdigit() else None
+    query = Query.objects.filter(pk=whole(key) or 0, archived_at=None).first()
     found = async_operators(query.pk) if query else []
     if found:
         shown = [_shown(*each) for each in found]

@@ -22,6 +22,7 @@ from queries.selectors.supervision import history
 from queries.services.probes import xray
 from queries.services.probes.preflight import begin_preflight
 from queries.views.console.guard import by, needs
+from queries.views.console.numbers import whole
 from queries.views.supervision.operations import CANCEL_LEAVES, RESULTS
 
 
@@ -81,8 +82,8 @@ def xray_rows(request: HttpRequest, name: str, uuid: UUID) -> HttpResponseBase:
 
 
 def _number(given: Mapping[str, str], name: str, default: int) -> int:
-    text = given.get(name, "").strip()
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else default
+    number = whole(given.get(name))
+    return default if number is None else number
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:

@@ -6,11 +6,10 @@ from typing import Any
 from django.urls import reverse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
-from rest_framework.parsers import JSONParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from queries.api.base import ApiView
+from queries.api.base import ApiView, BoundedJSONParser
 from queries.api.definitions.etags import check_if_match, etag
 from queries.api.errors import invalid
 from queries.api.methods import Method, answers
@@ -31,7 +30,7 @@ Spec = dict[str, Any]
 Store = Callable[..., Any]
 
 
-class MergePatchParser(JSONParser):
+class MergePatchParser(BoundedJSONParser):
     """Reads a merge patch (RFC 7396)."""
 
     media_type = "application/merge-patch+json"
@@ -40,7 +39,7 @@ class MergePatchParser(JSONParser):
 class DefinitionView(ApiView):
     """The address of one definition."""
 
-    parser_classes = (JSONParser, MergePatchParser)
+    parser_classes = (BoundedJSONParser, MergePatchParser)
 
 
 def changes(operation_id: str, body: Any, form: Any) -> Callable[[Method], Method]:

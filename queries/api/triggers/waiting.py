@@ -8,8 +8,8 @@ from rest_framework import serializers
 
 from queries.api.base import ApiView
 from queries.api.derived import Body, shows
-from queries.api.errors import invalid
 from queries.api.methods import answers
+from queries.api.paging import whole_number
 from queries.domain.triggers.waiting import Starved, TaskShare
 from queries.selectors.supervision.applications import application_detail
 from queries.selectors.triggers.waiting import starved_queries, task_shares
@@ -66,15 +66,9 @@ class ApplicationWaitsView(ApiView):
     def get(self, name: str) -> Waits:
         """Return who used an application's cores, and who waited for whom."""
         detail = application_detail(name)
-        hours = self._hours()
+        hours = whole_number(self.request, "hours", 1, low=1, high=_LONGEST_H)
         shares = task_shares(
             detail.application, since=self.now - timedelta(hours=hours), until=self.now
         )
         words = "the last hour" if hours == 1 else f"the last {hours} hours"
         return Waits(hours, shares, starved_queries(detail, shares, span=words))
-
-    def _hours(self) -> int:
-        asked = self.asked("hours") or "1"
-        if asked.isascii() and asked.isdigit() and 1 <= int(asked) <= _LONGEST_H:
-            return int(asked)
-        raise invalid("hours", asked, "is not a range", f"Give whole hours from 1 to {_LONGEST_H}.")

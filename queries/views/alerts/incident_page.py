@@ -24,6 +24,7 @@ from queries.services.alerts import incidents as service
 from queries.views.alerts.incident_list import urlpatterns as list_urls
 from queries.views.console.fragments import Changes, Drawn, fragments, parts
 from queries.views.console.guard import by, needs
+from queries.views.console.numbers import whole
 from queries.views.ways import Offer, offers
 
 #: What one may choose for how long: value in the form -> (words, hours).
@@ -77,7 +78,7 @@ def _moving(row: Incident, now: datetime) -> dict[str, Any]:
 @fragments("incident", hears=("incident",), own_key_only=("incident",))
 def draw_incident(key: str, heard: Changes, now: datetime) -> Drawn:
     """Draw the parts of an incident's page that change."""
-    row = incidents().filter(pk=key).first() if key.isdigit() else None
+    row = incidents().filter(pk=whole(key) or 0).first()
     if row is not None:
         yield from parts(_MOVING, "incident", "alerts", key, _moving(row, now))
 

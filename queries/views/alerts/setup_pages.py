@@ -21,6 +21,7 @@ from queries.selectors.alerts.incidents import delivery_line
 from queries.services.alerts import setup
 from queries.services.alerts.deliveries import try_channel
 from queries.views.console.guard import by, needs
+from queries.views.console.numbers import whole
 
 #: What the settings of channels are called on the form; a list is typed line by line.
 SETTING_WORDS = {
@@ -267,7 +268,7 @@ def maintenance_new(request: HttpRequest) -> HttpResponse:
     }
     now = timezone.now()
     starts = _moment(typed["starts_at"]) or now
-    hours = int(typed["hours"]) if typed["hours"].isdecimal() and len(typed["hours"]) < 5 else 0
+    hours = whole(typed["hours"]) or 0
     form = {
         "name": typed["name"],
         "selector": _selector(typed),

@@ -24,6 +24,7 @@ from queries.selectors.definitions.definitions import query as living_query
 from queries.selectors.hosts import elsewhere, logs_at
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import needs
+from queries.views.console.numbers import whole
 from queries.views.supervision.query_page import head
 
 PAGE = 50
@@ -45,7 +46,7 @@ class BatchLine:
 def batches_tab(request: HttpRequest, name: str) -> HttpResponse:
     """List the batches that the checkpoint's logs hold, newest first."""
     context = _head(request, name, "batches")
-    before = number_of(request.GET.get("before"))
+    before = whole(request.GET.get("before"))
     context |= _batches(context["query"], context["logs"], before)
     context["compare"] = (request.GET.get("one", ""), request.GET.get("other", ""))
     return render(request, "checkpoints/batches.html", context)
@@ -72,7 +73,7 @@ def batch_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
 def compare_page(request: HttpRequest, name: str) -> HttpResponse:
     """Compare any two batches."""
     context = _head(request, name, "batches")
-    one, other = number_of(request.GET.get("one")), number_of(request.GET.get("other"))
+    one, other = whole(request.GET.get("one")), whole(request.GET.get("other"))
     logs: CheckpointLogs | None = context["logs"]
     found = None
     if logs and one is not None and other is not None:
@@ -241,16 +242,12 @@ def _chart(points: tuple[tuple[datetime, int, int], ...], limit: int | None) -> 
     }
 
 
-def number_of(text: str | None) -> int | None:
-    """Return a number that an address or a form holds; None where it holds none."""
-    return int(text) if text and text.strip().isdecimal() and len(text) < 19 else None
-
-
 @fragments("checkpoint", hears=("query", "operation"), own_key_only=("query",))
 def draw_batches(key: str, changes: Changes, now: datetime) -> Drawn:
     """Draw the newest batches of one query's checkpoint."""
-    name = names_of([int(key)]).get(int(key)) if key.isdigit() else None
-    if name is None:
+    number = whole(key)
+    name = names_of([number]).get(number) if number is not None else None
+    if number is None or name is None:
         return
     query = living_query(name)
     logs = logs_of(query.checkpoints.filter(retired_at=None).first())

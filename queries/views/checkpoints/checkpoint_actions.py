@@ -26,9 +26,10 @@ from queries.services.checkpoints import clone, reset, rewind, snapshot
 from queries.services.checkpoints.preview import preview_reset, preview_rewind
 from queries.services.checkpoints.source_starts import TARGETS, WantedStart, offsets_of
 from queries.services.checkpoints.switching import current
-from queries.views.checkpoints.checkpoint import logs_of, number_of
+from queries.views.checkpoints.checkpoint import logs_of
 from queries.views.console.errors import answered
 from queries.views.console.guard import by, needs
+from queries.views.console.numbers import whole
 
 _TARGETS = {
     "earliest": ("Earliest", "Everything that the sources still have."),
@@ -48,7 +49,7 @@ def take_snapshot(request: HttpRequest, name: str) -> HttpResponseBase:
             query,
             "A snapshot is being taken",
             snapshot.request_snapshot,
-            batch=number_of(request.POST.get("batch")),
+            batch=whole(request.POST.get("batch")),
             reason=request.POST.get("reason", "")[:200],
             pinned=request.POST.get("pinned") == "1",
         )
@@ -61,7 +62,7 @@ def rewind_to(request: HttpRequest, name: str) -> HttpResponseBase:
     """Preview a rewind to a batch; request it on POST."""
     query = _query(name)
     asked = request.POST if request.method == "POST" else request.GET
-    batch, at = number_of(asked.get("batch")), asked.get("at", "").strip()
+    batch, at = whole(asked.get("batch")), asked.get("at", "").strip()
     if request.method == "POST" and batch is not None:
         said = f"It is being rewound to batch {batch}"
         return _asked(request, query, said, rewind.request_rewind, batch=batch)
@@ -124,8 +125,8 @@ def make_clone(request: HttpRequest, name: str) -> HttpResponseBase:
             name=context["name"].strip(),
             sink=None if context["same_sink"] else _json("sink", context["sink"]),
             same_sink=context["same_sink"],
-            batch=number_of(context["batch"]),
-            snapshot_id=number_of(context["snapshot_id"]),
+            batch=whole(context["batch"]),
+            snapshot_id=whole(context["snapshot_id"]),
             **by(request),
         )
     except HeadgateError as error:

@@ -24,6 +24,7 @@ from queries.selectors.console.accounts import (
 from queries.services.console import accounts
 from queries.services.console.tokens import DEFAULT_DAYS, LONGEST_DAYS, create_token, revoke_token
 from queries.views.console.guard import needs
+from queries.views.console.numbers import whole
 
 #: What each role may do, for those who choose one.
 ROLE_WORDS = {
@@ -57,7 +58,7 @@ def give_token(request: HttpRequest) -> HttpResponseBase:
             user=owner_named(typed["owner"]),
             name=typed["name"],
             actor=request.user.get_username(),
-            days=int(typed["days"]) if typed["days"].isdecimal() else 0,
+            days=whole(typed["days"]) or 0,
         )
     except Invalid as error:
         problems = {one.field: one for one in error.problems}

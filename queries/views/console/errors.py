@@ -18,7 +18,7 @@ from django.template.loader import render_to_string
 from controlplane.health.full_disk import full_disk
 from queries.domain.errors import Busy, Forbidden, HeadgateError, Missing, Unavailable
 from queries.models.lock_waits import is_busy
-from queries.views.console.shell import next_address, told, wants_json
+from queries.views.console.shell import is_ours, next_address, told, wants_json
 
 RETRY_AFTER_S = 30  # a disk is freed by a person
 
@@ -66,7 +66,13 @@ class Problems:
         if wants_json(request):
             return JsonResponse({"tone": "bad", "text": str(error)}, status=409)
         messages.error(request, str(error))
-        return redirect(next_address(request, request.headers.get("Referer") or "/"))
+        return redirect(next_address(request, _where_it_came_from(request)))
+
+
+def _where_it_came_from(request: HttpRequest) -> str:
+    """Return the page that sent a form; "/" where the header names another host's."""
+    address = request.headers.get("Referer", "")
+    return address if is_ours(request, address) else "/"
 
 
 def server_error(request: HttpRequest) -> HttpResponse:

@@ -19,6 +19,8 @@ from typing import Any
 from django.db.models import QuerySet
 from django.template.loader import render_to_string
 
+from queries.views.console.numbers import whole
+
 #: What has changed since a topic was last drawn: messages such as "query:42". None: all may have.
 Changes = frozenset[str] | None
 #: (name of the event, its data), drawn for one key of the topic ("42" of "query:42").
@@ -86,7 +88,7 @@ def draw(topic: str, changes: Changes, now: datetime) -> list[tuple[str, str]]:
 def keys(changes: frozenset[str], kind: str) -> set[int]:
     """Return the numbers of messages of a kind: {42} for "query:42"."""
     found = (split(message) for message in changes)
-    return {int(key) for said, key in found if said == kind and key.isdigit()}
+    return {number for said, key in found if said == kind and (number := whole(key)) is not None}
 
 
 def listed(kind: str, ids: Iterable[int], now: datetime) -> str:
@@ -96,7 +98,7 @@ def listed(kind: str, ids: Iterable[int], now: datetime) -> str:
 
 def numbers(key: str) -> list[int]:
     """Return the rows that a list's key names: [4, 7] for "4.7"; what is no number is left out."""
-    return sorted({int(one) for one in key.split(".") if one.isascii() and one.isdecimal()})
+    return sorted({number for one in key.split(".") if (number := whole(one)) is not None})
 
 
 def newcomers(what: str, rows: QuerySet[Any], key: str) -> Drawn:

@@ -31,6 +31,7 @@ from redis.exceptions import RedisError
 from listeners.loops.each import Each
 from queries.selectors.console.badges import SilentDriver, newest_event_at, silent_drivers
 from queries.views.console import fragments
+from queries.views.console.numbers import whole
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -142,7 +143,8 @@ class Hub:
 
     def _read(self, cursor: str) -> int:
         name, _, number = cursor.partition(".")
-        return int(number) if name == self.name and number.isdigit() else -1
+        found = whole(number) if name == self.name else None
+        return -1 if found is None else found
 
     def _tell(self, viewer: Viewer, message: Message) -> None:
         try:
@@ -286,7 +288,7 @@ def silent_since(topics: Iterable[str], silent: Sequence[SilentDriver]) -> datet
     """
     asked = [fragments.split(topic) for topic in topics]
     keys = {
-        kind: {int(key) for name, key in asked if name == kind and key.isdigit()}
+        kind: {number for name, key in asked if name == kind and (number := whole(key)) is not None}
         for kind in {name for name, _ in asked}
     }
     queries = set().union(*(keys.get(kind, set()) for kind in _OF_A_QUERY))

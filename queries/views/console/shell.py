@@ -102,11 +102,14 @@ def set_theme(request: HttpRequest) -> HttpResponse:
 def next_address(request: HttpRequest, default: str = "/") -> str:
     """Return the address to go back to: the form's `next` where it is one of ours."""
     address = request.POST.get("next") or request.GET.get("next") or ""
-    if url_has_allowed_host_and_scheme(
+    return address if is_ours(request, address) else default
+
+
+def is_ours(request: HttpRequest, address: str) -> bool:
+    """Tell whether an address that a request brings leads to this console."""
+    return url_has_allowed_host_and_scheme(
         address, allowed_hosts={request.get_host()}, require_https=request.is_secure()
-    ):
-        return address
-    return default
+    )
 
 
 def told(request: HttpRequest, text: str, address: str) -> HttpResponse:

@@ -18,6 +18,7 @@ from queries.services.definitions import catalog
 from queries.services.supervision import application_operations
 from queries.views.console.errors import answered
 from queries.views.console.guard import by, needs
+from queries.views.console.numbers import whole
 from queries.views.definitions.application_form import (
     ApplicationSpecForm,
     NewApplicationForm,
@@ -56,8 +57,8 @@ def edit_application(request: HttpRequest, name: str) -> HttpResponseBase:
     """Show an application's definition to change; show the difference, then save it."""
     found = application_definition(name)
     if request.method == "GET":
-        number = request.GET.get("from", "")
-        shown = found.numbered(int(number)) if number.isdigit() else found.newest
+        number = whole(request.GET.get("from"))
+        shown = found.newest if number is None else found.numbered(number)
         values = initial_of(ApplicationSpecForm.shape, mask(shown.spec))
         # A query's form sends here for a connector that the application lacks.
         values["connectors"] = sorted({*values["connectors"], *request.GET.getlist("connector")})

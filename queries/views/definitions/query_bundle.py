@@ -13,6 +13,7 @@ from django import forms
 
 from queries.domain.errors import Problem
 from queries.domain.validation.formats import CONNECTORS
+from queries.views.console.numbers import whole
 from queries.views.definitions.application_form import ApplicationSpecForm
 from queries.views.definitions.query_form import QueryForm
 from queries.views.definitions.spec_form import SpecForm, initial_of, rows_of, sentence
@@ -100,8 +101,8 @@ class Bundle:
         rows = {key: [_raw(form) for form in each.forms] for key, each in self.rows.items()}
         if verb == "add" and which in rows:
             rows[which].append({})
-        elif verb == "remove" and which in rows and row.isdigit():
-            del rows[which][int(row) : int(row) + 1]
+        elif verb == "remove" and which in rows and (place := whole(row)) is not None:
+            del rows[which][place : place + 1]
         own = _raw(self.own)
         if verb == "connect" and where:
             own["connectors"] = sorted({*(own["connectors"] or ()), where})
@@ -125,10 +126,11 @@ class Bundle:
     def _show_in_row(self, key: str, path: str, problem: Problem) -> None:
         index, _, rest = path.partition(".")
         filled = _filled(self.rows[key])
-        if not index.isdigit() or int(index) >= len(filled):
+        place = whole(index)
+        if place is None or place >= len(filled):
             self.main.add_error(None, sentence(problem, f"{key}.{path}"))
             return
-        form = filled[int(index)]
+        form = filled[place]
         field, about = form.place(rest or "name")
         form.add_error(field, sentence(problem, about))
 

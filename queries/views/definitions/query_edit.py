@@ -26,6 +26,7 @@ from queries.services.definitions import catalog
 from queries.services.probes.preflight import begin_preflight
 from queries.services.supervision import operations
 from queries.views.console.guard import by, needs
+from queries.views.console.numbers import whole
 from queries.views.definitions.definition_input import FORM, DefinitionInput
 from queries.views.definitions.labels import urlpatterns as label_urls
 from queries.views.definitions.query_bundle import blank
@@ -88,8 +89,8 @@ def edit_query(request: HttpRequest, name: str) -> HttpResponseBase:
     """Show a query's definition to change; show the difference, then save it as a revision."""
     found = query_definition(name)
     if request.method == "GET":
-        number = request.GET.get("from", "")
-        shown = found.numbered(int(number)) if number.isdigit() else found.newest
+        number = whole(request.GET.get("from"))
+        shown = found.newest if number is None else found.numbered(number)
         spec = _tried(request, found) or shown.spec
         holds = shown if shown != found.newest and spec is shown.spec else None
         given = DefinitionInput.of({"spec": mask(spec)}, request.GET.get("as", FORM))

@@ -31,6 +31,7 @@ from queries.services.failures.driver_logs import mask_failure
 from queries.views.checkpoints.takeover import urlpatterns as takeover_urls
 from queries.views.console.fragments import Changes, Drawn, fragments, keys, parts
 from queries.views.console.guard import by, needs
+from queries.views.console.numbers import whole
 from queries.views.console.shell import next_address
 from queries.views.console.wording import duration_words, offset_text, rate_words
 from queries.views.definitions.diffs import changes
@@ -115,7 +116,7 @@ _MOVING = ("status", "lead", "next", "occurrences")
 @fragments("failure", hears=("group", "query"))
 def draw_failure(key: str, heard: Changes, now: datetime) -> Drawn:
     """Render the parts of a failure's page that change."""
-    failure = failures().filter(pk=key).first() if key.isdigit() else None
+    failure = failures().filter(pk=whole(key) or 0).first()
     if failure is None or not _concerns(failure, heard):
         return
     yield from parts(_MOVING, "failure", "failures", key, _moving(failure, now))

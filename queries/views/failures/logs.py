@@ -18,6 +18,7 @@ from queries.selectors.definitions.definitions import query as living_query
 from queries.selectors.supervision.runs import drivers_of_query, run_with_neighbours
 from queries.services.failures.driver_logs import LogElsewhere, log_page, whole_log
 from queries.views.console.guard import needs
+from queries.views.console.numbers import whole
 from queries.views.supervision.query_page import head
 
 LEVELS = {level.name.lower(): level for level in (Level.INFO, Level.WARN, Level.ERROR)}
@@ -131,8 +132,7 @@ def _driver(drivers: list[Driver], epoch: int | None) -> Driver | None:
 
 
 def _number(request: HttpRequest, name: str) -> int | None:
-    text = request.GET.get(name, "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else None
+    return whole(request.GET.get(name))
 
 
 urlpatterns = [

@@ -23,6 +23,7 @@ from queries.selectors.query_lines import QueryLine, query_line
 from queries.services.kafka.go_on_after_loss import go_on
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import needs
+from queries.views.console.numbers import whole
 from queries.views.console.paging import page_of
 from queries.views.console.shell import next_address
 from queries.views.supervision import operations
@@ -93,7 +94,7 @@ def span_of_ms(ms: int) -> str:
 @fragments("lag", hears=("lag", "query"), own_key_only=("lag", "query"))
 def draw_lag(key: str, changes: Changes, now: datetime) -> Drawn:
     """Draw a query's sources, and what was lost by kind."""
-    query = Query.objects.filter(pk=key, archived_at=None).first() if key.isdigit() else None
+    query = Query.objects.filter(pk=whole(key) or 0, archived_at=None).first()
     if query is None:
         return
     context = lag_context(query, now)
@@ -109,11 +110,11 @@ def go_on_page(request: HttpRequest, name: str) -> HttpResponseBase:
     back = next_address(request, reverse("query-lag", args=[name]))
     if request.method == "GET":
         return render(request, "kafka/go_on.html", _confirmation(line, back, now))
-    typed = request.POST.get("typed", "").replace(",", "").strip()
+    typed = whole(request.POST.get("typed", "").replace(",", ""))
     try:
         operation = go_on(
             query=line.query,
-            offsets=int(typed) if typed.isdigit() else -1,
+            offsets=-1 if typed is None else typed,
             actor=request.user.get_username(),
             now=now,
         )

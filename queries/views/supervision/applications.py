@@ -43,6 +43,7 @@ from queries.views.console.fragments import (
     parts,
 )
 from queries.views.console.guard import needs
+from queries.views.console.numbers import whole
 from queries.views.definitions.application_edit import urlpatterns as edit_urls
 from queries.views.definitions.diffs import changes, readable
 from queries.views.supervision.application_actions import urlpatterns as act_urls
@@ -127,7 +128,7 @@ _PARTS = ("state", "lead", "notes", "pools", "listening", "executors", "drivers"
 @fragments("application", hears=("application", "query", "driver"), own_key_only=("application",))
 def draw_application(key: str, changes: Changes, now: datetime) -> Drawn:
     """Render the parts of an application's page that change."""
-    row = applications().filter(pk=key).first() if key.isdigit() else None
+    row = applications().filter(pk=whole(key) or 0).first()
     if row is None:
         return
     detail = application_details([row])[0]

@@ -31,6 +31,7 @@ from queries.selectors.triggers.advice import trigger_note
 from queries.selectors.triggers.replay_exposure import exposure
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import needs
+from queries.views.console.numbers import whole
 from queries.views.console.paging import page_of
 from queries.views.definitions.diffs import changes as differences
 from queries.views.definitions.diffs import readable
@@ -226,8 +227,9 @@ def _curls(request: HttpRequest, name: str) -> list[tuple[str, str]]:
 @fragments("query", hears=("query", "driver", "operation"), own_key_only=("query",))
 def draw_query(key: str, changes: Changes, now: datetime) -> Drawn:
     """Draw the head and the numbers of one query, and its newest batches for the charts."""
-    name = names_of([int(key)]).get(int(key)) if key.isdigit() else None
-    if name is None:
+    number = whole(key)
+    name = names_of([number]).get(number) if number is not None else None
+    if number is None or name is None:
         return
     context = _state(query_line(name, now=now), now)
     yield f"head-{key}", render_to_string("supervision/queries/_head.html", context)
@@ -235,7 +237,7 @@ def draw_query(key: str, changes: Changes, now: datetime) -> Drawn:
     progress = context["line"].progress
     if progress:
         since = min(now - LIVE_TAIL, progress.timestamp - timedelta(seconds=1))
-        found = heard.series(int(key), since=since, until=now + timedelta(seconds=5))
+        found = heard.series(number, since=since, until=now + timedelta(seconds=5))
         yield f"batches-{key}", json.dumps(columns(found))
 
 

@@ -17,6 +17,7 @@ from queries.selectors.supervision.run_batches import EdgeBatch, edge_batches
 from queries.selectors.supervision.runs import RunDetail, run_with_neighbours, runs
 from queries.views.console.fragments import Changes, Drawn, fragments, keys, parts
 from queries.views.console.guard import needs
+from queries.views.console.numbers import whole
 from queries.views.console.wording import duration_words, offset_text
 from queries.views.supervision.charts import columns
 from queries.views.supervision.query_page import LIVE_TAIL
@@ -60,7 +61,7 @@ _PARTS = ("state", "lead", "told", "lane", "about", "edges", "end", "history")
 @fragments("run", hears=("query", "driver"))
 def draw_run(key: str, changes: Changes, now: datetime) -> Drawn:
     """Render the parts of a run's page that change, and its newest batches while it is open."""
-    run = runs().filter(pk=key).first() if key.isdigit() else None
+    run = runs().filter(pk=whole(key) or 0).first()
     if run is None or not _concerns(run, changes):
         return
     context = _context(run_with_neighbours(run_id=run.pk), now)

@@ -18,6 +18,7 @@ from queries.selectors.triggers.replay_exposure import exposure
 from queries.services.triggers.async_off import BATCHES, turn_off
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import by, needs
+from queries.views.console.numbers import whole
 from queries.views.console.shell import next_address, told
 from queries.views.supervision import consequences, operations
 
@@ -36,7 +37,7 @@ def exposure_context(query: Query, now: datetime) -> dict[str, Any]:
 @fragments("exposure", hears=("query",), own_key_only=("query",))
 def draw_exposure(key: str, changes: Changes, now: datetime) -> Drawn:
     """Draw what a crash now would make one query do again."""
-    query = Query.objects.filter(pk=key, archived_at=None).first() if key.isdigit() else None
+    query = Query.objects.filter(pk=whole(key) or 0, archived_at=None).first()
     if query is None:
         return
     context = exposure_context(query, now)

@@ -16,6 +16,7 @@ from queries.selectors.query_lines import query_line
 from queries.selectors.triggers.advice import QueryAdvice, query_advice
 from queries.services.definitions import catalog
 from queries.views.console.guard import by, needs
+from queries.views.console.numbers import whole
 from queries.views.supervision.query_page import head
 
 #: Intervals of the table, in ms; the query's own stands among them.
@@ -98,7 +99,7 @@ def _table(advice: Advice) -> list[tuple[Expected, bool]]:
 
 def _revision(request: HttpRequest) -> int | None:
     asked = request.POST.get("revision", "")
-    return int(asked) if asked.isdigit() else None
+    return whole(asked)
 
 
 urlpatterns = [
