@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import regex
+
 PREFIX = "kafka."
 
 #: Options that mean the same to both clients.
@@ -41,13 +43,38 @@ class Wanted:
     def matches(self, topic: str) -> bool:
         """Tell whether a topic is one of these."""
         if self.pattern:
-            return re.fullmatch(self.pattern, topic) is not None
+            return _matches(self.pattern, topic)
         return topic in self.topics or topic in dict(self.partitions)
 
     def of(self, topic: str, numbers: tuple[int, ...]) -> tuple[int, ...]:
         """Return those of a topic's partitions that are read."""
         assigned = dict(self.partitions).get(topic)
         return numbers if assigned is None else tuple(n for n in numbers if n in assigned)
+
+
+#: For one topic's name, seconds. A pattern that takes longer backtracks without end.
+MATCH_LIMIT_S = 0.05
+_TOO_SLOW: set[str] = set()
+
+
+def _matches(pattern: str, topic: str) -> bool:
+    """Tell whether a pattern matches; one that took too long once matches nothing any more."""
+    if pattern in _TOO_SLOW:
+        return False
+    try:
+        return regex.fullmatch(pattern, topic, timeout=MATCH_LIMIT_S) is not None
+    except TimeoutError:
+        _TOO_SLOW.add(pattern)
+        return False
+
+
+def require_quick(pattern: str, *, late: bool = False) -> None:
+    """Raise `Unusable` where a pattern takes too long for a name, or (`late`) for all of them."""
+    if late or pattern in _TOO_SLOW:
+        raise Unusable(
+            "subscribePattern takes too long to match. Write it without nested repetitions such "
+            "as (a+)+, or name the topics with subscribe."
+        )
 
 
 def wanted(options: Mapping[str, str]) -> Wanted:
@@ -57,8 +84,8 @@ def wanted(options: Mapping[str, str]) -> Wanted:
         return Wanted(topics=tuple(name.strip() for name in names.split(",") if name.strip()))
     if pattern := given.get("subscribepattern"):
         try:
-            re.compile(pattern)
-        except re.error as error:
+            regex.compile(pattern)
+        except regex.error as error:
             raise Unusable(f"subscribePattern cannot be parsed: {error}.") from error
         return Wanted(pattern=pattern)
     try:

@@ -32,7 +32,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from queries.brokers.options import Wanted
+from queries.brokers.options import Wanted, require_quick
 from queries.domain.kafka.retention import RECORD_OVERHEAD_BYTES, Retention, read_retention
 from queries.domain.kafka.topic_ids import known_id
 
@@ -219,6 +219,7 @@ class BrokerReader:
             for one in wanted:
                 if one.matches(name):
                     found |= {(name, number) for number in one.of(name, numbers)}
+                require_quick(one.pattern, late=bool(one.pattern) and time.monotonic() > until)
         return sorted(found)
 
     def _ends(self, partitions: list[At], until: float) -> dict[At, Ends]:

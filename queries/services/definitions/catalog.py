@@ -1,6 +1,8 @@
 """Validate definitions and store them as immutable revisions, completely or not at all."""
 
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -133,12 +135,13 @@ def create_query(
     archived query has left files. Raises `Invalid` with every problem found (name
     taken, checkpoint held or nested, naming the holder, …).
     """
-    seen, parsed = partitions.look(spec), ask_spark(spec)
+    drafted = partial(
+        QueryDraft, name, spec, application, application_spec, checkpoint, parsed=ask_spark(spec)
+    )
+    seen = _partitions(drafted, spec)
     with transaction.atomic():
         _one_at_a_time()
-        draft = QueryDraft(
-            name, spec, application, application_spec, checkpoint, partitions=seen, parsed=parsed
-        )
+        draft = drafted(partitions=seen)
         _refuse(draft.problems)
         host = draft.host or add_application(
             name=_free_application_name(name),
@@ -169,15 +172,17 @@ def revise_query(
     `gap_accepted`: its safe way off puts a definition back that way.
     """
     before = query.revisions.order_by("-number")[0]
-    seen = partitions.look(unmask(spec, before=before.spec), query)
     parsed = None if spec.get("sql") == before.spec.get("sql") else ask_spark(spec)
+    drafted = partial(QueryDraft, query.name, query=query, parsed=parsed)
+    known = unmask(spec, before=before.spec)
+    seen = _partitions(partial(drafted, known), known, query)
     with transaction.atomic():
         _one_at_a_time()
         _refuse_archived(Query.objects.get(pk=query.pk))
         newest = query.revisions.order_by("-number")[0]
         _refuse_stale(newest.number, expected_revision)
         spec = unmask(spec, before=newest.spec)
-        draft = QueryDraft(query.name, spec, query=query, partitions=seen, parsed=parsed)
+        draft = drafted(spec, partitions=seen)
         _refuse(draft.problems + ([] if gap_accepted else gap_problems(query, newest, draft.form)))
         if draft.form is None or parsing.as_json(draft.form) == newest.spec:
             return newest
@@ -198,19 +203,28 @@ def check_query(
     """Validate without writing; raises `Invalid`. `query` is the one being edited, if any."""
     newest = query.revisions.order_by("-number")[0] if query else None
     spec = unmask(spec, before=newest.spec) if newest else spec
-    seen, parsed = partitions.look(spec, query), ask_spark(spec)
-    draft = QueryDraft(
+    drafted = partial(
+        QueryDraft,
         name,
         spec,
         application,
         application_spec,
         checkpoint,
         query=query,
-        partitions=seen,
-        parsed=parsed,
+        parsed=ask_spark(spec),
     )
+    draft = drafted(partitions=_partitions(drafted, spec, query))
     gaps = gap_problems(query, newest, draft.form) if query and newest else []
     _refuse(draft.problems + gaps)
+
+
+def _partitions(
+    drafted: Callable[[], QueryDraft], spec: dict[str, Any], query: Query | None = None
+) -> dict[str, int]:
+    """Ask the broker for partitions where the definition is valid without them."""
+    if not partitions.needed(spec) or drafted().problems:
+        return {}
+    return partitions.look(spec, query)
 
 
 def _one_at_a_time() -> None:

@@ -23,20 +23,23 @@ logger = logging.getLogger(__name__)
 LOOK_S = 3.0  # for a broker set
 
 
+def needed(spec: Mapping[str, Any]) -> bool:
+    """Return whether the trigger of a definition, of whatever shape, holds cores by partition."""
+    trigger = spec.get("trigger")
+    return isinstance(trigger, dict) and trigger.get("kind") in HOLDING
+
+
 def look(spec: Mapping[str, Any], query: Query | None = None) -> dict[str, int]:
     """Return the partitions of a definition's Kafka sources by the source's name.
 
-    Only where its trigger holds a core for each and its options do not set their number. For a
+    Where its options do not set their number. For a
     broker set that does not answer, what was seen of `query` before is used; what is unknown is
     left out.
+
+    The definition must be valid in everything else: its options carry secrets to the broker that
+    it names, and a refused definition sends nothing anywhere.
     """
-    trigger = spec.get("trigger")
-    if not isinstance(trigger, dict) or trigger.get("kind") not in HOLDING:
-        return {}
-    try:
-        sources = [one for one in kafka_sources(spec) if one.wanted.topics or one.wanted.pattern]
-    except (AttributeError, TypeError):
-        return {}  # not the shape of a definition: its validation reports that
+    sources = [one for one in kafka_sources(spec) if one.wanted.topics or one.wanted.pattern]
     found = known_partitions(query.pk, spec) if query else {}
     for brokers in {source.brokers for source in sources}:
         found |= _ask(brokers, [source for source in sources if source.brokers == brokers])
