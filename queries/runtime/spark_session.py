@@ -77,6 +77,11 @@ def start_spark(spec: DriverSpec, directory: Path, gateway: Any, references: Ref
     return SparkSession(context)
 
 
+#: What SQL may call of Java by reflect(); with an empty list it may call anything, and read the
+#: JVM's properties and environment (Spark: SQLConf, spark.sql.reflect.allowList).
+_REFLECT = r"java\.util\.UUID\.randomUUID"
+
+
 def _on_loopback(master: str) -> bool:
     """Whether nothing outside of the driver's host has to reach it."""
     hosts = master.removeprefix("spark://").split(",")
@@ -148,6 +153,7 @@ def _reserved(spec: DriverSpec, directory: Path, references: References) -> dict
         "spark.sql.streaming.stopTimeout": f"{int(spec.stop_timeout_s * 1000)}ms",
         "spark.sql.streaming.stopActiveRunOnRestart": "false",  # one live run, or a refusal
         "spark.submit.deployMode": "client",
+        "spark.sql.reflect.allowList": _REFLECT,
     }
     pools = directory / POOLS
     if spec.scheduler_mode == "FAIR" and pools.exists() and pools.read_text().strip():

@@ -66,7 +66,39 @@ _RESERVED: tuple[tuple[str, str], ...] = (
     (r"spark\.hadoop\.(hadoop\.tmp\.dir|fs\.\w+\.impl\.disable\.cache)", ""),
     (r"spark\.(local\.dir|driver\.(host|port|bindAddress)|ui\.(port|enabled|killEnabled))", ""),
     (r"spark\.pyspark\..+|spark\.python\.daemon\.module|spark\.python\.worker\.module", ""),
-    (r"spark\.redaction\..+|spark\.ui\.filters|spark\.authenticate.*", ""),
+    (r"spark\.(sql\.)?redaction\..+|spark\.ui\.filters|spark\.authenticate.*", ""),
+    (r"spark\.sql\.reflect\.allowList", "SQL may not call methods of Java."),
+    (
+        r"spark\.hadoop\.hadoop\.security\.credential\.provider\.path",
+        "Name a secret by reference in the option that needs it.",
+    ),
+)
+#: File systems that a URL's scheme may mean. Another class under a scheme would read what the
+#: scheme's data root does not hold (Hadoop: core-default.xml, fs.SCHEME.impl).
+_FILE_SYSTEMS = {
+    "s3a": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+    "hdfs": "org.apache.hadoop.hdfs.DistributedFileSystem",
+    "abfs": "org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem",
+    "abfss": "org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem",
+    "gs": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
+}
+_FILE_SYSTEM_KEY = re.compile(r"spark\.hadoop\.fs\.(AbstractFileSystem\.)?(\w+)\.impl")
+#: Text that names a class of the JVM, alone or in a list.
+_CLASS = re.compile(r"(?:^|[\s,:;])((?:[a-z_]\w*\.)+[A-Z][\w$]*)(?=$|[\s,:;])")
+#: Classes that configuration may have the JVM load: by their own names, never by a key's.
+_KNOWN_CLASSES = re.compile(
+    r"org\.apache\.spark\.serializer\.(Java|Kryo)Serializer"
+    r"|org\.apache\.spark\.sql\.execution\.streaming\.state\.(RocksDB|HDFSBacked)StateStoreProvider"
+    r"|org\.apache\.spark\.io\.\w+CompressionCodec"
+    r"|org\.apache\.spark\.internal\.io\.cloud\.\w+"
+    r"|org\.apache\.hadoop\.io\.compress\.\w+Codec"
+    r"|org\.apache\.hadoop\.fs\.s3a\.(auth|commit)\.[\w.$]+"
+    r"|org\.apache\.hadoop\.fs\.s3a\.\w+CredentialsProvider"
+    r"|(software\.amazon\.awssdk|com\.amazonaws)\.auth\.[\w.$]+"
+    r"|org\.apache\.parquet\.hadoop\.ParquetOutputCommitter"
+    r"|org\.apache\.iceberg\.spark\.Spark(Session)?Catalog"
+    r"|org\.apache\.spark\.sql\.delta\.catalog\.DeltaCatalog"
+    r"|java\.[\w.$]+Exception"
 )
 _WHY_RESERVED = "It is reserved for Headgate."
 #: SQL configuration that Spark fixes when the session is made (`RuntimeConfig.isModifiable`).
@@ -77,11 +109,15 @@ _STATIC_SQL = re.compile(
     r"|filesourceTableRelationCacheSize|codegen\.cache\.maxEntries|codegen\.comments)"
 )
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-#: Variables that control Python, the JVM, Spark, the loader or Headgate itself.
+#: Variables that control Python, the JVM, Spark, the loader, libraries or Headgate itself.
 _ENVIRONMENT_RESERVED = re.compile(
     r"PATH|HOME|PWD|SHELL|USER|LOGNAME|TMPDIR|LD_.+|DYLD_.+|PYTHON.*|PYSPARK_.+|SPARK_.+|JAVA_.+"
     r"|_JAVA_OPTIONS|JDK_JAVA_OPTIONS|CLASSPATH|HADOOP_.+|YARN_.+|HEADGATE_.+|DJANGO_.+"
-    r"|SECRET_KEY|DATABASE_URL|REDIS_URL|CELERY_.+|VIRTUAL_ENV",
+    r"|SECRET_KEY|DATABASE_URL|REDIS_URL|CELERY_.+|VIRTUAL_ENV"
+    # What makes a shell, libc, a TLS or Kerberos library or a cloud's client read or run a file.
+    r"|BASH_.+|ENV|IFS|PROMPT_COMMAND|PS4|GLIBC_.+|MALLOC_.+|GCONV_PATH|LOCPATH|NLSPATH|HOSTALIASES"
+    r"|RES_OPTIONS|OPENSSL_.+|SSL_CERT_.+|SSLKEYLOGFILE|REQUESTS_CA_BUNDLE|CURL_.+|KRB5.*|NODE_.+"
+    r"|PERL.+|RUBY.+|GIT_.+|AWS_CONFIG_FILE|AWS_SHARED_CREDENTIALS_FILE|GOOGLE_APPLICATION_.+",
     re.IGNORECASE,
 )
 #: Options that Headgate sets on reader or writer itself.
@@ -132,7 +168,7 @@ def environment_problems(env: Mapping[str, str], *, allowed: tuple[str, ...]) ->
             way_out = "Use letters, digits and _."
             problems.append(Problem(field, value, "is not a variable name.", way_out))
         elif _ENVIRONMENT_RESERVED.fullmatch(name):
-            message = "controls Python, Java, Spark or Headgate and cannot be set here."
+            message = "controls Python, Java, Spark, a library or Headgate and cannot be set here."
             problems.append(Problem(field, value, message, "Choose another name."))
         if "\0" in value:
             problems.append(Problem(field, "", "contains a null byte.", "Remove it."))
@@ -205,4 +241,21 @@ def _conf_problem(key: str, value: str) -> Problem | None:
             "settings."
         )
         return Problem(field, value, "is not configuration that a definition may set.", way_out)
+    return _class_problem(key, value)
+
+
+def _class_problem(key: str, value: str) -> Problem | None:
+    """Return what is wrong with a class that a value has the JVM load."""
+    if found := _FILE_SYSTEM_KEY.fullmatch(key):
+        usual = _FILE_SYSTEMS.get(found[2])
+        if usual is None or found[1] or value.strip() != usual:
+            message = "would give a URL's scheme another file system."
+            way_out = f"Leave it out, or write {usual}." if usual else "Leave it out."
+            return Problem(f"conf.{key}", value, message, way_out)
+        return None
+    for name in _CLASS.findall(value):
+        if not _KNOWN_CLASSES.fullmatch(name):
+            message = f"has the driver load {name}, which is none of the known classes."
+            way_out = "Leave it out; a connector brings the classes of its formats."
+            return Problem(f"conf.{key}", value, message, way_out)
     return None
