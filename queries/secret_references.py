@@ -14,6 +14,9 @@ from typing import Any
 
 from queries.domain.masking import Mask, is_reference, references, secrets_in
 
+#: Characters of a secret at least: masking by value must not tear other texts apart.
+SHORTEST = 8
+
 
 class ReferenceMissing(Exception):
     """A secret that a definition names cannot be read; the message says which and why."""
@@ -37,6 +40,11 @@ class References:
             return value
         kind, _, name = value.partition(":")
         secret = self._from_env(name) if kind == "env" else self._from_file(name)
+        if len(secret) < SHORTEST:
+            raise ReferenceMissing(
+                f"{value} has {len(secret)} characters. A secret needs {SHORTEST} at least: a "
+                "shorter one cannot be told from other text, so it could not be masked."
+            )
         self._note([secret])
         return secret
 
@@ -88,8 +96,8 @@ class References:
     def _from_env(self, name: str) -> str:
         if name not in self._allowlist:
             raise ReferenceMissing(
-                f"env:{name} is not a variable that drivers may read. "
-                "Add it to HEADGATE_SECRET_ENV."
+                f"env:{name} was not given to this process. Add it to HEADGATE_SECRET_ENV, and "
+                "restart the application: a driver is given what is named when it starts."
             )
         value = os.environ.get(name)
         if value is None:

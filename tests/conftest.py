@@ -76,6 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
     django_settings.STATIC_ROOT.mkdir()  # WhiteNoise warns of a folder that is not there
     django_settings.CONNECTORS_DIR = _connectors()
     django_settings.HEADGATE_HOME = _HOME
+    django_settings.DATA_ROOTS = ["/"]  # tests of the roots have their own
     django_settings.HOME = Home(_HOME)
     django_settings.REDIS_URL = django_settings.CELERY_BROKER_URL = _NOBODY
     app.conf.update(broker_url=_NOBODY)

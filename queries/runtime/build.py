@@ -16,6 +16,7 @@ from typing import Any, assert_never
 from pydantic import TypeAdapter
 
 from queries.domain.async_calls import PREFIX as CALLS
+from queries.domain.definitions.data_roots import DataRoots
 from queries.domain.definitions.spec import (
     AvailableNow,
     Continuous,
@@ -30,6 +31,7 @@ from queries.domain.definitions.spec import (
     Table,
     Trigger,
 )
+from queries.runtime.data_roots import OutsideRoots, require_options, require_plan
 from queries.runtime.failures.error_capture import ExitInUsersCode, StepFailed
 from queries.runtime.sql import QueryOnly, require_query
 from queries.secret_references import ReferenceMissing, References
@@ -89,19 +91,22 @@ def writer(
     name: str,
     checkpoint: str,
     references: References,
+    roots: DataRoots | None = None,
     callbacks: Callbacks | None = None,
 ) -> Any:
     """Return the DataStreamWriter of a definition, complete but for `start()`.
 
-    Calls of its foreachBatch function are counted in `callbacks`, where given. Raises
-    `StepFailed` naming the part that failed.
+    Calls of its foreachBatch function are counted in `callbacks`, where given; what it reads and
+    writes lies in `roots`, where given. Raises `StepFailed` naming the part that failed.
     """
     spec = _SPEC.validate_python(raw)
     _building.callbacks = callbacks
     if isinstance(spec, SqlQuery):
-        built = _to_sink(_sql_frame(session, spec, references), _sink(spec), references)
+        built = _to_sink(
+            _sql_frame(session, spec, references, roots), _sink(spec), references, roots
+        )
     else:
-        built = _from_function(session, spec, references)
+        built = _from_function(session, spec, references, roots)
         _refuse_calls_without_batches(built._df, spec.trigger)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # once: its user has been told when saving
@@ -112,14 +117,16 @@ def writer(
         )
 
 
-def rows(session: Any, raw: dict[str, Any], *, references: References) -> tuple[Any, Any]:
+def rows(
+    session: Any, raw: dict[str, Any], *, references: References, roots: DataRoots | None = None
+) -> tuple[Any, Any]:
     """Return a definition's streaming DataFrame, and its writer where it makes one itself.
 
     For a look at it without its sink. Raises `StepFailed` naming the part that failed.
     """
     spec = _SPEC.validate_python(raw)
     if isinstance(spec, SqlQuery):
-        return _sql_frame(session, spec, references), None
+        return _sql_frame(session, spec, references, roots), None
     result = _called(session, spec, references)
     frame, made = (result._df, result) if hasattr(result, "queryName") else (result, None)
     _refuse_calls_without_batches(frame, spec.trigger)
@@ -161,16 +168,21 @@ def count_callbacks(data_stream_writer: type) -> None:
 # --- sql ------------------------------------------------------------------------------
 
 
-def _sql_frame(session: Any, spec: SqlQuery, references: References) -> Any:
+def _sql_frame(
+    session: Any, spec: SqlQuery, references: References, roots: DataRoots | None
+) -> Any:
     for source in spec.sources:
         with _step(f"source {source.name!r} ({source.format})"):
+            require_options(roots, source.options)
             _stream(session, source, references).createOrReplaceTempView(source.name)
     for table in spec.tables:
         with _step(f"table {table.name!r} ({table.format})"):
+            require_options(roots, table.options)
             _table(session, table, references).createOrReplaceTempView(table.name)
     with _step("sql"):
         require_query(session, spec.sql)
         frame = session.sql(spec.sql)
+        require_plan(roots, frame)
         if not frame.isStreaming:
             names = ", ".join(source.name for source in spec.sources)
             raise QueryOnly(f"the SQL text does not read any of the streaming sources: {names}")
@@ -194,11 +206,13 @@ def _table(session: Any, table: Table, references: References) -> Any:
 # --- python ---------------------------------------------------------------------------
 
 
-def _from_function(session: Any, spec: PythonQuery, references: References) -> Any:
+def _from_function(
+    session: Any, spec: PythonQuery, references: References, roots: DataRoots | None
+) -> Any:
     result = _called(session, spec, references)
     if hasattr(result, "queryName"):
         return result
-    return _to_sink(result, _sink(spec), references)
+    return _to_sink(result, _sink(spec), references, roots)
 
 
 def _called(session: Any, spec: PythonQuery, references: References) -> Any:
@@ -270,8 +284,9 @@ def _sink(spec: SqlQuery | PythonQuery) -> Sink:
     return spec.sink
 
 
-def _to_sink(frame: Any, sink: Sink, references: References) -> Any:
+def _to_sink(frame: Any, sink: Sink, references: References, roots: DataRoots | None) -> Any:
     with _step(f"sink ({sink.format})"):
+        require_options(roots, sink.options)
         built = frame.writeStream.format(sink.format).outputMode(sink.output_mode)
         built = built.options(**references.resolve_all(sink.options))
         return built.partitionBy(*sink.partition_by) if sink.partition_by else built
@@ -299,7 +314,7 @@ def _step(name: str, *, error_class: str = "") -> Iterator[None]:
         yield
     except StepFailed:
         raise
-    except (ReferenceMissing, QueryOnly, StartsItself) as error:
+    except (ReferenceMissing, QueryOnly, StartsItself, OutsideRoots) as error:
         raise StepFailed(name, error, error_class=CONFIGURATION) from error
     except Exception as error:
         raise StepFailed(name, error, error_class=error_class) from error

@@ -27,11 +27,13 @@ from queries.domain.protocol import (
     Want,
 )
 from queries.files import read_file
-from queries.runtime import build, driver_log, source_gaps, spark_session
+from queries.runtime import build, driver_log, spark_session
 from queries.runtime.assignment import Assignments
 from queries.runtime.checkpoints.locks import Locks
+from queries.runtime.data_roots import roots_of
 from queries.runtime.executors import Executors
 from queries.runtime.failures.error_capture import from_python, refusal
+from queries.runtime.kafka import source_gaps
 from queries.runtime.process import SECOND, Shim, begin, end_jvm
 from queries.runtime.query_sessions import Sessions
 from queries.runtime.run import Run, Surroundings
@@ -141,6 +143,7 @@ class Driver:
             board=self.board,
             telemetry=self.telemetry,
             references=self.references,
+            roots=roots_of(self.spec),
             jvm_gone=self.jvm_gone,
             spark_stopped=self.spark_stopped,
             start_deadline_s=self.spec.start_deadline_s,

@@ -18,9 +18,10 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from listeners.spark.telemetry import Telemetry
+from queries.domain.definitions.data_roots import DataRoots
 from queries.domain.protocol import AssignmentEntry, Hangs, RunError, RunState, RunStatus, Want
 from queries.domain.run_end import RunFacts, RunVerdict, judge
-from queries.runtime import build, source_gaps
+from queries.runtime import build
 from queries.runtime.checkpoints.locks import Held, Locks, Refused
 from queries.runtime.checkpoints.logs import Checkpoint
 from queries.runtime.continuous_epochs import of_continuous
@@ -33,7 +34,7 @@ from queries.runtime.failures.run_failures import (
     of_query,
     start_timed_out,
 )
-from queries.runtime.kafka import topics
+from queries.runtime.kafka import source_gaps, topics
 from queries.runtime.kafka.producers import Producers, SinkProducer
 from queries.runtime.kafka.topic_watch import TopicWatch
 from queries.runtime.liveness import Life
@@ -63,6 +64,7 @@ class Surroundings:
     jvm_gone: threading.Event
     spark_stopped: threading.Event  # somebody stopped Spark under its queries: leave
     start_deadline_s: float | None  # from the assignment to Started
+    roots: DataRoots | None = None  # in which what queries read and write lies
     producers: Producers = field(default_factory=Producers)
 
 
@@ -215,6 +217,7 @@ class Run:
                     name=entry.name,
                     checkpoint=entry.checkpoint,
                     references=around.references,
+                    roots=around.roots,
                     callbacks=self._callbacks,
                 )
             if self._asked is not Want.RUN:

@@ -46,6 +46,21 @@ def read(spec: SqlQuery) -> "Text | None":
     return Text(spec, statements[0])
 
 
+def paths_in(spec: SqlQuery) -> list[str]:
+    """Return the paths that a query's text reads directly, as in json.`/data/flights`.
+
+    What sqlglot cannot parse is not found here; the driver looks at Spark's own plan.
+    """
+    return sorted(
+        {
+            table.name
+            for statement in _statements(spec.sql) or ()
+            for table in statement.find_all(exp.Table)
+            if table.db and ("/" in table.name or ":" in table.name)
+        }
+    )
+
+
 def _statements(text: str) -> list[exp.Expression] | None:
     """Return a text's statements; None where they cannot be read.
 

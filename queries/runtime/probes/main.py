@@ -20,6 +20,7 @@ from queries.domain.probes.questions import RESULT, TASK, PreflightTask, ProbeRe
 from queries.domain.protocol import LAST_SEQ, SPEC, DriverSpec
 from queries.files import replace_file
 from queries.runtime import build, spark_session
+from queries.runtime.data_roots import roots_of
 from queries.runtime.failures.error_capture import from_python
 from queries.runtime.probes import preflight
 from queries.runtime.probes import state as probe_state
@@ -70,7 +71,12 @@ class Probe:
                 spark = self._start()
             if isinstance(self.task, PreflightTask):
                 preflight.run(
-                    spark, self.task, self.references, self, code_roots=self.spec.code_roots
+                    spark,
+                    self.task,
+                    self.references,
+                    self,
+                    code_roots=self.spec.code_roots,
+                    roots=roots_of(self.spec),
                 )
             else:
                 with self.step("Reading the state"):

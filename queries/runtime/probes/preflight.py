@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from queries.checkpoints.file_sink import LOG, write_empty_log
+from queries.domain.definitions.data_roots import DataRoots
 from queries.domain.probes.questions import Attempt, AttemptEnd, PlanSeen, PreflightTask, Tried
 from queries.runtime import build
 from queries.runtime.failures.error_capture import from_java, from_python
@@ -56,6 +57,7 @@ def run(
     teller: Teller,
     *,
     code_roots: tuple[str, ...] = (),
+    roots: DataRoots | None = None,
 ) -> None:
     """Answer a preflight's task; raises only where the definition cannot be built at all.
 
@@ -67,7 +69,7 @@ def run(
     note_writers(DataStreamWriter)
     Path(task.scratch).mkdir(mode=0o700, parents=True, exist_ok=True)
     with teller.step("Reading the definition"):
-        tries = Tries(spark, task, references)
+        tries = Tries(spark, task, references, roots)
         teller.say(plan=tries.plan(), sink=tries.sink)
     for attempt, phrase in _PHRASES.items():
         if not tries.wanted(attempt):
@@ -77,7 +79,7 @@ def run(
         teller.say(tried=(*teller.found.tried, tried), partitions=tries.partitions)
     if task.old_spec is not None:
         with teller.step("Comparing the plans"):
-            teller.say(old_plan=old_plan(spark, task, references, code_roots))
+            teller.say(old_plan=old_plan(spark, task, references, code_roots, roots))
 
 
 _PHRASES = {
@@ -95,10 +97,14 @@ class AsyncRefused(Exception):
 class Tries:
     """The starts of one definition."""
 
-    def __init__(self, spark: Any, task: PreflightTask, references: References) -> None:
+    def __init__(
+        self, spark: Any, task: PreflightTask, references: References, roots: DataRoots | None
+    ) -> None:
         self.spark, self.task, self.references = spark, task, references
         self.session = _session(spark, task.spec, references)
-        self.frame, self.writer = build.rows(self.session, task.spec, references=references)
+        self.frame, self.writer = build.rows(
+            self.session, task.spec, references=references, roots=roots
+        )
         spec_sink = task.spec.get("sink") or {}
         self.sink = str(spec_sink.get("format", "")).lower()
         self.mode = str(spec_sink.get("output_mode", "append"))
@@ -241,7 +247,11 @@ class Tries:
 
 
 def old_plan(
-    spark: Any, task: PreflightTask, references: References, code_roots: tuple[str, ...]
+    spark: Any,
+    task: PreflightTask,
+    references: References,
+    code_roots: tuple[str, ...],
+    roots: DataRoots | None,
 ) -> PlanSeen:
     """Return what ran last on the checkpoint as Spark understands it, or why it cannot be had.
 
@@ -252,7 +262,7 @@ def old_plan(
         _exchange_code(code_roots, task.old_code_roots)
     try:
         session = _session(spark, task.old_spec, references)
-        frame, writer = build.rows(session, task.old_spec, references=references)
+        frame, writer = build.rows(session, task.old_spec, references=references, roots=roots)
     except Exception as error:
         told = from_python(error, references.mask)
         return PlanSeen(missing=f"it can no longer be read: {told.root_cause}")

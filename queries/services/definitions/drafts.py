@@ -107,6 +107,7 @@ class QueryDraft:
                 way_out = "Write an absolute path, or a URI such as s3a://bucket/folder."
                 self.problems.append(Problem("checkpoint", checkpoint[:200], str(error), way_out))
                 return
+            self.problems += surroundings.checkpoint_problems(self.location)
         found = checkpoint_problem(self.location, held)
         if found:
             self.problems.append(found)
@@ -120,6 +121,7 @@ class QueryDraft:
         pools = list(self.host.pools.values_list("name", flat=True)) if self.host else []
         beside = cores_beside(self.host, but=self._id) if self.host else {}
         self.problems += _faults(self.form, pools, self._partitions, beside, self.application_form)
+        self.problems += surroundings.data_problems(self.form)
         self._heed_spark(self.form)
         if isinstance(self.form, PythonQuery):
             self.problems += surroundings.function_problems(self.form, self.application_form)
@@ -142,6 +144,7 @@ def application_form(raw: dict[str, Any]) -> tuple[ApplicationSpec | None, list[
         return None, list(error.problems)
     seen = surroundings.look(form)
     problems = application_rules.application_problems(form, surroundings=seen)
+    problems += surroundings.conf_problems(form)
     return form, problems + surroundings.listener_problems(form)
 
 

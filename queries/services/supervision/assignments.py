@@ -11,14 +11,17 @@ from controlplane import driver_users, senders
 from queries.domain.definitions.pools import fairscheduler_xml
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.kafka.topic_ids import by_topic, ids_of
+from queries.domain.masking import references
 from queries.domain.protocol import Assignment, AssignmentEntry, DriverSpec, Want
 from queries.domain.supervision.decision import Decision, QueryDecision
 from queries.domain.validation.formats import connector_way_out
 from queries.launchers.base import LaunchRefused
-from queries.models.definitions import Checkpoint
+from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.installation import Installation
 from queries.selectors.definitions.connectors import jars_of
+from queries.selectors.newest import newest_revisions
+from queries.services.local_roots import data_roots
 
 
 def entries(
@@ -45,6 +48,7 @@ def driver_spec(driver: Driver, code_roots: tuple[str, ...]) -> DriverSpec:
     Raises `LaunchRefused` where a connector that its application names is not installed.
     """
     spec = ApplicationSpec.model_validate(driver.application_revision.spec)
+    roots = data_roots()
     return DriverSpec(
         driver=driver.pk,
         epoch=driver.epoch,
@@ -65,9 +69,26 @@ def driver_spec(driver: Driver, code_roots: tuple[str, ...]) -> DriverSpec:
         event_settings={"force_fallback": settings.FORCE_LISTENER_FALLBACK},
         jars=connector_jars(spec.connectors),
         secrets_dir=str(settings.SECRETS_DIR),
-        env_allowlist=tuple(settings.SECRET_ENV_ALLOWLIST),
+        env_allowlist=_variables_named(driver, spec),
+        data_roots=roots.roots,
+        own_folders=roots.own,
         start_deadline_s=settings.START_DEADLINE_S,
     )
+
+
+def _variables_named(driver: Driver, spec: ApplicationSpec) -> tuple[str, ...]:
+    """Return the allowed variables that the driver's application and its queries name.
+
+    A driver runs users' code: it is not given what only others name.
+    """
+    living = Query.objects.filter(application=driver.application_id, archived_at=None)
+    newest = newest_revisions(list(living.values_list("pk", flat=True)))
+    named: list[Any] = [spec.model_dump(mode="json"), *(row.spec for row in newest.values())]
+    named += living.exclude(target_revision=None).values_list("target_revision__spec", flat=True)
+    if driver.operation is not None:  # a probe tries what may not be saved
+        named.append(driver.operation.arguments)
+    found = references(named)
+    return tuple(name for name in settings.SECRET_ENV_ALLOWLIST if f"env:{name}" in found)
 
 
 def connector_jars(names: tuple[str, ...]) -> tuple[str, ...]:

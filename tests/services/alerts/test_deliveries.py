@@ -218,7 +218,7 @@ def test_a_missing_secret_is_named_and_the_message_waits(outbox: Outbox) -> None
     outbox.incident()
     assert outbox.go() == []
     assert "one-key" in Delivery.objects.get().last_error
-    outbox.secret("one-key", "new")
+    outbox.secret("one-key", "new-secret")
     assert outbox.go(60) == [("one", "opened")]
 
 

@@ -1,0 +1,26 @@
+"""Say what HEADGATE_DATA_ROOTS would have to hold for the definitions that there are."""
+
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+
+from queries.services.definitions.places_in_use import places_outside
+
+
+class Command(BaseCommand):
+    """List the places outside of the data roots; changes nothing."""
+
+    help = "List what definitions read and write outside of HEADGATE_DATA_ROOTS, and a proposal."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Print a line for each place, then the setting that would allow them all."""
+        found = list(places_outside())
+        for one in found:
+            self.stdout.write(f"{one.about}: {one.field} {one.text}")
+        if not found:
+            self.stdout.write("Every definition stays within the data roots.")
+            return
+        roots = [*settings.DATA_ROOTS, *sorted({one.root for one in found if one.root})]
+        self.stdout.write("\nThe next start of these queries is refused. To allow them all:")
+        self.stdout.write(f"HEADGATE_DATA_ROOTS={','.join(dict.fromkeys(roots))}")

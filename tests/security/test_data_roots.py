@@ -1,0 +1,242 @@
+"""An author of SQL reads and writes in the data roots, and nowhere else."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+
+from queries.domain.errors import Invalid
+from queries.services.definitions import catalog
+from queries.services.supervision.assignments import driver_spec
+from tests.scenarios.stage import Stage
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def home(tmp_path: Path, settings: Any) -> Path:
+    """Return a folder with a data root, and the control plane's own folder beside it."""
+    for name in ("data/flights", "own/secrets", "own/data", "elsewhere"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "own/secret_key").write_text("the-key\n")
+    (tmp_path / "data/link").symlink_to(tmp_path / "own")
+    settings.DATA_ROOTS = [str(tmp_path / "data"), str(tmp_path / "own/data"), "s3a://bucket/in"]
+    settings.OWN_FOLDERS = [tmp_path / "own"]
+    settings.CHECKPOINTS_DIR = tmp_path / "own/checkpoints"
+    return tmp_path
+
+
+def spec(home: Path, **changes: Any) -> dict[str, Any]:
+    source = {"name": "ticks", "format": "rate", "options": {}}
+    return {
+        "kind": "sql",
+        "sources": [source],
+        "sql": "SELECT value FROM ticks",
+        "sink": {"format": "parquet", "options": {"path": f"{home}/data/out"}},
+        **changes,
+    }
+
+
+def files(path: str, kind: str = "json") -> dict[str, Any]:
+    schema = {} if kind == "text" else {"schema": "value STRING"}
+    return {"name": "f", "format": kind, "options": {"path": path}, **schema}
+
+
+ATTACKS: list[tuple[str, Callable[[Path], dict[str, Any]]]] = [
+    ("source", lambda home: {"sources": [files(f"{home}/own/secret_key", "text")]}),
+    ("glob", lambda home: {"sources": [files(f"{home}/*/secret_key")]}),
+    ("upwards", lambda home: {"sources": [files(f"{home}/data/{{x,..}}/own")]}),
+    ("link", lambda home: {"sources": [files(f"{home}/data/link/secret_key")]}),
+    ("elsewhere", lambda home: {"sources": [files("/etc")]}),
+    ("bucket", lambda home: {"sources": [files("s3a://other/in")]}),
+    ("table", lambda home: {"tables": [files(f"file://{home}/own", "text")]}),
+    ("sql", lambda home: {"sql": f"SELECT * FROM ticks, text.`{home}/own/secret_key`"}),
+    ("sink", lambda home: {"sink": {"format": "json", "options": {"path": f"{home}/own/out"}}}),
+    ("conf", lambda home: {"conf": {"spark.sql.catalog.lake.warehouse": f"{home}/own/lake"}}),
+]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("attack", [one for _, one in ATTACKS], ids=[name for name, _ in ATTACKS])
+def test_a_definition_that_leaves_the_roots_is_refused(
+    stage: Stage, home: Path, attack: Callable[[Path], dict[str, Any]]
+) -> None:
+    changed = spec(home, **attack(home))
+    if changed["sources"][0]["name"] == "f":
+        changed["sql"] = "SELECT value FROM f"
+    with pytest.raises(Invalid) as refused:
+        catalog.create_query(name="x", spec=changed, actor="ana", now=stage.now)
+    # One problem, and it is this one: without the guard the definition would be saved.
+    [problem] = refused.value.problems
+    assert "HEADGATE_DATA_ROOTS" in problem.way_out
+
+
+@pytest.mark.django_db
+def test_a_definition_that_stays_in_the_roots_is_saved(stage: Stage, home: Path) -> None:
+    sources = [files(f"{home}/data/flights/*.json")]
+    inside = spec(home, sources=sources, sql="SELECT value FROM f")
+    catalog.create_query(name="x", spec=inside, actor="ana", now=stage.now)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "place", ["own/secrets", "elsewhere", "data/link/x", "own"], ids=lambda place: str(place)
+)
+def test_a_checkpoint_outside_of_the_roots_is_refused(stage: Stage, home: Path, place: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        catalog.create_query(
+            name="x", spec=spec(home), checkpoint=f"{home}/{place}", actor="ana", now=stage.now
+        )
+    assert [problem.field for problem in refused.value.problems] == ["checkpoint"]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("place", ["data/checkpoints/x", "own/checkpoints/x"])
+def test_a_checkpoint_may_lie_in_a_root_or_in_headgates_own_folder_for_them(
+    stage: Stage, home: Path, place: str
+) -> None:
+    catalog.create_query(
+        name="x", spec=spec(home), checkpoint=f"{home}/{place}", actor="ana", now=stage.now
+    )
+
+
+@pytest.mark.django_db
+def test_an_applications_folders_lie_in_the_roots_too(stage: Stage, home: Path) -> None:
+    logs = {"conf": {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"{home}/own"}}
+    with pytest.raises(Invalid) as refused:
+        catalog.create_application(name="a", spec=logs, actor="ana", now=stage.now)
+    assert refused.value.problems[0].field == "conf.spark.eventLog.dir"
+
+
+@pytest.mark.django_db
+def test_the_driver_is_told_the_roots(home: Path) -> None:
+    stage = Stage()
+    stage.query("delays")
+    stage.up("delays")
+    told = driver_spec(stage.driver("delays"), ())
+    assert f"file://{home}/data" in told.data_roots
+    assert told.own_folders == (f"file://{home}/own",)
+
+
+STORY = """
+import json, os, sys
+from pyspark.sql import SparkSession
+from queries.domain.definitions.data_roots import DataRoots
+from queries.runtime import build
+from queries.runtime.failures.error_capture import StepFailed
+from queries.secret_references import References
+
+home, guarded = sys.argv[1], sys.argv[2] == "guarded"
+spark = (
+    SparkSession.builder.master("local[1]")
+    .config("spark.ui.enabled", "false")
+    .config("spark.local.dir", home + "/tmp")
+    .config("spark.sql.reflect.allowList", sys.argv[3])
+    .getOrCreate()
+)
+roots = DataRoots((f"file://{home}/data",), (f"file://{home}/own",)) if guarded else None
+ticks = [{"name": "ticks", "format": "rate", "options": {}}]
+secret = f"{home}/own/secret_key"
+texts = {
+    "path": f"SELECT s.value FROM ticks, text.`{secret}` s",
+    "glob": f"SELECT s.value FROM ticks, text.`{home}/o*/secret_key` s",
+    "url": f"SELECT s.value FROM ticks, text.`file:{secret}` s",
+    "identifier": f"SELECT s.value FROM ticks, IDENTIFIER('text.`{secret}`') s",
+    "binary": f"SELECT length(content) FROM ticks, binaryFile.`{secret}`",
+    "with": f"WITH w AS (SELECT value FROM text.`{secret}`) SELECT w.value FROM ticks, w",
+    "subquery": f"SELECT (SELECT max(value) FROM text.`{secret}`) FROM ticks",
+    "exists": f"SELECT * FROM ticks WHERE EXISTS (SELECT 1 FROM text.`{secret}`)",
+    "link": f"SELECT s.value FROM ticks, text.`{home}/data/link/secret_key` s",
+    "reflect": "SELECT reflect('java.lang.System', 'getProperty', 'user.home') FROM ticks",
+    "java_method": "SELECT java_method('java.lang.System', 'getenv', 'HOME') FROM ticks",
+    "in a root": f"SELECT s.value FROM ticks, text.`{home}/data/flights/*` s",
+}
+found = {}
+for name, text in texts.items():
+    raw = {"kind": "sql", "sources": ticks, "sql": text, "sink": {"format": "noop"}}
+    try:
+        build.writer(
+            spark, raw, name="x", checkpoint=f"file://{home}/c",
+            references=References(env_allowlist=(), secrets_dir=""), roots=roots,
+        )
+        found[name] = ""
+    except StepFailed as error:
+        found[name] = str(error.__cause__ or error)[:300]
+sys.stdout.write(json.dumps(found) + "\\n")
+sys.stdout.flush()
+spark.sparkContext._gateway.proc.kill()
+os._exit(0)
+"""
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory, java_home: str) -> dict[str, dict[str, str]]:
+    """Return what Spark says to each attack, with the guards and without them."""
+    home = tmp_path_factory.mktemp("roots")
+    for name in ("data/flights", "own"):
+        (home / name).mkdir(parents=True)
+    (home / "own/secret_key").write_text("the-key\n")
+    (home / "data/flights/one.txt").write_text("a flight\n")
+    (home / "data/link").symlink_to(home / "own")
+    (home / "story.py").write_text(STORY)
+    found = {}
+    for mode, allowed in (("guarded", r"java\.util\.UUID\.randomUUID"), ("open", "")):
+        done = subprocess.run(
+            [sys.executable, str(home / "story.py"), str(home), mode, allowed],
+            cwd=REPOSITORY,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(REPOSITORY)},
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        found[mode] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "attack", ["path", "glob", "url", "identifier", "binary", "with", "subquery", "exists", "link"]
+)
+def test_what_spark_would_read_outside_of_the_roots_does_not_start(
+    told: dict[str, dict[str, str]], attack: str
+) -> None:
+    assert told["open"][attack] == ""  # without the guard it would
+    assert "HEADGATE_DATA_ROOTS" in told["guarded"][attack]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("attack", ["reflect", "java_method"])
+def test_sql_calls_no_methods_of_java(told: dict[str, dict[str, str]], attack: str) -> None:
+    assert told["open"][attack] == ""
+    assert "METHOD_NOT_ALLOWED" in told["guarded"][attack]
+
+
+@pytest.mark.spark
+def test_a_path_in_a_root_is_read(told: dict[str, dict[str, str]]) -> None:
+    assert told["guarded"]["in a root"] == ""
+
+
+@pytest.mark.django_db
+def test_an_upgrade_is_told_what_lies_outside_and_what_would_allow_it(
+    stage: Stage, home: Path, settings: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings.DATA_ROOTS = ["/"]
+    sources = [files(f"{home}/elsewhere/flights/*.json")]
+    before = spec(home, sources=sources, sql="SELECT value FROM f")
+    catalog.create_query(name="delays", spec=before, actor="ana", now=stage.now)
+    settings.DATA_ROOTS = [f"{home}/data"]
+    call_command("data_roots")
+    said = capsys.readouterr().out
+    assert f"query delays: sources.0.options.path {home}/elsewhere/flights/*.json" in said
+    assert f"HEADGATE_DATA_ROOTS={home}/data,{home}/elsewhere\n" in said
+    settings.DATA_ROOTS = [f"{home}/data", f"{home}/elsewhere"]
+    call_command("data_roots")
+    assert "Every definition stays within the data roots." in capsys.readouterr().out
