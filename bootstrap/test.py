@@ -14,7 +14,10 @@ from steps import Beside, run, told
 #: Pure decisions and the wire form must be covered to the last branch.
 COVERED = ("queries.domain", "listeners.wire")
 #: The tests that cover them: tables, properties, and the stories of supervision.
-PURE = ("tests/domain", "tests/scenarios", "tests/listeners/test_wire.py")
+PURE = (
+    *("tests/domain", "tests/scenarios", "tests/listeners/test_wire.py"),
+    "tests/security/test_configuration.py",
+)
 #: Tests that write rows run on PostgreSQL too: next to the next group, which waits half its time.
 ON_POSTGRESQL = (
     "tests/services",
