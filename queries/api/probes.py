@@ -18,7 +18,7 @@ from queries.models.history import Operation
 from queries.roles import DEFINE
 from queries.selectors.definitions import definitions
 from queries.selectors.supervision import history
-from queries.services.probes import xray
+from queries.services.probes import records, xray
 from queries.services.probes.preflight import begin_preflight
 
 
@@ -71,6 +71,31 @@ class XrayBody(Body):
     sample = serializers.ListField(child=ObjectField())
 
 
+@described
+class RecordsForm(serializers.Serializer[Any]):
+    """Which batch to look at.
+
+    rows: Records of each source that are shown.
+    """
+
+    batch = serializers.IntegerField(min_value=0)
+    rows = serializers.IntegerField(default=records.ROWS, min_value=1, max_value=records.MOST_ROWS)
+
+
+@described
+class RecordsBody(Body):
+    """Records that a batch read, and the first at which the query's SQL fails.
+
+    sources: For each source, how many records were looked at, and some of them as JSON.
+    searched: Whether the search came to an end in its time.
+    failing: Source, number and error; null: none of them fails by itself.
+    """
+
+    sources = serializers.ListField(child=ObjectField())
+    searched = serializers.BooleanField()
+    failing = ObjectField(allow_null=True)
+
+
 class QueryPreflightView(ApiView):
     """The verb preflight."""
 
@@ -99,6 +124,30 @@ class QueryXrayView(ApiView):
         return xray.begin_xray(query=definitions.query(name), **sent, **self.by)
 
 
+class QueryRecordsView(ApiView):
+    """The verb records."""
+
+    @accepts("look_at_records", role=DEFINE, form=RecordsForm)
+    def post(self, sent: Sent, name: str) -> Operation:
+        """Read what a batch read once more, and find the record that fails."""
+        return records.begin_records(query=definitions.query(name), **sent, **self.by)
+
+
+class QueryBatchRecordsView(ApiView):
+    """The records of a batch."""
+
+    @answers("get_records", RecordsBody, role=DEFINE)
+    def get(self, name: str, uuid: UUID) -> Any:
+        """Return the records that were found, for one hour after the end."""
+        operation = history.operation(uuid)
+        if operation.query != definitions.query(name) or operation.verb != Verb.RECORDS:
+            raise Missing(f"{name} has no look at records {uuid}.")
+        seen = records.records_of(operation, launcher=launcher(), now=self.now)
+        if seen is None:
+            raise _gone()
+        return seen
+
+
 class QueryXrayRowsView(ApiView):
     """What an X-ray has seen."""
 
@@ -110,9 +159,12 @@ class QueryXrayRowsView(ApiView):
             raise Missing(f"{name} has no X-ray {uuid}.")
         seen = xray.rows_of(operation, launcher=launcher(), now=self.now)
         if seen is None:
-            raise Missing(
-                "Its rows are not available: it has not ended, has failed, or ended more than an "
-                "hour ago.",
-                way_out="Request a new one.",
-            )
+            raise _gone()
         return seen
+
+
+def _gone() -> Missing:
+    return Missing(
+        "Its rows are not available: it has not ended, has failed, or ended more than an hour ago.",
+        way_out="Request a new one.",
+    )

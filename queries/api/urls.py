@@ -53,6 +53,8 @@ urlpatterns = [
     _at(f"{_QUERY}reset/", checkpoints.QueryResetView, "query-reset"),
     _at(f"{_QUERY}clone/", checkpoints.QueryCloneView, "query-clone"),
     _at(f"{_QUERY}preflight/", probes.QueryPreflightView, "query-preflight"),
+    _at(f"{_QUERY}records/", probes.QueryRecordsView, "query-records"),
+    _at(f"{_QUERY}records/<uuid:uuid>/", probes.QueryBatchRecordsView, "query-batch-records"),
     _at(f"{_QUERY}x-ray/", probes.QueryXrayView, "query-x-ray"),
     _at(f"{_QUERY}x-ray/<uuid:uuid>/", probes.QueryXrayRowsView, "query-x-ray-rows"),
     _at("operations/", operations.OperationsView, "operations"),

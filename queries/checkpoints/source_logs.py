@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from queries.checkpoints.logs import names_in
+from queries.domain.kafka.offset_ranges import is_kafka
 from queries.files import read_file
 
 
@@ -22,6 +23,18 @@ class ReadFile:
     path: str
     modified_ms: int  # the file's own time when it was found
     entry: int  # the log's own number of it, as the line says ("batchId")
+
+
+def first_offsets(folder: Path) -> dict[str, dict[str, int]]:
+    """Return where a Kafka source began, topic -> partition -> offset; {} where it is not kept.
+
+    Spark's KafkaSourceInitialOffsetWriter: a zero byte, a version, then the offsets as JSON.
+    """
+    try:
+        found = json.loads((folder / "0").read_text(encoding="utf-8").partition("\n")[2])
+    except (OSError, ValueError):
+        return {}
+    return found if is_kafka(found) else {}
 
 
 def log_offset(end: Any) -> int | None:

@@ -185,12 +185,13 @@ class Verb(StrEnum):
     ASYNC_OFF = "async-off"  # the safe way off async progress tracking
     PREFLIGHT = "preflight"
     XRAY = "x-ray"
+    RECORDS = "records"  # look at what a batch read
 
 
 #: Verbs that only change the desired state, done when their generation is reached.
 PLAIN_VERBS = frozenset({Verb.START, Verb.STOP, Verb.RESTART})
 #: Verbs that only read the checkpoint: a start or a stop at the same time does no harm.
-READING_VERBS = frozenset({Verb.SNAPSHOT, Verb.CLONE, Verb.PREFLIGHT, Verb.XRAY})
+READING_VERBS = frozenset({Verb.SNAPSHOT, Verb.CLONE, Verb.PREFLIGHT, Verb.XRAY, Verb.RECORDS})
 
 
 class StepState(StrEnum):

@@ -133,6 +133,11 @@ def rows(
     return frame, made
 
 
+def static_table(session: Any, raw: dict[str, Any], references: References) -> Any:
+    """Return the DataFrame of one static table of a definition, by its JSON form."""
+    return _table(session, Table.model_validate(raw), references)
+
+
 def session_conf(raw: dict[str, Any], references: References) -> dict[str, str]:
     """Return the session configuration of a definition, references resolved."""
     try:

@@ -19,8 +19,9 @@ from queries.models.history import Operation
 from queries.roles import DEFINE, OPERATE
 from queries.selectors.definitions import definitions
 from queries.selectors.supervision import history
-from queries.services.probes import xray
+from queries.services.probes import records, xray
 from queries.services.probes.preflight import begin_preflight
+from queries.services.probes.probe_steps import SHOWN_FOR
 from queries.views.console.guard import by, needs
 from queries.views.console.numbers import whole
 from queries.views.supervision.operations import CANCEL_LEAVES, RESULTS
@@ -76,9 +77,40 @@ def xray_rows(request: HttpRequest, name: str, uuid: UUID) -> HttpResponseBase:
         "seen": seen,
         "largest": _rows(seen["largest"], "key") if seen else [],
         "sample": _rows(seen["sample"], "key", "value") if seen else [],
-        "until": operation.ended_at + xray.SHOWN_FOR if operation.ended_at else None,
+        "until": operation.ended_at + SHOWN_FOR if operation.ended_at else None,
     }
     return render(request, "probes/xray.html", context)
+
+
+@needs(DEFINE, "POST")
+def new_records(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Look at the records that a batch read."""
+    query = definitions.query(name)
+    batch = whole(request.POST.get("batch"))
+    operation = records.begin_records(
+        query=query, batch=-1 if batch is None else batch, **by(request)
+    )
+    return redirect("operation", operation.uuid)
+
+
+@needs(DEFINE)
+def batch_records(request: HttpRequest, name: str, uuid: UUID) -> HttpResponseBase:
+    """Show the records that were found, people's data included."""
+    operation = history.operation(uuid)
+    if operation.query is None or operation.query.name != name or operation.verb != Verb.RECORDS:
+        raise Missing(f"{name} has no look at records {uuid}.")
+    seen = records.records_of(operation, launcher=launcher(), now=timezone.now())
+    context = {
+        "operation": operation,
+        "query": operation.query,
+        "batch": operation.arguments["batch"],
+        "seen": seen,
+        "sources": [{**one, "records": _rows(one["records"], "text")} for one in seen["sources"]]
+        if seen
+        else [],
+        "until": operation.ended_at + SHOWN_FOR if operation.ended_at else None,
+    }
+    return render(request, "probes/records.html", context)
 
 
 def _number(given: Mapping[str, str], name: str, default: int) -> int:
@@ -122,7 +154,7 @@ def _preflight(operation: Operation, now: datetime) -> dict[str, Any]:
 
 
 def _xray(operation: Operation, now: datetime) -> dict[str, Any]:
-    shown_until = operation.ended_at + xray.SHOWN_FOR if operation.ended_at else None
+    shown_until = operation.ended_at + SHOWN_FOR if operation.ended_at else None
     done = operation.outcome == OperationOutcome.DONE
     most = max((each["rows"] for each in operation.result.get("partitions", ())), default=0)
     return {
@@ -132,16 +164,30 @@ def _xray(operation: Operation, now: datetime) -> dict[str, Any]:
     }
 
 
+def _records(operation: Operation, now: datetime) -> dict[str, Any]:
+    shown_until = operation.ended_at + SHOWN_FOR if operation.ended_at else None
+    done = operation.outcome == OperationOutcome.DONE
+    return {
+        "arguments": [("batch", str(operation.arguments["batch"]))],
+        "rows_are_there": done and shown_until is not None and now < shown_until,
+        "shown_until": shown_until,
+    }
+
+
 RESULTS[Verb.PREFLIGHT] = _preflight
 RESULTS[Verb.XRAY] = _xray
+RESULTS[Verb.RECORDS] = _records
 _ENDS = (
     "Its Spark process is ended and its copy of the checkpoint deleted.",
     "Nothing else changes.",
 )
 CANCEL_LEAVES[Verb.PREFLIGHT] = CANCEL_LEAVES[Verb.XRAY] = _ENDS
+CANCEL_LEAVES[Verb.RECORDS] = ("Its Spark process is ended.", "Nothing else changes.")
 
 urlpatterns = [
     path("queries/<str:name>/preflight/", try_revision, name="query-preflight"),
+    path("queries/<str:name>/records/", new_records, name="query-records"),
+    path("queries/<str:name>/records/<uuid:uuid>/", batch_records, name="query-batch-records"),
     path("queries/<str:name>/x-ray/", new_xray, name="query-x-ray"),
     path("queries/<str:name>/x-ray/<uuid:uuid>/", xray_rows, name="query-x-ray-rows"),
 ]

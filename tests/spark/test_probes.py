@@ -12,6 +12,8 @@ import pytest
 from django.conf import settings
 from django.utils import timezone
 
+from queries.checkpoints import batches
+from queries.checkpoints.logs import CheckpointLogs
 from queries.domain.states import DriverKind, DriverState, OperationOutcome
 from queries.domain.supervision.observation import Liveness
 from queries.launchers.process.launcher import LocalProcessLauncher
@@ -23,6 +25,7 @@ from queries.selectors.probes import passed_preflight
 from queries.services.definitions import catalog
 from queries.services.probes import probe_steps
 from queries.services.probes.preflight import begin_preflight
+from queries.services.probes.records import begin_records, records_of
 from queries.services.probes.xray import begin_xray, forget_old_results, rows_of
 from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance, cancel
@@ -223,3 +226,45 @@ def test_an_x_ray_keeps_numbers_for_all_and_rows_for_an_hour(ground: Ground) -> 
     assert probe_steps.found_by(driver, launcher=ground.launcher) is None
     assert ground.hashes() == before
     assert ground.left() == []
+
+
+def test_the_record_at_which_the_sql_fails_is_found_among_what_a_batch_read(
+    ground: Ground,
+) -> None:
+    query, before = ground.query(), ground.hashes()
+    logs = CheckpointLogs.at(query.checkpoints.get().location)
+    batch = logs.begun()[-1]
+    [file] = batches.files_of(logs, batch)
+    text = Path(file.path.removeprefix("file://")).read_text()
+    rows = [json.loads(line) for line in text.splitlines()]
+    spec = _spec(ground.home, f"SELECT carrier, 100 / (delay - {rows[17]['delay']}) FROM flights")
+    bad = query.revisions.create(
+        number=2, kind="sql", spec=spec, author="aude", created_at=timezone.now()
+    )
+    query.runs.update(revision=bad)
+    operation = begin_records(query=query, batch=batch, actor="aude", now=timezone.now(), rows=7)
+    operation = ground.to_the_end(operation)
+    assert operation.outcome == OperationOutcome.DONE, (
+        operation.detail.text,
+        ground.log(operation),
+    )
+    assert operation.result["failing"] == {"source": "flights", "record": 17}
+    assert operation.result["looked_at"] == {"flights": len(rows)}
+    assert rows[17]["carrier"] not in json.dumps(operation.result)  # no record is stored
+    seen = records_of(operation, launcher=ground.launcher, now=timezone.now())
+    assert seen is not None
+    assert "DIVIDE_BY_ZERO" in seen["failing"]["error"]
+    [source] = seen["sources"]
+    shown = {row["record"]: json.loads(row["text"]) for row in source["records"]}
+    assert sorted(shown) == [14, 15, 16, 17, 18, 19, 20]
+    assert shown[17]["delay"] == rows[17]["delay"]
+    assert ground.hashes() == before
+
+
+def test_records_that_fail_by_none_of_them_are_said_to(ground: Ground) -> None:
+    query = ground.query()
+    batch = CheckpointLogs.at(query.checkpoints.get().location).begun()[-1]
+    operation = begin_records(query=query, batch=batch, actor="aude", now=timezone.now())
+    operation = ground.to_the_end(operation)
+    assert (operation.outcome, operation.result["failing"]) == (OperationOutcome.DONE, None)
+    assert operation.result["searched"]

@@ -9,12 +9,13 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from queries.domain.probes.questions import ProbeResult
+from queries.domain.kafka.offset_ranges import Range
+from queries.domain.probes.questions import BatchRead, ProbeResult
 from queries.domain.states import OperationOutcome, Verb
 from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.services.definitions import catalog
-from queries.services.probes import xray
+from queries.services.probes import records, xray
 from tests.launchers.in_memory import InMemoryLauncher
 from tests.web.browserless import Page
 
@@ -218,3 +219,99 @@ def test_an_x_ray_is_asked_for_on_a_page(client: Client, author: User, ticks: Qu
     }
     shown = Page(client, f"/operations/{operation.uuid}/")
     assert "WN" not in shown.text
+
+
+RECORDS: dict[str, Any] = {
+    "sources": [
+        {
+            "source": "ticks",
+            "looked_at": 42,
+            "whole": True,
+            "first": 3,
+            "records": [{"record": 3, "text": '{"carrier": "WN", "delay": 0}'}],
+        }
+    ],
+    "searched": True,
+    "failing": {"source": "ticks", "record": 3, "error": "[DIVIDE_BY_ZERO] Division by zero."},
+}
+
+
+@pytest.fixture
+def looked(ticks: Query, monkeypatch: pytest.MonkeyPatch) -> Operation:
+    """Return a look at a batch's records that has ended."""
+    result = {
+        "looked_at": {"ticks": 42},
+        "searched": True,
+        "failing": {"source": "ticks", "record": 3},
+    }
+    operation = _ended(ticks, Verb.RECORDS, arguments={"batch": 7, "rows": 50}, result=result)
+    operation.host = settings.HEADGATE_HOST
+    operation.save()
+    found = ProbeResult("Reading", done=True, records=RECORDS)
+    probing = "queries.services.probes.probe_steps."
+    monkeypatch.setattr(probing + "probe_of", lambda of: of)
+    monkeypatch.setattr(probing + "found_by", lambda driver, *, launcher: found)
+    return operation
+
+
+def test_records_are_shown_to_authors_alone_and_the_failing_one_is_marked(
+    client: Client, author: User, operator: User, looked: Operation
+) -> None:
+    address = f"/queries/ticks/records/{looked.uuid}/"
+    client.force_login(operator)
+    assert client.get(address).status_code == 403
+    told = Page(client, f"/operations/{looked.uuid}/").text
+    assert "The SQL fails at record 3 of source ticks." in told
+    assert "WN" not in told
+    client.force_login(author)
+    shown = Page(client, address).text
+    for said in ("DIVIDE_BY_ZERO", "WN", "3 fails", "1 of 42"):
+        assert said in shown, said
+    assert client.get(f"/queries/other/records/{looked.uuid}/").status_code == 404
+    body = client.get(f"/api/v1{address}").json()
+    assert body["failing"]["record"] == 3
+
+
+def test_records_are_gone_after_an_hour(client: Client, author: User, looked: Operation) -> None:
+    Operation.objects.update(ended_at=timezone.now() - timedelta(hours=2))
+    client.force_login(author)
+    address = f"/queries/ticks/records/{looked.uuid}/"
+    assert "Records not available" in Page(client, address).text
+    assert "have been deleted" in Page(client, f"/operations/{looked.uuid}/").text
+    assert client.get(f"/api/v1{address}").status_code == 404
+
+
+def test_a_look_at_records_is_for_authors_and_names_its_batch(
+    client: Client, author: User, operator: User, ticks: Query
+) -> None:
+    address = "/api/v1/queries/ticks/records/"
+    client.force_login(operator)
+    assert client.post("/queries/ticks/records/", {"batch": "7"}).status_code == 403
+    client.force_login(author)
+    answer = client.post("/queries/ticks/records/", {"batch": "7"})
+    operation = Operation.objects.get()
+    assert answer["Location"] == f"/operations/{operation.uuid}/"
+    assert operation.arguments == {"batch": 7, "rows": 50}
+    Operation.objects.all().delete()
+    bad = client.post(address, {"batch": 1, "rows": 9999}, content_type="application/json")
+    assert bad.status_code == 422
+    assert client.post("/queries/ticks/records/", {"batch": "²"}).status_code == 302
+    assert not Operation.objects.exists()
+
+
+def test_what_a_batch_read_is_told_by_the_definitions_sources() -> None:
+    spec = {
+        "sources": [
+            {"name": "a", "format": "json", "options": {"path": "/data/a"}},
+            {"name": "b", "format": "kafka", "options": {"subscribe": "in"}},
+            {"name": "c", "format": "rate", "options": {}},
+            {"name": "d", "format": "json", "options": {"path": "relative"}},
+        ]
+    }
+    ranges = [Range("1", "in", 0, 5, 9), Range("1", "in", 1, None, 4), Range("1", "in", 2, None, 3)]
+    files = ["file:///data/a/one.json", "file:///elsewhere/x.json"]
+    reads = records.reads_of(spec, ranges, files, began={"1": {"in": {"1": 2}}})
+    assert reads == [
+        BatchRead("b", (), {"in": {"0": 5, "1": 2, "2": -2}}, {"in": {"0": 9, "1": 4, "2": 3}}),
+        BatchRead("a", ("file:///data/a/one.json",)),
+    ]

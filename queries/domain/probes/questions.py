@@ -18,6 +18,8 @@ RESULT = "result.json"
 #: Several times the size of the largest result: an X-ray of 500 rows, each cut at 4,000.
 MOST_CHARACTERS = 16_000_000
 
+#: What is always reported about a batch's records.
+RECORDS_PARTS = ("sources", "searched", "failing")
 #: What an X-ray always reports about a state.
 STATE_NUMBERS = ("operators", "operator", "partitions", "rows", "bytes")
 
@@ -80,10 +82,40 @@ class XrayTask(Form):
     kind: str = "x-ray"
 
 
-def read_task(text: str) -> PreflightTask | XrayTask:
+@dataclass(frozen=True, slots=True)
+class BatchRead(Form):
+    """What one batch read of one source: files, or offsets of Kafka's partitions."""
+
+    source: str  # the source's name in the definition
+    files: tuple[str, ...] = ()
+    start: dict[str, dict[str, int]] = field(default_factory=dict)  # topic -> partition -> offset
+    end: dict[str, dict[str, int]] = field(default_factory=dict)  # not read any more
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsTask(Form):
+    """Records that a batch read, to be looked at, and the one that fails to be found."""
+
+    spec: dict[str, Any]  # QuerySpec's JSON form
+    reads: tuple[BatchRead, ...]
+    rows: int  # of a source that are shown
+    looked_at: int  # of a source at most
+    limit_s: float
+    search_s: float  # for the search of the record that fails
+    kind: str = "records"
+
+
+#: The task of each kind of probe.
+TASKS: dict[str, type[PreflightTask | XrayTask | RecordsTask]] = {
+    "preflight": PreflightTask,
+    "x-ray": XrayTask,
+    "records": RecordsTask,
+}
+
+
+def read_task(text: str) -> PreflightTask | XrayTask | RecordsTask:
     """Return the task that `text` holds."""
-    kind = json.loads(text).get("kind")
-    return XrayTask.loads(text) if kind == "x-ray" else PreflightTask.loads(text)
+    return TASKS[json.loads(text)["kind"]].loads(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +154,7 @@ class ProbeResult(Form):
     sink: str = ""  # the format that a writer of the user's own names, where it does
     partitions: dict[str, int] = field(default_factory=dict)  # of each topic that was read
     state: dict[str, Any] | None = None  # of an X-ray
+    records: dict[str, Any] | None = None  # of a batch
 
 
 #: Fields of a result that decisions read, with the types that they must have.
@@ -133,6 +166,7 @@ _KINDS: dict[str, Any] = {
     "sink": str,
     "partitions": dict,
     "state": dict | None,
+    "records": dict | None,
 }
 
 
@@ -154,4 +188,6 @@ def read_result(text: str) -> ProbeResult:
             raise Unreadable(f"its {name} is not what it should be")
     if result.state is not None and not result.state.keys() >= set(STATE_NUMBERS):
         raise Unreadable("its state lacks numbers")
+    if result.records is not None and not result.records.keys() >= set(RECORDS_PARTS):
+        raise Unreadable("its records lack parts")
     return result

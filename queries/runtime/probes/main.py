@@ -16,13 +16,20 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from queries.domain.probes.questions import RESULT, TASK, PreflightTask, ProbeResult, read_task
+from queries.domain.probes.questions import (
+    RESULT,
+    TASK,
+    PreflightTask,
+    ProbeResult,
+    RecordsTask,
+    read_task,
+)
 from queries.domain.protocol import LAST_SEQ, SPEC, DriverSpec
 from queries.files import replace_file
 from queries.runtime import build, spark_session
 from queries.runtime.data_roots import roots_of
 from queries.runtime.failures.error_capture import from_python
-from queries.runtime.probes import preflight
+from queries.runtime.probes import preflight, records
 from queries.runtime.probes import state as probe_state
 from queries.runtime.process import SECOND, Shim, begin, end_jvm
 from queries.secret_references import References
@@ -78,6 +85,11 @@ class Probe:
                     code_roots=self.spec.code_roots,
                     roots=roots_of(self.spec),
                 )
+            elif isinstance(self.task, RecordsTask):
+                found = records.look(
+                    spark, self.task, self.references, roots_of(self.spec), self.step
+                )
+                self.say(records=found)
             else:
                 with self.step("Reading the state"):
                     state = probe_state.read(spark, self.task)

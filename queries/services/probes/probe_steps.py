@@ -8,6 +8,7 @@ row is found by its operation, whichever worker takes the next step.
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from queries.checkpoints.snapshot import remove
 from queries.domain.checkpoints.lock_files import FOLDER, local_path
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import NotAllowed
-from queries.domain.probes.questions import PreflightTask, ProbeResult, XrayTask
+from queries.domain.probes.questions import PreflightTask, ProbeResult, RecordsTask, XrayTask
 from queries.domain.protocol import DriverSpec
 from queries.domain.reasons import Because, Detail, phrase
 from queries.domain.states import OPEN_DRIVER_STATES, DriverState, Reason
@@ -43,6 +44,7 @@ MASTER = "local[2]"
 #: Settings for a cluster or its executors, which mean nothing to a probe driver.
 _DROPPED = ("spark.executor.", "spark.dynamicAllocation.", "spark.cores.", "spark.kubernetes.")
 STOP_TIMEOUT_S = 10.0
+SHOWN_FOR = timedelta(hours=1)  # rows may be personal data
 LEAVES_S = 5.0  # for a probe that has answered to end by itself
 _OVER = frozenset({Liveness.EXITED, Liveness.GONE})
 
@@ -93,7 +95,9 @@ def take_place(turn: StepContext) -> StepResult:
     return DONE
 
 
-def launch(turn: StepContext, task_for: Callable[[str], PreflightTask | XrayTask]) -> StepResult:
+def launch(
+    turn: StepContext, task_for: Callable[[str], PreflightTask | XrayTask | RecordsTask]
+) -> StepResult:
     """Launch the probe of the operation's row; when repeated, complete what is missing.
 
     `task_for` is given the SHA-256 of the code that the probe runs, "" for none.
@@ -209,6 +213,16 @@ def found_by(driver: Driver, *, launcher: Launcher) -> ProbeResult | None:
         return probe_answer(driver, *tried, launcher=launcher)
     except ValueError as error:  # `Unreadable`, or bytes that are not text
         raise NoAnswer(f"The probe's answer cannot be read: {error}.") from error
+
+
+def shown(operation: Operation, *, launcher: Launcher, now: datetime) -> ProbeResult | None:
+    """Return what a probe has found, rows of people's data included; None once that is removed."""
+    if operation.ended_at is None or now - operation.ended_at > SHOWN_FOR:
+        return None
+    driver = probe_of(operation)
+    if driver is None or driver.host != settings.HEADGATE_HOST:
+        return None  # its rows are kept on the host that read them
+    return found_by(driver, launcher=launcher)
 
 
 def _answered(turn: StepContext, driver: Driver) -> bool:

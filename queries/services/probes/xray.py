@@ -25,6 +25,7 @@ from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.selectors.checkpoints import snapshot_of
 from queries.services.probes import probe_steps
+from queries.services.probes.probe_steps import SHOWN_FOR
 from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
 
 logger = logging.getLogger(__name__)
@@ -32,7 +33,6 @@ _forget = each("prune", logger)
 
 PROBE_LIMIT_S = 120.0
 LIMIT = timedelta(minutes=10)
-SHOWN_FOR = timedelta(hours=1)  # rows may be personal data
 ROWS, MOST_ROWS = 50, 500
 _SIDES = ("", "left", "right")
 
@@ -78,12 +78,7 @@ def begin_xray(
 
 def rows_of(operation: Operation, *, launcher: Launcher, now: datetime) -> dict[str, Any] | None:
     """Return what an X-ray has found, with its rows; None once that is removed."""
-    if operation.ended_at is None or now - operation.ended_at > SHOWN_FOR:
-        return None
-    driver = probe_steps.probe_of(operation)
-    if driver is None or driver.host != settings.HEADGATE_HOST:
-        return None  # its rows are kept on the host that read them
-    found = probe_steps.found_by(driver, launcher=launcher)
+    found = probe_steps.shown(operation, launcher=launcher, now=now)
     return found.state if found else None
 
 

@@ -22,6 +22,7 @@ from queries.selectors import checkpoints as reads
 from queries.selectors.console.badges import names_of
 from queries.selectors.definitions.definitions import query as living_query
 from queries.selectors.hosts import elsewhere, logs_at
+from queries.services.probes.records import records_can_be_read
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import needs
 from queries.views.console.numbers import whole
@@ -65,6 +66,7 @@ def batch_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
         "files": batches.files_of(logs, number),
         "files_at_most": batches.FILES_AT_MOST,
         "reachable": found.state == "committed",
+        "records_can_be_read": records_can_be_read(context["query"]),
     }
     return render(request, "checkpoints/batch.html", context)
 

@@ -59,6 +59,7 @@ def failure_page(request: HttpRequest, failure_id: int) -> HttpResponseBase:
         "causes": causes(failure.message),
         "offsets": _offsets(failure),
         "batch_is_there": _batch_is_there(failure),
+        "records_can_be_read": bool(failure.run and failure.run.revision.kind == "sql"),
         "changes": [
             (change, changes(change.spec_before, change.spec_after) if change.spec_after else [])
             for change in detail.changes

@@ -48,6 +48,7 @@ HEADINGS: dict[str, str] = {
     Verb.GO_ON: "Continue {}",
     Verb.PREFLIGHT: "Preflight of {}",
     Verb.XRAY: "State of {}",
+    Verb.RECORDS: "Records of a batch of {}",
     Verb.SNAPSHOT: "Snapshot of {}",
 }
 

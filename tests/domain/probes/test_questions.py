@@ -10,9 +10,11 @@ from queries.domain.probes.questions import (
     STATE_NUMBERS,
     Attempt,
     AttemptEnd,
+    BatchRead,
     PlanSeen,
     PreflightTask,
     ProbeResult,
+    RecordsTask,
     Tried,
     Unreadable,
     XrayTask,
@@ -26,9 +28,19 @@ from queries.domain.probes.questions import (
     [
         PreflightTask("q", {"kind": "sql"}, "/tmp/x", 60, 20, old_code_roots=("/a", "/b")),
         XrayTask("file:///c", 60, 50, contains="WN"),
+        RecordsTask(
+            {"kind": "sql"},
+            (BatchRead("a", ("file:///a",)), BatchRead("b", (), {"t": {"0": 1}}, {"t": {"0": 9}})),
+            rows=5,
+            looked_at=100,
+            limit_s=60,
+            search_s=20,
+        ),
     ],
 )
-def test_a_task_is_read_as_it_was_written(task: PreflightTask | XrayTask) -> None:
+def test_a_task_is_read_as_it_was_written(
+    task: PreflightTask | XrayTask | RecordsTask,
+) -> None:
     assert read_task(task.dumps()) == task
 
 
@@ -79,6 +91,7 @@ def test_what_is_no_whole_answer_is_refused(text: str, says: str) -> None:
         ({"at": None}, "its at"),
         ({"took_ms": 3}, "its took_ms"),
         ({"state": {"rows": 1}}, "its state lacks numbers"),
+        ({"records": {"sources": []}}, "its records lack parts"),
         ({"tried": [{"attempt": "guess", "end": "passed"}]}, "ValueError"),
         ({"plan": "Project"}, "ValueError"),
         ({"verdict": "passed"}, "TypeError"),

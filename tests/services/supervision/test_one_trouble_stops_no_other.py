@@ -20,7 +20,8 @@ from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.selectors.supervision.health import healths
 from queries.services.checkpoints import batch_repair, foreign_batches, snapshot
-from queries.services.probes.xray import SHOWN_FOR, forget_old_results
+from queries.services.probes.probe_steps import SHOWN_FOR
+from queries.services.probes.xray import forget_old_results
 from queries.services.procedures import engine
 from queries.services.supervision import reconcile, records, verdicts
 from tests.scenarios.stage import Stage
