@@ -60,6 +60,7 @@ class Viewer:
     """One open stream."""
 
     topics: frozenset[str]
+    person: int | None = None  # whose it is
     queue: "asyncio.Queue[Message | None]" = field(
         default_factory=lambda: asyncio.Queue(maxsize=BACKLOG)
     )
@@ -92,9 +93,13 @@ class Hub:
 
     # --- viewers ------------------------------------------------------------------------
 
-    async def join(self, topics: frozenset[str], cursor: str) -> Viewer:
+    def streams_of(self, person: int | None) -> int:
+        """Return how many streams somebody has open."""
+        return sum(viewer.person == person for viewer in self.viewers)
+
+    async def join(self, topics: frozenset[str], cursor: str, person: int | None = None) -> Viewer:
         """Open a stream: what the viewer has missed waits in its queue."""
-        viewer = Viewer(topics)
+        viewer = Viewer(topics, person)
         seen = self._read(cursor)
         fresh = [topic for topic in sorted(topics) if topic not in self._drawn]
         self.viewers.add(viewer)  # before anything is awaited: it misses nothing from here on

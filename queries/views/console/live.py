@@ -24,6 +24,8 @@ COMMENT_EVERY_S = 15
 LIFE_S = 300
 RETRY_MS = (1000, 4000)
 TOPICS_AT_MOST = 20
+#: Streams of one person in one web process; a page without one asks now and then instead.
+STREAMS_AT_MOST = 10
 
 
 async def live(request: HttpRequest) -> HttpResponseBase:
@@ -42,18 +44,26 @@ async def live(request: HttpRequest) -> HttpResponseBase:
     cursor = request.headers.get("Last-Event-ID") or request.GET.get("cursor", "")
     if "application/json" in request.headers.get("Accept", ""):
         return JsonResponse(await hub().snapshot(topics, cursor))
+    if hub().streams_of(user.pk) >= STREAMS_AT_MOST:
+        return HttpResponse(
+            f"You have {STREAMS_AT_MOST} live pages open already; this one asks now and then.",
+            status=429,
+            headers={"Retry-After": str(LIFE_S)},
+        )
     # A stream lives for minutes and needs no database of its own: the hub draws for all.
     await sync_to_async(close_old_connections)()
     return StreamingHttpResponse(
-        _stream(hub(), topics, cursor),
+        _stream(hub(), topics, cursor, user.pk),
         content_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 
 
-async def _stream(live_hub: Hub, topics: frozenset[str], cursor: str) -> AsyncIterator[bytes]:
+async def _stream(
+    live_hub: Hub, topics: frozenset[str], cursor: str, person: int | None
+) -> AsyncIterator[bytes]:
     yield f"retry: {random.randint(*RETRY_MS)}\n\n".encode()
-    viewer = await live_hub.join(topics, cursor)
+    viewer = await live_hub.join(topics, cursor, person)
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + LIFE_S * random.uniform(0.8, 1.2)
     try:
