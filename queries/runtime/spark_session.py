@@ -78,8 +78,9 @@ def start_spark(spec: DriverSpec, directory: Path, gateway: Any, references: Ref
 
 
 #: What SQL may call of Java by reflect(); with an empty list it may call anything, and read the
-#: JVM's properties and environment (Spark: SQLConf, spark.sql.reflect.allowList).
-_REFLECT = r"java\.util\.UUID\.randomUUID"
+#: JVM's properties and environment (Spark: SQLConf, spark.sql.reflect.allowList). A sleep holds up
+#: its own query only.
+_REFLECT = r"java\.util\.UUID\.randomUUID,java\.lang\.Thread\.sleep"
 
 
 def _on_loopback(master: str) -> bool:

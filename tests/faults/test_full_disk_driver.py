@@ -75,7 +75,11 @@ def system(disk: Path, tmp_path: Path) -> Iterator[System]:
     code.mkdir()
     (code / "loud.py").write_text(CODE)
     running = System(
-        disk / "home", pieces.free_port(), HEADGATE_DEMO="0", HEADGATE_CODE_ROOTS=str(code)
+        disk / "home",
+        pieces.free_port(),
+        HEADGATE_DEMO="0",
+        HEADGATE_CODE_ROOTS=str(code),
+        HEADGATE_DATA_ROOTS=str(tmp_path),
     )
     try:
         running.up()

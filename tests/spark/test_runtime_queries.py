@@ -330,7 +330,7 @@ def test_what_cannot_be_built_says_which_part(driver: DriverUnderTest) -> None:
     driver.start(1210, rate_query(sink={"format": "noop", "options": {"key": "env:NOT_ALLOWED"}}))
     failed = driver.wait_run(1210, RunState.FAILED)
     assert failed.error is not None
-    assert "env:NOT_ALLOWED is not a variable that drivers may read" in failed.error.root_cause
+    assert "env:NOT_ALLOWED was not given to this process" in failed.error.root_cause
     _forget(driver, 1200, 1210)
 
 
