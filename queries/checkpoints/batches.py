@@ -95,6 +95,15 @@ def files_of(logs: CheckpointLogs, number: int) -> list[BatchFile]:
     return files_between(logs, earlier, number)
 
 
+def read_nothing(logs: CheckpointLogs, number: int) -> bool:
+    """Return whether a batch ended at the offsets of the one before it.
+
+    Such a batch moves the watermark on. False where one of the two cannot be read.
+    """
+    before, after = logs.readable_offsets(number - 1), logs.readable_offsets(number)
+    return before is not None and after is not None and before.sources == after.sources
+
+
 def files_between(logs: CheckpointLogs, earlier: int | None, number: int) -> list[BatchFile]:
     """Return the files read after batch `earlier`, up to and with batch `number`.
 

@@ -1,6 +1,7 @@
 """Batches, files and operators of a checkpoint, read without Spark."""
 
 from pathlib import Path
+from shutil import copy2
 
 import pytest
 
@@ -46,6 +47,15 @@ def test_a_batch_that_cannot_be_read_says_so_and_the_others_stand(tmp_path: Path
     assert [one.state for one in found] == ["committed", "unreadable", "committed"]
     assert "is not JSON" in found[1].problem
     assert batches.compare(CheckpointLogs(root), 1, 2) is None
+
+
+def test_a_batch_that_ended_where_the_one_before_it_did_read_nothing(tmp_path: Path) -> None:
+    logs = CheckpointLogs(write_checkpoint(tmp_path / "cp", batches=range(3)))
+    copy2(logs.root / "offsets/2", logs.root / "offsets/3")  # it moved the watermark on
+    assert batches.read_nothing(logs, 3)
+    assert not batches.read_nothing(logs, 2)
+    assert not batches.read_nothing(logs, 0)  # nothing tells where it began
+    assert not batches.read_nothing(logs, 7)
 
 
 def test_gaps_are_counted(tmp_path: Path) -> None:

@@ -232,9 +232,7 @@ def test_the_record_at_which_the_sql_fails_is_found_among_what_a_batch_read(
     ground: Ground,
 ) -> None:
     query, before = ground.query(), ground.hashes()
-    logs = CheckpointLogs.at(query.checkpoints.get().location)
-    batch = logs.begun()[-1]
-    [file] = batches.files_of(logs, batch)
+    batch, file = _newest_read(query)
     text = Path(file.path.removeprefix("file://")).read_text()
     rows = [json.loads(line) for line in text.splitlines()]
     spec = _spec(ground.home, f"SELECT carrier, 100 / (delay - {rows[17]['delay']}) FROM flights")
@@ -263,8 +261,17 @@ def test_the_record_at_which_the_sql_fails_is_found_among_what_a_batch_read(
 
 def test_records_that_fail_by_none_of_them_are_said_to(ground: Ground) -> None:
     query = ground.query()
-    batch = CheckpointLogs.at(query.checkpoints.get().location).begun()[-1]
+    batch, _ = _newest_read(query)
     operation = begin_records(query=query, batch=batch, actor="aude", now=timezone.now())
     operation = ground.to_the_end(operation)
     assert (operation.outcome, operation.result["failing"]) == (OperationOutcome.DONE, None)
     assert operation.result["searched"]
+
+
+def _newest_read(query: Query) -> tuple[int, batches.BatchFile]:
+    """Return the newest batch that read something, and its file."""
+    logs = CheckpointLogs.at(query.checkpoints.get().location)
+    for batch in reversed(logs.begun()):
+        for file in batches.files_of(logs, batch):
+            return batch, file
+    raise AssertionError("no batch has read a file")

@@ -70,7 +70,7 @@ class Records:
         """Return whether the search came to an end, and the first record that fails, if any."""
         until = time.monotonic() + self._task.search_s
         for table in self._task.spec.get("tables") or ():
-            require_options(self._roots, table["options"])
+            require_options(self._roots, table.get("options") or {})
             frame = build.static_table(self._session, table, self._references)
             frame.createOrReplaceTempView(table["name"])
         if self._error({}) is None:
@@ -139,7 +139,7 @@ class Records:
         return any(read.start or read.end for read in self._task.reads if read.source == name)
 
     def _read_again(self, source: Mapping[str, Any], read: BatchRead) -> Any:
-        given = self._references.resolve_all(source["options"])
+        given = self._references.resolve_all(source.get("options") or {})
         require_options(self._roots, given)
         options = {key: value for key, value in given.items() if key.lower() not in _STREAMING}
         reader = self._session.read.format(source["format"]).options(**options)

@@ -105,7 +105,7 @@ def _folders(spec: Mapping[str, Any]) -> dict[str, str]:
     """Return where each file source reads, by its name."""
     found = {}
     for source in spec.get("sources") or ():
-        for key, value in source["options"].items():
+        for key, value in (source.get("options") or {}).items():
             if key.lower() == "path":
                 try:
                     found[source["name"]] = fixed_part(value)
@@ -152,6 +152,11 @@ def _find(turn: StepContext) -> StepResult:
         if one.start is None
     }
     reads = reads_of(spec, found.ranges, files, began=began)
+    if not reads and batches.read_nothing(logs, number):
+        raise NotAllowed(
+            f"Batch {number} read no new records: Spark ran it to move the watermark on.",
+            way_out="Look at the batches before it: their records are in its state.",
+        )
     if not reads:
         raise NotAllowed(
             f"What batch {number} read is not in the log: its sources keep none, or the entry "
