@@ -1,7 +1,9 @@
-"""Thousands of odd requests: the API never breaks, and answers as its document says."""
+"""Thousands of odd requests: the API never breaks, answers as its document says, and lets nobody
+further than the role allows."""
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import cycle
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.signals import request_finished, request_started
 from django.core.wsgi import get_wsgi_application
-from django.db import close_old_connections
+from django.db import close_old_connections, connection
 from django.urls import get_resolver
 from hypothesis import HealthCheck, Phase, given, settings
 
@@ -17,7 +19,7 @@ from queries.models.failures import Failure, FailureGroup
 from queries.models.history import Operation
 from queries.services.console.tokens import create_token
 from tests.api.document import document
-from tests.examples import examples
+from tests.examples import SHARE, examples
 from tests.scenarios.stage import DIVIDE, Stage
 
 METHODS = ("get", "post", "put", "patch", "delete")
@@ -36,10 +38,9 @@ def _one_connection() -> Iterator[None]:
         signal.connect(close_old_connections)
 
 
-@pytest.fixture
-def headers(admin: User) -> dict[str, str]:
-    """Return what Ada sends with each request."""
-    _, text = create_token(user=admin, name="tests", actor="tests")
+def _headers(user: User) -> dict[str, str]:
+    """Return what a user's program sends with each request."""
+    _, text = create_token(user=user, name="tests", actor="tests")
     return {"Authorization": f"Token {text}"}
 
 
@@ -110,35 +111,109 @@ def stage(story: None) -> Stage:
     return stage
 
 
-@pytest.mark.usefixtures("_one_connection")
-@pytest.mark.parametrize(("path", "method"), OPERATIONS, ids=lambda part: str(part))
-def test_an_address_keeps_its_word(
-    api: Any, checks: list[Any], headers: dict[str, str], stage: Stage, path: str, method: str
-) -> None:
-    known = {
+@pytest.fixture
+def known(stage: Stage) -> dict[str, Any]:
+    """Return what is there, by the names that addresses give it."""
+    return {
         "name": "delays",
         "run_id": stage.run("delays").pk,
         "group_id": FailureGroup.objects.get().pk,
         "failure_id": Failure.objects.get().pk,
         "uuid": str(Operation.objects.first().uuid),  # type: ignore[union-attr]
-    }.items()
-    turn = cycle((True, False))
+    }
 
-    @given(case=api[path][method].as_strategy())
-    @settings(
-        max_examples=examples(15),
+
+def _odd(case: Any, known: dict[str, Any], *, there: bool) -> Any:
+    """Return a case that waits for nothing and, where wanted, names what is there."""
+    if "wait" in (case.query or {}):
+        case.query["wait"] = 0  # nothing moves here: a wait would only wait
+    for name, held in known.items() if there else ():
+        if name in (case.path_parameters or {}):
+            case.path_parameters[name] = held
+    return case
+
+
+def _as_many(number: int) -> settings:
+    return settings(
+        max_examples=number,
         deadline=None,
         derandomize=True,
         database=None,
         phases=[Phase.explicit, Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
+
+
+@pytest.mark.usefixtures("_one_connection")
+@pytest.mark.parametrize(("path", "method"), OPERATIONS, ids=lambda part: str(part))
+def test_an_address_keeps_its_word(
+    api: Any, checks: list[Any], admin: User, known: dict[str, Any], path: str, method: str
+) -> None:
+    turn, headers = cycle((True, False)), _headers(admin)
+
+    @given(case=api[path][method].as_strategy())
+    @_as_many(examples(15))
     def story(case: Any) -> None:
-        if "wait" in (case.query or {}):
-            case.query["wait"] = 0  # nothing moves here: a wait would only wait
-        for name, held in known:
-            if name in (case.path_parameters or {}) and next(turn):
-                case.path_parameters[name] = held  # every other time, what is there
-        case.call_and_validate(headers=headers, checks=checks)
+        _odd(case, known, there=next(turn)).call_and_validate(headers=headers, checks=checks)
+
+    story()
+
+
+#: What the requests of each role may change, by the tables' names: a viewer nothing, an operator
+#: what runs, an author what is defined. Accounts, tokens and channels are admins' alone.
+RUNS = {
+    *("application", "query", "driver", "run", "operation", "transition", "incident"),
+    *("incidententry", "failuregroup", "snapshot", "loss", "maintenance", "checkpoint"),
+    "installation",
+}
+DEFINITIONS = {"applicationrevision", "queryrevision", "schedulerpool"}
+CHANGES: dict[str, set[str]] = {
+    "viewer": set(),
+    "operator": RUNS,
+    "author": RUNS | DEFINITIONS,
+}
+
+
+_WRITES = re.compile(r'(?:INSERT (?:OR IGNORE )?INTO|UPDATE|DELETE FROM) "[a-z]+_(\w+)"')
+
+
+@contextmanager
+def _written() -> Iterator[set[str]]:
+    """Yield the names of the tables that are written to within the block."""
+    tables: set[str] = set()
+
+    def note(execute: Any, sql: str, *rest: Any) -> Any:
+        if found := _WRITES.match(sql):
+            tables.add(found[1])
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(note):
+        yield tables
+
+
+@pytest.mark.usefixtures("_one_connection")
+@pytest.mark.parametrize(("path", "method"), OPERATIONS, ids=lambda part: str(part))
+def test_odd_requests_take_no_role_further(
+    api: Any,
+    checks: list[Any],
+    viewer: User,
+    operator: User,
+    author: User,
+    known: dict[str, Any],
+    path: str,
+    method: str,
+) -> None:
+    people = {"viewer": viewer, "operator": operator, "author": author}
+    callers = {name: _headers(user) for name, user in people.items()}
+    turn = cycle((True, False))
+
+    @given(case=api[path][method].as_strategy())
+    @_as_many(max(1, round(13 * SHARE)))
+    def story(case: Any) -> None:
+        odd = _odd(case, known, there=next(turn))
+        for name, headers in callers.items():
+            with _written() as tables:
+                odd.call_and_validate(headers=headers, checks=checks)
+            assert tables <= CHANGES[name], f"{name}: {method} {path}"
 
     story()
