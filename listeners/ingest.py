@@ -1,4 +1,4 @@
-"""Bring the event stream into the database: read, decode, store once, acknowledge, trim.
+"""Bring the event streams into the database: read, decode, store once, acknowledge, trim.
 
 An entry is acknowledged after its batch has committed, never before; what was stored and not
 acknowledged comes again and changes nothing. So any number of ingesters may run, and each
@@ -9,27 +9,34 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import redis
+from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import close_old_connections
 
 from controlplane import driver_users, fail_points, nudge
 from controlplane.health import signs_of_life
+from listeners import streams
 from listeners.loops.slices import lies_in_the_row
 from listeners.loops.troubles import each
 from listeners.senders import Known, Senders
 from listeners.store import Batch, Letter, store
+from listeners.streams import GROUP
 from listeners.wire import FIELD, Event, Kind
 
 logger = logging.getLogger(__name__)
 _users = each("drivers' Redis users", logger)
+_streams = each("event streams", logger)
 
-GROUP = "ingesters"
-BATCH = 1_000  # entries of one read and one transaction
+BATCH = 1_000  # entries of one transaction
+#: Entries of one stream in one read: 1 MB each at the most, whatever its driver sends.
+MOST_OF_ONE = 250
 BLOCK_MS = 1_000  # a read waits this long for the first entry; also how soon a stop is seen
 #: Between two reads that found little: rows are written some at a time, pages need no more.
 PACE_S = 0.1
@@ -48,11 +55,12 @@ _PROVING = frozenset({Kind.PROGRESS, Kind.IDLE})
 _REMEMBERED_RUNS = 10_000
 _LOGGED = 5  # dead letters of one batch: somebody who can write to the stream could fill the log
 
-Entries = list[tuple[bytes, dict[bytes, bytes]]]
+#: An entry with the stream that it is from.
+Entry = tuple[str, bytes, dict[bytes, bytes]]
 
 
 class Ingester:
-    """One consumer of the installation's event stream."""
+    """One consumer of the installation's event streams."""
 
     def __init__(
         self,
@@ -65,9 +73,11 @@ class Ingester:
         living: Callable[[], Mapping[int, int]],
         batch: int = BATCH,
     ) -> None:
-        """`known` tells drivers and runs, `living` the epochs of drivers that may send, by id."""
+        """`stream` is the common one, from whose name those of drivers follow; `known` tells
+        drivers and runs, `living` the epochs of drivers that may send, by id."""
         self._client: Any = client
-        self._stream = stream
+        self._common = stream
+        self._streams = [stream]
         self._consumer = consumer
         self._clock = clock
         self._batch = batch
@@ -107,7 +117,7 @@ class Ingester:
         except redis.ResponseError as error:
             if not any(sign in str(error) for sign in _NO_GROUP):
                 raise
-            self._create_group()
+            self._look_for_streams(self._living())
             return 0
 
     # --- reading --------------------------------------------------------------------------
@@ -127,24 +137,36 @@ class Ingester:
         self._unfinished = False
         return len(entries)
 
-    def _read(self, start: str, *, block_ms: int | None) -> Entries:
+    def _read(self, start: str, *, block_ms: int | None) -> list[Entry]:
+        """Return what each stream gives, a share each: a flood holds nobody else up."""
         reply = self._client.xreadgroup(
-            GROUP, self._consumer, {self._stream: start}, count=self._batch, block=block_ms
+            GROUP,
+            self._consumer,
+            dict.fromkeys(self._streams, start),
+            count=min(self._batch, MOST_OF_ONE),
+            block=block_ms,
         )
-        return reply[0][1] if reply else []
+        return [
+            (name.decode(), entry, fields)
+            for name, entries in reply or ()
+            for entry, fields in entries
+        ]
 
-    def _create_group(self) -> None:
-        """Make the group from the stream's beginning: after data loss nothing is skipped."""
-        try:
-            self._client.xgroup_create(self._stream, GROUP, id="0", mkstream=True)
-        except redis.ResponseError as error:
-            if "BUSYGROUP" not in str(error):
-                raise
+    def _look_for_streams(self, living: Mapping[int, int]) -> None:
+        """Know the streams that are there, and make those of living drivers before they send."""
+        there = streams.found(self._client, self._common)
+        wanted = {streams.of_driver(self._common, epoch) for epoch in living.values()}
+        wanted = wanted if settings.DRIVER_REDIS_USERS else set()
+        names = [*there, *sorted(wanted - {*there})]
+        streams.make_groups(self._client, names)
+        self._streams = names
 
     # --- storing --------------------------------------------------------------------------
-    def _take(self, entries: Entries) -> None:
-        if not entries:
-            return
+    def _take(self, entries: list[Entry]) -> None:
+        for first in range(0, len(entries), self._batch):
+            self._take_some(entries[first : first + self._batch])
+
+    def _take_some(self, entries: list[Entry]) -> None:
         now = self._clock()
         events, letters = self._decode(entries)
         try:
@@ -156,14 +178,15 @@ class Ingester:
                 raise
             self._store_singly(events, letters, now)
         fail_points.reach(fail_points.BEFORE_ACK)
-        self._client.xack(self._stream, GROUP, *(entry for entry, _ in entries))
+        for name, some in groupby(entries, key=itemgetter(0)):
+            self._client.xack(name, GROUP, *(entry for _, entry, _ in some))
         self.stored += len(entries)
 
-    def _decode(self, entries: Entries) -> tuple[list[tuple[str, Event]], list[Letter]]:
+    def _decode(self, entries: list[Entry]) -> tuple[list[tuple[str, Event]], list[Letter]]:
         """Return the events that are believed, and letters that say why the others are not."""
         sealed: list[tuple[str, Event, bytes]] = []
         letters: list[Letter] = []
-        for entry, fields in entries:
+        for _, entry, fields in entries:
             name = entry.decode()
             if fields is None:  # trimmed while it was pending
                 continue
@@ -245,44 +268,73 @@ class Ingester:
         self._kept_house_at = time.monotonic()
         self._client.set(self._alive_key(self._consumer), self._clock().isoformat(), ex=ALIVE_S)
         signs_of_life.say(self._client, signs_of_life.INGESTER, now=self._clock())
+        living = self._living()
+        self._look_for_streams(living)
+        shut_out: frozenset[int] = frozenset()
         with _users.by_itself():
-            driver_users.keep(self._client, self._living())
-        self._claim_from_the_dead()
-        trim(self._client, self._stream)
+            shut_out = driver_users.keep(self._client, living)
+        for state in streams.look(self._client, tuple(self._streams)):
+            with _streams.by_itself(f"the stream {state.name}"):
+                self._keep(state, living, shut_out)
 
-    def _claim_from_the_dead(self) -> None:
-        for consumer in self._client.xinfo_consumers(self._stream, GROUP):
+    def _keep(
+        self, state: streams.State, living: Mapping[int, int], shut_out: Collection[int]
+    ) -> None:
+        """Take over what dead consumers hold of a stream, and keep it short.
+
+        1. A driver that fills its stream loses its Redis user, until it has ended, and what waits.
+        2. A stream that is read to its end goes with its driver.
+        """
+        epoch = streams.epoch_of(self._common, state.name)
+        if state.pending or not epoch:
+            self._claim_from_the_dead(state.name)
+        streams.trim(self._client, state)
+        if not epoch:
+            return
+        if state.overflow:
+            driver_users.shut_out(self._client, epoch)
+            self._client.xtrim(state.name, maxlen=0, approximate=False)
+        if state.overflow or epoch in shut_out:
+            raise Flooded(
+                f"driver {epoch} has filled its event stream and may write no more. Its events "
+                "wait in its spool. Look at its code, then restart its application"
+            )
+        if epoch not in living.values() and streams.is_through(self._client, state):
+            self._streams.remove(state.name)
+            self._client.delete(state.name)
+
+    def _claim_from_the_dead(self, stream: str) -> None:
+        for consumer in self._client.xinfo_consumers(stream, GROUP):
             name = consumer["name"].decode()
             if name == self._consumer or self._client.exists(self._alive_key(name)):
                 continue
             if consumer["pending"]:
                 logger.info("takes over from ingester %s, which is silent", name)
-                while self._claim(name):
+                while self._claim(stream, name):
                     pass
             elif consumer["idle"] > FORGOTTEN_MS:
                 # Only then: deleting a consumer that comes back would lose what it holds.
-                self._client.xgroup_delconsumer(self._stream, GROUP, name)
+                self._client.xgroup_delconsumer(stream, GROUP, name)
 
-    def _claim(self, name: str) -> int:
+    def _claim(self, stream: str, name: str) -> int:
         """Take over some of a dead consumer's entries; return how many it had."""
         pending = self._client.xpending_range(
-            self._stream, GROUP, min="-", max="+", count=self._batch, consumername=name
+            stream, GROUP, min="-", max="+", count=MOST_OF_ONE, consumername=name
         )
         ids = [entry["message_id"] for entry in pending]
         if not ids:
             return 0
         claimed = self._client.xclaim(
-            self._stream, GROUP, self._consumer, min_idle_time=0, message_ids=ids
+            stream, GROUP, self._consumer, min_idle_time=0, message_ids=ids
         )
         gone = set(ids) - {entry for entry, _ in claimed}
         if gone:  # trimmed or lost: there is nothing left to store
-            self._client.xack(self._stream, GROUP, *gone)
-        if claimed:
-            self._take(claimed)
+            self._client.xack(stream, GROUP, *gone)
+        self._take([(stream, entry, fields) for entry, fields in claimed])
         return len(ids)
 
     def _alive_key(self, consumer: str) -> str:
-        return f"{self._stream}:ingester:{consumer}"
+        return f"{self._common}:ingester:{consumer}"
 
     def _leave(self) -> None:
         """Let a successor claim at once what is left, if Redis answers."""
@@ -296,29 +348,5 @@ def _letter(entry: str, event: Event, error: Exception) -> Letter:
     return Letter(entry, f"{event.kind}: {type(error).__name__}: {error}", event.encode())
 
 
-def trim(client: Any, stream: str) -> None:
-    """Remove from the stream what has been acknowledged, and nothing else."""
-    delivered = last_delivered(client, stream)
-    if delivered is None:
-        return
-    pending = client.xpending(stream, GROUP)
-    oldest = pending["min"] if pending and pending["pending"] else delivered
-    client.xtrim(stream, minid=min(oldest, delivered, key=_order), approximate=False)
-
-
-def last_delivered(client: Any, stream: str) -> bytes | None:
-    """Return the id of the newest entry that any ingester was given; None without a group."""
-    groups = {group["name"]: group for group in client.xinfo_groups(stream)}
-    ours: dict[str, Any] = groups.get(GROUP.encode(), {})
-    return ours.get("last-delivered-id")
-
-
-def drained_to(client: Any, stream: str, entry: bytes) -> bool:
-    """Return whether every entry up to this one has been stored and acknowledged."""
-    pending = client.xpending(stream, GROUP)
-    return not pending["pending"] or _order(pending["min"]) > _order(entry)
-
-
-def _order(entry: bytes) -> tuple[int, int]:
-    at, _, number = entry.partition(b"-")
-    return int(at), int(number or 0)
+class Flooded(Exception):
+    """A driver has written more to its stream than one may leave there."""

@@ -16,8 +16,7 @@ from django.db import transaction
 from django.db.models import Count, Min, Q
 
 from controlplane import nudge
-from listeners import models
-from listeners.ingest import drained_to, last_delivered
+from listeners import models, streams
 from listeners.loops.backlogs import GAPS, of_host
 from listeners.loops.slices import Work, bulk_work
 from listeners.loops.troubles import each, set_aside
@@ -86,15 +85,16 @@ def judge(
     Judges the drivers of `drivers_here` only, whose spools `spooled` can read; each `host` reads
     the drivers' exits at its own pace.
 
-    1. Note how far the stream had been handed out.
-    2. Wait for the next call unless all of that is stored.
+    1. Note how far the streams had been handed out.
+    2. Leave drivers whose stream is not stored as far to the next call; all of them, where it is
+       the common one.
     3. Fetch what spools still hold; whatever is missing then becomes or stays a gap.
 
     Each driver is judged by itself, and all of it is written in slices, for `limit_s` at most;
     the next call goes on. False, too, where another worker is at it.
     """
-    delivered = last_delivered(client, stream)
-    if delivered is None or not drained_to(client, stream, delivered):
+    busy = streams.busy(client, stream)
+    if busy is None or 0 in busy:
         return False
     place = of_host(_EXITS, host)
     with bulk_work(of_host(GAPS, host), limit_s=limit_s) as work:
@@ -102,11 +102,11 @@ def judge(
             return False
         exits = _new_exits(place)
         ours = drivers_here({event.driver for event in exits})
-        ends, judged_to = _ends(exits, ours, spooled, now)
-        missing = _find_missing(ends, drivers_here)
+        ends, judged_to = _ends(exits, ours, busy, spooled, now)
+        missing = _find_missing(ends, busy, drivers_here)
         _in_slices(work, missing, lambda one: _open(one, now), "open")
         asked, repaired = _repair_from_spools(work, missing, spooled, now)
-        again = _find_missing(ends, drivers_here)
+        again = _find_missing(ends, busy, drivers_here)
         done = _in_slices(work, again, lambda one: _judge_one(one, asked, repaired, now), "judge")
         if done and judged_to:
             with work.slice():
@@ -172,8 +172,11 @@ def note_exit(*, driver: int, epoch: int, last_seq: int | None, at: datetime) ->
 
 
 # --- what is missing ----------------------------------------------------------------------
-def _find_missing(ends: Ends, drivers_here: Here) -> list[Missing]:
-    """Return every key of the drivers here with holes or with gaps that may still close."""
+def _find_missing(ends: Ends, busy: frozenset[int], drivers_here: Here) -> list[Missing]:
+    """Return every key of the drivers here with holes or with gaps that may still close.
+
+    Without those of `busy` epochs, some of whose events are being stored.
+    """
     gaps: dict[Key, list[models.Gap]] = defaultdict(list)
     for gap in models.Gap.objects.filter(Q(closed_at=None) | Q(beyond_repair=True)):
         gaps[Key(gap.driver, gap.kind, gap.spark_run_id)].append(gap)
@@ -189,7 +192,7 @@ def _find_missing(ends: Ends, drivers_here: Here) -> list[Missing]:
     missing = [
         _missing(key, rows[key], gaps[key], ends) for key in keys if rows[key] or key.driver in ends
     ]
-    return [one for one in missing if one.holes or one.gaps]
+    return [one for one in missing if (one.holes or one.gaps) and one.epoch not in busy]
 
 
 def _missing(key: Key, rows: list[models.Received], gaps: list[models.Gap], ends: Ends) -> Missing:
@@ -233,18 +236,25 @@ def _new_exits(place: str) -> list[models.Event]:
 
 
 def _ends(
-    exits: list[models.Event], ours: set[int], spooled: Spooled, now: datetime
+    exits: list[models.Event],
+    ours: set[int],
+    busy: frozenset[int],
+    spooled: Spooled,
+    now: datetime,
 ) -> tuple[Ends, int]:
     """Return the last numbers of our drivers that have ended, and up to which exit they are known.
 
     An exit whose spool cannot be read now is looked at again by the next calls, together with
-    those after it; after a while it is set aside.
+    those after it; after a while it is set aside. One of a `busy` epoch is left to them too.
     """
     ends: Ends = {}
     judged_to, whole = 0, True
     for event in exits:
         about = f"the end of {Key(event.driver, 'seq').name}"
         last = None
+        if event.epoch in busy:
+            whole = False
+            continue
         try:
             last = _last_number(event, spooled) if event.driver in ours else None
         except Exception as error:

@@ -17,7 +17,7 @@ class TelemetrySettings:
     hold_events: int = 1_000
     spool_mb: int = 256  # on disk, sent and unsent together
     spool_sent_mb: int = 32  # of them, after sending, for the repair of lost entries
-    max_unread: int = 100_000  # entries in the stream above which the sender holds back
+    max_unread: int = 20_000  # entries in its stream above which the sender holds back
     socket_timeout_s: float = 2.0
     slow_call_ms: float = 1_000.0  # a user's listener is called slow above it
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import redis
 
-from listeners import models, spool
-from listeners.ingest import GROUP
+from listeners import models, spool, streams
 from listeners.loops.backlogs import GAPS, backlogs, of_host
 from listeners.loops.troubles import current
 from listeners.missing import gaps
 from listeners.store import Batch, store
-from listeners.wire import Event, Kind
+from listeners.streams import GROUP
+from listeners.wire import FIELD, Event, Kind
 from queries.launchers.process.launcher import LocalProcessLauncher
 from queries.models.hosts import Host
 from tests.listeners.events import STREAM, event, heartbeat, progress
@@ -63,6 +63,24 @@ def test_a_sequence_without_holes_has_no_gap(redis_client: redis.Redis, drivers_
     arrive(heartbeat(1), progress(2, 0), event(Kind.IDLE, 3, body={}), progress(4, 1))
     assert judge(redis_client, drivers_dir)
     assert models.Gap.objects.count() == 0
+
+
+def test_a_driver_whose_entries_are_being_stored_is_judged_later_and_the_others_now(
+    redis_client: redis.Redis, drivers_dir: Path
+) -> None:
+    def of(driver: int, epoch: int) -> list[Event]:
+        return [replace(heartbeat(seq), driver=driver, epoch=epoch) for seq in (1, 3)]
+
+    arrive(*of(1, 7), *of(2, 8))
+    busy = streams.of_driver(STREAM, 8)
+    streams.make_groups(redis_client, [busy])
+    entry: Any = redis_client.xadd(busy, {FIELD: of(2, 8)[0].encode()})
+    redis_client.xreadgroup(GROUP, "at work", {busy: ">"})
+    assert judge(redis_client, drivers_dir)
+    assert set(models.Gap.objects.values_list("driver", flat=True)) == {1}
+    redis_client.xack(busy, GROUP, entry)
+    assert judge(redis_client, drivers_dir)
+    assert set(models.Gap.objects.values_list("driver", flat=True)) == {1, 2}
 
 
 def test_a_hole_is_fetched_from_the_spool(redis_client: redis.Redis, drivers_dir: Path) -> None:

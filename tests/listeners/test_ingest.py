@@ -10,7 +10,7 @@ from django.db import OperationalError, connection
 
 from controlplane import fail_points
 from listeners import ingest, models
-from listeners.ingest import GROUP
+from listeners.streams import GROUP
 from listeners.wire import FIELD, Kind
 from tests.conftest_redis import MakeIngester, ValkeyServer
 from tests.killed import killed_at
@@ -132,9 +132,9 @@ def test_what_a_living_peer_holds_is_left_to_it(
 def test_an_ingester_killed_between_commit_and_acknowledgement_loses_and_doubles_nothing(
     redis_client: redis.Redis, make_ingester: MakeIngester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    send(redis_client, *(progress(number, number) for number in range(1, 6)))
     first = make_ingester("first")
-    first.step()
+    first.step()  # makes its group
+    send(redis_client, *(progress(number, number) for number in range(1, 6)))
     monkeypatch.setattr(first._client, "xack", _killed)
     with pytest.raises(KeyboardInterrupt):
         first.step()
@@ -153,9 +153,9 @@ def _killed(*_: object) -> None:
 def test_a_database_that_refuses_for_a_while_costs_nothing(
     redis_client: redis.Redis, make_ingester: MakeIngester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    send(redis_client, *(progress(number, number) for number in range(1, 6)))
     ingester = make_ingester()
-    ingester.step()
+    ingester.step()  # makes its group
+    send(redis_client, *(progress(number, number) for number in range(1, 6)))
     with monkeypatch.context() as broken:
         broken.setattr(ingest, "store", _locked)
         with pytest.raises(OperationalError):

@@ -149,10 +149,11 @@ LAST_SWEEP = _system(
     "last_sweep_timestamp_seconds", "When a worker last finished a sweep, Unix time in seconds."
 )
 QUEUE_TASKS = _system("queue_tasks", "Tasks that wait in a Celery queue.", "queue")
-STREAM_EVENTS = _system("event_stream_entries", "Entries in the stream of drivers' events.")
+STREAM_EVENTS = _system("event_stream_entries", "Entries in the streams of drivers' events.")
 INGEST_LAG = _system(
     "ingest_lag_seconds",
-    "Seconds between the newest event in the stream and the newest that the ingester has taken.",
+    "Seconds between the newest event in a stream and the newest that the ingester has taken of "
+    "it, of the stream that waits longest.",
 )
 DEAD_LETTERS = _system("dead_letters", "Events that could not be read and were set aside.")
 WORK_LEFT = _system(

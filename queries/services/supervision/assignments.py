@@ -64,7 +64,7 @@ def driver_spec(driver: Driver, code_roots: tuple[str, ...]) -> DriverSpec:
         scheduler_mode=spec.scheduler_mode,
         listeners=spec.listeners,
         redis_url=driver_users.address(driver.pk, driver.epoch),
-        stream=settings.EVENT_STREAM,
+        stream=driver_users.stream_of(driver.epoch),
         event_key=senders.event_key(driver.pk, driver.epoch).hex(),
         event_settings={"force_fallback": settings.FORCE_LISTENER_FALLBACK},
         jars=connector_jars(spec.connectors),

@@ -1,0 +1,39 @@
+"""Two drivers of different applications: ours, and one whose authors attack us."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controlplane import senders
+from listeners.wire import Event
+from queries.models.drivers import Run
+from tests.listeners.events import progress
+from tests.scenarios.stage import Stage
+
+
+@pytest.fixture
+def ours(stage: Stage) -> Run:
+    """Return the run of our query."""
+    return _run_of(stage, "ours")
+
+
+@pytest.fixture
+def theirs(stage: Stage, ours: Run) -> Run:
+    """Return the run of the attackers' own query, in an application of theirs."""
+    return _run_of(stage, "theirs")
+
+
+def _run_of(stage: Stage, name: str) -> Run:
+    stage.query(name)
+    stage.up(name)
+    return stage.run(name)
+
+
+def batch_of(of: Run, /, **columns: Any) -> Event:
+    about = {"driver": of.driver_id, "epoch": of.driver.epoch, "run": of.pk}
+    return replace(progress(1, 0, **about, query=of.query_id), **columns)
+
+
+def key_of(run: Run) -> bytes:
+    return senders.event_key(run.driver_id, run.driver.epoch)
