@@ -7,11 +7,13 @@ variable read is recorded in `DECLARED`, which a test compares with `docs/settin
 import ipaddress
 import os
 import re
+from pathlib import Path
 from typing import Any
 
 import environ
 from django.core.exceptions import ImproperlyConfigured
 
+from queries.domain.access.single_sign_on import LONGEST_ISSUER, may_be_asked
 from queries.domain.definitions.labels import read_labels
 from queries.domain.errors import Invalid
 from queries.domain.masking import mask_text
@@ -89,6 +91,32 @@ def labels(name: str) -> dict[str, str]:
         return read_labels(raw)
     except Invalid as error:
         raise wrong(name, raw, f"{error} Write labels such as team=data.") from error
+
+
+def secret(name: str) -> str:
+    """Return a secret: the variable's value, or what is in the file that NAME_FILE names."""
+    file = f"{name}_FILE"
+    value, path = text(name, ""), text(file, "")
+    if not path:
+        return value
+    if value:
+        raise wrong(file, path, f"Set this or {name}, not both.")
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise wrong(file, path, "Give the path of a file that this process can read.") from error
+
+
+def issuer(name: str, *, http_allowed: bool) -> str:
+    """Return the issuer of an identity provider, "" for none: an https address.
+
+    Plain http is for this machine, or where it is allowed.
+    """
+    value = text(name, "")
+    plain = "?" not in value and "#" not in value and len(value) <= LONGEST_ISSUER
+    if value and not (plain and may_be_asked(value, http_allowed=http_allowed)):
+        raise wrong(name, value, "Give the issuer as the provider writes it: https://HOST/PATH.")
+    return value
 
 
 def database(name: str, default: str, *, shown: str) -> dict[str, Any]:

@@ -94,6 +94,8 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "django.contrib.humanize",
+    "allauth.account",  # its tables are allauth's, which single sign-on needs; no page of it
+    "allauth.socialaccount",
     "csp",
     "axes",
     "rules.apps.AutodiscoverRulesConfig",
@@ -114,6 +116,7 @@ MIDDLEWARE = [
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "queries.views.console.errors.Problems",
+    "allauth.account.middleware.AccountMiddleware",  # as allauth asks
     "axes.middleware.AxesMiddleware",  # last, as its documentation asks
 ]
 
@@ -170,6 +173,34 @@ AXES_COOLOFF_TIME = timedelta(minutes=10)
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
 AXES_VERBOSE = False
+
+# --- single sign-on: docs/operations.md, docs/security.md ------------------------------
+#: Plain http to the identity provider; else for a provider on this machine only.
+OIDC_ALLOW_HTTP = env.flag("HEADGATE_OIDC_ALLOW_HTTP", False)
+OIDC_ISSUER = env.issuer("HEADGATE_OIDC_ISSUER", http_allowed=OIDC_ALLOW_HTTP)  # "": off
+OIDC_CLIENT_ID = env.text("HEADGATE_OIDC_CLIENT_ID", "")
+OIDC_CLIENT_SECRET = env.secret("HEADGATE_OIDC_CLIENT_SECRET")
+OIDC_CLIENT_AUTH = env.choice(
+    "HEADGATE_OIDC_CLIENT_AUTH",
+    "client_secret_basic",
+    ("client_secret_basic", "client_secret_post"),
+)
+OIDC_SCOPES = env.names("HEADGATE_OIDC_SCOPES", ("profile", "email"))  # "openid" comes on top
+OIDC_GROUPS_CLAIM = env.text("HEADGATE_OIDC_GROUPS_CLAIM", "groups")
+OIDC_NAME = env.text("HEADGATE_OIDC_NAME", "single sign-on")  # on the button: "Sign in with …"
+#: Whom to ask: told to those whose groups give no role.
+OIDC_CONTACT = env.text("HEADGATE_OIDC_CONTACT", "an admin of Headgate")
+#: After so long one has to come by the provider again, so that groups taken away count.
+OIDC_SESSION_HOURS = env.whole("HEADGATE_OIDC_SESSION_HOURS", 12, low=1, high=336)
+if OIDC_ISSUER and not (OIDC_CLIENT_ID and OIDC_CLIENT_SECRET):
+    raise env.wrong(
+        "HEADGATE_OIDC_ISSUER",
+        OIDC_ISSUER,
+        "Set HEADGATE_OIDC_CLIENT_ID and HEADGATE_OIDC_CLIENT_SECRET too.",
+    )
+#: Who may sign in with a password of Headgate's own.
+LOCAL_LOGIN = env.choice("HEADGATE_LOCAL_LOGIN", "all", ("all", "admins"))
+SOCIALACCOUNT_ADAPTER = "queries.services.access.identity_provider.BackChannel"
 
 # --- sessions, cookies, headers -------------------------------------------------------
 # Django's own defaults are not repeated: 14 days, HttpOnly, SameSite=Lax, nosniff, no frames,

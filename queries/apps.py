@@ -25,6 +25,7 @@ class QueriesConfig(AppConfig):
             "tokens",
             "alerts",
             "saved_views",
+            "access.group_roles",
         ):
             import_module(f"queries.models.{module}")
         super().import_models()

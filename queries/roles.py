@@ -22,6 +22,13 @@ class Role(StrEnum):
 
 
 ORDER = tuple(Role)
+#: What each role may do, for those who choose one.
+ROLE_WORDS = {
+    Role.VIEWER: "reads everything",
+    Role.OPERATOR: "and starts, stops, restarts, resolves",
+    Role.AUTHOR: "and defines: can run any code as the drivers' account",
+    Role.ADMIN: "and gives roles and tokens",
+}
 
 VIEW = "queries.view"
 OPERATE = "queries.operate"

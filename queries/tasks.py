@@ -18,7 +18,7 @@ from queries.models.drivers import Driver
 from queries.services.alerts import dead_mans_switch, deliveries, incidents, outlook
 from queries.services.checkpoints import batch_repair, foreign_batches
 from queries.services.checkpoints.snapshot import prune as prune_kept_snapshots
-from queries.services.console import tokens
+from queries.services.console import accounts, tokens
 from queries.services.definitions.sql_check import Answering
 from queries.services.kafka import lag, loss_ledger
 from queries.services.probes.xray import forget_old_results
@@ -203,8 +203,10 @@ def adopt() -> None:
 
 @shared_task(name="queries.tasks.forget_expired_tokens")
 def forget_expired_tokens() -> None:
-    """Delete expired tokens."""
-    tokens.forget_expired_tokens(now=timezone.now())
+    """Delete expired tokens and sessions."""
+    now = timezone.now()
+    tokens.forget_expired_tokens(now=now)
+    accounts.forget_expired_sessions(now=now)
 
 
 @shared_task(name="queries.tasks.prune")

@@ -3,6 +3,7 @@
 from django.urls import URLPattern, URLResolver
 
 from queries.views import async_calls, metrics, probes
+from queries.views.access import group_roles, sign_in, single_sign_on
 from queries.views.alerts import incident_page, setup_pages
 from queries.views.checkpoints import checkpoint, checkpoint_actions, checkpoint_list
 from queries.views.console import access, account, audit, find, live, shell
@@ -46,6 +47,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *audit.urlpatterns,
     *operations.urlpatterns,
     *access.urlpatterns,
+    *sign_in.urlpatterns,
+    *single_sign_on.urlpatterns,
+    *group_roles.urlpatterns,
     *account.urlpatterns,
     *query_edit.urlpatterns,
     *metrics.urlpatterns,

@@ -40,6 +40,7 @@ _NOBODY = "redis://127.0.0.1:9/0"  # the discard port: refused at once
 _NEEDS: dict[str, Callable[[], str]] = {
     "browser": pieces.missing_browser,
     "kafka": pieces.missing_kafka,
+    "oidc": pieces.missing_identity_provider,
     "prometheus": pieces.missing_prometheus,
     "redis": pieces.missing_redis,
     "spark": pieces.missing_java,

@@ -39,6 +39,21 @@ def missing_browser() -> str:
     return ""
 
 
+#: Where the tests' identity provider is, a program for Node.
+IDENTITY_PROVIDER = Path(__file__).resolve().parent / "oidc"
+
+
+@cache
+def missing_identity_provider() -> str:
+    """Return why no identity provider can be started, "" where one can."""
+    get = "`sudo apt-get install nodejs npm`, then `npm ci --prefix tests/oidc`"
+    if shutil.which("node") is None:
+        return f"there is no Node; get it with {get}"
+    if not (IDENTITY_PROVIDER / "node_modules" / "oidc-provider").is_dir():
+        return f"oidc-provider is not installed; get it with {get}"
+    return ""
+
+
 @cache
 def missing_postgres() -> str:
     """Return why no PostgreSQL can be started, "" where one can."""

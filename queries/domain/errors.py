@@ -3,7 +3,8 @@
 HeadgateError
 ├── Invalid            the input cannot work (422)
 ├── NotAllowed         the state or the role forbids it now (409 / 403)
-│   └── Forbidden
+│   ├── Forbidden
+│   └── SignInRefused    single sign-on does not let this person in (403)
 ├── Conflict           another user or process has changed or holds it (409)
 │   └── StaleRevision  If-Match names an older revision (412)
 ├── Missing            it does not exist (404)
@@ -60,6 +61,12 @@ class Forbidden(NotAllowed):
     """Your role does not allow this."""
 
     code = "forbidden"
+
+
+class SignInRefused(NotAllowed):
+    """Single sign-on did not let you in."""
+
+    code = "sign-in-refused"
 
 
 class Conflict(HeadgateError):

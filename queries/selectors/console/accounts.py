@@ -13,6 +13,7 @@ from django.db.models import QuerySet
 from queries.domain.errors import Invalid, Problem
 from queries.models.tokens import AccessToken
 from queries.roles import ADMINISTER, Role, highest_role
+from queries.selectors.access.group_roles import those_of_single_sign_on
 from queries.selectors.found import found
 
 
@@ -23,13 +24,15 @@ class Person:
     user: User
     role: Role | None
     tokens: int
+    by_single_sign_on: bool  # its role follows from its groups, and it has no password
 
 
 def people() -> list[Person]:
-    """Return all accounts by name, in three database queries."""
+    """Return all accounts by name, in four database queries."""
     counts = Counter(AccessToken.objects.values_list("user_id", flat=True))
+    others = those_of_single_sign_on()
     return [
-        Person(user, highest_role(user), counts[user.pk])
+        Person(user, highest_role(user), counts[user.pk], user.pk in others)
         for user in User.objects.prefetch_related("groups").order_by("username")
     ]
 

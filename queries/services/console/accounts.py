@@ -9,6 +9,7 @@ from django.db import transaction
 
 from queries.domain.errors import Invalid, NotAllowed, Problem
 from queries.roles import Role, role_of
+from queries.selectors.access.group_roles import comes_by_single_sign_on
 from queries.selectors.console.accounts import sessions_of
 
 #: Random bytes of a first password; 18 make 24 characters.
@@ -26,23 +27,25 @@ def create_user(*, username: str, role: Role | None) -> tuple[User, str]:
             raise Invalid([Problem("username", name, "is taken.", "Choose another.")])
         password = secrets.token_urlsafe(PASSWORD_BYTES)
         user = User.objects.create_user(name, password=password)
-        _give(user, role)
+        give_role(user, role)
     return user, password
 
 
 def set_role(*, user: User, role: Role | None) -> None:
     """Give a user this role alone; None takes every role away.
 
-    Raises `NotAllowed` where no admin would be left.
+    Raises `NotAllowed` where no admin would be left, or the role comes from groups.
     """
+    _is_local(user)
     with transaction.atomic():
         if role is not Role.ADMIN:
             _keep_an_admin(user)
-        _give(user, role)
+        give_role(user, role)
 
 
 def reset_password(*, user: User) -> str:
-    """Give a user a new random password and return it."""
+    """Give a user a new random password and return it; raise `NotAllowed` where it has none."""
+    _is_local(user)
     password = secrets.token_urlsafe(PASSWORD_BYTES)
     user.set_password(password)
     user.save(update_fields=["password"])
@@ -58,11 +61,20 @@ def set_active(*, user: User, active: bool) -> None:
         user.save(update_fields=["is_active"])
 
 
-def _give(user: User, role: Role | None) -> None:
+def give_role(user: User, role: Role | None) -> None:
+    """Give a user this role alone, as whoever calls has decided."""
     groups = {name: Group.objects.get_or_create(name=name)[0] for name in Role}
     user.groups.remove(*groups.values())
     if role is not None:
         user.groups.add(groups[role])
+
+
+def _is_local(user: User) -> None:
+    if comes_by_single_sign_on(user):
+        raise NotAllowed(
+            f"{user.username} comes by single sign-on.",
+            way_out="Its role follows from its groups, and it has no password here.",
+        )
 
 
 def _keep_an_admin(leaving: User) -> None:
@@ -78,6 +90,12 @@ def _keep_an_admin(leaving: User) -> None:
         raise NotAllowed(
             f"{leaving.username} is the last admin.", way_out="Make another user an admin first."
         )
+
+
+def forget_expired_sessions(*, now: datetime) -> int:
+    """Delete sessions that have expired; return how many. Each sign-in that is begun makes one."""
+    deleted: int = Session.objects.filter(expire_date__lt=now).delete()[0]
+    return deleted
 
 
 def sign_out_elsewhere(*, user: User, but: str, now: datetime) -> int:

@@ -13,7 +13,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
 
 from queries.domain.errors import HeadgateError, Invalid
-from queries.roles import ADMINISTER, ORDER, VIEW, Role
+from queries.roles import ADMINISTER, ORDER, ROLE_WORDS, VIEW, Role
 from queries.selectors.console.accounts import (
     owner_named,
     people,
@@ -25,14 +25,6 @@ from queries.services.console import accounts
 from queries.services.console.tokens import DEFAULT_DAYS, LONGEST_DAYS, create_token, revoke_token
 from queries.views.console.guard import needs
 from queries.views.console.numbers import whole
-
-#: What each role may do, for those who choose one.
-ROLE_WORDS = {
-    Role.VIEWER: "reads everything",
-    Role.OPERATOR: "and starts, stops, restarts, resolves",
-    Role.AUTHOR: "and defines: can run any code as the drivers' account",
-    Role.ADMIN: "and gives roles and tokens",
-}
 
 
 def _owner(request: HttpRequest) -> User:

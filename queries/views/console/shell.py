@@ -5,7 +5,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.contrib.auth.views import LoginView, LogoutView
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import path, reverse
@@ -145,6 +144,4 @@ urlpatterns = [
     path("search/", search, name="search"),
     path("theme/", set_theme, name="theme"),
     path("shortcuts/", shortcuts, name="shortcuts"),
-    path("login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
-    path("logout/", LogoutView.as_view(), name="logout"),
 ]

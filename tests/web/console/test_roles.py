@@ -24,7 +24,7 @@ from queries.services.console.tokens import create_token
 from tests.scenarios.stage import Stage
 
 #: What a stranger may see: whether the system lives, and how to come in or leave.
-OPEN = {"healthz", "readyz", "login/", "logout/"}
+OPEN = {"healthz", "readyz", "login/", "logout/", "sso/login/", "sso/callback/"}
 #: What machines read by a token or from an allowed network: tests/web/metrics/test_door.py.
 SCRAPED = {"metrics"}
 #: The theme is a cookie of one's own browser, on the sign-in page too.

@@ -1,0 +1,43 @@
+"""The table of roles by groups, for admins. A change counts from each person's next sign-in."""
+
+from datetime import datetime
+
+from django.db import IntegrityError, transaction
+
+from queries.domain.access.single_sign_on import read_group
+from queries.domain.errors import Conflict, Invalid, Problem
+from queries.models.access.group_roles import GroupRole
+from queries.roles import Role
+
+
+def add_group_role(*, group: str, role: str, actor: str, now: datetime) -> GroupRole:
+    """Give a group a role; raise `Invalid` for its faults, `Conflict` where the group has one."""
+    row = GroupRole(
+        group=read_group(group), role=_role(role), created_at=now, created_by=actor[:150]
+    )
+    try:
+        with transaction.atomic():
+            row.save()
+    except IntegrityError as error:
+        raise Conflict(
+            f"The group {row.group} has a role already.", way_out="Change that one, or remove it."
+        ) from error
+    return row
+
+
+def change_group_role(row: GroupRole, *, role: str) -> None:
+    """Give the group of a line another role."""
+    row.role = _role(role)
+    row.save(update_fields=["role"])
+
+
+def remove_group_role(row: GroupRole) -> None:
+    """Take a group's role away."""
+    row.delete()
+
+
+def _role(word: str) -> Role:
+    if word not in set(Role):
+        way_out = f"Choose {', '.join(Role)}."
+        raise Invalid([Problem("role", word[:200], "is not a role.", way_out)])
+    return Role(word)

@@ -1,0 +1,207 @@
+"""Talk to the identity provider: allauth's OpenID Connect, with the checks that it leaves out.
+
+allauth finds the provider's addresses, keeps the state and the secret of PKCE in the session,
+and exchanges the code. Of its own checks of the answer nothing is used: `id_tokens` has them.
+"""
+
+import logging
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+from urllib.parse import quote_plus, urljoin
+
+import requests
+from allauth.socialaccount.adapter import DefaultSocialAccountAdapter, get_adapter
+from allauth.socialaccount.models import SocialApp
+from allauth.socialaccount.providers.oauth2.client import OAuth2Error
+from allauth.socialaccount.providers.openid_connect.provider import OpenIDConnectProvider
+from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
+from django.conf import settings
+from django.http import HttpRequest
+from django.urls import reverse
+
+from queries.domain.access.single_sign_on import Arrival, groups_in, may_be_asked, name_in
+from queries.domain.errors import SignInRefused, Unavailable
+from queries.services.access.id_tokens import claims_of
+
+logger = logging.getLogger(__name__)
+
+#: For one answer of the provider, seconds.
+ANSWER_LIMIT_S = 5
+BASIC = "client_secret_basic"
+#: What the provider's document must name: where browsers go, and where we ask.
+_PLACES = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+#: What may be wrong with an answer of the provider's that is not what it should be.
+_ODD = (requests.RequestException, ValueError, KeyError, TypeError, AttributeError)
+
+
+class BackChannel(DefaultSocialAccountAdapter):  # type: ignore[misc]  # allauth has no types
+    """allauth's settings as code: by which sessions it asks (`SOCIALACCOUNT_ADAPTER`)."""
+
+    def get_requests_session(self) -> requests.Session:
+        """Return a session that waits with a limit, and goes nowhere that is not allowed."""
+        return _Session()
+
+
+class _Session(requests.Session):  # type: ignore[misc]
+    def request(self, method: Any, url: Any, *given: Any, **more: Any) -> requests.Response:
+        if not may_be_asked(str(url), http_allowed=settings.OIDC_ALLOW_HTTP):
+            raise requests.exceptions.InvalidURL("the identity provider may not be asked there")
+        # A redirect could lead the code and our secret by plain http, or into the house.
+        more |= {"timeout": ANSWER_LIMIT_S, "allow_redirects": False}
+        answer = super().request(method, url, *given, **more)
+        if answer.is_redirect:
+            raise requests.TooManyRedirects("the identity provider redirects")
+        return answer
+
+
+class _Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
+    """How allauth reaches this provider."""
+
+    def __init__(self, provider: "Provider") -> None:
+        super().__init__(provider.request, provider.app.provider_id)
+        self._provider = provider
+
+    def get_provider(self) -> "Provider":
+        return self._provider
+
+    @cached_property
+    def openid_config(self) -> dict[str, Any]:
+        """Return what the provider says of itself; only the configured issuer may say it."""
+        said: dict[str, Any] = asked_of(self._provider.server_url)
+        if said["issuer"] != self._provider.app.provider_id:
+            raise ValueError("the document of the issuer names another issuer")
+        for name in _PLACES:
+            if not may_be_asked(str(said[name]), http_allowed=settings.OIDC_ALLOW_HTTP):
+                raise ValueError(f"{name} is no address to go to")
+        return said
+
+    @property
+    def basic_auth(self) -> bool:
+        return bool(settings.OIDC_CLIENT_AUTH == BASIC)
+
+    def get_callback_url(self, request: HttpRequest, app: SocialApp) -> str:
+        address = reverse("sso-callback")
+        return (
+            urljoin(settings.PUBLIC_URL + "/", address[1:])
+            if settings.PUBLIC_URL
+            else (request.build_absolute_uri(address))
+        )
+
+
+class Provider(OpenIDConnectProvider):  # type: ignore[misc]
+    """The one identity provider of the settings."""
+
+    pkce_enabled_default = True
+    oauth2_adapter_class = _Adapter
+
+    def __init__(self, request: HttpRequest) -> None:
+        """Take the provider from the settings; there is one where HEADGATE_OIDC_ISSUER is set."""
+        app = SocialApp(
+            provider=self.id,
+            provider_id=settings.OIDC_ISSUER,
+            name=settings.OIDC_NAME,
+            client_id=settings.OIDC_CLIENT_ID,
+            secret=settings.OIDC_CLIENT_SECRET,
+            settings={
+                "server_url": settings.OIDC_ISSUER.rstrip("/"),
+                "scope": ["openid", *settings.OIDC_SCOPES],
+            },
+        )
+        super().__init__(request, app=app)
+
+    def get_oauth2_adapter(self, request: HttpRequest) -> _Adapter:
+        return _Adapter(self)
+
+    def begin(self, *, next_address: str, nonce: str) -> Any:
+        """Return the redirect to the provider; raise `Unavailable` where it does not answer.
+
+        The nonce and the secret of PKCE wait in the session, under the state.
+        """
+        try:
+            return self.redirect(
+                self.request,
+                "login",
+                next_url=next_address,
+                data={"nonce": nonce},
+                auth_params={"nonce": nonce},
+            )
+        except _ODD as error:
+            raise _silent(error) from error
+
+
+def arrival(provider: Provider, state: Mapping[str, Any]) -> Arrival:
+    """Return who has come with the code of this request.
+
+    Raises `SignInRefused` where the answer is not to be believed, `Unavailable` without one.
+    """
+    adapter = provider.get_oauth2_adapter(provider.request)
+    try:
+        config = adapter.openid_config
+        token = _token(adapter, state["pkce_code_verifier"])
+        keys = asked_of(config["jwks_uri"])
+    except _ODD as error:
+        raise _silent(error) from error
+    claims = claims_of(
+        token.get("id_token"),
+        keys=keys,
+        issuer=settings.OIDC_ISSUER,
+        client_id=settings.OIDC_CLIENT_ID,
+        nonce=state["data"]["nonce"],
+    )
+    if settings.OIDC_GROUPS_CLAIM not in claims and "userinfo_endpoint" in config:
+        claims = _more(config["userinfo_endpoint"], token["access_token"], claims)
+    return Arrival(
+        issuer=settings.OIDC_ISSUER,
+        subject=claims["sub"],
+        name=name_in(claims),
+        groups=groups_in(claims, settings.OIDC_GROUPS_CLAIM),
+    )
+
+
+def asked_of(address: str) -> Any:
+    """Return the JSON at an address of the provider's; raise one of requests' errors, or others."""
+    with get_adapter().get_requests_session() as session:
+        answer = session.get(address)
+        answer.raise_for_status()
+        return answer.json()
+
+
+def _token(adapter: _Adapter, verifier: str) -> dict[str, Any]:
+    """Exchange the code of this request, with the secret of PKCE, for the tokens."""
+    provider = adapter.get_provider()
+    client = adapter.get_client(provider.request, provider.app)
+    if adapter.basic_auth:  # RFC 6749, 2.3.1: both are encoded first, which allauth does not
+        client.consumer_key = quote_plus(client.consumer_key)
+        client.consumer_secret = quote_plus(client.consumer_secret)
+    try:
+        token: dict[str, Any] = adapter.get_access_token_data(
+            provider.request, provider.app, client, pkce_code_verifier=verifier
+        )
+    except OAuth2Error as error:
+        logger.warning("single sign-on: %s", str(error)[:500])
+        raise SignInRefused("It did not accept the code that it had sent.") from error
+    return token
+
+
+def _more(address: str, access_token: str, claims: dict[str, Any]) -> dict[str, Any]:
+    """Return the claims with what the provider tells on request; those of the ID token count."""
+    try:
+        with get_adapter().get_requests_session() as session:
+            answer = session.get(address, headers={"Authorization": f"Bearer {access_token}"})
+            answer.raise_for_status()
+            told: dict[str, Any] = answer.json()
+            subject = told["sub"]
+    except _ODD as error:
+        raise _silent(error) from error
+    if subject != claims["sub"]:
+        raise SignInRefused("It told of another person than the one who signed in.")
+    return {**told, **claims}
+
+
+def _silent(error: Exception) -> Unavailable:
+    logger.warning("single sign-on: %s: %s", type(error).__name__, str(error)[:500])
+    return Unavailable(
+        f"{settings.OIDC_NAME} does not answer as it should.",
+        way_out="Try again in a minute. The log of the web process has the details.",
+    )

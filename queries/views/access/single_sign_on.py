@@ -1,0 +1,120 @@
+"""Sign in by the identity provider: the way there, and the way back."""
+
+import logging
+import secrets
+from collections.abc import Callable
+from datetime import timedelta
+from functools import wraps
+
+from allauth.socialaccount.internal import statekit
+from django.conf import settings
+from django.contrib.auth import login
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import path
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET
+
+from queries.domain.errors import HeadgateError, SignInRefused, Unavailable
+from queries.services.access.identity_provider import Provider, arrival
+from queries.services.access.single_sign_on import NoRole, let_in
+from queries.views.console.shell import is_ours, next_address
+
+logger = logging.getLogger(__name__)
+
+#: What Django's sessions remember the account's keeper by.
+_BACKEND = "django.contrib.auth.backends.ModelBackend"
+#: How long somebody may take at the provider, seconds: as long as allauth keeps a state.
+ON_THE_WAY_S = statekit.STATE_TTL
+#: Groups that a page names; of more nobody reads the rest.
+_MOST_GROUPS = 100
+
+View = Callable[[HttpRequest], HttpResponseBase]
+
+
+def _on_the_way(view: View) -> View:
+    """Serve a step where an identity provider is set, and tell on a page why it goes no further."""
+
+    @never_cache
+    @require_GET
+    @wraps(view)
+    def step(request: HttpRequest) -> HttpResponseBase:
+        if not settings.OIDC_ISSUER:
+            raise Http404
+        try:
+            return view(request)
+        except HeadgateError as error:
+            return _not_in(request, error)
+
+    return step
+
+
+@_on_the_way
+def begin(request: HttpRequest) -> HttpResponseBase:
+    """Lead to the identity provider, with a state, a nonce and PKCE's challenge.
+
+    A link does, where forms are else for what changes something: the policy of our pages lets no
+    form lead elsewhere, and who is led here by another site signs in as nobody but themselves.
+    """
+    address = next_address(request)
+    if request.user.is_authenticated:
+        return redirect(address)
+    request.session.set_expiry(ON_THE_WAY_S)  # a stranger's row; who gets in has another age
+    answer: HttpResponse = Provider(request).begin(
+        next_address=address, nonce=secrets.token_urlsafe(32)
+    )
+    return answer
+
+
+@_on_the_way
+def come_back(request: HttpRequest) -> HttpResponseBase:
+    """Take the answer of the identity provider, once, in the browser that was sent there."""
+    provider = Provider(request)
+    try:
+        state = provider.unstash_redirect_state(request, request.GET.get("state", ""))
+    except PermissionDenied as error:
+        raise SignInRefused(
+            "This sign-in was used already, has expired, or was begun in another browser.",
+            way_out="Sign in again.",
+        ) from error
+    if request.GET.get("iss", settings.OIDC_ISSUER) != settings.OIDC_ISSUER:
+        raise SignInRefused("The answer comes from another issuer.")
+    if "code" not in request.GET:
+        said = request.GET.get("error", "")[:80]
+        raise SignInRefused(f"It answered “{said}”." if said else "It sent no code.")
+    who = arrival(provider, state)
+    try:
+        user = let_in(who)
+    except NoRole:
+        return _without_a_role(request, who.groups)
+    login(request, user, backend=_BACKEND)
+    request.session.set_expiry(timezone.now() + timedelta(hours=settings.OIDC_SESSION_HOURS))
+    address = state.get("next", "/")
+    return redirect(address if is_ours(request, address) else "/")
+
+
+def _not_in(request: HttpRequest, error: HeadgateError) -> HttpResponse:
+    logger.warning("single sign-on: not let in: %s", error)
+    status = 503 if isinstance(error, Unavailable) else 403
+    context = {"problem": error.message, "way_out": error.way_out, "provider": settings.OIDC_NAME}
+    return render(request, "access/not_signed_in.html", context, status=status)
+
+
+def _without_a_role(request: HttpRequest, groups: tuple[str, ...]) -> HttpResponse:
+    logger.warning("single sign-on: not let in: no role for %d groups", len(groups))
+    context = {
+        "groups": groups[:_MOST_GROUPS],
+        "more": max(len(groups) - _MOST_GROUPS, 0),
+        "claim": settings.OIDC_GROUPS_CLAIM,
+        "contact": settings.OIDC_CONTACT,
+        "provider": settings.OIDC_NAME,
+    }
+    return render(request, "access/without_a_role.html", context, status=403)
+
+
+urlpatterns = [
+    path("sso/login/", begin, name="sso-login"),
+    path("sso/callback/", come_back, name="sso-callback"),
+]
