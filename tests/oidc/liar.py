@@ -61,6 +61,7 @@ class Liar:
     sign: Callable[[dict[str, Any]], str] = lambda claims: signed(claims)
     answer: dict[str, Any] = field(default_factory=dict)  # of the token endpoint, over the honest
     redirects: dict[str, str] = field(default_factory=dict)  # path -> where it sends one instead
+    instead: dict[str, Any] = field(default_factory=dict)  # path -> JSON that is said there
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)  # path, what was sent
     _begun: dict[str, str] = field(default_factory=dict)
 
@@ -69,6 +70,8 @@ class Liar:
         self.asked.append((path, sent))
         if path in self.redirects:
             return 302, self.redirects[path]
+        if path in self.instead:
+            return 200, self.instead[path]
         if path == "/.well-known/openid-configuration":
             return 200, self._document() | self.document
         if path == "/jwks":

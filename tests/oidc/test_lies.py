@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import requests
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
@@ -15,11 +16,16 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from django.contrib.auth.models import User
 from django.test import Client
 
+from queries.domain.access.single_sign_on import Arrival
+from queries.domain.errors import Conflict
 from queries.roles import Role, role_of
-from tests.oidc.conftest import trust
+from queries.services.access import single_sign_on
+from queries.services.access.identity_provider import BackChannel
+from queries.services.access.single_sign_on import let_in
+from tests.oidc.conftest import give, trust
 from tests.oidc.liar import FOREIGN_KEY, KEY, KID, Liar, liar, published, signed
 from tests.oidc.real import CLIENT_ID, CLIENT_SECRET
-from tests.oidc.traveller import Traveller
+from tests.oidc.traveller import Traveller, asked
 
 NOW = int(time.time())
 PUBLIC_PEM = KEY.public_key().public_bytes(
@@ -61,7 +67,10 @@ def test_left_honest_the_liar_lets_people_in(lying: Liar) -> None:
         ({"sub": None}, "lacks a part"),
         ({"sub": ""}, "Its name for the person"),
         ({"sub": "s" * 192}, "Its name for the person"),
+        ({"sub": "s\x00"}, "Its name for the person"),
         ({"sub": 7}, "cannot be read"),
+        ({"aud": [7]}, "made for another application"),
+        ({"nonce": ["n"]}, "belongs to another sign-in"),
     ],
 )
 def test_a_token_with_a_wrong_claim_lets_nobody_in(
@@ -229,6 +238,49 @@ def test_another_provider_of_the_same_subject_is_another_person(lying: Liar, set
     assert sorted(user.username for user in User.objects.all()) == ["nina", "nina-2"]
 
 
+@pytest.mark.parametrize(
+    ("place", "what"),
+    [
+        ("jwks", []),
+        ("jwks", {"keys": {"a": 1}}),
+        ("jwks", "text"),
+        ("token", []),
+        ("token", "text"),
+        ("userinfo", []),
+        ("userinfo", {"groups": {"data": True}}),
+        (".well-known/openid-configuration", []),
+        (".well-known/openid-configuration", None),
+    ],
+)
+def test_an_answer_of_another_form_lets_nobody_in(lying: Liar, place: str, what: Any) -> None:
+    lying.claims = {"groups": None}
+    lying.instead = {f"/{place}": what}
+    nina = Traveller()
+    answer = nina.console.get("/sso/login/")
+    if answer.status_code == 302:
+        answer = nina.arrive(nina.pass_through(answer["Location"]))
+    assert answer.status_code in {403, 503}
+    assert not nina.is_in
+
+
+def test_of_two_first_sign_ins_at_once_one_makes_the_account(
+    db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give(data="viewer")
+    nina = Arrival(issuer="https://id.example.org", subject="s-1", name="nina", groups=("data",))
+    let_in(nina)
+    monkeypatch.setattr(single_sign_on, "_known", lambda _: None)  # as the other sees it
+    with pytest.raises(Conflict, match="twice at once"):
+        let_in(nina)
+    assert [user.username for user in User.objects.all()] == ["nina"]
+
+
+def test_the_address_that_is_led_back_to_is_that_of_the_setting(lying: Liar, settings: Any) -> None:
+    settings.PUBLIC_URL = "https://headgate.example.org"
+    sent = asked(Traveller().set_out())
+    assert sent["redirect_uri"] == "https://headgate.example.org/sso/callback/"
+
+
 def test_a_group_counts_only_as_it_is_written(lying: Liar) -> None:
     lying.claims = {"groups": ["DATA", "data ", "dat"]}
     _refused("Your groups give you no role here")
@@ -252,3 +304,17 @@ def test_nothing_of_a_token_or_a_secret_is_logged(
     verifier = next(sent["code_verifier"] for path, sent in lying.asked if path == "/token")
     for secret in (CLIENT_SECRET, verifier, "eyJ"):
         assert secret not in caplog.text
+
+
+@pytest.mark.parametrize("address", ["http://elsewhere.example/", "ftp://127.0.0.1/", "file:///a"])
+def test_nothing_is_asked_by_plain_http_of_another_machine(address: str, settings: Any) -> None:
+    session = BackChannel().get_requests_session()
+    with session, pytest.raises(requests.exceptions.InvalidURL, match="may not be asked there"):
+        session.get(address)
+
+
+def test_what_the_id_token_says_is_not_replaced_by_what_is_told(lying: Liar) -> None:
+    lying.claims = {"groups": None}
+    lying.userinfo = {"groups": ["data"], "preferred_username": "somebody-else"}
+    assert Traveller().sign_in().status_code == 302
+    assert User.objects.get().username == "nina"

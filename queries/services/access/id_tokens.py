@@ -60,7 +60,8 @@ def claims_of(
     _meant_for_us(claims, client_id)
     if not hmac.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
         raise SignInRefused("Its ID token belongs to another sign-in.")
-    if not claims["sub"] or len(claims["sub"]) > LONGEST_SUBJECT:
+    subject = claims["sub"]
+    if not (0 < len(subject) <= LONGEST_SUBJECT and subject.isascii() and subject.isprintable()):
         raise SignInRefused(f"Its name for the person is not of 1 to {LONGEST_SUBJECT} characters.")
     return claims
 

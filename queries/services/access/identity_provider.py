@@ -139,7 +139,7 @@ def arrival(provider: Provider, state: Mapping[str, Any]) -> Arrival:
     try:
         config = adapter.openid_config
         token = _token(adapter, state["pkce_code_verifier"])
-        keys = asked_of(config["jwks_uri"])
+        keys = dict(asked_of(config["jwks_uri"]))
     except _ODD as error:
         raise _silent(error) from error
     claims = claims_of(
