@@ -1,15 +1,24 @@
-"""Who may do what: viewer reads, operator acts, author defines, admin manages roles and tokens.
+"""Who may do what: viewer reads, operator acts, author defines, admin manages people and tokens.
 
 The roles are Django groups of these names; each includes the ones before it. A superuser is
-an admin. Pages, streams, logs and API check the same four permissions.
+an admin. Pages, streams, logs and API check the same permissions.
+
+Operators and authors act on the applications of their teams, and on those without a team; asked
+with an application, a permission holds for that one. A request by a token has its token on its
+user (`limit_to`), whose limits hold wherever the user is asked about.
 """
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 import rules
 from django.db.models import prefetch_related_objects
 from django.db.models.signals import post_migrate
+
+from queries.models.applications import Application
+from queries.models.teams import Grant
+from queries.models.tokens import AccessToken, Scope
 
 
 class Role(StrEnum):
@@ -26,14 +35,16 @@ ORDER = tuple(Role)
 ROLE_WORDS = {
     Role.VIEWER: "reads everything",
     Role.OPERATOR: "and starts, stops, restarts, resolves",
-    Role.AUTHOR: "and defines: can run any code as the drivers' account",
-    Role.ADMIN: "and gives roles and tokens",
+    Role.AUTHOR: "and defines: in SQL, and in Python with that right",
+    Role.ADMIN: "and gives roles, teams, rights and tokens",
 }
 
 VIEW = "queries.view"
 OPERATE = "queries.operate"
 DEFINE = "queries.define"
 ADMINISTER = "queries.administer"
+#: Given to accounts one by one, beside the role: to bring code into drivers.
+WRITE_PYTHON = "queries.write_python"
 
 _PERMISSIONS = {
     VIEW: Role.VIEWER,
@@ -41,11 +52,57 @@ _PERMISSIONS = {
     DEFINE: Role.AUTHOR,
     ADMINISTER: Role.ADMIN,
 }
+#: Permissions that are held for applications; the others do not depend on one.
+OF_TEAMS = frozenset({OPERATE, DEFINE})
+#: The highest role that a token of a scope speaks with.
+ROLE_OF_SCOPE = {
+    Scope.READ: Role.VIEWER,
+    Scope.OPERATE: Role.OPERATOR,
+    Scope.AUTHOR: Role.AUTHOR,
+    Scope.ADMIN: Role.ADMIN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The applications that somebody may act on, by ids of teams and applications."""
+
+    teams: frozenset[int] | None  # those of these teams and of none; None: all
+    token_team: int | None = None  # of them, a token's team's alone; None: no such limit
+    applications: frozenset[int] | None = None  # of them, those that a token lists; None: all
+
+    @property
+    def is_all(self) -> bool:
+        """Return whether there is no limit."""
+        return self.teams is None and self.token_team is None and self.applications is None
+
+    def holds(self, application: Application) -> bool:
+        """Return whether an application is among them."""
+        team = application.team_id
+        if self.teams is not None and team is not None and team not in self.teams:
+            return False
+        if self.token_team is not None and team != self.token_team:
+            return False
+        return self.applications is None or application.pk in self.applications
+
+
+def limit_to(user: Any, token: AccessToken) -> None:
+    """Have this user of a request do no more than the token allows."""
+    user.access_token = token
+
+
+def token_of(user: Any) -> AccessToken | None:
+    """Return the token that a request came with; None for a session."""
+    return getattr(user, "access_token", None)
 
 
 def role_of(user: Any) -> Role | None:
     """Return the highest role of a user; None for one who is not signed in or not active."""
-    return highest_role(user) if user.is_authenticated and user.is_active else None
+    held = highest_role(user) if user.is_authenticated and user.is_active else None
+    token = token_of(user)
+    if held is None or token is None:
+        return held
+    return min(held, ROLE_OF_SCOPE[Scope(token.scope)], key=ORDER.index)
 
 
 def highest_role(user: Any) -> Role | None:
@@ -58,18 +115,61 @@ def highest_role(user: Any) -> Role | None:
     return held[-1] if held else None
 
 
-def _at_least(role: Role) -> Any:
-    def check(user: Any) -> bool:
-        held = role_of(user)
-        return held is not None and ORDER.index(held) >= ORDER.index(role)
+def grant_of(user: Any) -> Grant:
+    """Return what an account has beside its role; nothing where no admin has given it anything."""
+    prefetch_related_objects([user], "grant")
+    return getattr(user, "grant", None) or Grant(user=user)
 
-    return rules.predicate(check, name=f"is_at_least_{role}")
+
+def reach_of(user: Any) -> Reach:
+    """Return the applications that a user may act on as far as the role allows any act.
+
+    An admin acts on all, for an admin could join any team.
+    """
+    token = token_of(user)
+    if highest_role(user) is Role.ADMIN or grant_of(user).all_teams:
+        teams = None
+    else:
+        prefetch_related_objects([user], "teams")
+        teams = frozenset(team.pk for team in user.teams.all())
+    if token is None:
+        return Reach(teams)
+    listed = frozenset(row.pk for row in token.applications.all()) if token.is_listed else None
+    return Reach(teams, token.team_id, listed)
+
+
+def may(user: Any, permission: str, application: Application | None = None) -> bool:
+    """Return whether a user holds a permission, for an application where one is given."""
+    return bool(rules.has_perm(permission, user, application))
+
+
+def role_holds(role: Role | None, permission: str) -> bool:
+    """Return whether a role holds a permission, whoever has it."""
+    return role is not None and ORDER.index(role) >= ORDER.index(_PERMISSIONS[permission])
+
+
+def _of_role(permission: str) -> Any:
+    def check(user: Any, application: Application | None) -> bool:
+        if not role_holds(role_of(user), permission):
+            return False
+        if application is None or permission not in OF_TEAMS:
+            return True
+        return reach_of(user).holds(application)
+
+    return rules.predicate(check, name=permission)
+
+
+def _writes_python(user: Any) -> bool:
+    if not role_holds(role_of(user), DEFINE):
+        return False
+    return bool(user.is_superuser) or grant_of(user).write_python
 
 
 def connect() -> None:
     """Register the permissions, and create the groups whenever the database is migrated."""
-    for permission, role in _PERMISSIONS.items():
-        rules.set_perm(permission, _at_least(role))
+    for permission in _PERMISSIONS:
+        rules.set_perm(permission, _of_role(permission))
+    rules.set_perm(WRITE_PYTHON, rules.predicate(_writes_python, name=WRITE_PYTHON))
     post_migrate.connect(_make_groups, dispatch_uid="queries.roles")
 
 

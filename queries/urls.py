@@ -3,7 +3,7 @@
 from django.urls import URLPattern, URLResolver
 
 from queries.views import async_calls, metrics, probes
-from queries.views.access import group_roles, sign_in, single_sign_on
+from queries.views.access import group_roles, sign_in, single_sign_on, teams
 from queries.views.alerts import incident_page, setup_pages
 from queries.views.checkpoints import checkpoint, checkpoint_actions, checkpoint_list
 from queries.views.console import access, account, audit, find, live, shell
@@ -50,6 +50,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *sign_in.urlpatterns,
     *single_sign_on.urlpatterns,
     *group_roles.urlpatterns,
+    *teams.urlpatterns,
     *account.urlpatterns,
     *query_edit.urlpatterns,
     *metrics.urlpatterns,

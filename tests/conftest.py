@@ -26,6 +26,7 @@ from django.test.utils import override_settings
 
 from controlplane.machine.home import Home
 from listeners.loops import slices
+from queries.models.teams import Grant
 from tests import conftest_database, conftest_tables, pieces
 from tests.conftest_kafka import broker, one_broker
 from tests.examples import examples
@@ -237,6 +238,8 @@ def _person(name: str, role: str = "") -> User:
     user = User.objects.create_user(name, password="a password of the cast")
     if role:
         user.groups.add(Group.objects.get(name=role))
+    if role in ("author", "admin"):
+        Grant.objects.create(user=user, write_python=True)
     return user
 
 
@@ -283,7 +286,7 @@ def operator(db: None) -> User:
 
 @pytest.fixture
 def author(db: None) -> User:
-    """Return Aude, who defines."""
+    """Return Aude, who defines, in Python too."""
     return _person("aude", "author")
 
 

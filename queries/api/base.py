@@ -5,10 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, ClassVar
 
-import rules
 from django.conf import settings
 from django.utils import timezone
-from knox.auth import TokenAuthentication
 from rest_framework.authentication import SessionAuthentication
 from rest_framework.exceptions import NotAcceptable, ParseError
 from rest_framework.negotiation import DefaultContentNegotiation
@@ -21,7 +19,9 @@ from rest_framework.views import APIView
 from queries.api import errors
 from queries.api.schema import ProblemSchema
 from queries.domain.errors import Invalid, Problem
-from queries.roles import VIEW
+from queries.roles import VIEW, WRITE_PYTHON, may
+from queries.selectors.access.insisting import insist_at, insist_scope
+from queries.services.access.by_token import ByToken
 
 #: Nesting of a body at most. A definition has about six levels.
 DEEPEST = 50
@@ -31,10 +31,19 @@ class HasRole(BasePermission):
     """Allow users who hold the permission that the view requires for the method."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """Return whether the user's role is sufficient; an anonymous request gets 401 or 403."""
+        """Return whether the user's role is sufficient; an anonymous request gets 401 or 403.
+
+        Raises `Forbidden` where the address is about an application of another team.
+        """
         assert isinstance(view, ApiView)
         needed = view.permissions.get(request.method or "", VIEW)
-        return bool(request.user.is_authenticated and rules.has_perm(needed, request.user))
+        if not request.user.is_authenticated:
+            return False
+        if not may(request.user, needed):
+            insist_scope(request.user, needed)
+            return False
+        insist_at(request.user, needed, request.resolver_match)
+        return True
 
 
 class AnyForm(DefaultContentNegotiation):
@@ -97,7 +106,7 @@ class ApiView(APIView):
     """A view whose methods declare the permission that they require (VIEW by default)."""
 
     permissions: ClassVar[dict[str, str]] = {}  # of each method, as its decorator says
-    authentication_classes = (TokenAuthentication, SessionAuthentication)
+    authentication_classes = (ByToken, SessionAuthentication)
     permission_classes = (HasRole,)
     content_negotiation_class = AnyForm
     parser_classes: Any = (BoundedJSONParser,)
@@ -135,6 +144,11 @@ class ApiView(APIView):
     def by(self) -> dict[str, Any]:
         """Return who acts, and when, as services take it."""
         return {"actor": self.actor, "now": self.now}
+
+    @property
+    def author(self) -> dict[str, Any]:
+        """Return who acts, and when, and whether they may write Python, as the catalog takes it."""
+        return self.by | {"python": may(self.request.user, WRITE_PYTHON)}
 
     def asked(self, name: str) -> str:
         """Return a query parameter, "" where it is not given."""

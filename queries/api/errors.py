@@ -40,7 +40,7 @@ _NOT_NAMED = "This address does not exist. Addresses end with a slash."
 #: Error -> status and title; the most derived class that matches wins.
 TABLE: dict[type[HeadgateError], tuple[int, str]] = {
     Invalid: (status.HTTP_422_UNPROCESSABLE_ENTITY, "The definition has problems"),
-    Forbidden: (status.HTTP_403_FORBIDDEN, "Your role does not allow this"),
+    Forbidden: (status.HTTP_403_FORBIDDEN, "Your rights do not allow this"),
     SignInRefused: (status.HTTP_403_FORBIDDEN, "Single sign-on refused"),
     NotAllowed: (status.HTTP_409_CONFLICT, "Not possible in the current state"),
     StaleRevision: (status.HTTP_412_PRECONDITION_FAILED, "The definition has changed"),

@@ -3,7 +3,6 @@
 from typing import Any
 from uuid import UUID
 
-import rules
 from rest_framework import serializers
 
 from queries.api.base import ApiView
@@ -15,7 +14,7 @@ from queries.domain.errors import Forbidden, Missing
 from queries.domain.states import Verb
 from queries.launchers.configured import launcher
 from queries.models.history import Operation
-from queries.roles import DEFINE
+from queries.roles import DEFINE, may
 from queries.selectors.definitions import definitions
 from queries.selectors.supervision import history
 from queries.services.probes import records, xray
@@ -106,13 +105,13 @@ class QueryPreflightView(ApiView):
         DONE if it passes, FAILED if it does not; `result.preflight` has the details. Trying
         another definition takes an author, the newest revision an operator.
         """
-        spec = sent.get("spec")
-        if spec is not None and not rules.has_perm(DEFINE, self.request.user):
+        spec, query = sent.get("spec"), definitions.query(name)
+        if spec is not None and not may(self.request.user, DEFINE, query.application):
             raise Forbidden(
                 "Only authors can run a preflight of a definition of their own.",
                 way_out="Send no spec to run a preflight of the newest revision.",
             )
-        return begin_preflight(query=definitions.query(name), spec=spec, **self.by)
+        return begin_preflight(query=query, spec=spec, **self.author)
 
 
 class QueryXrayView(ApiView):

@@ -62,7 +62,10 @@ class ProblemSchema(AutoSchema):  # type: ignore[misc]  # drf-spectacular has no
         if operation is not None:
             responses = operation["responses"]
             responses["401"] = {"description": "No token, or an invalid one", "content": _ANSWER}
-            responses["403"] = {"description": "The role does not allow it", "content": _ANSWER}
+            responses["403"] = {
+                "description": "Not for this role, team or token",
+                "content": _ANSWER,
+            }
             responses["default"] = {"description": "Any other problem", "content": _ANSWER}
         return operation
 

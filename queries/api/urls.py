@@ -6,8 +6,8 @@ from typing import Any
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path, re_path
 
-from queries.api import async_calls, docs, lag, probes, tokens
-from queries.api.access import group_roles
+from queries.api import async_calls, docs, lag, probes
+from queries.api.access import group_roles, teams, tokens
 from queries.api.alerts import views as alerts
 from queries.api.checkpoints import checkpoint as checkpoints
 from queries.api.definitions import connectors, labels
@@ -94,6 +94,9 @@ urlpatterns = [
     _at(f"{_APPLICATION}waits/", waiting.ApplicationWaitsView, "application-waits"),
     _at(f"{_APPLICATION}pools/", applications.PoolsView, "pools"),
     _at(f"{_APPLICATION}pools/<str:pool>/", applications.PoolView, "pool"),
+    _at(f"{_APPLICATION}team/", teams.ApplicationTeamView, "application-team"),
+    _at("teams/", teams.TeamsView, "teams"),
+    _at("teams/<str:name>/", teams.TeamView, "team"),
     _at("tokens/", tokens.TokensView, "tokens"),
     _at("tokens/<uuid:uuid>/", tokens.TokenView, "token"),
     _at("group-roles/", group_roles.GroupRolesView, "group-roles"),

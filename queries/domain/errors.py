@@ -2,7 +2,7 @@
 
 HeadgateError
 ├── Invalid            the input cannot work (422)
-├── NotAllowed         the state or the role forbids it now (409 / 403)
+├── NotAllowed         the state or the actor's rights forbid it now (409 / 403)
 │   ├── Forbidden
 │   └── SignInRefused    single sign-on does not let this person in (403)
 ├── Conflict           another user or process has changed or holds it (409)
@@ -58,7 +58,7 @@ class NotAllowed(HeadgateError):
 
 
 class Forbidden(NotAllowed):
-    """Your role does not allow this."""
+    """Your rights do not allow this."""
 
     code = "forbidden"
 

@@ -145,6 +145,7 @@ class Detail(Enum):
     TO_START = "to {start}"
     POOL = "pool {pool}"
     LABELS = "labels"
+    TEAM = "team"
     # operations
     TRIED_AGAIN = "{about} It is tried again at {at} UTC."
     TRIED_AGAIN_NOW = "{about} It is tried again now."

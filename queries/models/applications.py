@@ -19,6 +19,10 @@ class Application(models.Model):
     own = models.BooleanField(default=False)  # [C] made for one query
     #: [C] `team` -> "a": on the object, not in a revision, so that relabelling restarts nothing
     labels = models.JSONField(default=dict, blank=True)
+    #: [C] whose it is: its operators and authors act on it and on its queries; null: everybody's
+    team = models.ForeignKey(
+        "queries.Team", null=True, on_delete=models.PROTECT, related_name="applications"
+    )
     created_at = models.DateTimeField()  # [C]
     target_revision = models.ForeignKey(  # [O] what the next driver is launched with
         "queries.ApplicationRevision", null=True, on_delete=models.PROTECT, related_name="+"

@@ -13,13 +13,12 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import require_safe
-from knox.auth import TokenAuthentication
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
-from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.exceptions import AuthenticationFailed, Throttled
 
 from controlplane.health.system import system_health
 from queries.domain.metrics.catalogue import METRICS, Metric, MetricKind
@@ -27,6 +26,7 @@ from queries.domain.metrics.samples import Sample, samples_of
 from queries.roles import VIEW
 from queries.selectors.metrics.queries import query_figures
 from queries.selectors.metrics.system import system_samples
+from queries.services.access.by_token import ByToken
 
 _FAMILIES = {MetricKind.GAUGE: GaugeMetricFamily, MetricKind.COUNTER: CounterMetricFamily}
 
@@ -36,7 +36,13 @@ _FAMILIES = {MetricKind.GAUGE: GaugeMetricFamily, MetricKind.COUNTER: CounterMet
 @gzip_page
 def metrics(request: HttpRequest) -> HttpResponse:
     """Answer with all samples, or 401: it takes a token, a session, or an allowed network."""
-    if not (_from_allowed_network(request) or _may_view(request)):
+    try:
+        allowed = _from_allowed_network(request) or _may_view(request)
+    except Throttled as error:
+        answer = HttpResponse(str(error.detail), status=429, content_type="text/plain")
+        answer["Retry-After"] = str(getattr(error, "wait", 0))
+        return answer
+    if not allowed:
         sentence = (
             "Send the token of a user who may view: `Authorization: Bearer TOKEN`; or have an "
             "administrator name your network in HEADGATE_METRICS_NETWORKS.\n"
@@ -82,7 +88,7 @@ def _from_allowed_network(request: HttpRequest) -> bool:
     return any(peer in ipaddress.ip_network(one, strict=False) for one in settings.METRICS_NETWORKS)
 
 
-class _Bearer(TokenAuthentication):  # type: ignore[misc]
+class _Bearer(ByToken):
     """Our tokens under the name that Prometheus gives them; REST's own "Token" works too."""
 
     def authenticate_header(self, request: HttpRequest) -> str:
@@ -91,7 +97,7 @@ class _Bearer(TokenAuthentication):  # type: ignore[misc]
 
 def _may_view(request: HttpRequest) -> bool:
     user = request.user
-    for scheme in (_Bearer(), TokenAuthentication()):
+    for scheme in (_Bearer(), ByToken()):
         try:
             found = scheme.authenticate(request)
         except AuthenticationFailed:

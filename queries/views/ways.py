@@ -12,7 +12,7 @@ from queries.domain.states import Desired, Phase
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.failures import Failure
-from queries.roles import DEFINE, OPERATE
+from queries.roles import DEFINE, OPERATE, may
 from queries.selectors.newest import newest_revisions
 
 
@@ -55,7 +55,7 @@ def offers(request: HttpRequest, failure: Failure, good: Run | None) -> list[Off
     found = []
     for way in ways(seen):
         name, role, dialog = _WHERE[way.act]
-        if request.user.has_perm(role):
+        if may(request.user, role, query.application):
             address = _address(name, query, way.act, way.number, request.path)
             found.append(Offer(way.words, way.leads_to, address, dialog))
     return found

@@ -6,7 +6,8 @@ from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from queries.domain.errors import Invalid
-from queries.services.console.tokens import DEFAULT_DAYS, create_token
+from queries.models.tokens import Scope
+from queries.services.console.tokens import DEFAULT_DAYS, DEFAULT_SCOPE, create_token
 
 
 class Command(BaseCommand):
@@ -15,9 +16,20 @@ class Command(BaseCommand):
     help = "Print a new API token of USER, and nothing else. It cannot be shown again."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Declare the user, the token's name and its lifetime."""
+        """Declare the user, the token's name, its limits and its lifetime."""
         parser.add_argument("user", metavar="USER")
         parser.add_argument("--name", default="command line", help="what the token is for")
+        parser.add_argument(
+            "--scope", choices=[*Scope], default=DEFAULT_SCOPE, help="what it may do at most"
+        )
+        parser.add_argument("--team", default="", help="it acts on this team's applications alone")
+        parser.add_argument(
+            "--application",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help="it acts on this application alone; repeat for several",
+        )
         parser.add_argument("--days", type=int, default=DEFAULT_DAYS, help="days until it expires")
 
     def handle(self, *args: Any, user: str, name: str, days: int, **options: Any) -> None:
@@ -30,7 +42,15 @@ class Command(BaseCommand):
                 f"There is no active user {user!r}. Choose one of: {known or 'none'}."
             )
         try:
-            _, text = create_token(user=owner, name=name, actor="createtoken", days=days)
+            _, text = create_token(
+                user=owner,
+                name=name,
+                actor="createtoken",
+                days=days,
+                scope=options["scope"],
+                team=options["team"],
+                applications=options["application"],
+            )
         except Invalid as error:
             raise CommandError(str(error)) from error
         self.stdout.write(text)

@@ -14,6 +14,8 @@ from queries.api.paging import word
 from queries.domain.alerts.kinds import IncidentState, Severity
 from queries.models.alerts import AlertRule, Channel, Incident, IncidentEntry, Maintenance
 from queries.roles import ADMINISTER, OPERATE
+from queries.selectors.access.insisting import insist
+from queries.selectors.access.targets import of_selector
 from queries.selectors.alerts import incidents
 from queries.selectors.found import found
 from queries.services.alerts import incidents as verbs
@@ -213,6 +215,7 @@ class MaintenancesView(ApiView):
     @creates("create_maintenance", bodies.MaintenanceBody, bodies.MaintenanceForm, role=OPERATE)
     def post(self, sent: Sent) -> Response:
         """Make a window in which what it names opens no incident."""
+        insist(self.request.user, of_selector(sent.get("selector") or {}))
         row = setup.save_maintenance(sent, **self.by)
         location = reverse("api:maintenance", args=[row.pk])
         return Response(bodies.MaintenanceBody(row).data, 201, headers={"Location": location})

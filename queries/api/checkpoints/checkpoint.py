@@ -13,6 +13,7 @@ from queries.models.checkpoints import Snapshot
 from queries.models.history import Operation
 from queries.roles import DEFINE, OPERATE
 from queries.selectors import checkpoints as reads
+from queries.selectors.access.teams import insist_clone
 from queries.selectors.definitions.definitions import query as query_of
 from queries.services.checkpoints import clone, reset, rewind, snapshot
 from queries.services.checkpoints.preview import preview_reset, preview_rewind
@@ -106,4 +107,5 @@ class QueryCloneView(ApiView):
     def post(self, sent: Sent, name: str) -> Operation:
         """Create a query that continues from this one's checkpoint; it is created stopped."""
         sent["snapshot_id"] = sent.pop("snapshot")
-        return clone.request_clone(query=query_of(name), **sent, **self.by)
+        insist_clone(self.request.user, sent["application"])
+        return clone.request_clone(query=query_of(name), **sent, **self.author)

@@ -54,7 +54,7 @@ class TelemetryBody(Body):
 
 @shows(
     ApplicationDetail,
-    "application.name application.own revision=newest.number "
+    "application.name application.own team=application.team.name revision=newest.number "
     "running_revision=driver.application_revision.number needs_restart driver queries pools "
     "application.failures application.next_attempt_at application.hold "
     "application.hold_reason hold_reason_code application.labels telemetry "
@@ -64,6 +64,7 @@ class ApplicationBody(Body):
     """An application: its definition (masked), its driver, and what it holds.
 
     own: Created for one query.
+    team: Whose it is; null: everybody's.
     needs_restart: Why: revision, pools, code.
     """
 

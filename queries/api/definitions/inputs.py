@@ -10,6 +10,7 @@ from queries.api.derived import described, takes
 from queries.api.schema import ApplicationSpecField, ObjectField, QuerySpecField
 from queries.domain.definitions.spec import PoolSpec
 from queries.domain.states import StopMode
+from queries.models.tokens import Scope
 
 Form = serializers.Serializer[Any]
 
@@ -20,6 +21,7 @@ class QueryCreate(Form):
 
     application: An existing application; without it the query gets its own.
     application_spec: The definition of the query's own application; defaults apply without it.
+    team: Of the query's own application; without it, your one team.
     checkpoint: An absolute location; without it, a folder below HEADGATE_HOME.
     """
 
@@ -28,6 +30,7 @@ class QueryCreate(Form):
     application = serializers.CharField(allow_blank=True, default="")
     application_spec = ApplicationSpecField(required=False)
     checkpoint = serializers.CharField(allow_blank=True, default="")
+    team = serializers.CharField(allow_blank=True, default="")
 
 
 class QueryReplace(Form):
@@ -48,11 +51,16 @@ class QueryMerge(Form):
     spec = ObjectField()
 
 
+@described
 class ApplicationCreate(Form):
-    """A new application for several queries."""
+    """A new application for several queries.
+
+    team: Whose it is; without it, your one team.
+    """
 
     name = serializers.CharField(max_length=80)
     spec = ApplicationSpecField(default=dict)
+    team = serializers.CharField(allow_blank=True, default="")
 
 
 class ApplicationReplace(Form):
@@ -93,11 +101,19 @@ class Stop(Form):
 
 @described
 class TokenCreate(Form):
-    """A new token: its user, its purpose, its lifetime.
+    """A new token: its user, its purpose, its limits, its lifetime.
 
     name: What the token is for.
+    scope: What it may do at most; its user's role limits it further.
+    team: It acts on this team's applications alone; with scope operate or author.
+    applications: It acts on these alone; with scope operate or author.
     """
 
     user = serializers.CharField(max_length=150)
     name = serializers.CharField(max_length=80)
     days = serializers.IntegerField(default=90, min_value=1, max_value=366)
+    scope = serializers.ChoiceField([str(one) for one in Scope], default=str(Scope.AUTHOR))
+    team = serializers.CharField(allow_blank=True, default="", max_length=63)
+    applications = serializers.ListField(
+        child=serializers.CharField(max_length=80), default=list, max_length=100
+    )

@@ -78,8 +78,9 @@ class ForeignBatchesBody(Body):
 
 @shows(
     QueryLine,
-    "query.name application=query.application.name revision running_revision in_sync "
-    "query.desired phase query.phase_reason phase_reason_code=query.phase_reason "
+    "query.name application=query.application.name team=query.application.team.name revision "
+    "running_revision in_sync query.desired phase query.phase_reason "
+    "phase_reason_code=query.phase_reason "
     "query.phase_detail phase_detail_code query.phase_since converging "
     "health current_run=run last_progress=progress last_event_at dropped_events=dropped "
     "query.failures query.next_attempt_at crash_loop query.hold query.risk query.risk_at "
@@ -91,6 +92,7 @@ class ForeignBatchesBody(Body):
 class QueryBody(Body):
     """A query: its definition (masked), what is wanted of it, and what it does.
 
+    team: Of its application; null: everybody's.
     risk_at: When the first unread record is, or was, deleted.
     foreign_batches: In its checkpoint and of no run of Headgate, in the last 24 hours; null: none.
     """

@@ -14,11 +14,12 @@ from queries.api.definitions.changes import IF_MATCH, DefinitionView, changes, d
 from queries.api.errors import invalid
 from queries.api.methods import Sent, accepts, answers, creates, lists
 from queries.api.operation_bodies import OperationsBody
-from queries.api.paging import Key, page, page_of_rows
+from queries.api.paging import Key, page, page_of_rows, word
 from queries.domain.errors import Conflict
 from queries.domain.states import StopMode
 from queries.models.history import Operation
 from queries.roles import DEFINE
+from queries.selectors.access.teams import team_for_new
 from queries.selectors.supervision import applications
 from queries.services.definitions import catalog
 from queries.services.supervision import application_operations
@@ -27,12 +28,14 @@ from queries.services.supervision import application_operations
 class ApplicationsView(ApiView):
     """All applications."""
 
-    @lists("list_applications", ApplicationBody)
+    @lists("list_applications", ApplicationBody, parameters=[word("team")])
     def get(self) -> Response:
         """List applications by name."""
 
         def fetch(after: Key | None, count: int) -> list[applications.ApplicationDetail]:
             rows = applications.applications()
+            if team := self.asked("team"):
+                rows = rows.filter(team__name=team)
             if after is not None:
                 rows = rows.filter(name__gt=str(after[0]))
             return applications.application_details(list(rows[:count]))
@@ -42,7 +45,8 @@ class ApplicationsView(ApiView):
     @creates("create_application", ApplicationBody, inputs.ApplicationCreate)
     def post(self, sent: Sent) -> Response:
         """Create an application that queries can share."""
-        return _answer(catalog.create_application(**sent, **self.by).name, self, new=True)
+        sent["team"] = team_for_new(self.request.user, sent["team"])
+        return _answer(catalog.create_application(**sent, **self.author).name, self, new=True)
 
 
 class ApplicationView(DefinitionView):
@@ -57,7 +61,7 @@ class ApplicationView(DefinitionView):
     def put(self, sent: Sent, name: str) -> Response:
         """Replace the definition; a running driver keeps its own until it is replaced."""
         row = applications.application(name)
-        store = partial(catalog.revise_application, application=row, **self.by)
+        store = partial(catalog.revise_application, application=row, **self.author)
         definitions.replace(self.request, row, sent, {"name": row.name}, store)
         return _answer(name, self)
 
@@ -65,7 +69,7 @@ class ApplicationView(DefinitionView):
     def patch(self, sent: Sent, name: str) -> Response:
         """Merge into the newest definition; If-Match is optional."""
         row = applications.application(name)
-        store = partial(catalog.revise_application, application=row, **self.by)
+        store = partial(catalog.revise_application, application=row, **self.author)
         definitions.patch(self.request, row, sent["spec"], store)
         return _answer(name, self)
 

@@ -23,6 +23,7 @@ from queries.models.drivers import Run
 from queries.models.failures import Failure
 from queries.models.history import Operation
 from queries.roles import DEFINE
+from queries.selectors.access.teams import team_of_new_query
 from queries.selectors.definitions import definitions
 from queries.selectors.failures import failures
 from queries.selectors.query_lines import QueryLine, query_line, query_lines
@@ -46,6 +47,7 @@ class QueriesView(ApiView):
             word("desired", Desired),
             word("application"),
             word("pool"),
+            word("team"),
             word("search", about="In names."),
             word(
                 "label",
@@ -62,6 +64,7 @@ class QueriesView(ApiView):
             desired="".join(self.asked_word("desired", Desired)[-1:]),
             application=self.asked("application"),
             pool=self.asked("pool"),
+            team=self.asked("team"),
             search=self.asked("search"),
             labels=searched_labels(self.request.query_params.getlist("label")),
         )
@@ -75,7 +78,8 @@ class QueriesView(ApiView):
     @creates("create_query", QueryBody, inputs.QueryCreate)
     def post(self, sent: Sent) -> Response:
         """Create a query, stopped; return its body and its ETag."""
-        return _answer(catalog.create_query(**sent, **self.by).name, self, new=True)
+        sent["team"] = team_of_new_query(self.request.user, sent["application"], sent["team"])
+        return _answer(catalog.create_query(**sent, **self.author).name, self, new=True)
 
 
 class QueryView(changes.DefinitionView):
@@ -92,7 +96,7 @@ class QueryView(changes.DefinitionView):
         row = definitions.query(name)
         held = row.checkpoints.filter(retired_at=None).values_list("location", flat=True)
         fixed = {"name": row.name, "application": row.application.name, "checkpoint": held[0]}
-        store = partial(catalog.revise_query, query=row, **self.by)
+        store = partial(catalog.revise_query, query=row, **self.author)
         changes.replace(self.request, row, sent, fixed, store)
         return _answer(name, self)
 
@@ -100,7 +104,7 @@ class QueryView(changes.DefinitionView):
     def patch(self, sent: Sent, name: str) -> Response:
         """Merge into the newest definition; If-Match is optional."""
         row = definitions.query(name)
-        store = partial(catalog.revise_query, query=row, **self.by)
+        store = partial(catalog.revise_query, query=row, **self.author)
         changes.patch(self.request, row, sent["spec"], store)
         return _answer(name, self)
 

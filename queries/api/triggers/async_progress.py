@@ -61,4 +61,4 @@ class QueryAsyncOffView(ApiView):
     @accepts("switch_async_progress_off", role=DEFINE)
     def post(self, name: str) -> Operation:
         """Switch async progress tracking off in steps; recover a query that failed on its gap."""
-        return turn_off(query=definitions.query(name), **self.by)
+        return turn_off(query=definitions.query(name), **self.author)

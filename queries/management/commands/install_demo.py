@@ -66,7 +66,9 @@ class Command(BaseCommand):
 def _make_application(demo: definitions.DemoApplication, now: datetime) -> None:
     if Application.objects.filter(name=demo.name).exists():
         return
-    application = catalog.create_application(name=demo.name, spec=demo.spec, actor=ACTOR, now=now)
+    application = catalog.create_application(
+        name=demo.name, spec=demo.spec, actor=ACTOR, now=now, python=True
+    )
     for pool in demo.pools:
         catalog.save_pool(application=application, spec=pool, actor=ACTOR, now=now)
 
@@ -83,6 +85,7 @@ def _make_query(demo: definitions.DemoQuery, now: datetime) -> bool:
             now=now,
             application=demo.application,
             application_spec=demo.application_spec,
+            python=True,
         )
     # Generation 0: nobody has started it yet, so the first installation was interrupted.
     if demo.start and query.generation == 0 and query.archived_at is None:

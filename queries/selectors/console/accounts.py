@@ -11,29 +11,39 @@ from django.contrib.sessions.models import Session
 from django.db.models import QuerySet
 
 from queries.domain.errors import Invalid, Problem
+from queries.models.teams import Grant
 from queries.models.tokens import AccessToken
-from queries.roles import ADMINISTER, Role, highest_role
+from queries.roles import ADMINISTER, Role, grant_of, highest_role
 from queries.selectors.access.group_roles import those_of_single_sign_on
 from queries.selectors.found import found
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """An account with its highest role and its number of tokens."""
+    """An account with its highest role, its rights, its teams and its number of tokens."""
 
     user: User
     role: Role | None
+    grant: Grant
+    teams: tuple[str, ...]  # names
     tokens: int
     by_single_sign_on: bool  # its role follows from its groups, and it has no password
 
 
 def people() -> list[Person]:
-    """Return all accounts by name, in four database queries."""
+    """Return all accounts by name, in six database queries."""
     counts = Counter(AccessToken.objects.values_list("user_id", flat=True))
     others = those_of_single_sign_on()
     return [
-        Person(user, highest_role(user), counts[user.pk], user.pk in others)
-        for user in User.objects.prefetch_related("groups").order_by("username")
+        Person(
+            user,
+            highest_role(user),
+            grant_of(user),
+            tuple(team.name for team in user.teams.all()),
+            counts[user.pk],
+            user.pk in others,
+        )
+        for user in User.objects.prefetch_related("groups", "grant", "teams").order_by("username")
     ]
 
 
@@ -44,7 +54,10 @@ def person(user_id: int) -> User:
 
 def tokens_seen_by(user: User | AnonymousUser) -> QuerySet[AccessToken]:
     """Return the tokens that a user sees and may revoke, newest first: an admin everybody's."""
-    rows: QuerySet[AccessToken] = AccessToken.objects.select_related("user").order_by("-created")
+    rows: QuerySet[AccessToken] = AccessToken.objects.select_related("user", "team").order_by(
+        "-created"
+    )
+    rows = rows.prefetch_related("applications")
     return rows if rules.has_perm(ADMINISTER, user) else rows.filter(user=user.pk)
 
 

@@ -40,7 +40,8 @@ class ApplicationDetail:
 
 def applications() -> QuerySet[Application]:
     """Return living applications by name."""
-    return Application.objects.filter(archived_at__isnull=True).order_by("name")
+    living = Application.objects.filter(archived_at__isnull=True)
+    return living.select_related("team").order_by("name")
 
 
 def application(name: str) -> Application:

@@ -24,6 +24,7 @@ class Filters:
 
     names: tuple[str, ...] = ()
     application: str = ""
+    team: str = ""
     phases: tuple[str, ...] = ()
     verdicts: tuple[str, ...] = ()
     desired: str = ""
@@ -37,11 +38,13 @@ class Filters:
 def queries(filters: Filters, *, now: datetime) -> QuerySet[Query]:
     """Return the rows of living queries with their standing and their application, by name."""
     rows = Query.objects.filter(archived_at__isnull=True)
-    rows = rows.select_related("application", "target_revision")
+    rows = rows.select_related("application__team", "target_revision")
     if filters.names:
         rows = rows.filter(name__in=filters.names)
     if filters.application:
         rows = rows.filter(application__name=filters.application)
+    if filters.team:
+        rows = rows.filter(application__team__name=filters.team)
     if filters.phases:
         rows = rows.filter(phase__in=filters.phases)
     if filters.verdicts:

@@ -25,6 +25,7 @@ from queries.selectors.checkpoints import snapshot_of
 from queries.services.checkpoints.snapshot import local_logs
 from queries.services.checkpoints.switching import current, place_of
 from queries.services.definitions import catalog, surroundings
+from queries.services.definitions.code_rights import insist_query, parsed
 from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
 
 
@@ -39,14 +40,16 @@ def request_clone(
     batch: int | None = None,
     snapshot_id: int | None = None,
     application: str = "",
+    python: bool = False,
 ) -> Operation:
     """Request a query `name` that continues from `query`'s checkpoint after `batch` (newest).
 
     `snapshot_id` names one of its snapshots to use instead of the current checkpoint. The
     clone is defined as `query` is now, with `sink` in place of its own; without one
     `same_sink` must confirm that both write to the same place, which a file sink never allows.
-    It gets its own application, like the original's, unless one is named.
-    Raises `Invalid` with every problem of the new definition.
+    It gets its own application, like the original's and of its team, unless one is named.
+    Raises `Invalid` with every problem of the new definition, `Forbidden` where it brings code in
+    and the actor may not write `python`.
     """
     taken = current(query) if snapshot_id is None else snapshot_of(query, snapshot_id)
     origin = taken.location
@@ -67,7 +70,8 @@ def request_clone(
         "application": application,
         "application_spec": host,
     }
-    catalog.check_query(**definition, checkpoint=location)
+    insist_query(python, parsed(spec), query)
+    catalog.check_query(**definition, checkpoint=location, python=True)
     copied = taken if isinstance(taken, Checkpoint) else taken.checkpoint
     arguments = {
         **definition,
@@ -160,6 +164,8 @@ def _define(turn: StepContext) -> StepResult:
                 checkpoint=given["location"],
                 actor=turn.operation.actor,
                 now=turn.now,
+                team=turn.query.application.team,
+                python=True,  # asked when it was requested
             )
             # Its checkpoint is a file of this host.
             placed = Application.objects.filter(pk=clone.application_id, host="")

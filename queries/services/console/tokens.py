@@ -1,25 +1,47 @@
 """Tokens for CI: given by an admin on page, by REST or by command; revoked by owner or admin."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
 
 from queries.domain.errors import Invalid, Problem
-from queries.models.tokens import AccessToken
+from queries.models.applications import Application
+from queries.models.teams import Team
+from queries.models.tokens import AccessToken, Scope
+from queries.selectors.access.teams import team_named
 
 #: How many days a token is valid by default, and at most.
 DEFAULT_DAYS = 90
 LONGEST_DAYS = 366
+#: What a token may do at most where nothing is said.
+DEFAULT_SCOPE = Scope.AUTHOR
+#: Scopes that team and applications do not limit, and why they are refused together.
+_UNLIMITED = {
+    Scope.READ: "is not limited to applications: everybody who may read reads all of them.",
+    Scope.ADMIN: "is not limited to applications: an admin gives rights on all of them.",
+}
 
 
 def create_token(
-    *, user: AbstractBaseUser, name: str, actor: str, days: int = DEFAULT_DAYS
+    *,
+    user: AbstractBaseUser,
+    name: str,
+    actor: str,
+    days: int = DEFAULT_DAYS,
+    scope: str = DEFAULT_SCOPE,
+    team: str = "",
+    applications: Sequence[str] = (),
 ) -> tuple[AccessToken, str]:
     """Return a new token's row and its text, which cannot be read again afterwards.
 
-    It expires after `days` (1 to 366). Raises `Invalid` for an invalid name or duration.
+    It expires after `days` (1 to 366). It does what its user may do, no more than its scope, and
+    acts on that team's applications and on those that are named, as far as either is given.
+    Raises `Invalid` for what it cannot be.
     """
-    problems = []
+    problems = _limit_problems(scope, limited=bool(team or applications))
+    chosen, listed = _limits(team, applications, problems)
     if not name.strip() or len(name) > 80:
         problems.append(
             Problem(
@@ -37,10 +59,47 @@ def create_token(
         )
     if problems:
         raise Invalid(problems)
-    row, text = AccessToken.objects.create(
-        user=user, expiry=timedelta(days=days), name=name.strip(), created_by=actor
-    )
+    with transaction.atomic():
+        row, text = AccessToken.objects.create(
+            user=user,
+            expiry=timedelta(days=days),
+            name=name.strip(),
+            created_by=actor,
+            scope=scope,
+            team=chosen,
+            is_listed=bool(listed),
+        )
+        row.applications.set(listed)
     return row, text
+
+
+def _limit_problems(scope: str, *, limited: bool) -> list[Problem]:
+    if scope not in set(Scope):
+        return [Problem("scope", scope[:200], "is not a scope.", f"Choose {', '.join(Scope)}.")]
+    if limited and scope in _UNLIMITED:
+        way_out = "Leave team and applications out, or choose operate or author."
+        return [Problem("scope", scope, _UNLIMITED[Scope(scope)], way_out)]
+    return []
+
+
+def _limits(
+    team: str, applications: Sequence[str], problems: list[Problem]
+) -> tuple[Team | None, list[Application]]:
+    """Return the rows of these names; add a problem for each that is not there."""
+    chosen = None
+    try:
+        chosen = team_named(team) if team else None
+    except Invalid as error:
+        problems += error.problems
+    living = Application.objects.filter(archived_at=None, name__in=list(applications))
+    listed = list(living)
+    known = {row.name for row in listed}
+    problems += [
+        Problem("applications", name[:200], "is not an application.", "Check the names.")
+        for name in applications
+        if name not in known
+    ]
+    return chosen, listed
 
 
 def revoke_token(*, token: AccessToken) -> None:

@@ -17,6 +17,8 @@ from queries.domain.validation import query_rules
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.installation import Installation
+from queries.models.teams import Team
+from queries.services.definitions.code_rights import insist_application, insist_query
 from queries.services.definitions.drafts import QueryDraft, application_form, orphaned_queries
 from queries.services.definitions.revisions import (
     add_application,
@@ -31,16 +33,28 @@ from queries.services.supervision.offset_gaps import gap_problems
 
 
 def create_application(
-    *, name: str, spec: dict[str, Any], actor: str, now: datetime, own: bool = False
+    *,
+    name: str,
+    spec: dict[str, Any],
+    actor: str,
+    now: datetime,
+    own: bool = False,
+    team: Team | None = None,
+    python: bool = False,
 ) -> Application:
-    """Create an application with revision 1. Raises `Invalid` with every problem found."""
+    """Create an application with revision 1; without a team it is everybody's.
+
+    `python` says whether the actor may write Python, here and below; `Forbidden` is raised for
+    code in a definition of those who may not. Raises `Invalid` with every problem found.
+    """
     with transaction.atomic():
         _one_at_a_time()
         taken = Application.objects.filter(name=name, archived_at=None).exists()
         problems = query_rules.name_problems(name, taken=taken, what="application")
         form, found = application_form(spec)
+        insist_application(python, form, None)
         _refuse(problems + found)
-        made = add_application(name=name, spec=form, actor=actor, now=now, own=own)
+        made = add_application(name=name, spec=form, actor=actor, now=now, own=own, team=team)
         changed(f"application:{made.pk}")
         return made
 
@@ -52,6 +66,7 @@ def revise_application(
     expected_revision: int | None,
     actor: str,
     now: datetime,
+    python: bool = False,
 ) -> ApplicationRevision:
     """Add a revision. Raises `StaleRevision` where `expected_revision` is not the newest.
 
@@ -63,7 +78,7 @@ def revise_application(
         _refuse_archived(Application.objects.get(pk=application.pk))
         newest = application.revisions.order_by("-number")[0]
         _refuse_stale(newest.number, expected_revision)
-        form = _revised_application(application, unmask(spec, before=newest.spec))
+        form = _revised_application(application, unmask(spec, before=newest.spec), python)
         if parsing.as_json(form) == newest.spec:
             return newest
         revision = add_application_revision(application, newest.number + 1, form, actor, now)
@@ -71,10 +86,12 @@ def revise_application(
         return revision
 
 
-def check_application(*, application: Application, spec: dict[str, Any]) -> None:
+def check_application(
+    *, application: Application, spec: dict[str, Any], python: bool = False
+) -> None:
     """Validate a new form of an application without writing; raises `Invalid`."""
     newest = application.revisions.order_by("-number")[0]
-    _revised_application(application, unmask(spec, before=newest.spec))
+    _revised_application(application, unmask(spec, before=newest.spec), python)
 
 
 def save_pool(
@@ -127,9 +144,11 @@ def create_query(
     application: str = "",
     application_spec: dict[str, Any] | None = None,
     checkpoint: str = "",
+    team: Team | None = None,
+    python: bool = False,
 ) -> Query:
     """Create a query with revision 1, its checkpoint row and, unless one is named, its
-    own application (with `application_spec` or the defaults), in one transaction.
+    own application (with `application_spec` or the defaults, of `team`), in one transaction.
 
     An empty `checkpoint` is `file://CHECKPOINTS_DIR/NAME`, with a number after it where an
     archived query has left files. Raises `Invalid` with every problem found (name
@@ -142,6 +161,7 @@ def create_query(
     with transaction.atomic():
         _one_at_a_time()
         draft = drafted(partitions=seen)
+        _insist(python, draft)
         _refuse(draft.problems)
         host = draft.host or add_application(
             name=_free_application_name(name),
@@ -149,6 +169,7 @@ def create_query(
             actor=actor,
             now=now,
             own=True,
+            team=team,
         )
         query = Query.objects.create(name=name, application=host, created_at=now, phase_since=now)
         Checkpoint.objects.create(query=query, location=draft.location, created_at=now)
@@ -165,6 +186,7 @@ def revise_query(
     actor: str,
     now: datetime,
     gap_accepted: bool = False,
+    python: bool = False,
 ) -> QueryRevision:
     """Add a revision; it runs from the next start or restart on. See `revise_application`.
 
@@ -183,6 +205,7 @@ def revise_query(
         _refuse_stale(newest.number, expected_revision)
         spec = unmask(spec, before=newest.spec)
         draft = drafted(spec, partitions=seen)
+        insist_query(python, draft.form, query)
         _refuse(draft.problems + ([] if gap_accepted else gap_problems(query, newest, draft.form)))
         if draft.form is None or parsing.as_json(draft.form) == newest.spec:
             return newest
@@ -199,6 +222,7 @@ def check_query(
     application_spec: dict[str, Any] | None = None,
     checkpoint: str = "",
     query: Query | None = None,
+    python: bool = False,
 ) -> None:
     """Validate without writing; raises `Invalid`. `query` is the one being edited, if any."""
     newest = query.revisions.order_by("-number")[0] if query else None
@@ -214,6 +238,7 @@ def check_query(
         parsed=ask_spark(spec),
     )
     draft = drafted(partitions=_partitions(drafted, spec, query))
+    _insist(python, draft, query)
     gaps = gap_problems(query, newest, draft.form) if query and newest else []
     _refuse(draft.problems + gaps)
 
@@ -237,6 +262,13 @@ def _one_at_a_time() -> None:
     Installation.objects.select_for_update().get(pk=1)
 
 
+def _insist(python: bool, draft: QueryDraft, query: Query | None = None) -> None:
+    """Raise `Forbidden` where a draft brings code in and its author may not."""
+    insist_query(python, draft.form, query)
+    if draft.host is None:
+        insist_application(python, draft.application_form, None)
+
+
 def _refuse(problems: list[Problem]) -> None:
     if problems:
         raise Invalid(problems)
@@ -255,8 +287,11 @@ def _refuse_archived(row: Application | Query) -> None:
         raise NotAllowed(f"{row} has been deleted.", way_out="Create it again.")
 
 
-def _revised_application(application: Application, raw: dict[str, Any]) -> ApplicationSpec:
+def _revised_application(
+    application: Application, raw: dict[str, Any], python: bool
+) -> ApplicationSpec:
     form, problems = application_form(raw)
+    insist_application(python, form, application)
     if form is not None:
         problems = problems + orphaned_queries(application, form)
     _refuse(problems)

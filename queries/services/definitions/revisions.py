@@ -8,14 +8,21 @@ from queries.domain.errors import Missing
 from queries.domain.reasons import NOTHING, Because
 from queries.models.applications import Application, ApplicationRevision
 from queries.models.definitions import Query, QueryRevision
+from queries.models.teams import Team
 from queries.services.changes import record
 
 
 def add_application(
-    *, name: str, spec: ApplicationSpec | None, actor: str, now: datetime, own: bool
+    *,
+    name: str,
+    spec: ApplicationSpec | None,
+    actor: str,
+    now: datetime,
+    own: bool,
+    team: Team | None = None,
 ) -> Application:
     """Create an application with revision 1; the caller has validated and owns the transaction."""
-    application = Application.objects.create(name=name, own=own, created_at=now)
+    application = Application.objects.create(name=name, own=own, team=team, created_at=now)
     add_application_revision(application, 1, spec or ApplicationSpec(), actor, now)
     return application
 

@@ -40,13 +40,14 @@ class DidNotPass(NotAllowed):
 
 
 def begin_preflight(
-    *, query: Query, spec: dict[str, Any] | None, actor: str, now: datetime
+    *, query: Query, spec: dict[str, Any] | None, actor: str, now: datetime, python: bool = False
 ) -> Operation:
     """Try a definition (None: the newest revision) against the query's checkpoint.
 
-    Raises `Invalid` where it could not even be saved. The operation is DONE where the
-    definition passes (`result.preflight.verdict` is passed, or differs where Spark silently
-    accepts what changes results) and FAILED where it does not.
+    Raises `Invalid` where it could not even be saved, `Forbidden` where it brings code in and the
+    actor may not write `python`; the newest revision is tried for anybody, as it is started. The
+    operation is DONE where the definition passes (`result.preflight.verdict` is passed, or differs
+    where Spark silently accepts what changes results) and FAILED where it does not.
     """
     newest = query.revisions.order_by("-number")[0]
     if spec is None:
@@ -54,7 +55,11 @@ def begin_preflight(
     else:
         wanted = unmask(spec, before=newest.spec)
         catalog.check_query(
-            name=query.name, spec=wanted, application=query.application.name, query=query
+            name=query.name,
+            spec=wanted,
+            application=query.application.name,
+            query=query,
+            python=python,
         )
     name = digest(wanted)
     revision = newest.number if name == digest(newest.spec) else None

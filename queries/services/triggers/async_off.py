@@ -33,6 +33,7 @@ from queries.models.drivers import Run
 from queries.models.history import Operation
 from queries.selectors.hosts import logs_at
 from queries.services.definitions import catalog
+from queries.services.definitions.code_rights import insist_query, parsed
 from queries.services.procedures.engine import (
     DONE,
     Procedure,
@@ -58,14 +59,16 @@ BATCHES = 2
 LIMIT = timedelta(hours=1)
 
 
-def turn_off(*, query: Query, actor: str, now: datetime) -> Operation:
+def turn_off(*, query: Query, actor: str, now: datetime, python: bool = False) -> Operation:
     """Begin the safe way off async progress tracking.
 
     Raises `NotAllowed` where there is nothing to switch off or it cannot be done on this host,
     `Invalid` where the definition could not run with async tracking and interval 0,
-    `Conflict` while another operation with steps changes the query.
+    `Conflict` while another operation with steps changes the query, `Forbidden` for a definition
+    in Python where the actor may not write `python`.
     """
     newest = newest_of(query)
+    insist_query(python, parsed(newest.spec), query)
     location = location_of(query)
     try:
         missing = missing_batch(logs_at(location).begun())
@@ -87,7 +90,9 @@ def turn_off(*, query: Query, actor: str, now: datetime) -> Operation:
             way_out="There is nothing to do.",
         )
     if not _rests_without_gap(query, missing):
-        catalog.check_query(name=query.name, spec=switched(newest.spec, 0), query=query)
+        catalog.check_query(
+            name=query.name, spec=switched(newest.spec, 0), query=query, python=True
+        )
     arguments = {
         "revision": newest.number,
         "was": str(query.desired),
@@ -246,6 +251,7 @@ def _write(turn: StepContext, spec: dict[str, Any], *, after: int) -> QueryRevis
             expected_revision=newest.number,
             actor=turn.operation.actor,
             now=turn.now,
+            python=True,  # asked when it was requested
         )
 
 

@@ -63,6 +63,7 @@ def _restore(turn: StepContext) -> str:
         actor=turn.operation.actor,
         now=turn.now,
         gap_accepted=True,
+        python=True,  # asked when it was requested
     )
     return f"Revision {revision.number} restores revision {base.number}."
 

@@ -16,6 +16,8 @@ from queries.domain.definitions.labels import labels_text, searched_labels
 from queries.domain.errors import HeadgateError, Invalid
 from queries.models.alerts import AlertRule, Channel, Maintenance
 from queries.roles import ADMINISTER, OPERATE, VIEW
+from queries.selectors.access.insisting import insist
+from queries.selectors.access.targets import of_selector
 from queries.selectors.alerts.dry_view import last_week
 from queries.selectors.alerts.incidents import delivery_line
 from queries.services.alerts import setup
@@ -275,6 +277,7 @@ def maintenance_new(request: HttpRequest) -> HttpResponse:
         "starts_at": starts,
         "ends_at": starts + timedelta(hours=hours),
     }
+    insist(request.user, of_selector(form["selector"]))
     try:
         window = setup.save_maintenance(form, **by(request))
     except Invalid as error:

@@ -21,14 +21,15 @@ from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.roles import DEFINE, OPERATE
 from queries.selectors import checkpoints as reads
+from queries.selectors.access.teams import insist_clone
 from queries.selectors.definitions.definitions import query_definition
 from queries.services.checkpoints import clone, reset, rewind, snapshot
 from queries.services.checkpoints.preview import preview_reset, preview_rewind
 from queries.services.checkpoints.source_starts import TARGETS, WantedStart, offsets_of
 from queries.services.checkpoints.switching import current
 from queries.views.checkpoints.checkpoint import logs_of
-from queries.views.console.errors import answered
-from queries.views.console.guard import by, needs
+from queries.views.console.errors import answered, status_of
+from queries.views.console.guard import author, by, needs
 from queries.views.console.numbers import whole
 
 _TARGETS = {
@@ -120,6 +121,7 @@ def make_clone(request: HttpRequest, name: str) -> HttpResponseBase:
     if request.method == "GET":
         return render(request, "checkpoints/clone.html", context)
     try:
+        insist_clone(request.user, "")
         clone.request_clone(
             query=query,
             name=context["name"].strip(),
@@ -127,11 +129,11 @@ def make_clone(request: HttpRequest, name: str) -> HttpResponseBase:
             same_sink=context["same_sink"],
             batch=whole(context["batch"]),
             snapshot_id=whole(context["snapshot_id"]),
-            **by(request),
+            **author(request),
         )
     except HeadgateError as error:
         context["problems"] = getattr(error, "problems", ()) or [Problem("", "", str(error))]
-        return render(request, "checkpoints/clone.html", context, status=422)
+        return render(request, "checkpoints/clone.html", context, status=status_of(error))
     messages.success(request, f"{context['name']} is being created from the checkpoint of {name}.")
     return redirect("query-checkpoint", name)
 

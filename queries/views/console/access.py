@@ -13,7 +13,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
 
 from queries.domain.errors import HeadgateError, Invalid
+from queries.models.tokens import Scope
 from queries.roles import ADMINISTER, ORDER, ROLE_WORDS, VIEW, Role
+from queries.selectors.access.insisting import limits_text
+from queries.selectors.access.teams import teams
 from queries.selectors.console.accounts import (
     owner_named,
     people,
@@ -21,10 +24,26 @@ from queries.selectors.console.accounts import (
     token_seen_by,
     tokens_seen_by,
 )
+from queries.services.access.teams import set_grants
 from queries.services.console import accounts
-from queries.services.console.tokens import DEFAULT_DAYS, LONGEST_DAYS, create_token, revoke_token
-from queries.views.console.guard import needs
+from queries.services.console.tokens import (
+    DEFAULT_DAYS,
+    DEFAULT_SCOPE,
+    LONGEST_DAYS,
+    create_token,
+    revoke_token,
+)
+from queries.views.console.guard import by, needs
 from queries.views.console.numbers import whole
+
+
+#: What each scope lets a token do, as far as its user may.
+SCOPE_WORDS = {
+    Scope.READ: "reads",
+    Scope.OPERATE: "starts, stops, restarts, resolves",
+    Scope.AUTHOR: "defines",
+    Scope.ADMIN: "does all that an admin may",
+}
 
 
 def _owner(request: HttpRequest) -> User:
@@ -44,13 +63,17 @@ def tokens(request: HttpRequest) -> HttpResponseBase:
 @sensitive_variables("text")
 def give_token(request: HttpRequest) -> HttpResponseBase:
     """Make a token for a user; its text is on this page and nowhere else."""
-    typed = {name: request.POST.get(name, "").strip() for name in ("owner", "name", "days")}
+    fields = ("owner", "name", "days", "scope", "team", "applications")
+    typed = {name: request.POST.get(name, "").strip() for name in fields}
     try:
         row, text = create_token(
             user=owner_named(typed["owner"]),
             name=typed["name"],
             actor=request.user.get_username(),
             days=whole(typed["days"]) or 0,
+            scope=typed["scope"] or DEFAULT_SCOPE,
+            team=typed["team"],
+            applications=[one for one in typed["applications"].replace(",", " ").split() if one],
         )
     except Invalid as error:
         problems = {one.field: one for one in error.problems}
@@ -65,7 +88,10 @@ def _tokens(request: HttpRequest, more: dict[str, Any], status: int = 200) -> Ht
         "longest": LONGEST_DAYS,
         "owners": [one for one in people() if one.user.is_active and one.role],
         "owner": user.username,
-        "tokens": tokens_seen_by(user),
+        "tokens": [(row, limits_text(row)) for row in tokens_seen_by(user)],
+        "scopes": list(SCOPE_WORDS.items()),
+        "scope": str(DEFAULT_SCOPE),
+        "teams": list(teams()),
         "now": timezone.now(),
         **more,
     }
@@ -121,14 +147,22 @@ def _role(request: HttpRequest) -> Role | None:
 @needs(ADMINISTER, "POST")
 @sensitive_variables("password")
 def change_user(request: HttpRequest, user_id: int) -> HttpResponseBase:
-    """Change an account's role, let it in or shut it out, or give it a new password."""
+    """Change an account's role or rights, let it in or shut it out, or give it a new password."""
     user = person(user_id)
     act = request.POST.get("do", "role")
     try:
         if act == "password":
             password = accounts.reset_password(user=user)
             return _users(request, {"made": user, "password": password, "given": Role.VIEWER})
-        if act in ("shut-out", "let-in"):
+        if act == "grants":
+            set_grants(
+                user=user,
+                all_teams="all_teams" in request.POST,
+                write_python="write_python" in request.POST,
+                **by(request),
+            )
+            done = "has the rights that are ticked"
+        elif act in ("shut-out", "let-in"):
             accounts.set_active(user=user, active=act == "let-in")
             done = "is active again" if act == "let-in" else "is deactivated"
         else:

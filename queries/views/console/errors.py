@@ -16,7 +16,7 @@ from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 
 from controlplane.health.full_disk import full_disk
-from queries.domain.errors import Busy, Forbidden, HeadgateError, Missing, Unavailable
+from queries.domain.errors import Busy, Forbidden, HeadgateError, Invalid, Missing, Unavailable
 from queries.models.lock_waits import is_busy
 from queries.views.console.shell import is_ours, next_address, told, wants_json
 
@@ -59,6 +59,8 @@ class Problems:
         if isinstance(error, Missing):
             return _page(request, "404.html", error, 404)
         if isinstance(error, Forbidden):
+            if wants_json(request):
+                return JsonResponse({"tone": "bad", "text": str(error)}, status=403)
             return _page(request, "403.html", error, 403)
         if request.method != "POST":
             status = 503 if isinstance(error, Unavailable) else 409
@@ -97,6 +99,13 @@ def _busy(request: HttpRequest) -> HttpResponse:
         answer = _page(request, "problem.html", error, 503)
     answer["Retry-After"] = str(error.retry_after_s)
     return answer
+
+
+def status_of(error: HeadgateError) -> int:
+    """Return the status of a page that shows its form again with an error."""
+    if isinstance(error, Forbidden):
+        return 403
+    return 422 if isinstance(error, Invalid) else 409
 
 
 def answered(

@@ -9,7 +9,7 @@ from django.shortcuts import render
 from django.urls import path, reverse
 
 from queries.models.definitions import Query
-from queries.roles import DEFINE, OPERATE, VIEW
+from queries.roles import DEFINE, OPERATE, VIEW, may
 from queries.selectors.console.finding import Found, find, named
 from queries.views.console.guard import needs
 from queries.views.console.shell import navigation
@@ -101,11 +101,11 @@ def _acts(user: User | AnonymousUser, verb: str, about: str) -> Iterator[Hit]:
     """Yield the acts of this verb on the queries in question; without a verb, all on the best."""
     if not about:
         return
-    rows = named(Query.objects.all(), about)[: ACTED_ON if verb else 1]
+    rows = named(Query.objects.select_related("application"), about)[: ACTED_ON if verb else 1]
     exact = [row for row in rows if verb or row.name.lower().startswith(about.lower())]
     for query in exact:
         for act in ACTS:
-            if act.verb.startswith(verb) and user.has_perm(act.permission):
+            if act.verb.startswith(verb) and may(user, act.permission, query.application):
                 title = f"{act.verb.capitalize()} {query.name}{'…' if act.dialog else ''}"
                 yield Hit(act.icon, title, reverse(act.name, args=[query.name]), dialog=act.dialog)
 

@@ -1,6 +1,7 @@
 """Who may open a page, and who asks for what is done there."""
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 from django.contrib.auth.decorators import login_required, permission_required
@@ -9,17 +10,26 @@ from django.http import HttpRequest, HttpResponseBase
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
+from queries.roles import WRITE_PYTHON, may
+from queries.selectors.access.insisting import insist_at
+
 View = Callable[..., HttpResponseBase]
 
 
 def needs(permission: str, *methods: str) -> Callable[[View], View]:
     """Let holders of the permission through, by these methods (GET where none is named).
 
-    Others get 403, strangers the sign-in page, other methods 405.
+    Others get 403, strangers the sign-in page, other methods 405. What operators and authors do
+    takes that the application which the address is about is one that they act on.
     """
 
     def guard(view: View) -> View:
-        allowed: Any = permission_required(permission, raise_exception=True)(view)
+        @wraps(view)
+        def reached(request: HttpRequest, *args: Any, **named: Any) -> HttpResponseBase:
+            insist_at(request.user, permission, request.resolver_match)
+            return view(request, *args, **named)
+
+        allowed: Any = permission_required(permission, raise_exception=True)(reached)
         guarded: View = require_http_methods([*(methods or ["GET"])])(login_required(allowed))
         return guarded
 
@@ -35,3 +45,13 @@ def user_of(request: HttpRequest) -> User:
 def by(request: HttpRequest) -> dict[str, Any]:
     """Return who acts, and when, as services take it."""
     return {"actor": request.user.get_username(), "now": timezone.now()}
+
+
+def author(request: HttpRequest) -> dict[str, Any]:
+    """Return who acts, and when, and whether they may write Python, as the catalog takes it."""
+    return by(request) | {"python": writes_python(request)}
+
+
+def writes_python(request: HttpRequest) -> bool:
+    """Return whether who asks may bring code into drivers."""
+    return may(request.user, WRITE_PYTHON)

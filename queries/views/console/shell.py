@@ -14,6 +14,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
 
 from queries.roles import ADMINISTER, DEFINE, OPERATE, VIEW, role_of
+from queries.selectors.access.insisting import reaches
 from queries.selectors.alerts.incidents import open_incidents
 from queries.selectors.console.badges import open_failure_groups
 from queries.selectors.supervision.query_filters import Filters, queries
@@ -45,6 +46,7 @@ _ENTRIES = (
     Entry("Connectors", "connectors", "puzzle", ("connector",)),
     Entry("Audit", "audit", "clipboard-list", ("audit",)),
     Entry("Tokens", "tokens", "key", ("token",)),
+    Entry("Teams", "teams", "stack", ("team",)),
     Entry("Users", "users", "users", ("user",)),
 )
 #: What is counted beside an entry.
@@ -61,11 +63,13 @@ def shell(request: HttpRequest) -> dict[str, Any]:
     if user is None or not user.is_authenticated:
         return context
     role = role_of(user)
+    here = reaches(user, request.resolver_match) if user.has_perm(OPERATE) else False
     return context | {
         "role": role,
         "can_view": user.has_perm(VIEW),
-        "can_operate": user.has_perm(OPERATE),
-        "can_define": user.has_perm(DEFINE),
+        # On a page about one application, these say what the user may do with that one.
+        "can_operate": here,
+        "can_define": here and user.has_perm(DEFINE),
         "can_administer": user.has_perm(ADMINISTER),
         "navigation": navigation(request) if user.has_perm(VIEW) else [],
         "banner": SimpleLazyObject(lambda: banner(timezone.now())),

@@ -8,16 +8,17 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import path
 
-from queries.domain.errors import HeadgateError, Invalid, StaleRevision
+from queries.domain.errors import Forbidden, HeadgateError, Invalid, StaleRevision
 from queries.domain.masking import mask, unmask
 from queries.roles import DEFINE
+from queries.selectors.access.teams import own_teams, team_for_new
 from queries.selectors.definitions.definitions import ApplicationDefinition, application_definition
 from queries.selectors.supervision.applications import PoolHolding, application, pool_holding
 from queries.selectors.supervision.drift import pool_form
 from queries.services.definitions import catalog
 from queries.services.supervision import application_operations
-from queries.views.console.errors import answered
-from queries.views.console.guard import by, needs
+from queries.views.console.errors import answered, status_of
+from queries.views.console.guard import author, by, needs, writes_python
 from queries.views.console.numbers import whole
 from queries.views.definitions.application_form import (
     ApplicationSpecForm,
@@ -33,23 +34,29 @@ from queries.views.definitions.spec_form import initial_of
 @needs(DEFINE, "GET", "POST")
 def new_application(request: HttpRequest) -> HttpResponseBase:
     """Show the form for a new application; create it."""
+    shown = {"own_teams": own_teams(request.user), "python": writes_python(request)}
     if request.method == "GET":
         form = NewApplicationForm(initial=initial_of(NewApplicationForm.shape, {}))
-        return render(request, "definitions/application.html", {"form": form})
+        return render(request, "definitions/application.html", shown | {"form": form})
     form = NewApplicationForm(request.POST)
+    status = 422
     if form.is_valid():
         try:
             made = catalog.create_application(
-                name=form.cleaned_data["name"], spec=form.spec(), **by(request)
+                name=form.cleaned_data["name"],
+                spec=form.spec(),
+                team=team_for_new(request.user, form.cleaned_data["team"]),
+                **author(request),
             )
         except HeadgateError as error:
             _show(form, error)
+            status = status_of(error)
         else:
             messages.success(
                 request, f"{made.name} is created. Its driver starts with the first query."
             )
             return redirect("application", made.name)
-    return render(request, "definitions/application.html", {"form": form}, status=422)
+    return render(request, "definitions/application.html", shown | {"form": form}, status=status)
 
 
 @needs(DEFINE, "GET", "POST")
@@ -68,11 +75,12 @@ def edit_application(request: HttpRequest, name: str) -> HttpResponseBase:
         return _edit(request, found, form, status=422)
     spec = unmask(form.spec(), before=found.newest.spec)
     try:
-        catalog.check_application(application=found.application, spec=spec)
+        python = writes_python(request)
+        catalog.check_application(application=found.application, spec=spec, python=python)
         return _review_or_save(request, found, form, spec)
-    except Invalid as error:
+    except (Invalid, Forbidden) as error:
         _show(form, error)
-        return _edit(request, found, form, status=422)
+        return _edit(request, found, form, status=status_of(error))
 
 
 def _review_or_save(
@@ -90,7 +98,7 @@ def _review_or_save(
             application=found.application,
             spec=spec,
             expected_revision=shown.base.number,
-            **by(request),
+            **author(request),
         )
     except StaleRevision:  # saved between our reading and our writing: look again
         found = application_definition(found.application.name)
@@ -114,6 +122,7 @@ def _edit(
 ) -> HttpResponse:
     base = shown.base.number if shown else request.POST.get("base") or found.newest.number
     context = {"found": found, "form": form, "review": shown, "base": base}
+    context["python"] = writes_python(request)
     return render(request, "definitions/application.html", context, status=status)
 
 

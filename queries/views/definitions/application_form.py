@@ -21,6 +21,7 @@ class NewApplicationForm(ApplicationSpecForm):
     """A new application: its name and its definition."""
 
     name = form_field(str, required=True)
+    team = form_field(str)
 
 
 class PoolForm(SpecForm):

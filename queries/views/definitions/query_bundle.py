@@ -84,11 +84,19 @@ class Bundle:
         body: dict[str, Any] = {"name": data["name"]}
         if data["home"] == "shared":
             body["application"] = data["application"]
-        elif own := self.own.spec():
-            body["application_spec"] = own
+        else:
+            if data["team"]:
+                body["team"] = data["team"]
+            if own := self.own.spec():
+                body["application_spec"] = own
         if data["checkpoint"]:
             body["checkpoint"] = data["checkpoint"]
         return {**body, "spec": self.spec()}
+
+    def only_sql(self) -> None:
+        """Offer nothing but SQL: who may not write Python cannot save it."""
+        kinds: Any = self.main.fields["kind"]
+        kinds.choices = [choice for choice in kinds.choices if choice[0] == "sql"]
 
     def reshaped(self, act: str) -> "Bundle":
         """Return the page with a row more ("add-sources") or less ("remove-tables-1").
@@ -175,7 +183,7 @@ def posted(data: Any) -> Bundle:
 def of_body(body: Mapping[str, Any]) -> Bundle:
     """Return the page that shows a query's JSON form, whole as the API takes it."""
     spec = body.get("spec") or {}
-    asked = {name: body.get(name, "") for name in ("name", "application", "checkpoint")}
+    asked = {name: body.get(name, "") for name in ("name", "application", "checkpoint", "team")}
     return unbound(
         {
             **initial_of(QueryForm.shape, spec),

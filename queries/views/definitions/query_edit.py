@@ -9,11 +9,12 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import path
 
-from queries.domain.errors import HeadgateError, Invalid, StaleRevision
+from queries.domain.errors import Forbidden, HeadgateError, Invalid, StaleRevision
 from queries.domain.masking import mask, unmask
 from queries.domain.states import DOWN_PHASES, RESTING_PHASES, Desired, Phase, Verb
 from queries.models.definitions import QueryRevision
 from queries.roles import DEFINE, OPERATE
+from queries.selectors.access.teams import own_teams, team_of_new_query
 from queries.selectors.definitions.definitions import (
     QueryDefinition,
     pool_names,
@@ -25,7 +26,8 @@ from queries.selectors.triggers.advice import preflight_doubts
 from queries.services.definitions import catalog
 from queries.services.probes.preflight import begin_preflight
 from queries.services.supervision import operations
-from queries.views.console.guard import by, needs
+from queries.views.console.errors import status_of
+from queries.views.console.guard import author, by, needs, writes_python
 from queries.views.console.numbers import whole
 from queries.views.definitions.definition_input import FORM, DefinitionInput
 from queries.views.definitions.labels import urlpatterns as label_urls
@@ -35,7 +37,7 @@ from queries.views.definitions.reviews import Review, review
 #: Phases in which a query may be deleted, once nobody wants it to run.
 AT_REST = RESTING_PHASES | {Phase.BROKEN}
 #: What the API takes to create a query; anything else is a mistake worth telling.
-_CREATE_KEYS = ("name", "application", "application_spec", "checkpoint", "spec")
+_CREATE_KEYS = ("name", "application", "application_spec", "checkpoint", "spec", "team")
 
 
 @needs(DEFINE, "GET", "POST")
@@ -52,7 +54,7 @@ def new_query(request: HttpRequest) -> HttpResponseBase:
         given.show(error.problems)
         return _form(request, given, status=422)
     except HeadgateError as error:
-        return _form(request, given, notice=error, status=409)
+        return _form(request, given, notice=error, status=status_of(error))
     messages.success(request, _created(request, query, start=act == "create-start"))
     return redirect("query", query.name)
 
@@ -74,7 +76,9 @@ def _first_input(request: HttpRequest) -> DefinitionInput:
 
 def _create(request: HttpRequest, body: dict[str, Any]) -> Any:
     known = {key: body[key] for key in _CREATE_KEYS if key in body}
-    return catalog.create_query(**{"name": "", "spec": {}, **known}, **by(request))
+    application, team = (str(known.get(key) or "") for key in ("application", "team"))
+    known["team"] = team_of_new_query(request.user, application, team)
+    return catalog.create_query(**{"name": "", "spec": {}, **known}, **author(request))
 
 
 def _created(request: HttpRequest, query: Any, *, start: bool) -> str:
@@ -114,15 +118,17 @@ def edit_query(request: HttpRequest, name: str) -> HttpResponseBase:
     except Invalid as error:
         given.show(error.problems)
         return _form(request, given, found=found, status=422)
+    except Forbidden as error:
+        return _form(request, given, found=found, notice=error, status=403)
 
 
 def _try(request: HttpRequest, given: DefinitionInput, found: QueryDefinition) -> HttpResponse:
     """Start a preflight of the typed definition on a copy of the checkpoint; nothing is saved."""
     try:
         operation = begin_preflight(
-            query=found.query, spec=given.body().get("spec") or {}, **by(request)
+            query=found.query, spec=given.body().get("spec") or {}, **author(request)
         )
-    except Invalid:
+    except (Invalid, Forbidden):
         raise
     except HeadgateError as error:
         return _form(request, given, found=found, notice=error, status=409)
@@ -151,6 +157,7 @@ def _review_or_save(
         application=query.application.name,
         query=query,
         checkpoint=found.checkpoint,
+        python=writes_python(request),
     )
     shown = review(request.POST, found.revisions, spec, again=act == "rebase")
     doubts = preflight_doubts(query, spec)
@@ -158,7 +165,7 @@ def _review_or_save(
         return _form(request, given, found=found, shown=shown, doubts=doubts)
     try:
         revision = catalog.revise_query(
-            query=query, spec=spec, expected_revision=shown.base.number, **by(request)
+            query=query, spec=spec, expected_revision=shown.base.number, **author(request)
         )
     except StaleRevision:  # saved between our reading and our writing: look again
         found = query_definition(query.name)
@@ -206,8 +213,13 @@ def _form(
     base = (
         shown.base.number if shown else request.POST.get("base") or (found and found.newest.number)
     )
+    python = writes_python(request)
+    if not python and found is None:
+        given.bundle.only_sql()
     context = {
         "given": given,
+        "python": python,
+        "own_teams": own_teams(request.user),
         "lender": _lender(given, found),
         "found": found,
         "review": shown,

@@ -23,4 +23,5 @@ class QueryForm(SpecForm):
         widget=forms.RadioSelect,
     )
     application = form_field(str)
+    team = form_field(str)
     checkpoint = form_field(str)

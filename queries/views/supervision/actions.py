@@ -19,6 +19,7 @@ from queries.domain.states import PLAIN_VERBS, Verb
 from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.roles import OPERATE
+from queries.selectors.access.insisting import insist_on
 from queries.selectors.definitions import definitions
 from queries.selectors.query_lines import QueryLine, query_line, query_lines
 from queries.selectors.supervision.query_filters import Filters, queries
@@ -91,7 +92,7 @@ def bulk(request: HttpRequest) -> HttpResponseBase:
         messages.warning(request, "Select at least one query first.")
         return redirect("queries")
     done = request.method == "POST"
-    items = [_do(request, line, verb) if done else _preview(line, verb) for line in lines]
+    items = [_do(request, line, verb) if done else _preview(request, line, verb) for line in lines]
     context = {
         "items": items,
         "verb": verb,
@@ -105,7 +106,11 @@ def bulk(request: HttpRequest) -> HttpResponseBase:
     return render(request, "supervision/queries/bulk.html", context)
 
 
-def _preview(line: QueryLine, verb: Verb) -> Item:
+def _preview(request: HttpRequest, line: QueryLine, verb: Verb) -> Item:
+    try:
+        insist_on(request.user, line.query.application)
+    except HeadgateError as error:
+        return Item(line, "bad", str(error), acts=False)
     if consequences.changes_something(verb, line):
         return Item(line, "busy", consequences.short(verb, line))
     return Item(line, "calm", consequences.nothing(verb, line), acts=False)
@@ -113,6 +118,7 @@ def _preview(line: QueryLine, verb: Verb) -> Item:
 
 def _do(request: HttpRequest, line: QueryLine, verb: Verb) -> Item:
     try:
+        insist_on(request.user, line.query.application)
         _ask(request, line.query, verb)
     except HeadgateError as error:
         return Item(line, "bad", str(error), acts=False)

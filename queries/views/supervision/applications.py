@@ -19,6 +19,7 @@ from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.masking import mask
 from queries.domain.supervision.executors import executors
 from queries.roles import VIEW
+from queries.selectors.access.teams import teams
 from queries.selectors.definitions.connectors import connectors
 from queries.selectors.definitions.definitions import application_definition
 from queries.selectors.labels import label_names, labelled
@@ -56,11 +57,14 @@ ACTS_SHOWN = 15
 @needs(VIEW)
 def application_list(request: HttpRequest) -> HttpResponseBase:
     """List applications with their driver, queries, pools and what needs a look."""
-    search, label = (request.GET.get(name, "").strip() for name in ("q", "label"))
+    names = ("q", "label", "team")
+    search, label, team = (request.GET.get(name, "").strip() for name in names)
     now = timezone.now()
     rows = labelled(applications(), searched_labels(label.split()), "labels")
     if search:
         rows = rows.filter(name__icontains=search)
+    if team:
+        rows = rows.filter(team__name=team.replace("\x00", ""))
     page = Paginator(rows.order_by("name"), ROWS).get_page(request.GET.get("page"))
     context = {
         "page": page,
@@ -68,6 +72,8 @@ def application_list(request: HttpRequest) -> HttpResponseBase:
         "topic": listed("applications", (row.pk for row in page.object_list), now),
         "search": search,
         "label": label,
+        "team": team,
+        "teams": list(teams().values_list("name", flat=True)),
         "label_names": label_names(),
         "now": now,
     }
@@ -81,6 +87,7 @@ def application_page(request: HttpRequest, name: str) -> HttpResponseBase:
     context = {
         **_moving(detail, timezone.now()),
         "readable": readable(mask(detail.newest.spec)) if detail.newest else "",
+        "teams": list(teams().values_list("name", flat=True)),
     }
     return render(request, "supervision/applications/application.html", context)
 

@@ -26,6 +26,7 @@ from queries.domain.states import Verdict
 from queries.models.definitions import Query
 from queries.models.saved_views import SavedView
 from queries.roles import VIEW
+from queries.selectors.access.teams import teams
 from queries.selectors.console.badges import names_in_drivers, names_of
 from queries.selectors.labels import label, label_names
 from queries.selectors.query_lines import lines_of
@@ -60,7 +61,7 @@ GROUPS = {
     "stopped": ("Stopped", "calm"),
 }
 #: Addresses of the list keep these.
-NAMES = ("q", "application", "health", "phase", "label", "group", "by")
+NAMES = ("q", "application", "team", "health", "phase", "label", "group", "by")
 
 
 def filters_of(given: QueryDict) -> Filters:
@@ -68,6 +69,7 @@ def filters_of(given: QueryDict) -> Filters:
     return Filters(
         search=given.get("q", "").strip(),
         application=given.get("application", "").strip(),
+        team=given.get("team", "").replace("\x00", "").strip(),
         verdicts=tuple(filter(None, [given.get("health", "")])),
         phases=tuple(filter(None, [given.get("phase", "")])),
         labels=searched_labels(given.get("label", "").split()),
@@ -98,6 +100,7 @@ def queries_page(request: HttpRequest) -> HttpResponse:
         "offered_at_most": OFFERED_AT_MOST,
         "verdicts": list(Verdict),
         "label_names": label_names(),
+        "teams": list(teams().values_list("name", flat=True)),
         "topic": listed("queries", (row.line.query.pk for row in rows), now),
         "matching": [(name, asked[name]) for name in NAMES if name != "by" and asked[name]],
         "more_match": page.paginator.count > len(rows),

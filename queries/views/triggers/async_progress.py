@@ -17,7 +17,7 @@ from queries.selectors.query_lines import QueryLine, query_line
 from queries.selectors.triggers.replay_exposure import exposure
 from queries.services.triggers.async_off import BATCHES, turn_off
 from queries.views.console.fragments import Changes, Drawn, fragments
-from queries.views.console.guard import by, needs
+from queries.views.console.guard import author, needs
 from queries.views.console.numbers import whole
 from queries.views.console.shell import next_address, told
 from queries.views.supervision import consequences, operations
@@ -52,7 +52,7 @@ def async_off(request: HttpRequest, name: str) -> HttpResponseBase:
     back = next_address(request, reverse("query", args=[name]))
     if request.method == "GET":
         return render(request, "supervision/queries/confirm.html", _confirmation(line, back))
-    operation = turn_off(query=line.query, **by(request))
+    operation = turn_off(query=line.query, **author(request))
     text = f"Async progress tracking of {name} is being switched off."
     return told(request, text, reverse("operation", args=[operation.uuid]))
 

@@ -15,7 +15,7 @@ from queries.roles import DEFINE, VIEW
 from queries.selectors.query_lines import query_line
 from queries.selectors.triggers.advice import QueryAdvice, query_advice
 from queries.services.definitions import catalog
-from queries.views.console.guard import by, needs
+from queries.views.console.guard import author, needs
 from queries.views.console.numbers import whole
 from queries.views.supervision.query_page import head
 
@@ -41,7 +41,7 @@ def trigger_change(request: HttpRequest, name: str) -> HttpResponseBase:
     found = query_advice(line)
     chosen = suggestion(found, request.POST.get("suggestion", ""))
     revision = catalog.revise_query(
-        query=line.query, spec=chosen.spec, expected_revision=_revision(request), **by(request)
+        query=line.query, spec=chosen.spec, expected_revision=_revision(request), **author(request)
     )
     messages.success(
         request,

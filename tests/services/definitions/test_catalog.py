@@ -40,11 +40,13 @@ def rate(**changes: Any) -> dict[str, Any]:
 
 def create(name: str = "ticks", **changes: Any) -> Query:
     spec = changes.pop("spec", rate())
-    return catalog.create_query(name=name, spec=spec, actor="ana", now=NOW, **changes)
+    return catalog.create_query(
+        name=name, spec=spec, actor="ana", now=NOW, **{"python": True, **changes}
+    )
 
 
 def application(name: str = "shared", **spec: Any) -> Application:
-    return catalog.create_application(name=name, spec=spec, actor="ana", now=NOW)
+    return catalog.create_application(name=name, spec=spec, actor="ana", now=NOW, python=True)
 
 
 def problems(error: pytest.ExceptionInfo[Invalid]) -> dict[str, str]:

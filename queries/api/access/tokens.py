@@ -10,32 +10,55 @@ from rest_framework.response import Response
 
 from queries.api.base import ApiView
 from queries.api.definitions import inputs
-from queries.api.derived import Body, shows
+from queries.api.derived import Body, described, shows
 from queries.api.methods import Sent, answers, creates, lists
 from queries.api.paging import word
-from queries.models.tokens import AccessToken
-from queries.roles import ADMINISTER, Role, role_of
+from queries.models.tokens import AccessToken, Scope
+from queries.roles import ADMINISTER, WRITE_PYTHON, Role, may, reach_of, role_of
+from queries.selectors.access.teams import own_teams
 from queries.selectors.console.accounts import owner_named, token_seen_by, tokens_seen_by
 from queries.services.console import tokens
 
 
+@described
 class MeBody(Body):
-    """The user of a request."""
+    """The user of a request, and what the request may do.
+
+    role: Of the user, no higher than the token's scope.
+    teams: It acts on their applications and on those without a team; null: on all.
+    may_write_python: Whether it may bring code into drivers.
+    """
 
     user = serializers.CharField()
     role = serializers.ChoiceField([str(role) for role in Role])
+    teams = serializers.ListField(child=serializers.CharField(), allow_null=True)
+    may_write_python = serializers.BooleanField()
 
 
 @shows(
     AccessToken,
-    "id=uuid user=user.username name begins_with created_at=created created_by expires_at=expiry",
+    "id=uuid user=user.username name begins_with scope team=team.name applications "
+    "created_at=created created_by expires_at=expiry last_used_at",
+    scope=Scope,
 )
 class TokenBody(Body):
-    """A token, without its text."""
+    """A token, without its text.
+
+    team: It acts on this team's applications alone; null: no such limit.
+    applications: It acts on these alone; null: no such limit.
+    last_used_at: To the minute.
+    """
+
+    applications = serializers.SerializerMethodField()
 
     def get_begins_with(self, token: AccessToken) -> str:
         """Return enough of the token to tell it from others."""
         return str(token.token_key)[:8]
+
+    def get_applications(self, token: AccessToken) -> list[str] | None:
+        """Return the names of the applications that it lists."""
+        listed = token.applications.all() if token.is_listed else None
+        return None if listed is None else sorted(row.name for row in listed)
 
 
 class NewTokenBody(TokenBody):
@@ -49,8 +72,15 @@ class MeView(ApiView):
 
     @answers("get_me", MeBody)
     def get(self) -> dict[str, Any]:
-        """Return the user's name and role."""
-        return {"user": self.actor, "role": role_of(self.request.user)}
+        """Return the user's name, role and rights."""
+        user = self.request.user
+        limited = reach_of(user).teams is not None
+        return {
+            "user": self.actor,
+            "role": role_of(user),
+            "teams": [team.name for team in own_teams(user)] if limited else None,
+            "may_write_python": may(user, WRITE_PYTHON),
+        }
 
 
 class TokensView(ApiView):

@@ -1,0 +1,116 @@
+"""Teams: read by everybody, given by admins."""
+
+from typing import Any
+
+from django.db.models import QuerySet
+from django.urls import reverse
+from rest_framework import serializers
+from rest_framework.response import Response
+
+from queries.api.base import ApiView
+from queries.api.derived import Body, described, shows
+from queries.api.methods import Sent, answers, creates, lists
+from queries.models.teams import Team
+from queries.roles import ADMINISTER
+from queries.selectors.access.teams import team, team_named
+from queries.selectors.supervision.applications import application
+from queries.services.access import teams as verbs
+
+
+@shows(Team, "name members applications created_at")
+class TeamBody(Body):
+    """People who act on the same applications.
+
+    members: Names of users.
+    applications: Names of its applications.
+    """
+
+    members = serializers.SerializerMethodField()
+    applications = serializers.SerializerMethodField()
+
+    def get_members(self, row: Team) -> list[str]:
+        """Return the members' user names."""
+        return sorted(user.username for user in row.members.all())
+
+    def get_applications(self, row: Team) -> list[str]:
+        """Return the names of the living applications."""
+        living = row.applications.filter(archived_at=None)
+        return list(living.order_by("name").values_list("name", flat=True))
+
+
+class TeamChange(serializers.Serializer[Any]):
+    """The members of a team: these users and no others."""
+
+    members = serializers.ListField(child=serializers.CharField(max_length=150), max_length=1000)
+
+
+class TeamCreate(serializers.Serializer[Any]):
+    """A new team."""
+
+    name = serializers.CharField(max_length=63)
+    members = serializers.ListField(
+        child=serializers.CharField(max_length=150), default=list, max_length=1000
+    )
+
+
+@described
+class ApplicationTeam(serializers.Serializer[Any]):
+    """Whose an application is.
+
+    team: Null: everybody's.
+    """
+
+    team = serializers.CharField(allow_null=True, max_length=63)
+
+
+class TeamsView(ApiView):
+    """All teams."""
+
+    @lists("list_teams", TeamBody)
+    def get(self) -> QuerySet[Team]:
+        """List teams, newest first."""
+        return Team.objects.prefetch_related("members")
+
+    @creates("create_team", TeamBody, TeamCreate, role=ADMINISTER)
+    def post(self, sent: Sent) -> Response:
+        """Make a team; admins only."""
+        row = verbs.create_team(**sent, **self.by)
+        location = reverse("api:team", args=[row.name])
+        return Response(TeamBody(row).data, status=201, headers={"Location": location})
+
+
+class TeamView(ApiView):
+    """One team."""
+
+    @answers("get_team", TeamBody)
+    def get(self, name: str) -> Team:
+        """Return a team with its members."""
+        return team(name)
+
+    @answers("replace_team", TeamBody, role=ADMINISTER, form=TeamChange)
+    def put(self, sent: Sent, name: str) -> Team:
+        """Make these users its members, and no others; admins only."""
+        verbs.set_members(team=team(name), **sent, **self.by)
+        return team(name)
+
+    @answers("delete_team", None, role=ADMINISTER)
+    def delete(self, name: str) -> None:
+        """Delete a team that has no applications, and the tokens that act for it; admins only."""
+        verbs.delete_team(team=team(name), **self.by)
+
+
+class ApplicationTeamView(ApiView):
+    """Whose an application is."""
+
+    @answers("get_application_team", ApplicationTeam)
+    def get(self, name: str) -> dict[str, Any]:
+        """Return an application's team; its queries have the same."""
+        row = application(name).team
+        return {"team": row.name if row else None}
+
+    @answers("replace_application_team", ApplicationTeam, role=ADMINISTER, form=ApplicationTeam)
+    def put(self, sent: Sent, name: str) -> dict[str, Any]:
+        """Give an application to a team; admins only. Nothing is restarted."""
+        chosen = team_named(sent["team"]) if sent["team"] else None
+        verbs.give_application(application=application(name), team=chosen, **self.by)
+        return {"team": chosen.name if chosen else None}

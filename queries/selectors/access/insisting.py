@@ -1,0 +1,115 @@
+"""The one check of who may act on an application, and the sentence for those who may not."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db.models import Q
+from django.urls import ResolverMatch
+
+from queries.domain.errors import Forbidden
+from queries.models.applications import Application
+from queries.roles import (
+    OF_TEAMS,
+    Reach,
+    Role,
+    highest_role,
+    reach_of,
+    role_holds,
+    token_of,
+)
+from queries.selectors.access.targets import Concerned, concerned
+
+#: People who are named as those who can help.
+_NAMED_AT_MOST = 3
+
+
+def insist_at(user: Any, permission: str, match: ResolverMatch | None) -> None:
+    """Raise `Forbidden` where a user may not do at an address what takes the permission."""
+    if permission in OF_TEAMS and match is not None:
+        insist(user, concerned(match))
+
+
+def insist_scope(user: Any, permission: str) -> None:
+    """Raise `Forbidden` where it is the token's scope that keeps its user from a permission."""
+    token = token_of(user)
+    if token is not None and role_holds(highest_role(user), permission):
+        raise Forbidden(
+            f"The token {token.name} has scope {token.scope}, which does not allow this.",
+            way_out=f"Ask an admin ({_admins()}) for a token with a higher scope.",
+        )
+
+
+def reaches(user: Any, match: ResolverMatch | None) -> bool:
+    """Return whether a user may act on what an address is about, as far as the role allows it."""
+    reach = reach_of(user)
+    if reach.is_all or match is None:
+        return True
+    try:
+        found = concerned(match)
+    except LookupError:  # a page that only shows
+        return True
+    return found is not None and all(map(reach.holds, found))
+
+
+def insist(user: Any, applications: Concerned) -> None:
+    """Raise `Forbidden` where a user may not act on these applications; None are all of them."""
+    reach = reach_of(user)
+    if reach.is_all:
+        return
+    if applications is None:
+        raise Forbidden(
+            "This concerns the applications of all teams, and you do not act for all.",
+            way_out=f"Name applications that you act on, or ask an admin ({_admins()}).",
+        )
+    for application in applications:
+        if not reach.holds(application):
+            raise _refusal(user, reach, application)
+
+
+def insist_on(user: Any, application: Application) -> None:
+    """Raise `Forbidden` where a user may not act on an application."""
+    insist(user, [application])
+
+
+def _refusal(user: Any, reach: Reach, application: Application) -> Forbidden:
+    """Return what is said: the team that it is, and who can help."""
+    if Reach(reach.teams).holds(application):  # the token's own limits
+        token = token_of(user)
+        assert token is not None, "who has no token has no limits of one"
+        return Forbidden(
+            f"The token {token.name} does not act on application {application.name}"
+            f"{f' of team {application.team.name}' if application.team else ''}.",
+            way_out=f"It acts on {limits_text(token)}. Ask an admin ({_admins()}) for another.",
+        )
+    team = application.team
+    assert team is not None, "what has no team is everybody's"
+    members = _names(team.members.filter(is_active=True))
+    ask = f"Ask a member of {team.name} ({members}) to do it, or" if members else "Ask"
+    return Forbidden(
+        f"Application {application.name} belongs to team {team.name}, and you do not.",
+        way_out=f"{ask} an admin ({_admins()}) to add you to the team.",
+    )
+
+
+def limits_text(token: Any) -> str:
+    """Return which applications a token acts on: "team data", "a, b of team data", "" for all."""
+    names = sorted(row.name for row in token.applications.all()) if token.is_listed else []
+    listed = (", ".join(names) or "no application") if token.is_listed else ""
+    team = f"team {token.team.name}" if token.team else ""
+    return " of ".join(part for part in (listed, team) if part)
+
+
+def who_can_help() -> str:
+    """Return admins' names, for a sentence."""
+    return _admins()
+
+
+def _admins() -> str:
+    admins = User.objects.filter(Q(is_superuser=True) | Q(groups__name=Role.ADMIN), is_active=True)
+    return _names(admins.distinct()) or "there is none yet"
+
+
+def _names(users: Any) -> str:
+    names: Iterable[str] = users.order_by("username").values_list("username", flat=True)
+    return ", ".join(names[:_NAMED_AT_MOST])  # type: ignore[index]

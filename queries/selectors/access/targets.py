@@ -1,0 +1,102 @@
+"""Whose applications an address is about, read from the address itself.
+
+One table for pages and REST: an address below `queries/<str:name>/` is about that query's
+application, whatever it does. Who may act there is asked before its view runs, so a new view
+needs no line of its own; one that this table does not know, and that acts, is refused.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from django.urls import ResolverMatch
+
+from queries.models.alerts import Incident, Maintenance
+from queries.models.applications import Application
+from queries.models.definitions import Query
+from queries.models.failures import FailureGroup
+from queries.models.history import Operation
+
+#: What an address is about: some applications (none: nobody's in particular); None: all of them.
+Concerned = list[Application] | None
+
+_API = "api/v1/"
+
+
+def _of(rows: Iterable[Any]) -> Concerned:
+    """Return the applications of rows that have one each."""
+    return [row.application for row in rows if row.application is not None]
+
+
+def _named(name: str) -> Concerned:
+    return list(Application.objects.select_related("team").filter(name=name, archived_at=None))
+
+
+def _of_query(name: str) -> Concerned:
+    rows = Query.objects.select_related("application__team")
+    return _of(rows.filter(name=name, archived_at=None))
+
+
+def _of_incident(uuid: Any) -> Concerned:
+    """A host's incident, or one of several applications, is nobody's in particular."""
+    return _of(Incident.objects.select_related("application__team").filter(uuid=uuid))
+
+
+def _of_operation(uuid: Any) -> Concerned:
+    return _of(Operation.objects.select_related("application__team").filter(uuid=uuid))
+
+
+def _of_group(group_id: int) -> Concerned:
+    return _of(FailureGroup.objects.select_related("application__team").filter(pk=group_id))
+
+
+def _of_failure(failure_id: int) -> Concerned:
+    rows = FailureGroup.objects.select_related("application__team")
+    return _of(rows.filter(failures=failure_id))
+
+
+def _of_window(window_id: int) -> Concerned:
+    window = Maintenance.objects.filter(pk=window_id).first()
+    return [] if window is None else of_selector(window.selector)
+
+
+def of_selector(selector: Any) -> Concerned:
+    """Return the applications that a window of maintenance silences; None where any may be."""
+    names = set(selector.get("applications") or ())
+    living = Application.objects.select_related("team").filter(archived_at=None, name__in=names)
+    found = list(living)
+    return found if names and len(found) == len(names) else None
+
+
+#: Beginning of an address, without that of the API -> the applications that its key leads to.
+_TABLE: dict[str, Callable[..., Concerned]] = {
+    "queries/<str:name>/": _of_query,
+    "applications/<str:name>/": _named,
+    "operations/<uuid:uuid>/": _of_operation,
+    "alerts/<uuid:uuid>/": _of_incident,
+    "incidents/<uuid:uuid>/": _of_incident,
+    "failures/groups/<int:group_id>/": _of_group,
+    "failures/<int:failure_id>/": _of_failure,
+    "failure-groups/<int:group_id>/": _of_group,
+    "alerts/maintenance/<int:window_id>/": _of_window,
+    "maintenance/<int:window_id>/": _of_window,
+}
+#: Addresses whose form names what they are about: their views ask, by `insist`.
+_SAID_BY_THE_FORM = {
+    *("new/query/", "new/application/", "bulk/queries/", "alerts/maintenance/new/"),
+    *("queries/", "applications/", "maintenance/"),
+}
+
+
+def concerned(match: ResolverMatch) -> Concerned:
+    """Return the applications that an address is about; none where there is no such row.
+
+    Raises `LookupError` for an address that the table does not know.
+    """
+    route = match.route.removeprefix(_API)
+    if route in _SAID_BY_THE_FORM:
+        return []
+    for beginning, look in _TABLE.items():
+        if route.startswith(beginning):
+            key = beginning.split(":")[1].split(">")[0]
+            return look(match.kwargs[key])
+    raise LookupError(f"{match.route} acts, and `selectors.access.targets` does not know on what")

@@ -1,0 +1,119 @@
+"""Teams: whose an application is, and for whom a new one is made."""
+
+from typing import Any
+
+from django.db.models import Count, Q, QuerySet
+
+from queries.domain.errors import Forbidden, Invalid, Problem
+from queries.models.applications import Application
+from queries.models.teams import Team
+from queries.models.tokens import AccessToken
+from queries.roles import Reach, reach_of
+from queries.selectors.access.insisting import insist, who_can_help
+from queries.selectors.found import found
+
+
+def teams() -> QuerySet[Team]:
+    """Return the teams by name, each with the number of its living applications."""
+    living = Count("applications", filter=Q(applications__archived_at=None), distinct=True)
+    return Team.objects.annotate(living=living).prefetch_related("members").order_by("name")
+
+
+def team(name: str) -> Team:
+    """Return a team; raise `Missing` where there is none of this name."""
+    rows = teams().filter(name=name.replace("\x00", ""))
+    return found(rows, f"Team {name[:80]} does not exist.")
+
+
+def tokens_of_team(team: Team) -> QuerySet[AccessToken]:
+    """Return the tokens that act for a team alone, by name."""
+    rows: QuerySet[AccessToken] = AccessToken.objects.filter(team=team)
+    return rows.select_related("user").order_by("name")
+
+
+def team_named(name: str, field: str = "team") -> Team:
+    """Return the team that a form names; raise `Invalid` where there is none."""
+    row = Team.objects.filter(name=name.replace("\x00", "")).first()
+    if row is None:
+        known = ", ".join(Team.objects.values_list("name", flat=True)) or "none yet"
+        raise Invalid([Problem(field, name[:200], "is not a team.", f"Teams: {known}.")])
+    return row
+
+
+def own_teams(user: Any) -> list[Team]:
+    """Return the teams that a user may make applications for, by name."""
+    reach = reach_of(user)
+    rows = Team.objects.order_by("name")
+    if reach.token_team is not None:
+        rows = rows.filter(pk=reach.token_team)
+    return list(rows if reach.teams is None else rows.filter(pk__in=reach.teams))
+
+
+def team_of_new_query(user: Any, application: str, team: str) -> Team | None:
+    """Return the team of the application that a user's new query brings; None where it has none.
+
+    `application` names the one that it goes into, "" for one of its own. Raises `Forbidden` where
+    the user does not act on that one.
+    """
+    if not application:
+        return team_for_new(user, team)
+    insist(user, _living(application))
+    if team:
+        way_out = f"Leave it out: the query belongs to the team of application {application}."
+        raise Invalid([Problem("team", team[:200], "is for a new application.", way_out)])
+    return None
+
+
+def insist_clone(user: Any, application: str) -> None:
+    """Raise `Forbidden` where a user may not put a clone there; "": into one of its own."""
+    if application:
+        insist(user, _living(application))
+    else:
+        _insist_unlisted(reach_of(user))
+
+
+def _living(name: str) -> list[Application]:
+    """Return the application of a name; none where it is not there, which the catalog reports."""
+    rows = Application.objects.select_related("team").filter(archived_at=None)
+    return list(rows.filter(name=name.replace("\x00", "")))
+
+
+def team_for_new(user: Any, name: str) -> Team | None:
+    """Return the team of an application that a user makes; None: it is everybody's.
+
+    Without a name it is the user's one team, or nobody's for those who act for all teams or are
+    in none. Raises `Invalid` where there are several to choose from, `Forbidden` for the team of
+    others.
+    """
+    reach = reach_of(user)
+    _insist_unlisted(reach)
+    own = own_teams(user)
+    if name:
+        chosen = team_named(name)
+        if chosen not in own:
+            names = ", ".join(one.name for one in own) or "none"
+            raise Forbidden(
+                f"You do not act for team {chosen.name}.",
+                way_out=f"Your teams: {names}. Or ask an admin ({who_can_help()}).",
+            )
+        return chosen
+    return None if _may_leave_open(reach) or not own else _only(own)
+
+
+def _insist_unlisted(reach: Reach) -> None:
+    if reach.applications is not None:
+        raise Forbidden(
+            "This token acts on the applications that it lists, and a new one is none of them.",
+            way_out="Use a token that lists no applications.",
+        )
+
+
+def _may_leave_open(reach: Reach) -> bool:
+    return reach.teams is None and reach.token_team is None
+
+
+def _only(own: list[Team]) -> Team:
+    if len(own) == 1:
+        return own[0]
+    names = ", ".join(one.name for one in own)
+    raise Invalid([Problem("team", "", "is missing: you are in several.", f"Choose {names}.")])
