@@ -7,6 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
+from queries.models.tokens import Scope
 from queries.services.console.tokens import create_token
 
 Caller = Callable[[User], APIClient]
@@ -25,7 +26,7 @@ def calling() -> Caller:
     """Return a client that sends a user's own token, as CI does."""
 
     def client(user: User) -> APIClient:
-        _, text = create_token(user=user, name="tests", actor="tests")
+        _, text = create_token(user=user, name="tests", actor="tests", scope=Scope.ADMIN)
         caller = APIClient()
         caller.credentials(HTTP_AUTHORIZATION=f"Token {text}")
         return caller

@@ -1,0 +1,250 @@
+"""What each address takes, by method: the table that the generated test holds Headgate to.
+
+It repeats nothing that it tests: it is written by hand, and a new address without a line here
+fails the test.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Need(StrEnum):
+    """What whoever asks must have."""
+
+    NOTHING = "nothing"  # strangers too
+    VIEW = "view"
+    OPERATE = "operate"  # and act on the application that the address or the form names
+    DEFINE = "define"  # as for operate
+    OPERATE_SOMEWHERE = "operate somewhere"  # the page before its form has named anything
+    DEFINE_SOMEWHERE = "define somewhere"
+    ADMINISTER = "administer"
+
+
+#: Needs that are asked with an application.
+OF_TEAM = frozenset({Need.OPERATE, Need.DEFINE})
+_LETTERS = {
+    "n": Need.NOTHING,
+    "v": Need.VIEW,
+    "o": Need.OPERATE,
+    "d": Need.DEFINE,
+    "O": Need.OPERATE_SOMEWHERE,
+    "D": Need.DEFINE_SOMEWHERE,
+    "a": Need.ADMINISTER,
+}
+_METHODS = {
+    "get": "GET",
+    "post": "POST",
+    "put": "PUT",
+    "patch": "PATCH",
+    "delete": "DELETE",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One address: its needs by method."""
+
+    name: str
+    needs: dict[str, Need]
+
+
+_PAGES = """
+healthz: get n
+readyz: get n
+login: get n post n
+logout: post n
+theme: post n
+metrics: get v
+live: get v post v
+search: get v
+shortcuts: get v
+find: get v
+overview: get v
+queries: get v
+saved-views: post v
+saved-view-forget: post v
+query: get v
+query-series: get v
+query-runs: get v
+query-failures: get v
+query-definition: get v
+query-activity: get v
+query-log: get v
+query-log-lines: get v
+query-log-download: get v
+run-log: get v
+query-trigger: get v
+query-trigger-change: post d
+query-preflight: post o
+query-records: post d
+query-batch-records: get d
+query-x-ray: get d post d
+query-x-ray-rows: get d
+query-async: get v
+query-async-off: get d post d
+query-lag: get v
+query-go-on: get o post o
+query-start: get o post o
+query-stop: get o post o
+query-restart: get o post o
+query-takeover: get d post d
+query-new: get D post d
+query-edit: get d post d
+query-labels: get d post d
+query-delete: get d post d
+queries-bulk: get O post O
+query-checkpoint: get v
+query-checkpoint-state: get v
+query-checkpoint-kept: get v
+query-checkpoint-compare: get v
+query-checkpoint-batch: get v
+query-snapshot: get o post o
+query-snapshot-pin: post o
+query-snapshot-remove: get o post o
+query-rewind: get d post d
+query-reset: get d post d
+query-clone: get d post d
+checkpoints: get v
+failures: get v
+failure: get v
+failure-group: get v
+failure-resolve: post o
+failure-reopen: post o
+runs: get v
+run: get v
+run-series: get v
+connectors: get v
+alerts: get v
+incident: get v
+incident-act: post o
+alert-channels: get a
+alert-channel-new: get a post a
+alert-channel: get a post a
+alert-channel-act: post a
+alert-rules: get v
+alert-rule-new: get a post a
+alert-rule: get a post a
+alert-rule-delete: post a
+alert-maintenance: get v
+alert-maintenance-new: post o
+alert-maintenance-end: post o
+applications: get v
+application: get v
+application-revisions: get v
+application-waiting: get v
+application-new: get D post d
+application-edit: get d post d
+application-delete: get d post d
+application-labels: get d post d
+application-restart: get o post o
+application-stop: get o post o
+application-team: post a
+pool-new: get d post d
+pool-edit: get d post d
+pool-delete: post d
+operation: get v
+operation-cancel: get o post o
+audit: get v
+tokens: get v post a
+token-revoke: post v
+users: get a post a
+user-change: post a
+teams: get v
+team: get v
+team-new: post a
+team-members: post a
+team-delete: post a
+account: get v post v
+account-zone: post v
+account-elsewhere: post v
+"""
+_REST = """
+queries: get v post d
+query: get v put d patch d delete d
+query-start: post o
+query-stop: post o
+query-restart: post o
+query-revisions: get v
+query-runs: get v
+query-progress: get v
+query-failures: get v
+query-labels: get v put d
+query-advice: get v
+query-async: get v
+query-lag: get v
+query-losses: get v
+query-go-on: post o
+query-exposure: get v
+query-async-off: post d
+query-batches: get v
+query-snapshots: get v post o
+query-snapshot: get v patch o delete o
+query-rewind: post d
+query-reset: post d
+query-clone: post d
+query-preflight: post o
+query-records: post d
+query-batch-records: get d
+query-x-ray: post d
+query-x-ray-rows: get d
+operations: get v
+operation: get v
+operation-cancel: post o
+run: get v
+run-log: get v
+failure: get v
+failure-groups: get v
+failure-group: get v
+failure-group-failures: get v
+failure-group-resolve: post o
+failure-group-reopen: post o
+incidents: get v
+incident: get v
+incident-entries: get v
+incident-acknowledge: post o
+incident-snooze: post o
+incident-assign: post o
+incident-notes: post o
+incident-close: post o
+alert-channels: get a post a
+alert-channel: get a put a delete a
+alert-channel-test: post a
+alert-rules: get v post a
+alert-rule: get v put a delete a
+maintenances: get v post o
+maintenance: get v delete o
+checkpoints: get v
+connectors: get v
+applications: get v post d
+application: get v put d patch d delete d
+application-stop: post o
+application-restart: post o
+application-labels: get v put d
+application-waits: get v
+application-team: get v put a
+pools: get v post d
+pool: get v put d delete d
+teams: get v post a
+team: get v put a delete a
+tokens: get v post a
+token: get v delete v
+me: get v
+system: get v
+schema: get v
+docs: get v
+nothing: get v post v put v patch v delete v
+"""
+
+
+def _read(text: str, prefix: str = "") -> dict[str, Rule]:
+    found = {}
+    for line in text.strip().splitlines():
+        name, _, given = line.partition(": ")
+        words = given.split()
+        pairs = zip(words[::2], words[1::2], strict=True)
+        needs = {_METHODS[method]: _LETTERS[letter] for method, letter in pairs}
+        found[prefix + name] = Rule(prefix + name, needs)
+    return found
+
+
+RULES = _read(_PAGES) | _read(_REST, "api:")

@@ -1,0 +1,252 @@
+"""Who may not write Python brings no code into a driver, by any door; the same with the right."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.test import Client
+from pytest_django.fixtures import Settings
+
+from queries.models.applications import Application
+from queries.models.definitions import Query
+from queries.models.history import Operation
+from queries.models.teams import Grant
+from tests.api.conftest import calling
+from tests.scenarios.stage import Stage
+from tests.web.browserless import Page
+
+__all__ = ["calling"]
+
+SQL: dict[str, Any] = {
+    "kind": "sql",
+    "sources": [{"name": "ticks", "format": "rate"}],
+    "sql": "SELECT * FROM ticks",
+    "sink": {"format": "noop"},
+    "trigger": {"kind": "processing_time", "interval": "5 seconds"},
+}
+
+
+@pytest.fixture
+def code(tmp_path: Path, settings: Settings) -> str:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "job.py").write_text("def build(spark, params): ...\nclass Listener: ...\n")
+    settings.CODE_ROOTS = [folder]
+    return str(folder)
+
+
+@pytest.fixture
+def world(stage: Stage, code: str) -> Stage:
+    """A query in SQL and one in Python, in applications that have code."""
+    stage.application("flights", python_path=[code], master="local[4]", connectors=[], env={})
+    stage.query("delays", "flights")
+    stage.query("planes", "flights")
+    python = {"kind": "python", "function": "job:build", "sink": {"format": "noop"}}
+    python["trigger"] = SQL["trigger"]
+    Query.objects.get(name="planes").revisions.update(kind="python", spec=python)
+    return stage
+
+
+@pytest.fixture
+def sam(db: None) -> User:
+    """Sam, an author of SQL."""
+    user = User.objects.create_user("sam")
+    user.groups.add(Group.objects.get(name="author"))
+    return user
+
+
+def _rest(method: str, address: str, body: Any) -> Callable[[Client, str], Any]:
+    def knock(client: Client, code: str) -> Any:
+        text = json.dumps(body).replace("CODE", code)
+        kind = "application/json"
+        extra = {"HTTP_IF_MATCH": client.get(address)["ETag"]} if method == "PUT" else {}
+        return client.generic(method, address, text, content_type=kind, **extra)  # type: ignore[arg-type]
+
+    return knock
+
+
+def _page(address: str, form: dict[str, Any]) -> Callable[[Client, str], Any]:
+    def knock(client: Client, code: str) -> Any:
+        sent = {key: str(value).replace("CODE", code) for key, value in form.items()}
+        return client.post(address, sent)
+
+    return knock
+
+
+_PYTHON = {
+    "kind": "python",
+    "function": "job:build",
+    "sink": {"format": "noop"},
+    "trigger": SQL["trigger"],
+}
+_OWN = {"name": "new", "spec": SQL}
+_APPLICATION = "/api/v1/applications/flights/"
+_QUERY = "/api/v1/queries/delays/"
+_KAFKA = {
+    **SQL,
+    "sink": {
+        "format": "kafka",
+        "options": {
+            "kafka.bootstrap.servers": "localhost:9",
+            "topic": "t",
+            "kafka.sasl.kerberos.kinit.cmd": "/tmp/x",
+            "kafka.security.protocol": "SASL_SSL",
+        },
+    },
+}
+DOORS = {
+    "a new query": _rest(
+        "POST", "/api/v1/queries/", {"name": "new", "application": "flights", "spec": _PYTHON}
+    ),
+    "a new query's application: code": _rest(
+        "POST", "/api/v1/queries/", {**_OWN, "application_spec": {"python_path": ["CODE"]}}
+    ),
+    "a new query's application: master": _rest(
+        "POST", "/api/v1/queries/", {**_OWN, "application_spec": {"master": "spark://evil:7077"}}
+    ),
+    "a new query's application: variables": _rest(
+        "POST", "/api/v1/queries/", {**_OWN, "application_spec": {"env": {"PLUGIN": "x"}}}
+    ),
+    "a program in an option": _rest(
+        "POST",
+        "/api/v1/queries/",
+        {"name": "new", "application_spec": {"connectors": ["kafka"]}, "spec": _KAFKA},
+    ),
+    "a query replaced": _rest("PUT", _QUERY, {"spec": _PYTHON}),
+    "a query merged": _rest("PATCH", "/api/v1/queries/planes/", {"spec": {"params": {"a": "b"}}}),
+    "a query's trigger": _rest(
+        "PATCH", "/api/v1/queries/planes/", {"spec": {"trigger": {"interval": "1 minute"}}}
+    ),
+    "a new application": _rest(
+        "POST", "/api/v1/applications/", {"name": "new", "spec": {"python_path": ["CODE"]}}
+    ),
+    "an application's code": _rest("PATCH", _APPLICATION, {"spec": {"python_path": None}}),
+    "an application's listeners": _rest(
+        "PATCH", _APPLICATION, {"spec": {"listeners": ["job:Listener"]}}
+    ),
+    "an application replaced": _rest("PUT", _APPLICATION, {"spec": {"listeners": []}}),
+    "an application's variables": _rest("PATCH", _APPLICATION, {"spec": {"env": {"PLUGIN": "x"}}}),
+    "an image": _rest(
+        "PATCH",
+        _APPLICATION,
+        {"spec": {"conf": {"spark.kubernetes.container.image": "evil/image"}}},
+    ),
+    "a preflight": _rest("POST", f"{_QUERY}preflight/", {"spec": _PYTHON}),
+    "the page of a new query": _page(
+        "/new/query/",
+        {
+            "tab": "json",
+            "do": "create",
+            "json": json.dumps({"name": "new", "application": "flights", "spec": _PYTHON}),
+        },
+    ),
+    "the page of a query": _page(
+        "/queries/delays/edit/",
+        {"tab": "json", "do": "apply", "json": json.dumps({"spec": _PYTHON})},
+    ),
+    "the page of a query: its preflight": _page(
+        "/queries/delays/edit/",
+        {"tab": "json", "do": "preflight", "json": json.dumps({"spec": _PYTHON})},
+    ),
+    "the page of a new application": _page(
+        "/new/application/",
+        {
+            "name": "new",
+            "master": "local[2]",
+            "memory": "1g",
+            "python_path": "CODE",
+            "scheduler_mode": "FAIR",
+            "failure_scope": "query",
+        },
+    ),
+    "the page of an application": _page(
+        "/applications/flights/edit/",
+        {
+            "master": "local[4]",
+            "memory": "1g",
+            "python_path": "CODE",
+            "listeners": "job:Listener",
+            "scheduler_mode": "FAIR",
+            "failure_scope": "query",
+            "do": "review",
+        },
+    ),
+}
+
+
+def _state() -> Iterator[Any]:
+    for query in Query.objects.order_by("pk"):
+        yield query.name, query.revisions.count()
+    for application in Application.objects.order_by("pk"):
+        yield application.name, application.revisions.count()
+    yield Operation.objects.count()
+
+
+@pytest.mark.parametrize("door", list(DOORS))
+def test_a_door_is_shut_to_who_writes_sql_alone_and_open_with_the_right(
+    client: Client, world: Stage, sam: User, code: str, door: str
+) -> None:
+    client.force_login(sam)
+    before = list(_state())
+    refused = DOORS[door](client, code)
+    assert refused.status_code == 403, refused.content[:500]
+    assert "Python" in refused.content.decode()
+    assert list(_state()) == before
+    Grant.objects.create(user=sam, write_python=True)
+    taken = DOORS[door](client, code)
+    assert taken.status_code != 403, taken.content[:500]
+
+
+def test_sql_in_an_application_with_code_is_saved_started_and_changed(
+    client: Client, world: Stage, sam: User
+) -> None:
+    client.force_login(sam)
+    new = {"name": "new", "application": "flights", "spec": SQL}
+    made = client.post("/api/v1/queries/", json.dumps(new), content_type="application/json")
+    assert made.status_code == 201
+    part = {"spec": {"memory": "2g"}}
+    kind = "application/json"
+    assert client.patch(_APPLICATION, json.dumps(part), content_type=kind).status_code == 200
+    start = client.post("/api/v1/queries/planes/start/", "{}", content_type=kind)
+    assert start.status_code == 202
+
+
+def test_the_form_offers_sql_alone_and_says_why(client: Client, world: Stage, sam: User) -> None:
+    client.force_login(sam)
+    page = Page(client, "/new/query/")
+    assert "You may not write Python; an admin can allow it." in page.text
+    assert 'value="python"' not in page.html
+    assert "Code folders" not in page.text
+    Grant.objects.create(user=sam, write_python=True)
+    page = Page(client, "/new/query/")
+    assert 'value="python"' in page.html
+    assert "Code folders" in page.text
+
+
+def test_an_application_keeps_its_code_when_an_author_of_sql_saves_its_form(
+    client: Client, world: Stage, sam: User, code: str
+) -> None:
+    client.force_login(sam)
+    form = {
+        "master": "local[4]",
+        "memory": "2g",
+        "python_path": code,
+        "scheduler_mode": "FAIR",
+        "failure_scope": "query",
+    }
+    page = client.post("/applications/flights/edit/", {**form, "do": "review"})
+    assert page.status_code == 200
+    assert code in Page(client, "/applications/flights/edit/").html
+
+
+def test_a_token_writes_no_more_than_its_user(
+    world: Stage, sam: User, calling: Callable[[User], Any], code: str
+) -> None:
+    body = {"name": "new", "application": "flights", "spec": _PYTHON}
+    caller = calling(sam)
+    assert caller.post("/api/v1/queries/", body, format="json").status_code == 403
+    Grant.objects.create(user=sam, write_python=True)
+    assert calling(sam).post("/api/v1/queries/", body, format="json").status_code == 201

@@ -1,0 +1,118 @@
+"""One of everything that an address can be about, all of it of the team's application."""
+
+import re
+from datetime import timedelta
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from queries.models.alerts import AlertRule, Channel, Incident, Maintenance
+from queries.models.applications import Application
+from queries.models.checkpoints import Snapshot
+from queries.models.definitions import Checkpoint
+from queries.models.drivers import Run
+from queries.models.failures import Failure, FailureGroup
+from queries.models.history import Operation
+from queries.models.saved_views import SavedView
+from queries.models.teams import Team
+from queries.services.console.tokens import create_token
+from tests.scenarios.stage import NO_SUCH_SOURCE, Stage
+from tests.security.rights.people import OTHER, TEAM
+
+Keys = dict[str, str]
+
+
+def build() -> dict[str, Keys]:
+    """Make it all; return the values of the parts of addresses, by the beginning of the route."""
+    now = timezone.now()
+    for name in (TEAM, OTHER):
+        Team.objects.create(name=name, created_at=now)
+    stage = Stage()
+    _of_teams(stage)
+    stage.up("delays", "flights")
+    stage.fail("delays", NO_SUCH_SOURCE)
+    flights = Application.objects.get(name="flights")
+    owner = User.objects.create_user("owner")
+    row, _ = create_token(user=owner, name="ci", actor="ada")
+    group = FailureGroup.objects.get()
+    snapshot = Snapshot.objects.create(
+        checkpoint=Checkpoint.objects.get(query__name="delays"),
+        batch=1,
+        location="file:///checkpoints/kept",
+        taken_at=now,
+    )
+    incident = Incident.objects.create(
+        kind="failed",
+        fingerprint="one",
+        severity="critical",
+        title="delays: failed",
+        application=flights,
+        opened_at=now,
+        first_opened_at=now,
+        seen_at=now,
+    )
+    window = _alerts(now)
+    view = SavedView.objects.create(user=owner, name="mine", address="q=a", created_at=now)
+    operation = Operation.objects.filter(query__name="delays").first()
+    assert operation is not None
+    return {
+        "alerts/channels/": {"name": "pager", "verb": "test"},
+        "alert-channels/": {"name": "pager"},
+        "alerts/rules/": {"name": "nights"},
+        "alert-rules/": {"name": "nights"},
+        "alerts/maintenance/": {"window_id": str(window.pk)},
+        "maintenance/": {"window_id": str(window.pk)},
+        "alerts/": {"uuid": str(incident.uuid), "verb": "note"},
+        "incidents/": {"uuid": str(incident.uuid)},
+        "operations/": {"uuid": str(operation.uuid)},
+        "failures/": {"failure_id": str(Failure.objects.get().pk), "group_id": str(group.pk)},
+        "failure-groups/": {"group_id": str(group.pk)},
+        "runs/": {"run_id": str(Run.objects.get().pk)},
+        "settings/teams/": {"name": TEAM},
+        "teams/": {"name": TEAM},
+        "settings/tokens/": {"uuid": str(row.uuid)},
+        "tokens/": {"uuid": str(row.uuid)},
+        "settings/users/": {"user_id": str(owner.pk)},
+        "saved-views/": {"view_id": str(view.pk)},
+        "applications/": {"name": "flights", "pool": "wide"},
+        "queries/": {
+            "name": "delays",
+            "number": str(snapshot.pk),
+            "uuid": str(operation.uuid),
+        },
+    }
+
+
+def _of_teams(stage: Stage) -> None:
+    for name, team in (("flights", TEAM), ("shops", OTHER)):
+        application = stage.application(name)
+        application.team = Team.objects.get(name=team)
+        application.save()
+    stage.query("delays", "flights")
+    stage.query("sales", "shops")
+    Application.objects.get(name="flights").pools.create(name="wide")
+
+
+def _alerts(now: Any) -> Maintenance:
+    Channel.objects.create(name="pager", kind="webhook", created_at=now, created_by="ada")
+    AlertRule.objects.create(name="nights", created_at=now, created_by="ada")
+    return Maintenance.objects.create(
+        name="move",
+        selector={"applications": ["flights"]},
+        starts_at=now,
+        ends_at=now + timedelta(hours=1),
+        created_at=now,
+        created_by="ada",
+    )
+
+
+def address_of(route: str, keys: dict[str, Keys]) -> str:
+    """Return the address of a route, about what is there."""
+    path = route.replace("^(?P<rest>.*)$", "nothing/at/all/")
+    about = path.removeprefix("api/v1/")
+    values: Keys = {}
+    for beginning in sorted(keys, key=len):
+        if about.startswith(beginning):
+            values = values | keys[beginning]
+    return "/" + re.sub(r"<\w+:(\w+)>", lambda match: values[match.group(1)], path)
