@@ -19,7 +19,7 @@ ANSWERED_ON_SQLITE = (
     "api/test_conformity.py",
     "api/test_schema.py",
     "web/supervision/test_batch_bars.py",
-    "web/console/test_roles.py",
+    "security/rights/test_rights.py",
     "web/console/test_setup_settings.py",
     "web/console/test_wording.py",
 )

@@ -1,6 +1,7 @@
 """Everybody who may ask: strangers, each role inside and outside of the team, and tokens."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import Group, User
@@ -34,7 +35,7 @@ class Who:
     python: bool = False
     account: str = ""  # the role of the account, where a token lowers it
     scope: str = ""
-    limits: dict[str, object] = field(default_factory=dict)  # of the token
+    limits: dict[str, Any] = field(default_factory=dict)  # of the token
     team: str = ""  # that the account is in
     all_teams: bool = False
 

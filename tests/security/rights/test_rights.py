@@ -175,13 +175,13 @@ def _is_a_strangers(answer: Any, *, rest: bool) -> bool:
 
 
 def test_a_form_sent_from_elsewhere_is_refused(author: User, stage: Stage) -> None:
-    stage.query("delays")
+    stage.query("fresh")
     client = Client(enforce_csrf_checks=True)
     client.force_login(author)
     sent = {"content_type": "application/json"}
-    assert client.delete("/api/v1/queries/delays/", **sent).status_code == 403  # type: ignore[arg-type]
-    assert client.post("/queries/delays/start/").status_code == 403
-    assert Query.objects.get().desired == "STOPPED"
+    assert client.delete("/api/v1/queries/fresh/", **sent).status_code == 403  # type: ignore[arg-type]
+    assert client.post("/queries/fresh/start/").status_code == 403
+    assert Query.objects.get(name="fresh").desired == "STOPPED"
 
 
 @pytest.mark.django_db
