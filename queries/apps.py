@@ -15,7 +15,7 @@ class QueriesConfig(AppConfig):
         """Register the models, which live in modules of their own below an empty package."""
         for module in (
             "installation",
-            "teams",
+            "access.teams",
             "hosts",
             "applications",
             "definitions",

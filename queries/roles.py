@@ -16,8 +16,8 @@ import rules
 from django.db.models import prefetch_related_objects
 from django.db.models.signals import post_migrate
 
+from queries.models.access.teams import Grant
 from queries.models.applications import Application
-from queries.models.teams import Grant
 from queries.models.tokens import AccessToken, Scope
 
 

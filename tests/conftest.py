@@ -26,7 +26,7 @@ from django.test.utils import override_settings
 
 from controlplane.machine.home import Home
 from listeners.loops import slices
-from queries.models.teams import Grant
+from queries.models.access.teams import Grant
 from tests import conftest_database, conftest_tables, pieces
 from tests.conftest_kafka import broker, one_broker
 from tests.examples import examples

@@ -10,7 +10,7 @@ from rest_framework.response import Response
 from queries.api.base import ApiView
 from queries.api.derived import Body, described, shows
 from queries.api.methods import Sent, answers, creates, lists
-from queries.models.teams import Team
+from queries.models.access.teams import Team
 from queries.roles import ADMINISTER
 from queries.selectors.access.teams import team, team_named
 from queries.selectors.supervision.applications import application

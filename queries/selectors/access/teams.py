@@ -5,8 +5,8 @@ from typing import Any
 from django.db.models import Count, Q, QuerySet
 
 from queries.domain.errors import Forbidden, Invalid, Problem
+from queries.models.access.teams import Team
 from queries.models.applications import Application
-from queries.models.teams import Team
 from queries.models.tokens import AccessToken
 from queries.roles import Reach, reach_of
 from queries.selectors.access.insisting import insist, who_can_help

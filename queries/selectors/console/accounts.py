@@ -11,7 +11,7 @@ from django.contrib.sessions.models import Session
 from django.db.models import QuerySet
 
 from queries.domain.errors import Invalid, Problem
-from queries.models.teams import Grant
+from queries.models.access.teams import Grant
 from queries.models.tokens import AccessToken
 from queries.roles import ADMINISTER, Role, grant_of, highest_role
 from queries.selectors.access.group_roles import those_of_single_sign_on

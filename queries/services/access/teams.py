@@ -10,8 +10,8 @@ from controlplane.nudge import changed
 from queries.domain.errors import Conflict, Invalid, NotAllowed, Problem
 from queries.domain.reasons import Because, Detail
 from queries.domain.validation.query_rules import name_problems
+from queries.models.access.teams import Grant, Team
 from queries.models.applications import Application
-from queries.models.teams import Grant, Team
 from queries.services.definitions.revisions import record_definition
 
 

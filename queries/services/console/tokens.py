@@ -7,8 +7,8 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 
 from queries.domain.errors import Invalid, Problem
+from queries.models.access.teams import Team
 from queries.models.applications import Application
-from queries.models.teams import Team
 from queries.models.tokens import AccessToken, Scope
 from queries.selectors.access.teams import team_named
 

@@ -14,10 +14,10 @@ from queries.domain.errors import Conflict, Invalid, NotAllowed, Problem, StaleR
 from queries.domain.masking import unmask
 from queries.domain.reasons import Because, Detail
 from queries.domain.validation import query_rules
+from queries.models.access.teams import Team
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.installation import Installation
-from queries.models.teams import Team
 from queries.services.definitions.code_rights import insist_application, insist_query
 from queries.services.definitions.drafts import QueryDraft, application_form, orphaned_queries
 from queries.services.definitions.revisions import (

@@ -6,9 +6,9 @@ from queries.domain.definitions import parsing
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
 from queries.domain.errors import Missing
 from queries.domain.reasons import NOTHING, Because
+from queries.models.access.teams import Team
 from queries.models.applications import Application, ApplicationRevision
 from queries.models.definitions import Query, QueryRevision
-from queries.models.teams import Team
 from queries.services.changes import record
 
 

@@ -7,7 +7,7 @@ from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
-from queries.models.teams import Grant, Team
+from queries.models.access.teams import Grant, Team
 from queries.models.tokens import Scope
 from queries.roles import ORDER, Role
 from queries.services.console.tokens import create_token

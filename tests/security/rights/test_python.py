@@ -10,10 +10,10 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 from pytest_django.fixtures import Settings
 
+from queries.models.access.teams import Grant
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.history import Operation
-from queries.models.teams import Grant
 from tests.api.conftest import calling
 from tests.scenarios.stage import Stage
 from tests.web.browserless import Page

@@ -7,11 +7,11 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
+from queries.models.access.teams import Grant, Team
 from queries.models.alerts import Incident, Maintenance
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.history import Operation, Transition
-from queries.models.teams import Grant, Team
 from queries.models.tokens import AccessToken
 from queries.services.console.tokens import create_token
 from tests.scenarios.stage import Stage

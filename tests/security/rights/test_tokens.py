@@ -16,8 +16,8 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from queries.domain.errors import Invalid
+from queries.models.access.teams import Grant, Team
 from queries.models.applications import Application
-from queries.models.teams import Grant, Team
 from queries.models.tokens import AccessToken, Scope
 from queries.services.access import by_token
 from queries.services.console.tokens import create_token

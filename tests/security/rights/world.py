@@ -7,6 +7,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from queries.models.access.teams import Team
 from queries.models.alerts import AlertRule, Channel, Incident, Maintenance
 from queries.models.applications import Application
 from queries.models.checkpoints import Snapshot
@@ -15,7 +16,6 @@ from queries.models.drivers import Run
 from queries.models.failures import Failure, FailureGroup
 from queries.models.history import Operation
 from queries.models.saved_views import SavedView
-from queries.models.teams import Team
 from queries.services.console.tokens import create_token
 from tests.scenarios.stage import NO_SUCH_SOURCE, Stage
 from tests.security.rights.people import OTHER, TEAM
