@@ -36,7 +36,6 @@ from queries.services.console.tokens import (
 from queries.views.console.guard import by, needs
 from queries.views.console.numbers import whole
 
-
 #: What each scope lets a token do, as far as its user may.
 SCOPE_WORDS = {
     Scope.READ: "reads",

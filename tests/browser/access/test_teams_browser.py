@@ -106,7 +106,7 @@ def test_an_admin_makes_a_team_and_its_member_acts_on_its_application_alone(
 def test_an_author_of_sql_is_offered_sql_and_told_why(
     look: Open, two_teams: Stage, author: User
 ) -> None:
-    author.grant.delete()  # type: ignore[attr-defined]
+    author.grant.delete()
     page = look(author, "/new/query/")
     expect(page.get_by_text("You may not write Python; an admin can allow it.")).to_be_visible()
     expect(page.get_by_label("Python", exact=True)).to_have_count(0)

@@ -148,6 +148,10 @@ audit: get v
 tokens: get v post a
 token-revoke: post v
 users: get a post a
+user-groups: get a post a
+user-group-change: post a
+sso-login: get n post n
+sso-callback: get n
 user-change: post a
 teams: get v
 team: get v
@@ -228,6 +232,8 @@ teams: get v post a
 team: get v put a delete a
 tokens: get v post a
 token: get v delete v
+group-roles: get a post a
+group-role: get a put a delete a
 me: get v
 system: get v
 schema: get v

@@ -39,7 +39,7 @@ MAY_BE_MISSING = {
     ),
 }
 #: What has doors of its own, which other tests look at.
-OWN_DOORS = {"metrics", "live", "api:docs", "readyz"}
+OWN_DOORS = {"metrics", "live", "api:docs", "readyz", "sso-login", "sso-callback"}
 
 
 _SQL = {

@@ -7,6 +7,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from queries.models.access.group_roles import GroupRole
 from queries.models.access.teams import Team
 from queries.models.alerts import AlertRule, Channel, Incident, Maintenance
 from queries.models.applications import Application
@@ -53,6 +54,9 @@ def build() -> dict[str, Keys]:
         seen_at=now,
     )
     window = _alerts(now)
+    group_role = GroupRole.objects.create(
+        group="staff", role="viewer", created_at=now, created_by="ada"
+    )
     view = SavedView.objects.create(user=owner, name="mine", address="q=a", created_at=now)
     operation = Operation.objects.filter(query__name="delays").first()
     assert operation is not None
@@ -74,6 +78,8 @@ def build() -> dict[str, Keys]:
         "settings/tokens/": {"uuid": str(row.uuid)},
         "tokens/": {"uuid": str(row.uuid)},
         "settings/users/": {"user_id": str(owner.pk)},
+        "settings/groups/": {"row_id": str(group_role.pk)},
+        "group-roles/": {"row_id": str(group_role.pk)},
         "saved-views/": {"view_id": str(view.pk)},
         "applications/": {"name": "flights", "pool": "wide"},
         "queries/": {
