@@ -150,6 +150,7 @@ LATER = [
         "it starts once the host is back.",
     ),
     ("LABELS", "labels"),
+    ("TEAM", "team"),
     ("STEPS_ON", "Its files are on host {host}, which does not respond."),
 ]
 _VALUES = {None: "(.+)", ":d": "(0|[1-9][0-9]*)", ":w": r"(\S+?)"}

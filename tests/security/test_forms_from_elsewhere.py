@@ -64,7 +64,7 @@ def test_no_address_takes_a_form_without_its_token(ada: User) -> None:
     "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"]
 )
 def test_the_api_takes_json_alone(ada: User, kind: str) -> None:
-    _, text = create_token(user=ada, name="tests", actor="tests")
+    _, text = create_token(user=ada, name="tests", actor="tests", scope="admin")
     caller = APIClient()
     caller.credentials(HTTP_AUTHORIZATION=f"Token {text}")
     taken = {}

@@ -199,7 +199,12 @@ def test_tokens_are_given_by_admins_and_seen_and_revoked_by_their_owner(
     text = given.json()["token"]
     ci = APIClient()
     ci.credentials(HTTP_AUTHORIZATION=f"Token {text}")
-    assert ci.get("/api/v1/me/").json() == {"user": "vera", "role": "viewer"}
+    assert ci.get("/api/v1/me/").json() == {
+        "user": "vera",
+        "role": "viewer",
+        "teams": [],
+        "may_write_python": False,
+    }
     seen = as_viewer.get("/api/v1/tokens/").json()["results"]
     assert {row["name"] for row in seen} == {"nightly", "tests"}
     assert text not in str(seen)

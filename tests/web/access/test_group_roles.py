@@ -74,7 +74,7 @@ def test_the_page_says_whether_single_sign_on_is_on(
 
 
 def test_the_same_by_rest(client: Client, admin: User, table: Any) -> None:
-    _, text = create_token(user=admin, name="tests", actor="tests")
+    _, text = create_token(user=admin, name="tests", actor="tests", scope="admin")
     headers = {"Authorization": f"Token {text}"}
 
     def ask(method: str, address: str, body: Any = None) -> Any:
