@@ -113,13 +113,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 #: Files that take longest, the longest first: so begun, no core waits for another at the end.
 _LONGEST = (
+    "test_order_and_replay",
     "test_whole_system",
     "test_async_progress_off",
     "test_lag_and_loss",
     "test_checkpoint_operations",
     "test_shim_exits",
     "test_slow_listener",
-    "test_order_and_replay",
     "test_every_trigger",
     "test_async_map",
     "test_probes",

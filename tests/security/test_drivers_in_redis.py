@@ -28,9 +28,18 @@ from tests.conftest_redis import (
     valkey,
 )
 from tests.listeners.events import STREAM
-from tests.security.two_drivers import batch_of, key_of, ours, theirs
+from tests.security.two_drivers import batch_of, key_of, ours, played, stage, theirs
 
-__all__ = ["make_ingester", "nudged", "ours", "redis_client", "theirs", "valkey"]
+__all__ = [
+    "make_ingester",
+    "nudged",
+    "ours",
+    "played",
+    "redis_client",
+    "stage",
+    "theirs",
+    "valkey",
+]
 pytestmark = [pytest.mark.redis, pytest.mark.django_db]
 
 

@@ -30,8 +30,9 @@ def author_client(author: User) -> Client:
     return client
 
 
-@pytest.fixture
-def delays(stage: Stage) -> Stage:
+@pytest.fixture(scope="module")
+def delays(story: None) -> Stage:
+    stage = Stage()
     stage.application("flights")
     stage.query("delays", "flights")
     stage.up("delays", "flights")
@@ -134,7 +135,6 @@ def test_an_odd_number_in_an_address_is_no_error_of_ours(
 ) -> None:
     answer = author_client.get(page.replace("{}", number))
     assert answer.status_code < 500
-    getattr(answer, "close", lambda: None)()
 
 
 FORMS = [

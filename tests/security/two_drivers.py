@@ -1,5 +1,6 @@
 """Two drivers of different applications: ours, and one whose authors attack us."""
 
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +13,23 @@ from tests.listeners.events import progress
 from tests.scenarios.stage import Stage
 
 
+@pytest.fixture(scope="module")
+def played(story: None) -> Stage:
+    """Return a stage on which our query runs."""
+    stage = Stage()
+    _run_of(stage, "ours")
+    return stage
+
+
+@pytest.fixture
+def stage(played: Stage, db: None) -> Stage:
+    return deepcopy(played)
+
+
 @pytest.fixture
 def ours(stage: Stage) -> Run:
     """Return the run of our query."""
-    return _run_of(stage, "ours")
+    return stage.run("ours")
 
 
 @pytest.fixture

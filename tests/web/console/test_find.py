@@ -15,8 +15,9 @@ from tests.web.browserless import Page
 Hits = dict[str, list[tuple[str, str]]]
 
 
-@pytest.fixture
-def flights(stage: Stage) -> Stage:
+@pytest.fixture(scope="module")
+def flights(story: None) -> Stage:
+    stage = Stage()
     stage.query("flight-delays")
     stage.query("flights-by-hour")
     stage.query("long-delays")

@@ -1,6 +1,7 @@
 """The log of a query's drivers: every driver, searched, followed, linked to, downloaded, masked."""
 
 import re
+from copy import deepcopy
 from html import unescape
 from typing import Any
 
@@ -20,6 +21,20 @@ java.lang.ArithmeticException: / by <zero>
 """
 
 
+@pytest.fixture(scope="module")
+def played(story: None) -> Stage:
+    stage = Stage()
+    stage.query("delays")
+    stage.up("delays")
+    stage.launcher.log("delays", stage.driver("delays").epoch, LOG)
+    return stage
+
+
+@pytest.fixture
+def stage(played: Stage, db: None) -> Stage:
+    return deepcopy(played)
+
+
 @pytest.fixture
 def vera(client: Client, viewer: User, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Client:
     monkeypatch.setattr("queries.views.failures.logs.launcher", lambda: stage.launcher)
@@ -29,9 +44,7 @@ def vera(client: Client, viewer: User, stage: Stage, monkeypatch: pytest.MonkeyP
 
 @pytest.fixture
 def delays(stage: Stage) -> Stage:
-    stage.query("delays")
-    stage.up("delays")
-    stage.launcher.log("delays", stage.driver("delays").epoch, LOG)
+    """Return the stage, where delays runs and its driver has logged."""
     return stage
 
 

@@ -13,9 +13,10 @@ from tests.scenarios.stage import DIVIDE, Stage
 from tests.web.browserless import Page
 
 
-@pytest.fixture
-def failed(stage: Stage) -> Stage:
+@pytest.fixture(scope="module")
+def failed(story: None) -> Stage:
     """Return a stage on which delays ran for a minute, failed, and began again."""
+    stage = Stage()
     stage.query("delays")
     stage.up("delays")
     run, driver = stage.run("delays"), stage.driver("delays")
@@ -112,10 +113,10 @@ def test_time_in_states_adds_up_to_the_whole(failed: Stage) -> None:
 
 
 def test_both_exits_of_its_driver_are_told(client: Client, viewer: User, stage: Stage) -> None:
-    stage.query("delays")
-    stage.up("delays")
-    run = stage.run("delays")
-    stage.launcher.die("delays", python="SIGKILL", jvm="UNKNOWN")
+    stage.query("killed")
+    stage.up("killed")
+    run = stage.run("killed")
+    stage.launcher.die("killed", python="SIGKILL", jvm="UNKNOWN")
     stage.look()
     page = _see(client, viewer, f"/runs/{run.pk}/")
     assert "Python exit SIGKILL" in page.text
