@@ -132,6 +132,7 @@ class DriverSpec(Form):
     env_allowlist: tuple[str, ...] = ()  # names that "env:NAME" may resolve
     data_roots: tuple[str, ...] = ()  # in which data may lie; () for anywhere
     own_folders: tuple[str, ...] = ()  # of the control plane, in which none may
+    data_umask: int = 0o022  # of the driver, whose files may be for others to read
     stop_timeout_s: float = LEAVE_S  # for spark.stop() and the whole exit
     start_deadline_s: float | None = None  # from the assignment to Started; None: not checked
     probe: bool = False  # runs `queries.runtime.probes.main` on its probe.json; no epoch fences it

@@ -49,7 +49,7 @@ class Naming:
     about: str  # "query delays" | "application flights" | "channel ops"
     query: str  # its name, "" where it is none
     use: Use
-    refused: str  # the sentence; "" where the binding allows it
+    refused: str  # what is wrong with that; "" where the binding allows it
     hosts: tuple[str, ...] = ()  # those that its binding would need
 
     @property
@@ -151,7 +151,7 @@ def _of(
     for use in uses:
         mine = bound.get(holder, {})
         problems = unbound([use], mine, holder)
-        refused = f"{problems[0].message} {problems[0].way_out}" if problems else ""
+        refused = problems[0].message if problems else ""
         hosts = tuple(dict.fromkeys((*mine.get(use.secret, ()), *use.places)))
         yield Naming(holder, about, query, use, refused, hosts)
 

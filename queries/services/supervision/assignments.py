@@ -78,6 +78,7 @@ def driver_spec(driver: Driver, code_roots: tuple[str, ...]) -> DriverSpec:
         env_allowlist=_variables_named(driver, spec),
         data_roots=roots.roots,
         own_folders=roots.own,
+        data_umask=settings.DATA_UMASK,
         start_deadline_s=settings.START_DEADLINE_S,
     )
 
