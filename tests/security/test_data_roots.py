@@ -104,6 +104,20 @@ def test_a_checkpoint_outside_of_the_roots_is_refused(stage: Stage, home: Path, 
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize(
+    "place", ["/root/.ssh", "/etc/passwd", "/etc/cron.d/x", "s3a://other/c", "file:///root/.ssh"]
+)
+def test_a_checkpoint_in_a_place_of_the_systems_is_refused(
+    stage: Stage, home: Path, place: str
+) -> None:
+    with pytest.raises(Invalid) as refused:
+        catalog.create_query(
+            name="x", spec=spec(home), checkpoint=place, actor="ana", now=stage.now
+        )
+    assert [problem.field for problem in refused.value.problems] == ["checkpoint"]
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize("place", ["data/checkpoints/x", "own/checkpoints/x"])
 def test_a_checkpoint_may_lie_in_a_root_or_in_headgates_own_folder_for_them(
     stage: Stage, home: Path, place: str
