@@ -16,7 +16,10 @@ MASK = "••••••"
 
 _REFERENCE = re.compile(r"(?:env|file):[A-Za-z0-9_.\-]+")
 #: Spark's own redaction (`spark.redaction.regex`) and the names that connectors use.
-SECRET_NAMES = r"passw|passphrase|secret|token|credential|jaas|(?:access|private|api|account|keystore)[._-]?key"
+SECRET_NAMES = (
+    r"passw|passphrase|secret|token|credential|jaas"
+    r"|(?:access|private|api|account|keystore)[._-]?key"
+)
 _SECRET_NAME = re.compile(SECRET_NAMES, re.IGNORECASE)
 _SECRET_KEY = r"(?:passw(?:or)?d|passphrase|secret|token|credential|(?:access|api)[._-]?key)"
 #: Text before a secret, the secret, text after it. Every repetition that may begin at many places

@@ -4,9 +4,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 from django.conf import settings
+from django.db.models import Q, QuerySet, TextField
+from django.db.models.functions import Cast
 
 from queries.channels.places import place_of
 from queries.domain.masking import is_reference, references
@@ -15,7 +18,7 @@ from queries.domain.secrets.hosts import ANYWHERE
 from queries.domain.secrets.uses import Use, uses_in
 from queries.models.alerts import Channel
 from queries.models.applications import Application
-from queries.models.definitions import Query
+from queries.models.definitions import Query, QueryRevision
 from queries.models.grants import GivenRoot, SecretBinding
 from queries.selectors.newest import newest_revisions
 from queries.selectors.supervision.drift import newest_application_revisions
@@ -37,8 +40,16 @@ def all_bound() -> dict[Holder, Bound]:
 
 def given_roots(name: str) -> list[str]:
     """Return the data roots that were given to the application of this name."""
-    rows = GivenRoot.objects.filter(application=name, taken_at=None) if name else ()
-    return [row.root for row in rows]
+    rows = GivenRoot.objects.filter(application=name, taken_at=None)
+    return list(rows.values_list("root", flat=True))
+
+
+def all_given_roots() -> dict[str, list[str]]:
+    """Return the data roots that were given, by application, in one database query."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for row in GivenRoot.objects.filter(taken_at=None):
+        found[row.application].append(row.root)
+    return dict(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +132,24 @@ def _namings(bound: dict[Holder, Bound]) -> Iterator[Naming]:
     for pk, revision in newest_application_revisions(list(names)).items():
         about = f"application {names[pk]}"
         yield from _of(application(names[pk]), about, "", uses_in(revision.spec), bound)
-    queries = Query.objects.filter(archived_at=None).select_related("application")
-    rows = {query.pk: query for query in queries}
+    living = Query.objects.filter(archived_at=None, pk__in=_naming_secrets())
+    rows = {query.pk: query for query in living.select_related("application")}
     for pk, newest in newest_revisions(list(rows)).items():
         holder = application(rows[pk].application.name)
         uses = uses_in(newest.spec)
         yield from _of(holder, f"query {rows[pk].name}", rows[pk].name, uses, bound)
     for row in Channel.objects.all():
         yield from _of(channel(row.name), f"channel {row.name}", "", uses_of_channel(row), bound)
+
+
+def _naming_secrets() -> QuerySet[QueryRevision, Any]:
+    """Return the queries with a revision whose text may name a secret; few of very many do.
+
+    Told by the database, as with Kafka (`selectors/kafka/sources`).
+    """
+    texts = QueryRevision.objects.annotate(text=Cast("spec", TextField()))
+    named = texts.filter(Q(text__contains='"env:') | Q(text__contains='"file:'))
+    return named.order_by().values("query")
 
 
 def uses_of_channel(row: Channel) -> list[Use]:

@@ -1,6 +1,6 @@
 """The data roots of this host, links resolved, and what of a definition lies outside of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from django.conf import settings
@@ -18,19 +18,22 @@ from queries.domain.errors import Problem
 from queries.selectors.secrets import given_roots
 
 
-def data_roots(application: str, *, checkpoints: bool = False) -> DataRoots:
+def data_roots(
+    application: str, *, checkpoints: bool = False, given: Iterable[str] | None = None
+) -> DataRoots:
     """Return where an application's data may lie on this host; with `checkpoints`, those too.
 
-    A root that was given to it is left out where it leads into a folder of the control plane's: a
-    link may have been put there since.
+    `given` are the roots of its own, where the caller knows them already. One that leads into a
+    folder of the control plane's is left out: a link may have been put there since.
     """
     roots = [*settings.DATA_ROOTS, *([str(settings.CHECKPOINTS_DIR)] if checkpoints else [])]
     own = _own()
-    given = [_root_location(root) for root in given_roots(application)]
+    named = given_roots(application) if given is None else given
+    mine = [_root_location(root) for root in named]
     return DataRoots(
         roots=(
             *(_root_location(root) for root in roots),
-            *(root for root in given if not lies_in(root, own)),
+            *(root for root in mine if not lies_in(root, own)),
         ),
         own=own,
     )
@@ -38,12 +41,12 @@ def data_roots(application: str, *, checkpoints: bool = False) -> DataRoots:
 
 def data_problems(spec: SqlQuery | PythonQuery, name: str) -> list[Problem]:
     """Return a problem for each place of a definition outside of its application's data roots."""
-    return _outside(places(spec), name)
+    return outside(places(spec), data_roots(name))
 
 
 def conf_problems(application: ApplicationSpec, name: str) -> list[Problem]:
     """Return a problem for each place of an application's configuration that is."""
-    return _outside(conf_places(application.conf), name)
+    return outside(conf_places(application.conf), data_roots(name))
 
 
 def checkpoint_problems(location: str, name: str) -> list[Problem]:
@@ -52,8 +55,8 @@ def checkpoint_problems(location: str, name: str) -> list[Problem]:
     return [found] if found else []
 
 
-def _outside(named: Iterator[tuple[str, str]], name: str) -> list[Problem]:
-    roots = data_roots(name)
+def outside(named: Iterable[tuple[str, str]], roots: DataRoots) -> list[Problem]:
+    """Return a problem for each place, by field and text, that no root holds."""
     found = (roots.problem(field, text, follow) for field, text in named if text)
     return [problem for problem in found if problem]
 

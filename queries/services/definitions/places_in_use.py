@@ -2,23 +2,25 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
-from queries.domain.definitions.data_roots import fixed_part, resolved
+from queries.domain.definitions.data_roots import (
+    DataRoots,
+    conf_places,
+    fixed_part,
+    places,
+    resolved,
+)
 from queries.domain.definitions.locations import NotALocation, local_path
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import Problem
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.selectors.newest import newest_revisions
+from queries.selectors.secrets import all_given_roots
 from queries.selectors.supervision.drift import newest_application_revisions
 from queries.selectors.triggers.cores import parsed_or_none
-from queries.services.local_roots import (
-    checkpoint_problems,
-    conf_problems,
-    data_problems,
-    follow,
-    is_own,
-)
+from queries.services.local_roots import data_roots, follow, is_own, outside
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +36,31 @@ class Outside:
 
 def places_outside() -> Iterator[Outside]:
     """Yield the places of living definitions that lie outside of the data roots."""
+    given = all_given_roots()
+
+    @cache  # links are followed once for an application, not for each of its queries
+    def roots_of(application: str, *, checkpoints: bool = False) -> DataRoots:
+        mine = given.get(application, ())
+        return data_roots(application, checkpoints=checkpoints, given=mine)
+
     living = Query.objects.filter(archived_at=None).values_list("pk", "name", "application__name")
     queries = {pk: (name, application) for pk, name, application in living}
     for pk, revision in sorted(newest_revisions(list(queries)).items()):
         name, application = queries[pk]
         spec = parsed_or_none(revision.spec)
         if spec is not None:
-            for problem in data_problems(spec, application):
+            for problem in outside(places(spec), roots_of(application)):
                 yield _outside(application, f"query {name}", problem)
     used = Checkpoint.objects.filter(query__in=queries, retired_at=None).order_by("query")
     for pk, location in used.values_list("query", "location"):
         name, application = queries[pk]
-        for problem in checkpoint_problems(location, application):
+        roots = roots_of(application, checkpoints=True)
+        for problem in outside([("checkpoint", location)], roots):
             yield _outside(application, f"query {name}", problem)
     applications = dict(Application.objects.filter(archived_at=None).values_list("pk", "name"))
     for pk, newest in sorted(newest_application_revisions(list(applications)).items()):
-        name = applications[pk]
-        for problem in conf_problems(ApplicationSpec.model_validate(newest.spec), name):
+        name, conf = applications[pk], ApplicationSpec.model_validate(newest.spec).conf
+        for problem in outside(conf_places(conf), roots_of(name)):
             yield _outside(name, f"application {name}", problem)
 
 
