@@ -8,6 +8,8 @@ from queries.api.derived import Body, described, shows, takes
 from queries.domain.definitions.data_roots import GivenRootForm
 from queries.domain.secrets import bindings
 from queries.models.grants import GivenRoot, SecretBinding
+from queries.selectors.secrets import Naming, Secret
+from queries.services.definitions.places_in_use import Outside, Proposal
 
 Form = serializers.Serializer[Any]
 
@@ -26,6 +28,49 @@ class BindingBody(Body):
     """
 
     hosts = serializers.ListField(child=serializers.CharField())
+
+
+@shows(Naming, "about field=use.field refused")
+class NamingBody(Body):
+    """Who names a secret.
+
+    about: A query, an application or a channel, with its name.
+    refused: Why it may not use it; empty where it may.
+    """
+
+
+@shows(Secret, "name there bindings namings")
+class SecretBody(Body):
+    """A secret by its name, never its value.
+
+    there: This host has it.
+    namings: Who names it, in the newest definitions.
+    """
+
+
+class SecretsBody(Body):
+    """Every secret that is there, named or bound, by name."""
+
+    results = SecretBody(many=True)
+
+
+@shows(Outside, "about field text")
+class OutsideBody(Body):
+    """A place that a definition names outside of the roots."""
+
+
+@shows(Proposal, "application root places")
+class ProposalBody(Body):
+    """A root that would allow an application what it names.
+
+    root: Empty where nothing would: the places are Headgate's own, or no locations.
+    """
+
+
+class ProposalsBody(Body):
+    """What would have to be given for what is in use; nothing is given by itself."""
+
+    results = ProposalBody(many=True)
 
 
 @described

@@ -1,5 +1,7 @@
 """What admins give: secrets to applications and channels, data roots to applications."""
 
+from typing import Any
+
 from django.db.models import QuerySet
 from django.urls import reverse
 from rest_framework.response import Response
@@ -10,7 +12,18 @@ from queries.api.secrets import bodies
 from queries.models.grants import GivenRoot, SecretBinding
 from queries.roles import ADMINISTER
 from queries.selectors.found import found
+from queries.selectors.secrets import secrets
+from queries.services.definitions.places_in_use import proposals
 from queries.services.secrets import bindings, roots
+
+
+class SecretsView(ApiView):
+    """All secrets by name."""
+
+    @answers("list_secrets", bodies.SecretsBody, role=ADMINISTER)
+    def get(self) -> dict[str, Any]:
+        """List secrets by name, with who names them and whom they are bound to; admins only."""
+        return {"results": secrets()}
 
 
 def _binding(number: int) -> SecretBinding:
@@ -46,6 +59,15 @@ class BindingView(ApiView):
     def delete(self, binding_id: int) -> None:
         """Take a binding away: what runs goes on, its next start is refused."""
         bindings.unbind(_binding(binding_id), **self.by)
+
+
+class ProposalsView(ApiView):
+    """Roots that are proposed."""
+
+    @answers("list_data_root_proposals", bodies.ProposalsBody, role=ADMINISTER)
+    def get(self) -> dict[str, Any]:
+        """List the roots that would allow what definitions name outside; admins only."""
+        return {"results": proposals()}
 
 
 def _root(number: int) -> GivenRoot:
