@@ -10,7 +10,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-BEFORE, AFTER = "0017_sealed_events", "0021_secret_bindings"
+BEFORE, AFTER = "0018_group_roles", "0021_secret_bindings"
 AT = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
 
 
