@@ -10,7 +10,8 @@ from django.utils import timezone
 
 from queries.channels import kinds
 from queries.channels.base import Message, SendFailed
-from queries.domain.errors import Invalid
+from queries.checkpoints.logs import CheckpointLogs
+from queries.domain.errors import Invalid, NotAllowed, Unavailable
 from queries.domain.secrets.bindings import channel
 from queries.models.alerts import Channel, Delivery
 from queries.models.failures import Failure
@@ -20,12 +21,15 @@ from queries.selectors.secrets import bound_to
 from queries.services.alerts import setup
 from queries.services.alerts.deliveries import send_alerts, try_channel
 from queries.services.alerts.sending import send
+from queries.services.checkpoints.source_starts import WantedStart, starts
 from queries.services.definitions import catalog
 from queries.services.kafka.lag import look_at_sources
 from queries.services.secrets import bindings
 from queries.services.supervision import application_operations, operations
 from queries.services.supervision.assignments import driver_spec
+from tests.conftest_brokers import commit
 from tests.scenarios.stage import Stage
+from tests.services.probes.test_preflight_operations import Ground
 from tests.services.secrets.binding import bind
 
 pytestmark = pytest.mark.django_db
@@ -288,6 +292,38 @@ def test_a_neighbour_that_may_is_asked_for_and_another_applications_query_is_not
     assert "is not bound" not in lag_of(mine, now=stage.now).errors[0]
 
 
+def test_a_reset_asks_no_broker_that_the_secret_is_not_bound_for(
+    stage: Stage, listener: socket.socket, tmp_path: Path
+) -> None:
+    query = stage.query("delays", **spec(listener))
+    commit(tmp_path / "c", 0, {0: 100})
+    logs = CheckpointLogs.at(f"file://{tmp_path}/c")
+    with pytest.raises(NotAllowed, match="file:jaas is not bound to application delays"):
+        starts(query, logs, WantedStart("latest"))
+    assert not reached(listener)
+    bind("file:jaas", "delays", "127.0.0.1")
+    with pytest.raises(Unavailable):  # the attacker answers nothing
+        starts(query, logs, WantedStart("latest"))
+    assert reached(listener)
+
+
+def test_a_preflight_of_what_is_no_longer_bound_launches_nothing(tmp_path: Path) -> None:
+    ground = Ground(tmp_path)
+    ground.query.revisions.create(
+        number=2,
+        kind="sql",
+        spec={**ground.query.revisions.get().spec, "conf": {"spark.sql.x": "file:jaas"}},
+        author="ana",
+        created_at=ground.stage.now,
+    )
+    operation = ground.begin()
+    for _ in range(6):
+        operation = ground.advance(operation)
+    assert operation.outcome == "FAILED"
+    assert "Ask an admin to bind file:jaas to application delays" in str(operation.detail)
+    assert not ground.launcher.probes
+
+
 # --- channels -----------------------------------------------------------------------------
 
 MESSAGE = Message("k", "opened", "warning", "test", "title", "text", "", timezone.now())
@@ -332,6 +368,14 @@ def test_an_address_that_is_secret_is_judged_by_its_host_and_not_told(
     (tmp_path / "hook").write_text("https://hooks.example.org/T0KEN\n")
     send("webhook", HOOK["settings"], MESSAGE, **about)  # type: ignore[arg-type]
     assert sent == ["https://hooks.example.org/T0KEN"]
+
+
+def test_a_mail_servers_password_goes_to_no_other_server(sent: list[str]) -> None:
+    form = {"host": "mx.evil.example", "sender": "a@b", "password": "file:jaas"}
+    bound = {"file:jaas": ("mx.example.org:587",)}
+    with pytest.raises(SendFailed, match=r"but not for mx\.evil\.example:587"):
+        send("mail", form, MESSAGE, name="ops", bound=bound)
+    assert sent == []
 
 
 def test_a_message_waits_until_its_secret_is_bound_again(
