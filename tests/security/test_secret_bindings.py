@@ -1,7 +1,6 @@
 """A secret goes where an admin has bound it to go, and nowhere else."""
 
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +28,11 @@ from queries.services.supervision import application_operations, operations
 from queries.services.supervision.assignments import driver_spec
 from tests.conftest_brokers import commit
 from tests.scenarios.stage import Stage
+from tests.security.attacker import listener, reached
 from tests.services.probes.test_preflight_operations import Ground
 from tests.services.secrets.binding import bind
+
+__all__ = ["listener"]  # a fixture
 
 pytestmark = pytest.mark.django_db
 
@@ -43,23 +45,6 @@ def secrets(settings: Any, tmp_path: Path) -> None:
     settings.SECRETS_DIR = tmp_path
     jaas = f'o.a.k.PlainLoginModule required username="u" password="{PASSWORD}";'
     (tmp_path / "jaas").write_text(jaas)
-
-
-@pytest.fixture
-def listener() -> Iterator[socket.socket]:
-    """Yield a socket that an attacker listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(0.5)
-        yield server
-
-
-def reached(server: socket.socket) -> bool:
-    try:
-        connection, _ = server.accept()
-    except TimeoutError:
-        return False
-    connection.close()
-    return True
 
 
 def kafka(server: socket.socket | str) -> dict[str, str]:
