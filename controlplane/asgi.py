@@ -6,6 +6,7 @@ from typing import Any
 from django.core.asgi import get_asgi_application
 from django.core.exceptions import ImproperlyConfigured
 
+os.umask(0o077)  # as in manage.py
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 django: Any = get_asgi_application()
 

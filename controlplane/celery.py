@@ -18,6 +18,7 @@ from controlplane.health import signs_of_life
 from controlplane.hosts import NAME_TAKEN, HostName, NameTaken
 from controlplane.redis_client import connection
 
+os.umask(0o077)  # as in manage.py
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
 app = Celery("headgate")

@@ -49,6 +49,14 @@ def whole(name: str, default: int, *, low: int, high: int) -> int:
     return value
 
 
+def mode(name: str, default: str) -> int:
+    """Return a umask, written in octal as shells do: "022"."""
+    raw = text(name, default)
+    if not re.fullmatch(r"0?[0-7]{3}", raw):
+        raise wrong(name, raw, "Write three octal digits, such as 022 or 027.")
+    return int(raw, 8)
+
+
 def flag(name: str, default: bool) -> bool:
     """Return a switch: 1, true, yes, on; or 0, false, no, off."""
     DECLARED[name] = "1" if default else "0"

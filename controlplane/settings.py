@@ -65,6 +65,8 @@ HOST_SELECTORS = "queries.selectors.hosts"
 HOST_SERVICE = "queries.services.supervision.hosts"
 #: Where the wiring finds what is known of drivers (`controlplane.senders`).
 SENDER_SELECTORS = "queries.selectors.supervision.senders"
+#: Of the files that Spark and users' code write. Headgate's own are its account's alone.
+DATA_UMASK = env.mode("HEADGATE_DATA_UMASK", "022")
 LAUNCHER = env.choice("HEADGATE_LAUNCHER", "process", tuple(LAUNCHERS))
 #: Names that a definition's "env:NAME" may resolve, on the driver's host.
 SECRET_ENV_ALLOWLIST = env.names("HEADGATE_SECRET_ENV", ())

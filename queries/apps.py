@@ -27,6 +27,7 @@ class QueriesConfig(AppConfig):
             "alerts",
             "saved_views",
             "access.group_roles",
+            "grants",
         ):
             import_module(f"queries.models.{module}")
         super().import_models()

@@ -31,8 +31,17 @@ class References:
         self._values: set[str] = set()
         self._mask = Mask()
         self._noting = threading.Lock()
+        self._taken: dict[str, str] = {}  # variables that are no longer in the environment
         # Every process that runs users' code has these in its environment, referenced or not.
         self._note(os.environ[name] for name in self._allowlist if name in os.environ)
+
+    def take_from_environment(self) -> None:
+        """Keep the allowed variables here, and let no process that is started inherit them.
+
+        Spark's SQL and Hadoop's configuration read the JVM's environment by ${env:NAME}.
+        """
+        for name in self._allowlist & os.environ.keys():
+            self._taken[name] = os.environ.pop(name)
 
     def resolve(self, value: str) -> str:
         """Return the value of a reference, any other text unchanged."""
@@ -99,7 +108,7 @@ class References:
                 f"env:{name} was not given to this process. Add it to HEADGATE_SECRET_ENV, and "
                 "restart the application: a driver is given what is named when it starts."
             )
-        value = os.environ.get(name)
+        value = self._taken.get(name, os.environ.get(name))
         if value is None:
             raise ReferenceMissing(
                 f"env:{name} is not set on this host. Set it where the worker is started."

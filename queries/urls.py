@@ -10,6 +10,7 @@ from queries.views.console import access, account, audit, find, live, shell
 from queries.views.definitions import query_edit
 from queries.views.failures import failure_page, logs
 from queries.views.kafka import lag
+from queries.views.secrets import data_roots, secret_list
 from queries.views.supervision import (
     actions,
     applications,
@@ -52,6 +53,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *group_roles.urlpatterns,
     *teams.urlpatterns,
     *account.urlpatterns,
+    *secret_list.urlpatterns,
+    *data_roots.urlpatterns,
     *query_edit.urlpatterns,
     *metrics.urlpatterns,
 ]

@@ -13,6 +13,8 @@ import time
 import urllib.request
 from pathlib import Path
 
+from django.conf import settings
+
 from controlplane.machine import claims, java, program, programs
 from controlplane.machine.home import Home, write_private
 from controlplane.machine.trouble import Trouble
@@ -125,7 +127,9 @@ class Cluster:
                 *("--cores", str(WORKER_CORES), "--memory", WORKER_MEMORY),
                 *("--work-dir", str(folder), "--webui-port", "0", self.master),
             )
-            found.append(programs.Program(f"worker-{number}", worker, 20, LEAVE_S))
+            # Its executors write the data of queries.
+            umask = settings.DATA_UMASK
+            found.append(programs.Program(f"worker-{number}", worker, 20, LEAVE_S, umask=umask))
         return found
 
 

@@ -33,6 +33,7 @@ class Program:
     leave_s: int  # then SIGKILL
     #: An end sooner than this is a failed start: the next try waits, longer each time.
     starts_s: int = 2
+    umask: int = 0o077  # of one that writes data, as others may read it
 
 
 def feeders(kafka_servers: str) -> list[Program]:
@@ -101,7 +102,7 @@ def configuration(home: Home, programs: Sequence[Program]) -> str:
         blocks.append(
             f"[program:{one.name}]\ncommand={_escaped(command)}\npriority={one.priority}\n"
             f"autostart=true\nautorestart=true\nstartsecs={one.starts_s}\nstartretries=1000000\n"
-            f"stopsignal=TERM\nstopwaitsecs={one.leave_s}\n"
+            f"umask={one.umask:03o}\nstopsignal=TERM\nstopwaitsecs={one.leave_s}\n"
             "stopasgroup=false\nkillasgroup=false\nredirect_stderr=true\n"
             f"stdout_logfile={_escaped(home.logs / f'{one.name}.log')}\n"
             f"stdout_logfile_maxbytes={_LOG_BYTES}\nstdout_logfile_backups=2\n"

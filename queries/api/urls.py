@@ -11,6 +11,7 @@ from queries.api.access import group_roles, teams, tokens
 from queries.api.alerts import views as alerts
 from queries.api.checkpoints import checkpoint as checkpoints
 from queries.api.definitions import connectors, labels
+from queries.api.secrets import views as secrets
 from queries.api.supervision import applications, history, operations, queries, system
 from queries.api.triggers import advice, waiting
 from queries.api.triggers import async_progress as tracking
@@ -97,6 +98,12 @@ urlpatterns = [
     _at(f"{_APPLICATION}team/", teams.ApplicationTeamView, "application-team"),
     _at("teams/", teams.TeamsView, "teams"),
     _at("teams/<str:name>/", teams.TeamView, "team"),
+    _at("secrets/", secrets.SecretsView, "secrets"),
+    _at("secret-bindings/", secrets.BindingsView, "secret-bindings"),
+    _at("secret-bindings/<int:binding_id>/", secrets.BindingView, "secret-binding"),
+    _at("data-roots/", secrets.RootsView, "data-roots"),
+    _at("data-roots/proposals/", secrets.ProposalsView, "data-root-proposals"),
+    _at("data-roots/<int:root_id>/", secrets.RootView, "data-root"),
     _at("tokens/", tokens.TokensView, "tokens"),
     _at("tokens/<uuid:uuid>/", tokens.TokenView, "token"),
     _at("group-roles/", group_roles.GroupRolesView, "group-roles"),

@@ -12,6 +12,7 @@ HeadgateError
     └── Busy           the database is held by other writers (503, try again)
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -28,6 +29,11 @@ class Problem:
         """Return the problem as one line of text."""
         way_out = f" {self.way_out}" if self.way_out else ""
         return f"{self.field}: {self.message}{way_out}"
+
+
+def in_words(problems: Iterable[Problem]) -> str:
+    """Return what stops a start or a message, in one text; "" for no problem."""
+    return " ".join(f"{one.value} {one.message} {one.way_out}".strip() for one in problems)
 
 
 class HeadgateError(Exception):

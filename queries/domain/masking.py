@@ -16,10 +16,11 @@ MASK = "••••••"
 
 _REFERENCE = re.compile(r"(?:env|file):[A-Za-z0-9_.\-]+")
 #: Spark's own redaction (`spark.redaction.regex`) and the names that connectors use.
-_SECRET_NAME = re.compile(
-    r"passw|passphrase|secret|token|credential|jaas|(?:access|private|api|account|keystore)[._-]?key",
-    re.IGNORECASE,
+SECRET_NAMES = (
+    r"passw|passphrase|secret|token|credential|jaas"
+    r"|(?:access|private|api|account|keystore)[._-]?key"
 )
+_SECRET_NAME = re.compile(SECRET_NAMES, re.IGNORECASE)
 _SECRET_KEY = r"(?:passw(?:or)?d|passphrase|secret|token|credential|(?:access|api)[._-]?key)"
 #: Text before a secret, the secret, text after it. Every repetition that may begin at many places
 #: of a text is bounded, so that a search takes time in proportion to the text's length.

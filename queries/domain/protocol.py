@@ -97,7 +97,7 @@ class Form:
     def dumps(self, mask: Callable[[Any], Any] | None = None) -> str:
         """Return the JSON text of this form, passed through `mask` where one is given."""
         held = asdict(self)
-        return json.dumps(mask(held) if mask else held, separators=(",", ":"), sort_keys=True)
+        return _text(mask(held) if mask else held)
 
     @classmethod
     def loads(cls, text: str) -> Self:
@@ -132,6 +132,7 @@ class DriverSpec(Form):
     env_allowlist: tuple[str, ...] = ()  # names that "env:NAME" may resolve
     data_roots: tuple[str, ...] = ()  # in which data may lie; () for anywhere
     own_folders: tuple[str, ...] = ()  # of the control plane, in which none may
+    data_umask: int = 0o022  # of the driver, whose files may be for others to read
     stop_timeout_s: float = LEAVE_S  # for spark.stop() and the whole exit
     start_deadline_s: float | None = None  # from the assignment to Started; None: not checked
     probe: bool = False  # runs `queries.runtime.probes.main` on its probe.json; no epoch fences it
@@ -155,6 +156,7 @@ class AssignmentEntry:
     accepts_loss: bool = False  # an operator accepted a gap in its sources: skip it
     #: Ids of the topics that the checkpoint has offsets of, by name, as far as they are known.
     topic_ids: dict[str, list[str]] = field(default_factory=dict)
+    refused: str = ""  # why it may not start: an admin has not allowed what it names
 
     @property
     def called(self) -> str:
@@ -171,6 +173,14 @@ class Assignment(Form):
     queries: tuple[AssignmentEntry, ...] = ()
     end: bool = False  # exit when nothing runs any more
     protocol: int = PROTOCOL
+
+    def dumps(self, mask: Callable[[Any], Any] | None = None) -> str:
+        """Return the JSON text; what an earlier release's drivers do not know only where needed."""
+        held = asdict(self)
+        for entry in held["queries"]:
+            if not entry["refused"]:
+                del entry["refused"]
+        return _text(mask(held) if mask else held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +305,10 @@ def read(kind: Any, value: Any) -> Any:
 
 
 _hints = cache(get_type_hints)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
 def _object(text: str) -> dict[str, Any]:

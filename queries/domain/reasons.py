@@ -144,6 +144,8 @@ class Detail(Enum):
     TO_BATCH = "to batch {batch}"
     TO_START = "to {start}"
     POOL = "pool {pool}"
+    SECRET = "{secret} for {hosts}"
+    DATA_ROOT = "data root {root}"
     LABELS = "labels"
     TEAM = "team"
     # operations

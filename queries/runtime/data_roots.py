@@ -42,7 +42,10 @@ def require_plan(roots: DataRoots | None, frame: Any) -> None:
 
 def _require(roots: DataRoots, field: str, text: str) -> None:
     if problem := roots.problem(field, text, os.path.realpath):
-        raise OutsideRoots(f"{field} {text[:200]} {problem.message} {problem.way_out}")
+        raise OutsideRoots(
+            f"{field} {text[:200]} {problem.message} {problem.way_out} "
+            "What was given since this driver started needs a restart of the application."
+        )
 
 
 def _paths(plan: Any, jvm: Any) -> Iterator[str]:

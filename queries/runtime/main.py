@@ -112,6 +112,7 @@ class Driver:
     # --- start ------------------------------------------------------------------------
 
     def _start(self) -> tuple[Assignments, Sessions]:
+        self.references.take_from_environment()
         os.environ.update(self.references.resolve_all(self.spec.env))
         self.gateway = spark_session.launch_jvm(self.spec, self.directory, self.lock)
         self.shim.tell(f"jvm {self.gateway.proc.pid}")

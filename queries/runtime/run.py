@@ -68,6 +68,10 @@ class Surroundings:
     producers: Producers = field(default_factory=Producers)
 
 
+class NotAllowedToStart(Exception):
+    """An admin has not allowed what the definition names; the message has the way out."""
+
+
 class _JvmGone(Exception):
     """The JVM has died: the driver's end, reported by the shim; no failure of the query."""
 
@@ -207,6 +211,9 @@ class Run:
         """Return the started query; None where its end was asked for before."""
         entry, around = self.entry, self._around
         try:
+            if entry.refused:
+                refused = NotAllowedToStart(entry.refused)
+                raise StepFailed("definition", refused, error_class=build.CONFIGURATION)
             session = around.sessions.open(entry.query, entry.spec)
             # Read by the thread that calls start(), and inherited by the query's own.
             session.sparkContext.setLocalProperty("spark.scheduler.pool", entry.pool or None)

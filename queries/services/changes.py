@@ -5,6 +5,8 @@ from typing import Any
 
 from django.db.models import Model
 
+from queries.domain.reasons import Because
+from queries.models.applications import Application
 from queries.models.history import Transition
 
 
@@ -15,6 +17,21 @@ def record(
     Transition.objects.create(
         at=now, subject=subject, before=before, after=after, reason=reason, **about
     )
+
+
+def record_grant(
+    application: str, before: str, after: str, detail: Because, *, actor: str, now: datetime
+) -> None:
+    """Record that an admin gave something to the application of this name, or took it away.
+
+    The one way of such acts into the audit. One for a channel, or for an application that is not
+    made yet, is known by the grant's own row alone: a Transition belongs to an application.
+    """
+    row = Application.objects.filter(name=application, archived_at=None).first()
+    if row is not None:
+        record(
+            "grant", before[:40], after, "", now=now, application=row, detail=detail, actor=actor
+        )
 
 
 def update_changed(row: Model, fields: dict[str, Any]) -> bool:

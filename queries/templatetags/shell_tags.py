@@ -10,6 +10,7 @@ from django.urls import NoReverseMatch, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from queries.domain.masking import SECRET_NAMES
 from queries.domain.states import Phase
 from queries.models.applications import Application
 from queries.models.definitions import Query
@@ -20,6 +21,12 @@ register = template.Library()
 
 def _iso(at: datetime) -> str:
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@register.simple_tag
+def secret_names() -> str:
+    """Return the pattern of names whose values are secrets, as JavaScript reads it too."""
+    return SECRET_NAMES
 
 
 @register.simple_tag

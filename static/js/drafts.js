@@ -9,6 +9,16 @@
 
   const typed = () => [...new FormData(form)].filter(([name, value]) => !OURS.includes(name) && typeof value === "string");
   const text = () => JSON.stringify(typed());
+  // A secret that is typed in clear is refused when sent, and is never written into the browser.
+  const secret = new RegExp(`((?:${form.dataset.secretNames})[^=:\\n]*[=:]\\s*)(?!["']?(?:env|file):)\\S.*`, "gi");
+  const CODE = /^\s*"?(?:sql|schema|ddl_schema|function)"?\s*[=:]/;
+  const kept = () =>
+    typed().map(([name, value]) => [
+      name,
+      /(?:^|[-_.])(?:sql|schema|function)$/.test(name)
+        ? value
+        : value.split("\n").map((line) => (CODE.test(line) ? line : line.replace(secret, "$1"))).join("\n"),
+    ]);
   // A form that comes back from the server with what was typed is as unsaved as before.
   const untouched = "typed" in form.dataset ? null : text();
   const dirty = () => text() !== untouched;
@@ -21,7 +31,7 @@
     }
   };
   const keep = () => {
-    if (dirty()) sessionStorage.setItem(key, JSON.stringify({ at: Date.now(), fields: typed() }));
+    if (dirty()) sessionStorage.setItem(key, JSON.stringify({ at: Date.now(), fields: kept() }));
     else sessionStorage.removeItem(key);
   };
 

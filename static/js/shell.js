@@ -23,6 +23,15 @@
     sessionStorage.removeItem("headgate-draft-sent");
   }
 
+  // Who signs out leaves nothing behind for the next one at this browser.
+  document.querySelectorAll("[data-sign-out]").forEach((form) =>
+    form.addEventListener("submit", () => {
+      for (const key of Object.keys(sessionStorage)) {
+        if (key.startsWith("headgate-draft")) sessionStorage.removeItem(key);
+      }
+    }),
+  );
+
   // Menus close when one looks elsewhere.
   document.addEventListener("click", (event) => {
     document.querySelectorAll("details.menu[open]").forEach((menu) => {

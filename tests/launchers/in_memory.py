@@ -520,6 +520,12 @@ class InMemoryLauncher(InMemoryProbes):
             holder = self._drivers[held[0][0]][held[0][1]]
             pid = int(holder.process["jvm_pid"])
             self.refuse(entry.run, "own" if own else "held", holder_pid=pid)
+        elif entry.refused:
+            told = f"definition: {entry.refused}"
+            self.not_started(entry.run)
+            self.fail_run(
+                entry.run, RunError("HEADGATE_CONFIGURATION", "NotAllowedToStart", told, told)
+            )
 
     def _starting(self, entry: AssignmentEntry) -> RunStatus:
         return RunStatus(

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,16 @@ import pytest
 from django.core.management import call_command
 
 from queries.domain.errors import Invalid
+from queries.models.failures import Failure
+from queries.models.grants import GivenRoot
+from queries.models.history import Transition
 from queries.services.definitions import catalog
+from queries.services.secrets.roots import give_root, take_root
+from queries.services.supervision.application_operations import archive_application
 from queries.services.supervision.assignments import driver_spec
 from tests.scenarios.stage import Stage
 
+NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -97,6 +104,20 @@ def test_a_checkpoint_outside_of_the_roots_is_refused(stage: Stage, home: Path, 
 
 
 @pytest.mark.django_db
+@pytest.mark.parametrize(
+    "place", ["/root/.ssh", "/etc/passwd", "/etc/cron.d/x", "s3a://other/c", "file:///root/.ssh"]
+)
+def test_a_checkpoint_in_a_place_of_the_systems_is_refused(
+    stage: Stage, home: Path, place: str
+) -> None:
+    with pytest.raises(Invalid) as refused:
+        catalog.create_query(
+            name="x", spec=spec(home), checkpoint=place, actor="ana", now=stage.now
+        )
+    assert [problem.field for problem in refused.value.problems] == ["checkpoint"]
+
+
+@pytest.mark.django_db
 @pytest.mark.parametrize("place", ["data/checkpoints/x", "own/checkpoints/x"])
 def test_a_checkpoint_may_lie_in_a_root_or_in_headgates_own_folder_for_them(
     stage: Stage, home: Path, place: str
@@ -112,6 +133,105 @@ def test_an_applications_folders_lie_in_the_roots_too(stage: Stage, home: Path) 
     with pytest.raises(Invalid) as refused:
         catalog.create_application(name="a", spec=logs, actor="ana", now=stage.now)
     assert refused.value.problems[0].field == "conf.spark.eventLog.dir"
+
+
+def give(application: str, root: Path | str) -> GivenRoot:
+    return give_root({"application": application, "root": str(root)}, actor="ada", now=NOW)
+
+
+@pytest.mark.django_db
+def test_a_root_that_was_given_to_one_application_is_its_alone(stage: Stage, home: Path) -> None:
+    give("orders", home / "elsewhere")
+    for name in ("orders", "payments"):
+        stage.application(name)
+    outside = spec(home, sources=[files(f"{home}/elsewhere/in")], sql="SELECT value FROM f")
+    catalog.check_query(name="x", spec=outside, application="orders")
+    with pytest.raises(Invalid, match="is outside of the data roots"):
+        catalog.check_query(name="x", spec=outside, application="payments")
+    with pytest.raises(Invalid, match="is outside of the data roots"):
+        catalog.check_query(name="x", spec=outside)
+
+
+@pytest.mark.django_db
+def test_checkpoints_and_configuration_may_lie_in_it(stage: Stage, home: Path) -> None:
+    give("orders", home / "elsewhere")
+    logs = {"conf": {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"{home}/elsewhere"}}
+    catalog.create_application(name="orders", spec=logs, actor="ana", now=stage.now)
+    at = f"{home}/elsewhere/c"
+    about: dict[str, Any] = {"name": "x", "spec": spec(home), "actor": "ana", "now": stage.now}
+    catalog.create_query(application="orders", checkpoint=at, **about)
+
+
+@pytest.mark.django_db
+def test_a_bucket_that_was_given_is_read(stage: Stage, home: Path) -> None:
+    give("x", "s3a://other")
+    bucket = spec(home, sources=[files("s3a://other/in")], sql="SELECT value FROM f")
+    catalog.create_query(name="x", spec=bucket, actor="ana", now=stage.now)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("place", ["own", "own/secrets", "own/new", "data/link"])
+def test_headgates_own_folders_are_given_to_nobody(home: Path, place: str) -> None:
+    with pytest.raises(Invalid, match="belongs to Headgate itself"):
+        give("orders", home / place)
+
+
+@pytest.mark.django_db
+def test_a_given_root_that_is_replaced_by_a_link_leads_into_no_folder_of_headgates(
+    stage: Stage, home: Path
+) -> None:
+    (home / "mine").mkdir()
+    give("x", home / "mine")
+    (home / "mine").rmdir()
+    (home / "mine").symlink_to(home / "own/secrets")
+    attack = spec(home, sources=[files(f"{home}/mine/key", "text")], sql="SELECT value FROM f")
+    with pytest.raises(Invalid, match=r"belongs to Headgate itself|outside of the data roots"):
+        catalog.create_query(name="x", spec=attack, actor="ana", now=stage.now)
+
+
+@pytest.mark.django_db
+def test_a_root_that_was_taken_away_refuses_the_next_start(home: Path) -> None:
+    row = give("orders", home / "elsewhere")
+    stage = Stage(obliging=True)
+    stage.application("orders")
+    inside = spec(home, sources=[files(f"{home}/elsewhere")], sql="SELECT value FROM f")
+    stage.query("delays", "orders", **inside)
+    stage.start("delays")
+    stage.ready("orders")
+    assert f"file://{home}/elsewhere" in stage.launcher.spec("orders").data_roots
+    take_root(row, actor="ada", now=stage.now)
+    stage.look("orders")
+    assert stage.phase("delays") == "RUNNING"
+    stage.restart("delays")
+    stage.wait(5)
+    stage.ready("orders")
+    assert stage.phase("delays") == "FAILED"
+    assert "outside of the data roots" in Failure.objects.latest("pk").root_cause
+    assert f"file://{home}/elsewhere" not in stage.launcher.spec("orders").data_roots
+
+
+@pytest.mark.django_db
+def test_another_application_of_a_deleted_ones_name_has_none_of_its_roots(
+    stage: Stage, home: Path
+) -> None:
+    give("orders", home / "elsewhere")
+    first = stage.application("orders")
+    archive_application(application=first, actor="olga", now=stage.now)
+    stage.application("orders")
+    outside = spec(home, sources=[files(f"{home}/elsewhere")], sql="SELECT value FROM f")
+    with pytest.raises(Invalid, match="is outside of the data roots"):
+        catalog.check_query(name="x", spec=outside, application="orders")
+
+
+@pytest.mark.django_db
+def test_giving_and_taking_is_recorded_with_who_did_it(stage: Stage, home: Path) -> None:
+    stage.application("orders")
+    row = give("orders", home / "elsewhere")
+    assert give("orders", home / "elsewhere") == row
+    take_root(row, actor="olga", now=stage.now)
+    told = Transition.objects.filter(subject="grant").order_by("pk")
+    assert [(one.after, one.actor) for one in told] == [("GIVEN", "ada"), ("TAKEN", "olga")]
+    assert f"{home}/elsewhere" in str(told[0].detail)
 
 
 @pytest.mark.django_db

@@ -1,7 +1,6 @@
 """A definition that is refused sends nothing to the host that it names."""
 
 import socket
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,25 +10,11 @@ from queries.brokers.options import Unusable, Wanted, require_quick
 from queries.domain.errors import Invalid
 from queries.services.definitions import catalog
 from tests.scenarios.stage import Stage
+from tests.security.attacker import listener, reached
+
+__all__ = ["listener"]  # a fixture
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def listener() -> Iterator[socket.socket]:
-    """Yield a socket that an attacker listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(0.5)
-        yield server
-
-
-def _reached(server: socket.socket) -> bool:
-    try:
-        connection, _ = server.accept()
-    except TimeoutError:
-        return False
-    connection.close()
-    return True
 
 
 def _spec(server: socket.socket, **changes: Any) -> dict[str, Any]:
@@ -53,7 +38,7 @@ def test_a_refused_definition_reaches_no_broker(stage: Stage, listener: socket.s
         catalog.create_query(name="x", spec=refused, application="kafkas", **now)
     with pytest.raises(Invalid):
         catalog.check_query(name="x", spec=refused, application="kafkas")
-    assert not _reached(listener)
+    assert not reached(listener)
 
 
 def test_a_refused_revision_reaches_no_broker(stage: Stage, listener: socket.socket) -> None:
@@ -67,14 +52,14 @@ def test_a_refused_revision_reaches_no_broker(stage: Stage, listener: socket.soc
             actor="ana",
             now=stage.now,
         )
-    assert not _reached(listener)
+    assert not reached(listener)
 
 
 def test_a_valid_one_asks_the_broker_that_it_names(stage: Stage, listener: socket.socket) -> None:
     stage.application("kafkas", master="local[4]", connectors=["kafka"])
     spec = _spec(listener)
     catalog.create_query(name="x", spec=spec, application="kafkas", actor="ana", now=stage.now)
-    assert _reached(listener)
+    assert reached(listener)
 
 
 def test_a_pattern_that_backtracks_without_end_is_bounded() -> None:

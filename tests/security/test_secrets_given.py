@@ -8,6 +8,7 @@ import pytest
 from queries.secret_references import SHORTEST, ReferenceMissing, References
 from queries.services.supervision.assignments import driver_spec
 from tests.scenarios.stage import Stage
+from tests.services.secrets.binding import bind
 
 
 @pytest.fixture
@@ -17,6 +18,10 @@ def allowed(settings: Any) -> None:
 
 @pytest.mark.django_db
 def test_a_driver_gets_the_variables_that_its_definitions_name(allowed: None) -> None:
+    for name in ("OF_APPLICATION", "OF_QUERY", "OF_OLD", "UNUSED"):
+        bind(f"env:{name}", "mine")
+    bind("env:OF_OTHERS", "others")
+    bind("env:OF_OLD", "others")
     stage = Stage()
     stage.application("mine", env={"TOKEN": "env:OF_APPLICATION"})
     stage.application("others", env={"TOKEN": "env:OF_OTHERS"})

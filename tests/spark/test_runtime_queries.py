@@ -4,6 +4,7 @@ All tests share one driver: a cold start costs several seconds.
 """
 
 import os
+import stat
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -90,6 +91,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DriverUnderTest
             code_sha256=digest,
             secrets_dir=str(secrets),
             env={"TOKEN": "file:token"},
+            data_umask=0o027,
         )
         driver.ready()
         yield driver
@@ -106,6 +108,16 @@ def _forget(driver: DriverUnderTest, *runs: int) -> None:
     for run in runs:
         driver.drop(run)
     wait_for(lambda: not any(driver.run(run) for run in runs), f"runs {runs} are forgotten")
+
+
+def test_files_of_users_code_have_the_installations_umask_and_folders_of_ours_are_private(
+    driver: DriverUnderTest,
+) -> None:
+    status = driver.sight().status
+    assert status is not None
+    assert "Umask:\t0027" in Path(f"/proc/{status.jvm_pid}/status").read_text()
+    # Whatever a driver writes beside its log, nobody else gets to it.
+    assert stat.S_IMODE(driver.directory.stat().st_mode) == 0o700
 
 
 def test_a_query_runs_from_its_first_commit_and_drains_after_a_batch(
@@ -331,7 +343,13 @@ def test_what_cannot_be_built_says_which_part(driver: DriverUnderTest) -> None:
     failed = driver.wait_run(1210, RunState.FAILED)
     assert failed.error is not None
     assert "env:NOT_ALLOWED was not given to this process" in failed.error.root_cause
-    _forget(driver, 1200, 1210)
+    driver.start(1220, rate_query(), refused="file:jaas is not bound to application a.")
+    failed = driver.wait_run(1220, RunState.FAILED)
+    assert failed.error is not None
+    assert failed.error.error_class == "HEADGATE_CONFIGURATION"
+    assert "file:jaas is not bound to application a." in failed.error.root_cause
+    assert failed.started_at is None
+    _forget(driver, 1200, 1210, 1220)
 
 
 def _heartbeats(driver: DriverUnderTest) -> list[Heartbeat]:

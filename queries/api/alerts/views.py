@@ -149,7 +149,7 @@ class ChannelView(ApiView):
     @answers("delete_alert_channel", None, role=ADMINISTER)
     def delete(self, name: str) -> None:
         """Delete a channel that no rule tells alone."""
-        setup.delete_channel(_channel(name))
+        setup.delete_channel(_channel(name), **self.by)
 
 
 class ChannelTestView(ApiView):

@@ -232,6 +232,9 @@ def _conf_problem(key: str, value: str) -> Problem | None:
     field = f"conf.{key}"
     if re.search(r"[\x00-\x1f]", f"{key}{value}"):
         return Problem(field, "", "contains a control character.", "Remove it.")
+    if "${" in value:
+        message = "contains ${…}, which Spark and Hadoop replace by what the process has."
+        return Problem(field, value[:200], message, "Write the value itself.")
     for pattern, way_out in _RESERVED:
         if re.fullmatch(pattern, key):
             return Problem(field, value, "cannot be set here.", way_out or _WHY_RESERVED)

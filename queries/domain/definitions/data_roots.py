@@ -8,11 +8,15 @@ folders is data, and a folder of the control plane within a data root is not.
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from queries.domain.definitions.locations import NotALocation, canonical, local_path
+from queries.domain.definitions.parsing import shape_problems
 from queries.domain.definitions.spec import PythonQuery, SqlQuery
 from queries.domain.definitions.sql_text import paths_in
-from queries.domain.errors import Problem
+from queries.domain.errors import Invalid, Problem
 
 #: Options of readers and writers that name a place, in lower case (Spark: the file sources' and
 #: Avro's options).
@@ -22,7 +26,51 @@ _CONF = re.compile(r"spark\.(eventLog\.dir|sql\.warehouse\.dir|sql\.catalog\.\w+
 #: Hadoop's wildcards (`org.apache.hadoop.fs.Globber`).
 _WILDCARD = re.compile(r"[*?\[{]")
 _UP = re.compile(r"(?:^|[/{,])\.\.(?:$|[/},])")
+_BUCKET = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://([^/*?\[\]{}\\\s]+)/?")
 _SHOWN = 4  # roots in a sentence
+
+
+class GivenRootForm(BaseModel):
+    """What an admin writes to give a data root to one application."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
+
+    application: Annotated[str, Field(max_length=80)]  # its name
+    root: Annotated[str, Field(max_length=1000)]  # an absolute path, or a URL's prefix
+
+
+def parse_given_root(raw: Mapping[str, Any]) -> GivenRootForm:
+    """Return a root for an application, as a path or canonical URL; raise `Invalid` otherwise."""
+    try:
+        form = GivenRootForm.model_validate(raw)
+    except ValidationError as error:
+        raise Invalid(shape_problems(error)) from error
+    problems = []
+    if not form.application:
+        message = "is missing."
+        problems.append(Problem("application", "", message, "Name who may use the root."))
+    location = ""
+    try:
+        location = root_of(form.root)
+    except NotALocation as error:
+        way_out = "Write an absolute path, or a URL such as s3a://bucket/folder."
+        problems.append(Problem("root", form.root[:200], str(error), way_out))
+    if problems:
+        raise Invalid(problems)
+    root = "/" if location == "file://" else local_path(location) or location
+    return form.model_copy(update={"root": root})
+
+
+def root_of(text: str) -> str:
+    """Return the canonical location of a root: "file://" for all files, a bucket as a whole too.
+
+    Raises `NotALocation`.
+    """
+    if text.strip() == "/":
+        return "file://"
+    if whole := _BUCKET.fullmatch(text.strip()):
+        return f"{whole[1].lower()}://{whole[2]}"
+    return canonical(text)
 
 
 def fixed_part(text: str) -> str:
@@ -69,8 +117,8 @@ class DataRoots:
         shown = [local_path(root) or root for root in self.roots[:_SHOWN]]
         more = ", …" if len(self.roots) > _SHOWN else ""
         return (
-            f"Use a folder in {', '.join(shown)}{more}, or ask an admin to add one to "
-            "HEADGATE_DATA_ROOTS."
+            f"Use a folder in {', '.join(shown)}{more}, or ask an admin to give the application "
+            "another one: Settings → Data roots (HEADGATE_DATA_ROOTS is for all)."
         )
 
 
@@ -100,6 +148,11 @@ def option_places(field: str, options: Mapping[str, str]) -> Iterator[tuple[str,
 def conf_places(conf: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the places that Spark configuration names."""
     yield from ((f"conf.{key}", value) for key, value in conf.items() if _CONF.fullmatch(key))
+
+
+def lies_in(location: str, folders: tuple[str, ...]) -> bool:
+    """Return whether a location is one of the folders, or below one."""
+    return _innermost(location, folders) is not None
 
 
 def _innermost(location: str, folders: tuple[str, ...]) -> str | None:

@@ -15,6 +15,8 @@ from queries.domain.definitions.spec import SqlQuery
 from queries.domain.errors import Problem
 
 _MODE_FIELD = "sink.output_mode"
+#: Spark's substitution of variables: these two prefixes read the JVM's (`ConfigReader`).
+_OF_THE_PROCESS = re.compile(r"\$\{(?:env|system):[^}]*\}?")
 _WINDOW = re.compile(r"\bwindow\s*\(", re.IGNORECASE)
 
 
@@ -22,6 +24,9 @@ def sql_problems(spec: SqlQuery) -> list[Problem]:
     """Return what is certainly wrong with a query's text and its sink's output mode."""
     if not spec.sql.strip():
         return [Problem("sql", "", "is empty.", "Write a SELECT over the sources.")]
+    if found := _OF_THE_PROCESS.search(spec.sql):
+        message = "reads what the driver's process has, not what its sources have."
+        return [Problem("sql", found[0], message, "Write the value itself.")]
     statements = _statements(spec.sql)
     if statements is None:
         return []

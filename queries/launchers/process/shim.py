@@ -180,6 +180,7 @@ class Shim:
             },
             pass_fds=(write, self.claim.fileno()),
             start_new_session=True,
+            umask=self.spec.data_umask,
         )
         self.claim.close()  # from here on it says that a process of the driver lives
         os.close(log)

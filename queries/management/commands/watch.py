@@ -33,4 +33,5 @@ class Command(BaseCommand):
 
 
 def _send(route: Route, message: Message) -> None:
-    send(route.kind, route.settings, message)
+    bound = {secret: tuple(hosts) for secret, hosts in route.bound.items()}
+    send(route.kind, route.settings, message, name=route.name, bound=bound)

@@ -121,6 +121,7 @@ class Probe:
             self.say(took_ms={**self.found.took_ms, phrase: ms})
 
     def _start(self) -> Any:
+        self.references.take_from_environment()
         os.environ.update(self.references.resolve_all(self.spec.env))
         self.gateway = spark_session.launch_jvm(self.spec, self.directory, self.lock)
         self.shim.tell(f"jvm {self.gateway.proc.pid}")

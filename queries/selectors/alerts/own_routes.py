@@ -1,11 +1,13 @@
 """Who hears of Headgate's own trouble, as the watcher keeps it for when no database answers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from queries.domain.alerts.watching import KINDS
+from queries.domain.secrets.bindings import Bound, channel
 from queries.models.alerts import Channel
 from queries.selectors.alerts.rules import rules_in_force
+from queries.selectors.secrets import all_bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,19 +17,25 @@ class Route:
     name: str
     kind: str  # channels.base.ChannelKind
     settings: dict[str, Any]
+    bound: dict[str, list[str]] = field(default_factory=dict)  # its secrets: where each may go
 
 
 def own_routes() -> dict[str, list[Route]]:
-    """Return the channels that hear of each kind of own trouble, in five database queries."""
+    """Return the channels that hear of each kind of own trouble, in six database queries."""
     channels = {one.pk: one for one in Channel.objects.filter(enabled=True)}
     routes: dict[str, list[Route]] = {}
-    rules = rules_in_force()
+    rules, bound = rules_in_force(), all_bound()
     for kind in KINDS.values():
         told: dict[int, None] = {}
         for rule in rules:
             if rule.selector.matches(kind=kind, severity=kind.severity, application="", labels={}):
                 told |= dict.fromkeys(rule.channels)
         routes[str(kind)] = [
-            Route(channels[pk].name, channels[pk].kind, channels[pk].settings) for pk in told
+            _route(channels[pk], bound.get(channel(channels[pk].name), {})) for pk in told
         ]
     return routes
+
+
+def _route(row: Channel, bound: Bound) -> Route:
+    secrets = {secret: list(hosts) for secret, hosts in bound.items()}
+    return Route(row.name, row.kind, row.settings, secrets)

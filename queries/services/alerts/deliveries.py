@@ -5,10 +5,11 @@ between leaves a lease that runs out, and the message is sent once more, marked 
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -20,8 +21,10 @@ from listeners.loops.troubles import each
 from queries.channels.base import Message, SendFailed
 from queries.domain.alerts.kinds import DeliveryState, IncidentKind, IncidentState, Severity, Step
 from queries.domain.alerts.routing import Rule, Telling, Told, plan
+from queries.domain.secrets.bindings import channel as channel_named
 from queries.models.alerts import Channel, Delivery, Incident
 from queries.selectors.alerts.rules import rules_in_force
+from queries.selectors.secrets import bound_to
 from queries.services.alerts.sending import LIMIT_S, send
 
 logger = logging.getLogger(__name__)
@@ -172,7 +175,7 @@ def send_alerts(*, now: datetime, clock: Any, limit_s: float = BUDGET_S) -> int:
                     if delivery.leased_until is not None:
                         message = replace(message, repeat=True)
                     if _lease(delivery, now=clock()):
-                        future = pool.submit(send, channel.kind, channel.settings, message)
+                        future = pool.submit(_sending(channel, message))
                         under_way[future] = delivery
             if not under_way:
                 return sent
@@ -182,6 +185,12 @@ def send_alerts(*, now: datetime, clock: Any, limit_s: float = BUDGET_S) -> int:
                 fail_points.reach(fail_points.AFTER_ALERT)
                 with _each.by_itself(f"delivery {delivery.pk}"):
                     sent += _record(delivery, future.exception(), now=clock())
+
+
+def _sending(channel: Channel, message: Message) -> Callable[[], None]:
+    """Return what sends a message; made before its thread, which uses no database."""
+    bound = bound_to(channel_named(channel.name))
+    return partial(send, channel.kind, channel.settings, message, name=channel.name, bound=bound)
 
 
 def _next(busy: set[int], most: int, *, now: datetime) -> list[Delivery]:

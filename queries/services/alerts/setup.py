@@ -16,7 +16,11 @@ from queries.domain.alerts.forms import (
     parse_rule,
 )
 from queries.domain.errors import Conflict, Invalid, Problem
+from queries.domain.secrets.bindings import channel as holder_named
+from queries.domain.secrets.bindings import unbound
 from queries.models.alerts import AlertRule, Channel, Maintenance
+from queries.selectors.secrets import bound_to, uses_of_channel
+from queries.services.secrets.bindings import rename, unbind_all
 
 _SETTINGS = {str(kind): (one.needed, one.optional, one.secret) for kind, one in KINDS.items()}
 
@@ -27,11 +31,19 @@ def save_channel(
     """Make a channel, or change one; raise `Invalid` for its faults."""
     form = parse_channel(raw, _SETTINGS)
     row = channel or Channel(created_at=now, created_by=actor)
+    before = row.name
     row.name, row.kind, row.enabled = form.name, form.kind, form.enabled
     row.settings = _filled(form)
+    # Bound to the name that it has had, or to the one that it gets.
+    holder = holder_named(before or row.name)
+    if problems := unbound(uses_of_channel(row), bound_to(holder), holder):
+        raise Invalid(problems)
     if channel is not None:  # what was wrong with the old settings says nothing of these
         row.failing_since, row.last_error = None, ""
-    _save(row)
+    with transaction.atomic():
+        _save(row)
+        if before and before != row.name:
+            rename(holder, holder_named(row.name))
     return row
 
 
@@ -39,15 +51,20 @@ def _filled(form: ChannelForm) -> dict[str, Any]:
     return {name: value for name, value in form.settings.items() if value not in ("", [])}
 
 
-def delete_channel(channel: Channel) -> None:
-    """Remove a channel, its deliveries with it; raise `Conflict` where a rule has no other."""
+def delete_channel(channel: Channel, *, actor: str, now: datetime) -> None:
+    """Remove a channel, with its deliveries and what was bound to it.
+
+    Raises `Conflict` where a rule has no other.
+    """
     for rule in AlertRule.objects.filter(channels=channel):
         if rule.channels.count() == 1:
             raise Conflict(
                 f"The rule {rule.name} tells nobody else.",
                 way_out="Give the rule another channel, or delete it first.",
             )
-    channel.delete()
+    with transaction.atomic():
+        unbind_all(holder_named(channel.name), actor=actor, now=now)
+        channel.delete()
     changed("alerts")
 
 

@@ -18,6 +18,7 @@ from queries.models.definitions import Query
 from queries.secret_references import ReferenceMissing
 from queries.selectors.kafka.sources import KafkaSource, kafka_sources
 from queries.services.local_references import local_references
+from queries.services.secrets.refusals import unbound_sentence
 
 Target = Literal["earliest", "latest", "time", "offsets"]
 TARGETS: tuple[Target, ...] = ("earliest", "latest", "time", "offsets")
@@ -92,6 +93,8 @@ def starts(query: Query, logs: CheckpointLogs, wish: WantedStart) -> Starts:
     for place, (name, end) in enumerate(offsets.sources.items()):
         spec = sources[place] if place < len(sources) else {}
         if is_kafka(end) or spec.get("format") == "kafka":
+            if refused := unbound_sentence({"sources": [spec]}, query.application.name):
+                raise NotAllowed(f"The broker of source {name} is not asked: {refused}")
             start, rows = _kafka(name, end or {}, spec, wish)
         elif is_file(end) or spec.get("format") in FILES:
             start, rows = _files(name, spec, wish, stateful=stateful)

@@ -27,7 +27,6 @@ from queries.services.definitions.revisions import (
     record_definition,
 )
 from queries.services.definitions.sql_check import ask_spark
-from queries.services.definitions.surroundings import numbered
 from queries.services.kafka import partitions
 from queries.services.supervision.offset_gaps import gap_problems
 
@@ -51,7 +50,7 @@ def create_application(
         _one_at_a_time()
         taken = Application.objects.filter(name=name, archived_at=None).exists()
         problems = query_rules.name_problems(name, taken=taken, what="application")
-        form, found = application_form(spec)
+        form, found = application_form(spec, name)
         insist_application(python, form, None)
         _refuse(problems + found)
         made = add_application(name=name, spec=form, actor=actor, now=now, own=own, team=team)
@@ -164,7 +163,7 @@ def create_query(
         _insist(python, draft)
         _refuse(draft.problems)
         host = draft.host or add_application(
-            name=_free_application_name(name),
+            name=draft.host_name,
             spec=draft.application_form,
             actor=actor,
             now=now,
@@ -290,19 +289,12 @@ def _refuse_archived(row: Application | Query) -> None:
 def _revised_application(
     application: Application, raw: dict[str, Any], python: bool
 ) -> ApplicationSpec:
-    form, problems = application_form(raw)
+    form, problems = application_form(raw, application.name)
     insist_application(python, form, application)
     if form is not None:
         problems = problems + orphaned_queries(application, form)
     _refuse(problems)
     return form or ApplicationSpec()
-
-
-def _free_application_name(name: str) -> str:
-    """Return the query's name, with a number after it where a living application has it."""
-    living = Application.objects.filter(name__startswith=name, archived_at=None)
-    taken = set(living.values_list("name", flat=True))
-    return next(free for free in numbered(name) if free not in taken)
 
 
 def _pools_named_by(query: Query) -> set[str]:

@@ -14,11 +14,14 @@ from queries.domain.definitions.locations import NotALocation, checkpoint_proble
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
 from queries.domain.definitions.sql_verdict import SqlVerdict, has_own_grammar, refused
 from queries.domain.errors import Invalid, Problem
+from queries.domain.secrets.bindings import application as holder_named
 from queries.domain.validation import application_rules, query_rules
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.selectors.triggers.cores import cores_beside, known_partitions, newest_application_spec
+from queries.services import local_roots
 from queries.services.definitions import surroundings
+from queries.services.secrets.refusals import unbound_secrets
 
 
 class QueryDraft:
@@ -44,6 +47,8 @@ class QueryDraft:
         self.problems: list[Problem] = []
         self.form: SqlQuery | PythonQuery | None = None
         self.host = query.application if query else self._named(application)
+        #: Of the application, the query's own one included that is not made yet.
+        self.host_name = self.host.name if self.host else free_application_name(name)
         self.application_form = self._application(application_spec)
         self.location = ""
         if query is None:
@@ -87,7 +92,7 @@ class QueryDraft:
                     )
                 )
             return newest_application_spec(self.host)
-        form, problems = application_form(raw or {})
+        form, problems = application_form(raw or {}, self.host_name)
         self.problems += [
             Problem(f"application_spec.{each.field}", each.value, each.message, each.way_out)
             for each in problems
@@ -107,7 +112,7 @@ class QueryDraft:
                 way_out = "Write an absolute path, or a URI such as s3a://bucket/folder."
                 self.problems.append(Problem("checkpoint", checkpoint[:200], str(error), way_out))
                 return
-            self.problems += surroundings.checkpoint_problems(self.location)
+            self.problems += local_roots.checkpoint_problems(self.location, self.host_name)
         found = checkpoint_problem(self.location, held)
         if found:
             self.problems.append(found)
@@ -121,7 +126,8 @@ class QueryDraft:
         pools = list(self.host.pools.values_list("name", flat=True)) if self.host else []
         beside = cores_beside(self.host, but=self._id) if self.host else {}
         self.problems += _faults(self.form, pools, self._partitions, beside, self.application_form)
-        self.problems += surroundings.data_problems(self.form)
+        self.problems += local_roots.data_problems(self.form, self.host_name)
+        self.problems += unbound_secrets(parsing.as_json(self.form), holder_named(self.host_name))
         self._heed_spark(self.form)
         if isinstance(self.form, PythonQuery):
             self.problems += surroundings.function_problems(self.form, self.application_form)
@@ -136,7 +142,16 @@ class QueryDraft:
         self.problems.append(refused(form.sql, self._parsed))
 
 
-def application_form(raw: dict[str, Any]) -> tuple[ApplicationSpec | None, list[Problem]]:
+def free_application_name(name: str) -> str:
+    """Return the query's name, with a number after it where a living application has it."""
+    living = Application.objects.filter(name__startswith=name, archived_at=None)
+    taken = set(living.values_list("name", flat=True))
+    return next(free for free in surroundings.numbered(name) if free not in taken)
+
+
+def application_form(
+    raw: dict[str, Any], name: str
+) -> tuple[ApplicationSpec | None, list[Problem]]:
     """Return an application's definition (None where its shape is wrong) and its problems."""
     try:
         form = parsing.parse_application(raw)
@@ -144,7 +159,8 @@ def application_form(raw: dict[str, Any]) -> tuple[ApplicationSpec | None, list[
         return None, list(error.problems)
     seen = surroundings.look(form)
     problems = application_rules.application_problems(form, surroundings=seen)
-    problems += surroundings.conf_problems(form)
+    problems += local_roots.conf_problems(form, name)
+    problems += unbound_secrets(parsing.as_json(form), holder_named(name))
     return form, problems + surroundings.listener_problems(form)
 
 

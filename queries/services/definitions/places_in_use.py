@@ -2,23 +2,32 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
-from queries.domain.definitions.data_roots import fixed_part, resolved
+from queries.domain.definitions.data_roots import (
+    DataRoots,
+    conf_places,
+    fixed_part,
+    places,
+    resolved,
+)
 from queries.domain.definitions.locations import NotALocation, local_path
 from queries.domain.definitions.spec import ApplicationSpec
+from queries.domain.errors import Problem
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.selectors.newest import newest_revisions
+from queries.selectors.secrets import all_given_roots
 from queries.selectors.supervision.drift import newest_application_revisions
 from queries.selectors.triggers.cores import parsed_or_none
-from queries.services.definitions import surroundings
-from queries.services.local_roots import follow
+from queries.services.local_roots import data_roots, follow, is_own, outside
 
 
 @dataclass(frozen=True, slots=True)
 class Outside:
     """A place that a living definition names and that no data root holds."""
 
+    application: str  # its name
     about: str  # "query delays" | "application flights"
     field: str
     text: str
@@ -27,27 +36,61 @@ class Outside:
 
 def places_outside() -> Iterator[Outside]:
     """Yield the places of living definitions that lie outside of the data roots."""
-    queries = dict(Query.objects.filter(archived_at=None).values_list("pk", "name"))
+    given = all_given_roots()
+
+    @cache  # links are followed once for an application, not for each of its queries
+    def roots_of(application: str, *, checkpoints: bool = False) -> DataRoots:
+        mine = given.get(application, ())
+        return data_roots(application, checkpoints=checkpoints, given=mine)
+
+    living = Query.objects.filter(archived_at=None).values_list("pk", "name", "application__name")
+    queries = {pk: (name, application) for pk, name, application in living}
     for pk, revision in sorted(newest_revisions(list(queries)).items()):
+        name, application = queries[pk]
         spec = parsed_or_none(revision.spec)
         if spec is not None:
-            for problem in surroundings.data_problems(spec):
-                yield _outside(f"query {queries[pk]}", problem.field, problem.value)
-    used = Checkpoint.objects.filter(query__in=queries, retired_at=None)
-    for query, location in used.order_by("query").values_list("query__name", "location"):
-        for problem in surroundings.checkpoint_problems(location):
-            yield _outside(f"query {query}", problem.field, problem.value)
+            for problem in outside(places(spec), roots_of(application)):
+                yield _outside(application, f"query {name}", problem)
+    used = Checkpoint.objects.filter(query__in=queries, retired_at=None).order_by("query")
+    for pk, location in used.values_list("query", "location"):
+        name, application = queries[pk]
+        roots = roots_of(application, checkpoints=True)
+        for problem in outside([("checkpoint", location)], roots):
+            yield _outside(application, f"query {name}", problem)
     applications = dict(Application.objects.filter(archived_at=None).values_list("pk", "name"))
     for pk, newest in sorted(newest_application_revisions(list(applications)).items()):
-        for problem in surroundings.conf_problems(ApplicationSpec.model_validate(newest.spec)):
-            yield _outside(f"application {applications[pk]}", problem.field, problem.value)
+        name, conf = applications[pk], ApplicationSpec.model_validate(newest.spec).conf
+        for problem in outside(conf_places(conf), roots_of(name)):
+            yield _outside(name, f"application {name}", problem)
 
 
-def _outside(about: str, field: str, text: str) -> Outside:
-    """Propose the folder in which a place lies, so that its neighbours are allowed with it."""
+def _outside(application: str, about: str, problem: Problem) -> Outside:
+    """Propose the folder in which a place lies, so that its neighbours are allowed with it.
+
+    Nothing where that is the control plane's own.
+    """
+    field, text = problem.field, problem.value
     try:
         location = resolved(fixed_part(text), follow)
     except NotALocation:
-        return Outside(about, field, text, "")
+        return Outside(application, about, field, text, "")
     parent = location.rpartition("/")[0]
-    return Outside(about, field, text, local_path(parent) or parent)
+    root = local_path(parent) or parent
+    return Outside(application, about, field, text, "" if is_own(root) else root)
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A root that would allow an application what it names; "" where nothing would."""
+
+    application: str
+    root: str
+    places: tuple[Outside, ...]
+
+
+def proposals() -> list[Proposal]:
+    """Return the roots that would allow what is outside, by application; nothing is given."""
+    found: dict[tuple[str, str], list[Outside]] = {}
+    for one in places_outside():
+        found.setdefault((one.application, one.root), []).append(one)
+    return [Proposal(*key, tuple(places)) for key, places in sorted(found.items())]

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from django.conf import settings
 
-from queries.domain.definitions.data_roots import conf_places, places, resolved
+from queries.domain.definitions.data_roots import resolved
 from queries.domain.definitions.locations import canonical
-from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
+from queries.domain.definitions.spec import ApplicationSpec, PythonQuery
 from queries.domain.errors import Problem
 from queries.domain.validation.application_rules import Root, Surroundings
 from queries.selectors.definitions.connectors import ready_connectors
-from queries.services.local_roots import data_roots, follow
+from queries.services.local_roots import follow
 
 
 def look(application: ApplicationSpec) -> Surroundings:
@@ -31,28 +31,6 @@ def look(application: ApplicationSpec) -> Surroundings:
 def canonical_checkpoint(text: str) -> str:
     """Return a checkpoint's canonical location, symbolic links resolved where it is local."""
     return resolved(canonical(text), follow)
-
-
-def data_problems(spec: SqlQuery | PythonQuery) -> list[Problem]:
-    """Return a problem for each place of a definition that lies outside of the data roots."""
-    return _outside(places(spec))
-
-
-def conf_problems(application: ApplicationSpec) -> list[Problem]:
-    """Return a problem for each place of an application's configuration that does."""
-    return _outside(conf_places(application.conf))
-
-
-def checkpoint_problems(location: str) -> list[Problem]:
-    """Return a problem where a checkpoint's canonical location does."""
-    found = data_roots(checkpoints=True).problem("checkpoint", location, follow)
-    return [found] if found else []
-
-
-def _outside(named: Iterator[tuple[str, str]]) -> list[Problem]:
-    roots = data_roots()
-    found = (roots.problem(field, text, follow) for field, text in named if text)
-    return [problem for problem in found if problem]
 
 
 def default_checkpoint(name: str, *, avoid: set[str]) -> str:

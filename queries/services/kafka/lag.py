@@ -33,6 +33,7 @@ from queries.services.kafka.lag_rows import (
     write_told,
 )
 from queries.services.local_references import local_references
+from queries.services.secrets.refusals import BrokerSecrets
 
 logger = logging.getLogger(__name__)
 _each = each("look at sources", logger)
@@ -73,7 +74,7 @@ def look_at_sources(
     known = _known([reading.query.pk for reading in found])
     waiting = {reading.query.pk: len(_sets(reading)) for reading in found}
     answers: dict[int, dict[Brokers, Answer]] = defaultdict(dict)
-    for asked, answer in _ask(_by_brokers(found), known, readers):
+    for asked, answer in _answers(found, known, readers):
         for reading in asked.readings:
             answers[reading.query.pk][asked.brokers] = answer
             waiting[reading.query.pk] -= 1
@@ -91,10 +92,29 @@ def _sets(reading: Reading) -> set[Brokers]:
     return {source.brokers for source in reading.sources}
 
 
-def _by_brokers(found: Sequence[Reading]) -> list[_Asked]:
-    asked: dict[Brokers, _Asked] = {}
+def _answers(
+    found: Sequence[Reading], known: Mapping[int, Known], readers: Readers
+) -> Iterator[tuple[_Asked, Answer]]:
+    """Yield the answer to each reading's broker sets; those it may take its secrets to are asked.
+
+    A secret that is not bound to the query's application is not sent for it.
+    """
+    secrets = BrokerSecrets()
+    allowed: dict[int, set[Brokers]] = defaultdict(set)
     for reading in found:
         for brokers in _sets(reading):
+            refused = secrets.refusal(brokers, reading.query.application.name)
+            if refused:
+                yield _Asked(brokers, readings=[reading]), Answer(unusable=refused)
+            else:
+                allowed[reading.query.pk].add(brokers)
+    yield from _ask(_by_brokers(found, allowed), known, readers)
+
+
+def _by_brokers(found: Sequence[Reading], allowed: Mapping[int, set[Brokers]]) -> list[_Asked]:
+    asked: dict[Brokers, _Asked] = {}
+    for reading in found:
+        for brokers in allowed.get(reading.query.pk, ()):
             one = asked.setdefault(brokers, _Asked(brokers))
             one.readings.append(reading)
             one.wanted |= {

@@ -34,6 +34,7 @@ from queries.selectors.supervision.observation import slots
 from queries.services.changes import record, update_changed
 from queries.services.failures.driver_logs import probe_answer, read_log
 from queries.services.procedures.engine import DONE, StepContext, StepResult, waiting
+from queries.services.secrets.refusals import query_refusal
 from queries.services.supervision import records
 from queries.services.supervision.assignments import driver_spec
 
@@ -108,6 +109,7 @@ def launch(
         roots, driver.code_sha256 = turn.launcher.freeze_code(spec.python_path)
         driver.save(update_fields=["code_sha256"])
         task = task_for(driver.code_sha256)
+        _require_allowed(task, driver.application.name)
         turn.launcher.launch_probe(_driver_spec(driver, roots), task.dumps())
     except LaunchRefused as error:
         if error.passing:
@@ -115,6 +117,12 @@ def launch(
         raise NoAnswer(str(error)) from error
     turn.result["code_sha256"] = driver.code_sha256
     return DONE
+
+
+def _require_allowed(task: PreflightTask | XrayTask | RecordsTask, application: str) -> None:
+    """Raise `LaunchRefused` where an admin has not allowed what the definition names."""
+    if not isinstance(task, XrayTask) and (refused := query_refusal(task.spec, application)):
+        raise LaunchRefused(refused)
 
 
 def _driver_spec(driver: Driver, roots: tuple[str, ...]) -> DriverSpec:

@@ -18,6 +18,7 @@ from queries.models.definitions import Query
 from queries.models.failures import FailureGroup
 from queries.models.history import Operation
 from queries.services.changes import record
+from queries.services.secrets.roots import take_everything
 from queries.services.supervision.operation_rows import follow
 from queries.services.supervision.operations import request_stop
 
@@ -74,6 +75,7 @@ def archive_application(*, application: Application, actor: str, now: datetime) 
                 f"The driver of {application.name} has not ended yet.",
                 way_out="Try again in a moment.",
             )
+        take_everything(application.name, actor=actor, now=now)
         Application.objects.filter(pk=application.pk, archived_at=None).update(archived_at=now)
         FailureGroup.objects.filter(application=application, status=GroupStatus.OPEN).update(
             status=GroupStatus.RESOLVED, resolved_at=now, resolved_by=actor

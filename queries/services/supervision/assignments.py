@@ -13,6 +13,7 @@ from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.kafka.topic_ids import by_topic, ids_of
 from queries.domain.masking import references
 from queries.domain.protocol import Assignment, AssignmentEntry, DriverSpec, Want
+from queries.domain.secrets.bindings import application as holder_named
 from queries.domain.supervision.decision import Decision, QueryDecision
 from queries.domain.validation.formats import connector_way_out
 from queries.launchers.base import LaunchRefused
@@ -21,7 +22,9 @@ from queries.models.drivers import Driver, Run
 from queries.models.installation import Installation
 from queries.selectors.definitions.connectors import jars_of
 from queries.selectors.newest import newest_revisions
+from queries.selectors.secrets import bound_to
 from queries.services.local_roots import data_roots
+from queries.services.secrets.refusals import application_refusal, query_refusal
 
 
 def entries(
@@ -45,10 +48,13 @@ def digest(rows: tuple[AssignmentEntry, ...], *, end: bool) -> str:
 def driver_spec(driver: Driver, code_roots: tuple[str, ...]) -> DriverSpec:
     """Return what the driver is started with.
 
-    Raises `LaunchRefused` where a connector that its application names is not installed.
+    Raises `LaunchRefused` where a connector that its application names is not installed, and
+    where an admin has not allowed what its definition names.
     """
     spec = ApplicationSpec.model_validate(driver.application_revision.spec)
-    roots = data_roots()
+    if refused := application_refusal(spec, driver.application.name):
+        raise LaunchRefused(refused)
+    roots = data_roots(driver.application.name)
     return DriverSpec(
         driver=driver.pk,
         epoch=driver.epoch,
@@ -72,14 +78,15 @@ def driver_spec(driver: Driver, code_roots: tuple[str, ...]) -> DriverSpec:
         env_allowlist=_variables_named(driver, spec),
         data_roots=roots.roots,
         own_folders=roots.own,
+        data_umask=settings.DATA_UMASK,
         start_deadline_s=settings.START_DEADLINE_S,
     )
 
 
 def _variables_named(driver: Driver, spec: ApplicationSpec) -> tuple[str, ...]:
-    """Return the allowed variables that the driver's application and its queries name.
+    """Return the variables that the driver's application and its queries name, and may.
 
-    A driver runs users' code: it is not given what only others name.
+    A driver runs users' code: it is not given what only others name, nor what is not bound to it.
     """
     living = Query.objects.filter(application=driver.application_id, archived_at=None)
     newest = newest_revisions(list(living.values_list("pk", flat=True)))
@@ -87,7 +94,7 @@ def _variables_named(driver: Driver, spec: ApplicationSpec) -> tuple[str, ...]:
     named += living.exclude(target_revision=None).values_list("target_revision__spec", flat=True)
     if driver.operation is not None:  # a probe tries what may not be saved
         named.append(driver.operation.arguments)
-    found = references(named)
+    found = references(named) & bound_to(holder_named(driver.application.name)).keys()
     return tuple(name for name in settings.SECRET_ENV_ALLOWLIST if f"env:{name}" in found)
 
 
@@ -132,4 +139,8 @@ def _entry(run: Run, choice: QueryDecision | None, checkpoint: Checkpoint) -> As
         takeover=checkpoint.takeover_at is not None,
         accepts_loss=run.accepts_loss,
         topic_ids=by_topic(ids_of(run.checkpoint.topic_ids)),
+        # Of one that runs nothing is asked: what is taken away holds from the next start on.
+        refused=query_refusal(run.revision.spec, run.query.application.name)
+        if run.started_at is None
+        else "",
     )

@@ -30,6 +30,7 @@ from queries.models.drivers import Run
 from queries.models.failures import FailureGroup
 from queries.models.history import Operation
 from queries.services.changes import record
+from queries.services.secrets.roots import take_everything
 from queries.services.supervision.offset_gaps import refuse_start_on_gap
 from queries.services.supervision.operation_rows import follow, new_operation, wake
 from queries.services.supervision.required_preflight import refuse_unproven
@@ -105,6 +106,7 @@ def archive_query(*, query: Query, actor: str, now: datetime) -> None:
         about = {"application": application, "query": query, "actor": actor}
         record("definition", "", "DELETED", Reason.ARCHIVED, now=now, **about)
         if application.own and not application.queries.filter(archived_at=None).exists():
+            take_everything(application.name, actor=actor, now=now)
             Application.objects.filter(pk=application.pk).update(archived_at=now)
         wake(application.pk, now)
         changed(f"query:{query.pk}")

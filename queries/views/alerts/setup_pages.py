@@ -132,7 +132,7 @@ def channel_act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
     row = get_object_or_404(Channel, name=name)
     if verb == "delete":
         try:
-            setup.delete_channel(row)
+            setup.delete_channel(row, **by(request))
         except HeadgateError as error:
             messages.error(request, str(error))
             return redirect("alert-channel", row.name)

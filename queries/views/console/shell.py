@@ -48,11 +48,13 @@ _ENTRIES = (
     Entry("Tokens", "tokens", "key", ("token",)),
     Entry("Teams", "teams", "stack", ("team",)),
     Entry("Users", "users", "users", ("user",)),
+    Entry("Secrets", "secrets", "lock", ("secret",)),
+    Entry("Data roots", "data-roots", "database", ("data-root",)),
 )
 #: What is counted beside an entry.
 _COUNTS = {"alerts": open_incidents, "failures": open_failure_groups}
 #: Entries that only some may follow.
-_NEEDED = {"users": ADMINISTER}
+_NEEDED = dict.fromkeys(("users", "secrets", "data-roots"), ADMINISTER)
 
 
 def shell(request: HttpRequest) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
 from queries.models.alerts import AlertRule, Channel, Delivery, Incident, Maintenance
+from tests.services.secrets.binding import bind
 
 pytestmark = pytest.mark.django_db
 
@@ -89,7 +90,13 @@ def test_a_viewer_reads_and_does_nothing(viewer: User) -> None:
     assert client.post("/api/v1/maintenance/", {}, format="json").status_code == 403
 
 
-def test_an_admin_sets_channels_up(admin: User) -> None:
+@pytest.fixture
+def bound() -> None:
+    for secret in ("file:hook", "file:hook-key"):
+        bind(secret, "pager", "hooks.example.org", "*", kind="channel")
+
+
+def test_an_admin_sets_channels_up(admin: User, bound: None) -> None:
     client = api(admin)
     answer = client.post("/api/v1/alert-channels/", CHANNEL, format="json")
     assert answer.status_code == 201
@@ -124,7 +131,9 @@ def test_a_channel_that_cannot_work_is_refused_by_its_field(
     assert "t0ken" not in answer.content.decode()
 
 
-def test_an_admin_sets_rules_up_and_a_channel_that_a_rule_needs_stays(admin: User) -> None:
+def test_an_admin_sets_rules_up_and_a_channel_that_a_rule_needs_stays(
+    admin: User, bound: None
+) -> None:
     client = api(admin)
     client.post("/api/v1/alert-channels/", CHANNEL, format="json")
     rule = {

@@ -8,6 +8,7 @@ from rest_framework.test import APIClient
 from queries.models.definitions import Query
 from tests.api.conftest import SPEC
 from tests.scenarios.stage import Stage
+from tests.services.secrets.binding import bind
 
 URL = "/api/v1/queries/ticks/"
 
@@ -144,6 +145,7 @@ def test_a_reference_to_a_secret_is_shown(as_author: APIClient) -> None:
         "spec": SPEC,
         "application_spec": {"env": {"DB_PASSWORD": "file:db-password"}},
     }
+    bind("file:db-password", "ticks")
     created = as_author.post("/api/v1/queries/", body, format="json")
     assert created.status_code == 201, created.json()
     shown = as_author.get("/api/v1/applications/ticks/").json()["spec"]["env"]

@@ -12,6 +12,7 @@ from queries.models.failures import Failure
 from tests.api.conftest import SPEC
 from tests.listeners.rows import store_batch
 from tests.scenarios.stage import DIVIDE, Stage
+from tests.services.secrets.binding import bind
 
 
 def test_a_run_names_its_neighbours_and_adds_up_its_batches(
@@ -44,6 +45,7 @@ def test_a_runs_log_is_text_without_secrets(
 ) -> None:
     settings.SECRETS_DIR = tmp_path
     (tmp_path / "vault").write_text("tr0ub4dor\n")
+    bind("file:vault", "flights")
     stage.application("flights", env={"VAULT": "file:vault"})
     stage.query("delays", "flights")
     stage.up("delays", "flights")

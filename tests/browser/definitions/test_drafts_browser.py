@@ -78,3 +78,40 @@ def test_a_definition_that_was_saved_leaves_no_draft(editor: Page, live_server: 
     editor.goto(f"{live_server.url}/queries/delays/edit/")
     expect(editor.locator("textarea[name=sql]")).to_have_value(TYPED)
     expect(editor.locator("#draft")).to_have_count(0)
+
+
+def _draft(page: Page) -> str:
+    """Return all that the browser keeps of drafts."""
+    told = page.evaluate(
+        "Object.entries(sessionStorage).filter(([key]) => key.startsWith('headgate-draft')).join()"
+    )
+    return str(told)
+
+
+def test_a_secret_that_is_typed_in_clear_is_never_kept(editor: Page) -> None:
+    code = f"{TYPED} AND token = 'a word of the text'"
+    editor.locator("textarea[name=sql]").fill(code)
+    options = editor.locator("textarea[name$=options]").last
+    options.fill(
+        "topic = out\nkafka.ssl.key.password = hunter2-in-clear\n"
+        'kafka.sasl.jaas.config = o.a.k.Login required username="u" password="hunter2-too";\n'
+        "kafka.ssl.keystore.key = file:keystore"
+    )
+    kept = _draft(editor)
+    assert "hunter2" not in kept
+    assert "a word of the text" in kept
+    assert "kafka.ssl.key.password = " in kept
+    assert "file:keystore" in kept
+    assert "topic = out" in kept
+
+
+def test_signing_out_forgets_every_draft(editor: Page, live_server: LiveServer) -> None:
+    editor.on("dialog", lambda dialog: dialog.accept())
+    editor.locator("textarea[name=sql]").fill(TYPED)
+    assert TYPED in _draft(editor)
+    editor.goto(f"{live_server.url}/")
+    assert TYPED in _draft(editor)
+    editor.locator("details.menu:has([data-sign-out]) > summary").click()
+    editor.get_by_role("button", name="Sign out").click()
+    editor.wait_for_url("**/login/**")
+    assert _draft(editor) == ""

@@ -4,9 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.definitions.data_roots import DataRoots, fixed_part, places
+from queries.domain.definitions.data_roots import (
+    DataRoots,
+    fixed_part,
+    lies_in,
+    parse_given_root,
+    places,
+    root_of,
+)
 from queries.domain.definitions.locations import NotALocation
 from queries.domain.definitions.parsing import parse_query
+from queries.domain.errors import Invalid
 
 ROOTS = DataRoots(
     roots=("file:///data", "file:///srv/headgate/data", "s3a://bucket/in", "file:///opt"),
@@ -76,8 +84,8 @@ def test_a_root_of_everything_still_leaves_out_what_is_headgates() -> None:
 
 def test_the_way_out_names_some_roots() -> None:
     assert ROOTS.way_out == (
-        "Use a folder in /data, /srv/headgate/data, s3a://bucket/in, /opt, or ask an admin to add "
-        "one to HEADGATE_DATA_ROOTS."
+        "Use a folder in /data, /srv/headgate/data, s3a://bucket/in, /opt, or ask an admin to give "
+        "the application another one: Settings → Data roots (HEADGATE_DATA_ROOTS is for all)."
     )
     many = DataRoots(roots=tuple(f"file:///data{n}" for n in range(9)))
     assert "/data3, …, or ask" in many.way_out
@@ -126,3 +134,43 @@ def test_every_place_of_a_definition_is_found() -> None:
     ]
     python = parse_query({"kind": "python", "function": "jobs:make"})
     assert list(places(python)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "root"),
+    [
+        ("/data/in/", "/data/in"),
+        ("file:///data", "/data"),
+        ("/", "/"),
+        ("S3A://bucket/", "s3a://bucket"),
+        ("hdfs://name:9000/in", "hdfs://name:9000/in"),
+    ],
+)
+def test_a_given_root_is_read_as_a_path_or_a_url(text: str, root: str) -> None:
+    assert parse_given_root({"application": "a", "root": text}).root == root
+
+
+@pytest.mark.parametrize(
+    ("raw", "fields"),
+    [
+        ({"application": " ", "root": "data"}, ["application", "root"]),
+        ({"application": "a", "root": "/data/*"}, ["root"]),
+        ({"application": "a", "root": "s3a://buck*t"}, ["root"]),
+        ({"application": "a"}, ["root"]),
+    ],
+)
+def test_one_that_is_none_is_refused_by_its_field(raw: dict[str, str], fields: list[str]) -> None:
+    with pytest.raises(Invalid) as refused:
+        parse_given_root(raw)
+    assert [one.field for one in refused.value.problems] == fields
+
+
+def test_a_bucket_as_a_whole_holds_all_that_is_in_it() -> None:
+    bucket = DataRoots(roots=(root_of("s3a://bucket"),))
+    assert refusal("s3a://bucket/a/b", bucket) == ""
+    assert refusal("s3a://bucket2/a", bucket) == "is outside of the data roots."
+
+
+def test_whether_a_location_lies_in_some_folders() -> None:
+    assert lies_in("file:///a/b", ("file:///a",))
+    assert not lies_in("file:///ab", ("file:///a",))

@@ -131,3 +131,9 @@ def test_the_environment_names_secrets_that_the_host_may_tell() -> None:
     assert "in plain text" in problem.message
     (problem,) = environment_problems({"A": "x\0y"}, allowed=())
     assert "null byte" in problem.message
+
+
+@pytest.mark.parametrize("value", ["${env:KEY}", "a-${env.KEY}-b", "$${x}"])
+def test_a_value_that_would_be_replaced_by_what_the_process_has_is_refused(value: str) -> None:
+    (problem,) = application_conf_problems({"spark.hadoop.fs.s3a.endpoint": value})
+    assert problem.message.startswith("contains ${…}")

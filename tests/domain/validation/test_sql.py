@@ -56,6 +56,8 @@ def test_what_may_work_is_left_to_spark(raw: dict[str, Any]) -> None:
         (rate("  "), "sql", "is empty"),
         (rate("SELECT value FROM ticks; SELECT 1"), "sql", "several statements"),
         (rate("DROP TABLE ticks"), "sql", "is a DROP"),
+        (rate("SELECT '${env:KEY}' FROM ticks"), "sql", "reads what the driver's process has"),
+        (rate("SELECT value FROM ${system:a"), "sql", "reads what the driver's process has"),
         (rate("CREATE TABLE x AS SELECT * FROM ticks"), "sql", "is a CREATE"),
         (rate("INSERT INTO x SELECT * FROM ticks"), "sql", "is a INSERT"),
         (rate("SELECT value FROM tocks"), "sql", "Available: names, ticks."),

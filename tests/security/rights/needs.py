@@ -153,6 +153,10 @@ user-group-change: post a
 sso-login: get n post n
 sso-callback: get n
 user-change: post a
+secrets: get a post a
+secret-unbind: post a
+data-roots: get a post a
+data-root-take: post a
 teams: get v
 team: get v
 team-new: post a
@@ -232,6 +236,12 @@ teams: get v post a
 team: get v put a delete a
 tokens: get v post a
 token: get v delete v
+secrets: get a
+secret-bindings: get a post a
+secret-binding: get a delete a
+data-roots: get a post a
+data-root-proposals: get a
+data-root: get a delete a
 group-roles: get a post a
 group-role: get a put a delete a
 me: get v

@@ -15,6 +15,7 @@ from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Run
 from queries.models.failures import Failure, FailureGroup
+from queries.models.grants import GivenRoot, SecretBinding
 from queries.models.history import Operation
 from queries.models.saved_views import SavedView
 from queries.services.console.tokens import create_token
@@ -57,6 +58,11 @@ def build() -> dict[str, Keys]:
     group_role = GroupRole.objects.create(
         group="staff", role="viewer", created_at=now, created_by="ada"
     )
+    given = {"given_at": now, "given_by": "ada"}
+    binding = SecretBinding.objects.create(
+        secret="file:kept", holder_kind="application", holder="flights", **given
+    )
+    root = GivenRoot.objects.create(application="flights", root="/srv/flights", **given)
     view = SavedView.objects.create(user=owner, name="mine", address="q=a", created_at=now)
     operation = Operation.objects.filter(query__name="delays").first()
     assert operation is not None
@@ -79,6 +85,10 @@ def build() -> dict[str, Keys]:
         "tokens/": {"uuid": str(row.uuid)},
         "settings/users/": {"user_id": str(owner.pk)},
         "settings/groups/": {"row_id": str(group_role.pk)},
+        "settings/secrets/": {"binding_id": str(binding.pk)},
+        "secret-bindings/": {"binding_id": str(binding.pk)},
+        "settings/data-roots/": {"root_id": str(root.pk)},
+        "data-roots/": {"root_id": str(root.pk)},
         "group-roles/": {"row_id": str(group_role.pk)},
         "saved-views/": {"view_id": str(view.pk)},
         "applications/": {"name": "flights", "pool": "wide"},

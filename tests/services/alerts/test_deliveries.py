@@ -24,6 +24,7 @@ from queries.services.alerts.deliveries import (
 )
 from tests.channels.receivers import Receiver, receiving
 from tests.faults.system import REPOSITORY
+from tests.services.secrets.binding import bind
 
 START = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
 
@@ -43,6 +44,8 @@ class Outbox:
         return f"file:{name}"
 
     def channel(self, name: str, url: str = "") -> Channel:
+        for secret in ("url", "key"):
+            bind(f"file:{name}-{secret}", name, "127.0.0.1", kind="channel")
         return Channel.objects.create(
             name=name,
             kind="webhook",

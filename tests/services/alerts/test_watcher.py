@@ -16,6 +16,7 @@ from queries.models.alerts import AlertRule, Channel
 from queries.selectors.alerts.own_routes import Route
 from queries.services.alerts import watcher as module
 from queries.services.alerts.watcher import Watcher
+from tests.services.secrets.binding import bind
 
 pytestmark = pytest.mark.django_db
 
@@ -191,6 +192,9 @@ def test_channels_that_deliver_nothing_fill_no_memory(
 
 
 def test_its_file_holds_references_and_no_secret(watched: Watched) -> None:
+    bind("file:hook", "pager", "hooks.example.org", kind="channel")
     watched.look(0)
     kept = json.loads(watched.path.read_text())["routes"]["worker-down"]
-    assert kept == [{"name": "pager", "kind": "webhook", "settings": {"url": "file:hook"}}]
+    settings = {"url": "file:hook"}
+    bound = {"file:hook": ["hooks.example.org"]}
+    assert kept == [{"name": "pager", "kind": "webhook", "settings": settings, "bound": bound}]

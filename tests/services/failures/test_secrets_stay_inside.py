@@ -58,6 +58,7 @@ from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance
 from tests.conftest_redis import ValkeyServer
 from tests.scenarios.stage import Stage
+from tests.services.secrets.binding import bind
 
 PLAIN = "tr0ub4dor"  # of the application, by reference
 WRITTEN = "correct horse"  # of the query, written out in full
@@ -74,6 +75,7 @@ def stage(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sta
     settings.SECRETS_DIR.mkdir()
     (settings.SECRETS_DIR / "vault").write_text(f"{PLAIN}\n")
     stage = Stage()
+    bind("file:vault", "flights")
     stage.application("flights", env={"VAULT": "file:vault"})
     sink = {"format": "kafka", "options": {"kafka.password": WRITTEN}}
     stage.query("delays", "flights", sink=sink)

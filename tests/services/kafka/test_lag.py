@@ -21,6 +21,7 @@ from queries.services.kafka import lag
 from queries.services.kafka.lag import look_at_sources
 from tests.conftest_brokers import HOUR_MS, NOW, Brokers, MakeQuery, brokers, commit, make, said
 from tests.scenarios.stage import Stage
+from tests.services.secrets.binding import bind
 
 pytestmark = pytest.mark.django_db
 
@@ -134,6 +135,7 @@ def test_a_secret_that_is_missing_is_named_and_never_shown(
         "kafka.sasl.mechanism": "PLAIN",
         "kafka.sasl.jaas.config": "file:jaas",
     }
+    bind("file:jaas", "delays", "one")
     query = make("delays", options=options)
     look_at_sources(now=NOW, readers=brokers)
     assert "file:jaas cannot be read" in lag_of(query, now=NOW).errors[0]

@@ -8,6 +8,7 @@ from django.test import Client
 from django.utils import timezone
 
 from queries.models.alerts import AlertRule, Channel, Delivery, Incident, Maintenance
+from tests.services.secrets.binding import bind
 from tests.web.browserless import Page
 
 pytestmark = pytest.mark.django_db
@@ -29,6 +30,7 @@ def test_a_channel_is_made_tried_changed_and_deleted(client: Client, admin: User
     assert "No channels" in Page(client, "/alerts/channels/").text
     form = Page(client, "/alerts/channels/new/?kind=mail").text
     assert "Mail server" in form
+    bind("file:smtp-password", "ops", "*.example.org:587", kind="channel")
     client.post("/alerts/channels/new/", MAIL)
     row = Channel.objects.get()
     assert row.settings["recipients"] == ["ada@example.org", "ben@example.org"]

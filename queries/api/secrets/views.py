@@ -1,0 +1,105 @@
+"""What admins give: secrets to applications and channels, data roots to applications."""
+
+from typing import Any
+
+from django.db.models import QuerySet
+from django.urls import reverse
+from rest_framework.response import Response
+
+from queries.api.base import ApiView
+from queries.api.methods import Sent, answers, creates, lists
+from queries.api.secrets import bodies
+from queries.models.grants import GivenRoot, SecretBinding
+from queries.roles import ADMINISTER
+from queries.selectors.found import found
+from queries.selectors.secrets import secrets
+from queries.services.definitions.places_in_use import proposals
+from queries.services.secrets import bindings, roots
+
+
+class SecretsView(ApiView):
+    """All secrets by name."""
+
+    @answers("list_secrets", bodies.SecretsBody, role=ADMINISTER)
+    def get(self) -> dict[str, Any]:
+        """List secrets by name, with who names them and whom they are bound to; admins only."""
+        return {"results": secrets()}
+
+
+def _binding(number: int) -> SecretBinding:
+    rows = SecretBinding.objects.filter(pk=number, taken_at=None)
+    return found(rows, f"Binding {number} does not exist.")
+
+
+class BindingsView(ApiView):
+    """All bindings of secrets."""
+
+    @lists("list_secret_bindings", bodies.BindingBody, role=ADMINISTER)
+    def get(self) -> QuerySet[SecretBinding]:
+        """List which secret is bound to whom, newest first; admins only."""
+        return SecretBinding.objects.filter(taken_at=None)
+
+    @creates("bind_secret", bodies.BindingBody, bodies.BindingForm, role=ADMINISTER)
+    def post(self, sent: Sent) -> Response:
+        """Bind a secret; what it was bound to there before is replaced."""
+        row = bindings.bind(sent, **self.by)
+        location = reverse("api:secret-binding", args=[row.pk])
+        return Response(bodies.BindingBody(row).data, 201, headers={"Location": location})
+
+
+class BindingView(ApiView):
+    """One binding of a secret."""
+
+    @answers("get_secret_binding", bodies.BindingBody, role=ADMINISTER)
+    def get(self, binding_id: int) -> SecretBinding:
+        """Return a binding; admins only."""
+        return _binding(binding_id)
+
+    @answers("unbind_secret", None, role=ADMINISTER)
+    def delete(self, binding_id: int) -> None:
+        """Take a binding away: what runs goes on, its next start is refused."""
+        bindings.unbind(_binding(binding_id), **self.by)
+
+
+class ProposalsView(ApiView):
+    """Roots that are proposed."""
+
+    @answers("list_data_root_proposals", bodies.ProposalsBody, role=ADMINISTER)
+    def get(self) -> dict[str, Any]:
+        """List the roots that would allow what definitions name outside; admins only."""
+        return {"results": proposals()}
+
+
+def _root(number: int) -> GivenRoot:
+    rows = GivenRoot.objects.filter(pk=number, taken_at=None)
+    return found(rows, f"Root {number} does not exist.")
+
+
+class RootsView(ApiView):
+    """All data roots of single applications."""
+
+    @lists("list_data_roots", bodies.RootBody, role=ADMINISTER)
+    def get(self) -> QuerySet[GivenRoot]:
+        """List which root was given to which application, newest first; admins only."""
+        return GivenRoot.objects.filter(taken_at=None)
+
+    @creates("give_data_root", bodies.RootBody, bodies.RootForm, role=ADMINISTER)
+    def post(self, sent: Sent) -> Response:
+        """Give a folder or URL prefix to an application."""
+        row = roots.give_root(sent, **self.by)
+        location = reverse("api:data-root", args=[row.pk])
+        return Response(bodies.RootBody(row).data, 201, headers={"Location": location})
+
+
+class RootView(ApiView):
+    """One data root of an application."""
+
+    @answers("get_data_root", bodies.RootBody, role=ADMINISTER)
+    def get(self, root_id: int) -> GivenRoot:
+        """Return a root; admins only."""
+        return _root(root_id)
+
+    @answers("take_data_root", None, role=ADMINISTER)
+    def delete(self, root_id: int) -> None:
+        """Take a root away: what runs goes on, its next start is refused."""
+        roots.take_root(_root(root_id), **self.by)

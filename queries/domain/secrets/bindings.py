@@ -1,0 +1,113 @@
+"""Which secrets an admin has bound to an application or a channel, and to which hosts they may go.
+
+A secret that is not bound is refused: when a definition is saved, when its query starts, and when
+Headgate itself would send it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from queries.domain.definitions.parsing import shape_problems
+from queries.domain.errors import Invalid, Problem
+from queries.domain.masking import is_reference
+from queries.domain.secrets.hosts import ANYWHERE, allows, is_pattern
+from queries.domain.secrets.uses import Use
+
+#: Of one application or channel: a secret -> the patterns of the hosts that it may go to.
+Bound = Mapping[str, tuple[str, ...]]
+
+PAGE = "Settings → Secrets"
+_MOST_HOSTS = 100
+
+
+class HolderKind(StrEnum):
+    """Who a secret is bound to."""
+
+    APPLICATION = "application"
+    CHANNEL = "channel"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """An application or a channel, by name: it may be bound before it is made."""
+
+    kind: HolderKind
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+
+def application(name: str) -> Holder:
+    """Return an application as a holder."""
+    return Holder(HolderKind.APPLICATION, name)
+
+
+def channel(name: str) -> Holder:
+    """Return a channel as a holder."""
+    return Holder(HolderKind.CHANNEL, name)
+
+
+class BindingForm(BaseModel):
+    """What an admin writes to bind a secret."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
+
+    secret: Annotated[str, Field(max_length=200)]  # env:NAME or file:NAME
+    holder_kind: HolderKind = HolderKind.APPLICATION
+    holder: Annotated[str, Field(max_length=80)]  # its name
+    hosts: list[str]  # patterns; "*" is anywhere
+
+
+def parse_binding(raw: Mapping[str, Any]) -> BindingForm:
+    """Return a binding, its hosts in small letters; raise `Invalid` with each fault by field."""
+    try:
+        form = BindingForm.model_validate(raw)
+    except ValidationError as error:
+        raise Invalid(shape_problems(error)) from error
+    hosts = list(dict.fromkeys(one.strip().lower() for one in form.hosts if one.strip()))
+    problems = []
+    if not is_reference(form.secret):
+        way_out = "Write env:NAME or file:NAME; the value itself is never stored."
+        problems.append(Problem("secret", "", "is not a reference to a secret.", way_out))
+    if not form.holder:
+        problems.append(Problem("holder", "", "is missing.", "Name who may use it."))
+    if not 0 < len(hosts) <= _MOST_HOSTS:
+        way_out = "Write host:port, host or *.domain, one a line; * is anywhere."
+        problems.append(Problem("hosts", "", "says nowhere the secret may go.", way_out))
+    problems += [
+        Problem("hosts", one[:200], "is not a host.", "Write host:port, host, *.domain or *.")
+        for one in hosts
+        if not is_pattern(one)
+    ]
+    if problems:
+        raise Invalid(problems)
+    return form.model_copy(update={"hosts": hosts})
+
+
+def unbound(uses: Iterable[Use], bound: Bound, holder: Holder) -> list[Problem]:
+    """Return a problem for each use of a secret that is not bound, or not for where it goes."""
+    return [found for use in uses if (found := _problem(use, bound, holder))]
+
+
+def _problem(use: Use, bound: Bound, holder: Holder) -> Problem | None:
+    patterns = bound.get(use.secret)
+    if patterns is None:
+        message = f"is not bound to {holder}."
+        way_out = f"Ask an admin to bind {use.secret} to {holder}{_where(use.places)}: {PAGE}."
+        return Problem(use.field, use.secret, message, way_out)
+    out = [one for one in use.places if not any(allows(each, one) for each in patterns)]
+    if not out:
+        return None
+    message = f"is bound to {holder}, but not{_where(out)}."
+    way_out = f"Ask an admin to add {', '.join(out)} to the hosts of {use.secret}: {PAGE}."
+    return Problem(use.field, use.secret, message, way_out)
+
+
+def _where(places: Iterable[str]) -> str:
+    told = ["any place (*)" if one == ANYWHERE else one for one in places]
+    return f" for {', '.join(told)}" if told else ""

@@ -1,0 +1,71 @@
+"""Hosts that a secret goes to, and the patterns by which an admin allows them.
+
+A pattern is one of these, in any case of letters:
+
+==================  ==================================================================
+host                that host, any port
+host:port           that port of it
+*.example.org       every host below the domain, at any depth; the domain itself is not
+*.example.org:port  that port of them
+*                   anywhere, places included that nobody can tell beforehand
+==================  ==================================================================
+
+A name is compared as it is written: no name is looked up, and an address matches only itself.
+"""
+
+import re
+
+#: Where a secret goes that code, Spark or a service takes to wherever it likes.
+ANYWHERE = "*"
+
+_NAME = r"[0-9a-z_](?:[0-9a-z._\-]*[0-9a-z_])?"
+_IP6 = r"\[[0-9a-f:.]+\]"
+_PLACE = re.compile(rf"(?P<host>{_NAME}|{_IP6})(?::(?P<port>[0-9]{{1,5}}))?")
+_PATTERN = re.compile(rf"\*|(?:(?:\*\.)?{_NAME}|{_IP6})(?::[0-9]{{1,5}})?")
+#: "SASL_SSL://host:9092", as Kafka's bootstrap.servers may be written.
+_SERVER = re.compile(r"(?:\w+://)?(?P<place>.+:[0-9]{1,5})")
+_URL = re.compile(r"https?://(?P<place>[^/?#]+)(?:[/?#].*)?", re.IGNORECASE)
+
+
+def is_pattern(text: str) -> bool:
+    """Return whether a text is a pattern of hosts; it is written in small letters."""
+    return _PATTERN.fullmatch(text) is not None
+
+
+def allows(pattern: str, place: str) -> bool:
+    """Return whether a pattern holds a place: "host", "host:port", or `ANYWHERE`."""
+    if pattern == ANYWHERE:
+        return True
+    found = _PLACE.fullmatch(place.lower())
+    if found is None:
+        return False
+    host, port = found["host"], found["port"]
+    bare, _, wanted = pattern.rpartition(":") if _has_port(pattern) else (pattern, "", "")
+    if wanted and wanted != port:
+        return False
+    return host.endswith(bare[1:]) if bare.startswith("*.") else host == bare
+
+
+def servers(text: str) -> tuple[str, ...]:
+    """Return the places of a bootstrap.servers; `ANYWHERE` for each that cannot be read."""
+    return tuple(_server(one.strip()) for one in text.split(",") if one.strip()) or (ANYWHERE,)
+
+
+def of_url(text: str) -> str:
+    """Return the place that an http address leads to; `ANYWHERE` where it cannot be read."""
+    found = _URL.fullmatch(text.strip())
+    return _place(found["place"]) if found else ANYWHERE
+
+
+def _server(text: str) -> str:
+    found = _SERVER.fullmatch(text)
+    return _place(found["place"]) if found else ANYWHERE
+
+
+def _place(text: str) -> str:
+    """Return a place in small letters; what clients might read in several ways is anywhere."""
+    return text.lower() if _PLACE.fullmatch(text.lower()) else ANYWHERE
+
+
+def _has_port(pattern: str) -> bool:
+    return re.search(r":[0-9]{1,5}$", pattern) is not None and not pattern.endswith("]")

@@ -1,0 +1,68 @@
+"""What admins have given: secrets to applications and channels, data roots to applications.
+
+A row is never changed: what is given otherwise is taken away and given again, so the rows are
+also their own history. Holders are named, not linked: they may be given something before they are
+made, and lose it when they are deleted. [P]
+"""
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+
+from queries.domain.secrets.bindings import HolderKind
+
+
+class Grant(models.Model):
+    """What is given, and may be taken away again."""
+
+    given_at = models.DateTimeField()
+    given_by = models.CharField(max_length=150)  # "" for the upgrade
+    taken_at = models.DateTimeField(null=True)
+    taken_by = models.CharField(max_length=150, default="")
+
+    class Meta:
+        abstract = True
+
+
+class SecretBinding(Grant):
+    """A secret that an application or a channel may name, and the hosts that it may go to."""
+
+    secret = models.CharField(max_length=200)  # "env:NAME" | "file:NAME", never its value
+    holder_kind = models.CharField(max_length=11, choices=[(k, k) for k in HolderKind])
+    holder = models.CharField(max_length=80)  # its name
+    hosts = models.JSONField(default=list)  # patterns (domain/secrets/hosts)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["secret", "holder_kind", "holder"],
+                name="secret_binding_once",
+                condition=Q(taken_at__isnull=True),
+            )
+        ]
+        indexes: ClassVar = [models.Index(fields=["holder_kind", "holder"], name="secret_holder")]
+        ordering: ClassVar = ["secret", "holder_kind", "holder", "-given_at"]
+
+    def __str__(self) -> str:
+        return f"{self.secret} of {self.holder_kind} {self.holder}"
+
+
+class GivenRoot(Grant):
+    """A folder or URL prefix in which one application's data may lie."""
+
+    application = models.CharField(max_length=80)  # its name
+    root = models.CharField(max_length=1000)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["application", "root"],
+                name="given_root_once",
+                condition=Q(taken_at__isnull=True),
+            )
+        ]
+        ordering: ClassVar = ["application", "root", "-given_at"]
+
+    def __str__(self) -> str:
+        return f"{self.root} of {self.application}"

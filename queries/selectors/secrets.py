@@ -1,0 +1,190 @@
+"""Secrets by name: who names them, whom they are bound to; and what is given to applications."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from django.conf import settings
+from django.db.models import Q, QuerySet, TextField
+from django.db.models.functions import Cast
+
+from queries.channels.places import place_of
+from queries.domain.masking import is_reference, references
+from queries.domain.secrets.bindings import Bound, Holder, application, channel, unbound
+from queries.domain.secrets.hosts import ANYWHERE
+from queries.domain.secrets.uses import Use, uses_in
+from queries.models.alerts import Channel
+from queries.models.applications import Application
+from queries.models.definitions import Query, QueryRevision
+from queries.models.grants import GivenRoot, SecretBinding
+from queries.selectors.newest import newest_revisions
+from queries.selectors.supervision.drift import newest_application_revisions
+
+
+def bound_to(holder: Holder) -> Bound:
+    """Return the secrets of an application or a channel, and the hosts that each may go to."""
+    rows = SecretBinding.objects.filter(holder_kind=holder.kind, holder=holder.name, taken_at=None)
+    return {secret: tuple(hosts) for secret, hosts in rows.values_list("secret", "hosts")}
+
+
+def all_bound() -> dict[Holder, Bound]:
+    """Return every binding by its holder, in one database query."""
+    found: dict[Holder, dict[str, tuple[str, ...]]] = defaultdict(dict)
+    for row in SecretBinding.objects.filter(taken_at=None):
+        found[_holder(row)][row.secret] = tuple(row.hosts)
+    return dict(found)
+
+
+def given_roots(name: str) -> list[str]:
+    """Return the data roots that were given to the application of this name."""
+    rows = GivenRoot.objects.filter(application=name, taken_at=None)
+    return list(rows.values_list("root", flat=True))
+
+
+def all_given_roots() -> dict[str, list[str]]:
+    """Return the data roots that were given, by application, in one database query."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for row in GivenRoot.objects.filter(taken_at=None):
+        found[row.application].append(row.root)
+    return dict(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Naming:
+    """Who names a secret, where, and whether that is refused."""
+
+    holder: Holder
+    about: str  # "query delays" | "application flights" | "channel ops"
+    query: str  # its name, "" where it is none
+    use: Use
+    refused: str  # what is wrong with that; "" where the binding allows it
+    hosts: tuple[str, ...] = ()  # those that its binding would need
+
+    @property
+    def form(self) -> str:
+        """Return the query string that fills in the page's form with the binding it needs."""
+        return urlencode(
+            {
+                "secret": self.use.secret,
+                "holder_kind": self.holder.kind,
+                "holder": self.holder.name,
+                "hosts": "\n".join(self.hosts),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """One secret by its name: never its value."""
+
+    name: str  # "env:NAME" | "file:NAME"
+    there: bool  # the drivers' host has it, as far as this one knows
+    bindings: tuple[SecretBinding, ...]
+    namings: tuple[Naming, ...]
+    last: SecretBinding | None  # what was given or taken away last
+
+    @property
+    def refused(self) -> list[Naming]:
+        """Return who names it and may not."""
+        return [one for one in self.namings if one.refused]
+
+
+def secrets() -> list[Secret]:
+    """Return every secret that is there, named or bound, by name."""
+    bound = all_bound()
+    namings = defaultdict(list)
+    for one in _namings(bound):
+        namings[one.use.secret].append(one)
+    rows = defaultdict(list)
+    for row in SecretBinding.objects.order_by("holder_kind", "holder", "given_at"):
+        rows[row.secret].append(row)
+    living = {name for name, held in rows.items() if any(row.taken_at is None for row in held)}
+    there = set(known_names())
+    return [
+        Secret(
+            name=name,
+            there=name in there,
+            bindings=tuple(row for row in rows[name] if row.taken_at is None),
+            namings=tuple(namings[name]),
+            last=max(rows[name], key=lambda row: row.taken_at or row.given_at, default=None),
+        )
+        for name in sorted(there | living | set(namings))
+    ]
+
+
+def known_names() -> Iterator[str]:
+    """Yield the references that this host can resolve, by name alone."""
+    yield from (f"env:{name}" for name in settings.SECRET_ENV_ALLOWLIST)
+    folder = Path(settings.SECRETS_DIR)
+    try:
+        files = [one.name for one in folder.iterdir() if one.is_file()]
+    except OSError:
+        return
+    yield from (f"file:{name}" for name in files if is_reference(f"file:{name}"))
+
+
+def _namings(bound: dict[Holder, Bound]) -> Iterator[Naming]:
+    """Yield who names which secret: newest definitions of what is living, and channels."""
+    names = dict(Application.objects.filter(archived_at=None).values_list("pk", "name"))
+    for pk, revision in newest_application_revisions(list(names)).items():
+        about = f"application {names[pk]}"
+        yield from _of(application(names[pk]), about, "", uses_in(revision.spec), bound)
+    living = Query.objects.filter(archived_at=None, pk__in=_naming_secrets())
+    rows = {query.pk: query for query in living.select_related("application")}
+    for pk, newest in newest_revisions(list(rows)).items():
+        holder = application(rows[pk].application.name)
+        uses = uses_in(newest.spec)
+        yield from _of(holder, f"query {rows[pk].name}", rows[pk].name, uses, bound)
+    for row in Channel.objects.all():
+        yield from _of(channel(row.name), f"channel {row.name}", "", uses_of_channel(row), bound)
+
+
+def _naming_secrets() -> QuerySet[QueryRevision, Any]:
+    """Return the queries with a revision whose text may name a secret; few of very many do.
+
+    Told by the database, as with Kafka (`selectors/kafka/sources`).
+    """
+    texts = QueryRevision.objects.annotate(text=Cast("spec", TextField()))
+    named = texts.filter(Q(text__contains='"env:') | Q(text__contains='"file:'))
+    return named.order_by().values("query")
+
+
+def uses_of_channel(row: Channel) -> list[Use]:
+    """Return the uses of secrets in a channel's settings.
+
+    Where its address is a secret too, its place is told when it is sent, and none here.
+    """
+    place = place_of(row.kind, row.settings)
+    places = () if place == ANYWHERE else (place,)
+    return [
+        Use(secret, f"settings.{name}", places)
+        for name, value in row.settings.items()
+        for secret in sorted(references(value))
+    ]
+
+
+def _of(
+    holder: Holder, about: str, query: str, uses: Iterable[Use], bound: dict[Holder, Bound]
+) -> Iterator[Naming]:
+    for use in uses:
+        mine = bound.get(holder, {})
+        problems = unbound([use], mine, holder)
+        refused = problems[0].message if problems else ""
+        hosts = tuple(dict.fromkeys((*mine.get(use.secret, ()), *use.places)))
+        yield Naming(holder, about, query, use, refused, hosts)
+
+
+def _holder(row: SecretBinding) -> Holder:
+    return application(row.holder) if row.holder_kind == "application" else channel(row.holder)
+
+
+def holder_names() -> dict[str, list[str]]:
+    """Return the names of what there is to give something to, by kind."""
+    applications = Application.objects.filter(archived_at=None).order_by("name")
+    return {
+        "application": list(applications.values_list("name", flat=True)),
+        "channel": list(Channel.objects.values_list("name", flat=True)),
+    }

@@ -1,0 +1,91 @@
+"""Bind secrets to applications and channels, and take bindings away: by admins, recorded."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.db.models import QuerySet
+
+from controlplane.nudge import changed
+from queries.domain.errors import Invalid
+from queries.domain.reasons import Because, Detail
+from queries.domain.secrets.bindings import Holder, HolderKind, parse_binding
+from queries.domain.validation.query_rules import name_problems
+from queries.models.grants import SecretBinding
+from queries.services.changes import record_grant
+
+
+def bind(raw: Mapping[str, Any], *, actor: str, now: datetime) -> SecretBinding:
+    """Bind a secret to an application or a channel; what it was bound to there is replaced.
+
+    Raises `Invalid` with each fault. A binding that says the same is returned as it is.
+    """
+    form = parse_binding(raw)
+    holder = Holder(form.holder_kind, form.holder)
+    if holder.kind is HolderKind.APPLICATION:
+        require_name("holder", holder.name)
+    with transaction.atomic():
+        before = _living(holder).filter(secret=form.secret).first()
+        if before is not None and before.hosts == form.hosts:
+            return before
+        if before is not None:
+            _take(before, actor, now)
+        row = SecretBinding.objects.create(
+            secret=form.secret,
+            holder_kind=holder.kind,
+            holder=holder.name,
+            hosts=form.hosts,
+            given_at=now,
+            given_by=actor,
+        )
+        _record(row, "BOUND" if before is not None else "", "BOUND", actor, now)
+    return row
+
+
+def require_name(field: str, name: str) -> None:
+    """Raise `Invalid` for what cannot be the name of an application."""
+    if problems := name_problems(name, what="application"):
+        raise Invalid([replace(one, field=field) for one in problems])
+
+
+def unbind(binding: SecretBinding, *, actor: str, now: datetime) -> None:
+    """Take a binding away: what names the secret is refused at its next start."""
+    with transaction.atomic():
+        if _take(binding, actor, now):
+            _record(binding, "BOUND", "UNBOUND", actor, now)
+
+
+def unbind_all(holder: Holder, *, actor: str, now: datetime) -> None:
+    """Take every binding away from what is deleted: another of its name is not it."""
+    for row in _living(holder):
+        unbind(row, actor=actor, now=now)
+
+
+def rename(before: Holder, after: Holder) -> None:
+    """Let a channel keep its secrets under another name."""
+    _living(before).update(holder=after.name)
+
+
+def _living(holder: Holder) -> QuerySet[SecretBinding]:
+    return SecretBinding.objects.filter(
+        holder_kind=holder.kind, holder=holder.name, taken_at=None
+    ).order_by("secret")
+
+
+def _take(row: SecretBinding, actor: str, now: datetime) -> bool:
+    taken = SecretBinding.objects.filter(pk=row.pk, taken_at=None)
+    return bool(taken.update(taken_at=now, taken_by=actor))
+
+
+def _record(row: SecretBinding, before: str, after: str, actor: str, now: datetime) -> None:
+    record_grant(
+        row.holder if row.holder_kind == HolderKind.APPLICATION else "",
+        before,
+        after,
+        Because(Detail.SECRET, {"secret": row.secret, "hosts": ", ".join(row.hosts)}),
+        actor=actor,
+        now=now,
+    )
+    changed("secrets")

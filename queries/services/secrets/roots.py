@@ -1,0 +1,63 @@
+"""Give data roots to applications, and take them away: by admins, recorded."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from controlplane.nudge import changed
+from queries.domain.definitions.data_roots import parse_given_root
+from queries.domain.errors import Invalid, Problem
+from queries.domain.reasons import Because, Detail
+from queries.domain.secrets.bindings import application as holder
+from queries.models.grants import GivenRoot
+from queries.services.changes import record_grant
+from queries.services.local_roots import is_own
+from queries.services.secrets.bindings import require_name, unbind_all
+
+
+def give_root(raw: Mapping[str, Any], *, actor: str, now: datetime) -> GivenRoot:
+    """Give a folder or URL prefix to an application; one that it has is returned as it is.
+
+    Raises `Invalid` with each fault: the control plane's own folders are never given.
+    """
+    form = parse_given_root(raw)
+    require_name("application", form.application)
+    if is_own(form.root):
+        way_out = "Choose a folder outside of it, or below HEADGATE_HOME/data, which is for all."
+        raise Invalid([Problem("root", form.root[:200], "belongs to Headgate itself.", way_out)])
+    with transaction.atomic():
+        row, made = GivenRoot.objects.get_or_create(
+            application=form.application,
+            root=form.root,
+            taken_at=None,
+            defaults={"given_at": now, "given_by": actor},
+        )
+        if made:
+            _record(row, "", "GIVEN", actor, now)
+    return row
+
+
+def take_root(row: GivenRoot, *, actor: str, now: datetime) -> None:
+    """Take a root away: what lies in it is refused at its next start."""
+    with transaction.atomic():
+        taken = GivenRoot.objects.filter(pk=row.pk, taken_at=None)
+        if taken.update(taken_at=now, taken_by=actor):
+            _record(row, "GIVEN", "TAKEN", actor, now)
+
+
+def take_everything(application: str, *, actor: str, now: datetime) -> None:
+    """Take its roots and secrets from an application that is deleted.
+
+    Another one of its name is not it.
+    """
+    for row in GivenRoot.objects.filter(application=application, taken_at=None):
+        take_root(row, actor=actor, now=now)
+    unbind_all(holder(application), actor=actor, now=now)
+
+
+def _record(row: GivenRoot, before: str, after: str, actor: str, now: datetime) -> None:
+    detail = Because(Detail.DATA_ROOT, {"root": row.root})
+    record_grant(row.application, before, after, detail, actor=actor, now=now)
+    changed("data-roots")
