@@ -35,9 +35,9 @@ def text(name: str, default: str, *, shown: str | None = None) -> str:
     return os.environ.get(name, "").strip() or default
 
 
-def whole(name: str, default: int, *, low: int, high: int) -> int:
+def whole(name: str, default: int, *, low: int, high: int, shown: str | None = None) -> int:
     """Return a whole number from `low` to `high`, both included."""
-    raw = text(name, str(default))
+    raw = text(name, str(default), shown=shown)
     try:
         value = int(raw)
     except ValueError:

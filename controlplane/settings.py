@@ -24,6 +24,14 @@ VERSION = tomllib.loads((BASE_DIR / "pyproject.toml").read_text())["project"]["v
 # --- where things are -----------------------------------------------------------------
 HEADGATE_HOME = Path(env.text("HEADGATE_HOME", str(BASE_DIR / "var"), shown="var/")).resolve()
 HEADGATE_PORT = env.whole("HEADGATE_PORT", 8000, low=1, high=65535)
+#: Of the server of drivers' Spark UIs: another origin than the console's (docs/security.md).
+SPARK_UI_PORT = env.whole(
+    "HEADGATE_SPARK_UI_PORT",
+    min(HEADGATE_PORT + 1, 65535),
+    low=1,
+    high=65535,
+    shown="HEADGATE_PORT + 1",
+)
 HOME = Home(HEADGATE_HOME)
 #: `make run` keeps the first name: drivers must find their host again if the machine is renamed.
 HEADGATE_HOST = env.text(
@@ -369,6 +377,13 @@ ALERT_REPLAY_RECORDS = env.whole(
 )
 #: The address that people open the console by; links in messages begin with it.
 PUBLIC_URL = env.text("HEADGATE_URL", "").rstrip("/")
+#: The origin at which Spark UIs are published, "{host}" in it for the driver's host; "" for this
+#: machine's own SPARK_UI_PORT.
+SPARK_UI_URL = env.text("HEADGATE_SPARK_UI_URL", "").rstrip("/")
+if SPARK_UI_URL and SPARK_UI_URL == PUBLIC_URL:
+    raise env.wrong(
+        "HEADGATE_SPARK_UI_URL", SPARK_UI_URL, "Give another host name or port than HEADGATE_URL's."
+    )
 #: Private networks that webhooks and chats may be in: "10.20.0.0/16".
 ALERT_NETWORKS = env.networks("HEADGATE_ALERT_NETWORKS")
 #: Networks whose requests for `/metrics` need no token.

@@ -18,6 +18,7 @@ from queries.models.drivers import Driver
 from queries.services.alerts import dead_mans_switch, deliveries, incidents, outlook
 from queries.services.checkpoints import batch_repair, foreign_batches
 from queries.services.checkpoints.snapshot import prune as prune_kept_snapshots
+from queries.services import spark_ui
 from queries.services.console import tokens
 from queries.services.definitions.sql_check import Answering
 from queries.services.kafka import lag, loss_ledger
@@ -205,6 +206,7 @@ def adopt() -> None:
 def forget_expired_tokens() -> None:
     """Delete expired tokens."""
     tokens.forget_expired_tokens(now=timezone.now())
+    spark_ui.forget_visits(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.prune")

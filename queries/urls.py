@@ -2,7 +2,7 @@
 
 from django.urls import URLPattern, URLResolver
 
-from queries.views import async_calls, metrics, probes
+from queries.views import async_calls, metrics, probes, spark_ui
 from queries.views.alerts import incident_page, setup_pages
 from queries.views.checkpoints import checkpoint, checkpoint_actions, checkpoint_list
 from queries.views.console import access, account, audit, find, live, shell
@@ -49,4 +49,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *account.urlpatterns,
     *query_edit.urlpatterns,
     *metrics.urlpatterns,
+    *spark_ui.urlpatterns,
 ]

@@ -24,6 +24,7 @@ from controlplane.machine import (
     drivers,
     java,
     kafka,
+    ports,
     preparation,
     program,
     programs,
@@ -259,7 +260,7 @@ class _Run:
 
     def _check_port(self) -> None:
         port = settings.HEADGATE_PORT
-        if not valkey.port_is_free(port):
+        if not ports.port_is_free(port):
             raise Trouble(
                 f"Port {port} is in use.",
                 f"Choose another: `HEADGATE_PORT={port + 1} make run`, or stop what uses it (`ss "
