@@ -7,6 +7,7 @@ variable read is recorded in `DECLARED`, which a test compares with `docs/settin
 import ipaddress
 import os
 import re
+from pathlib import Path
 from typing import Any
 
 import environ
@@ -33,6 +34,32 @@ def text(name: str, default: str, *, shown: str | None = None) -> str:
     """Return a text; an empty variable counts as unset. `shown` is the default as documented."""
     DECLARED[name] = default if shown is None else shown
     return os.environ.get(name, "").strip() or default
+
+
+def secret(name: str, default: str, *, shown: str | None = None) -> str:
+    """Return a text that is a secret: of the variable, or of the file that NAME_FILE names.
+
+    A variable of a container is shown by its engine to whoever may ask it; a file is not.
+    """
+    text(name, default, shown=shown)
+    text(f"{name}_FILE", "")
+    return given(name) or default
+
+
+def given(name: str) -> str:
+    """Return what NAME or the file of NAME_FILE holds, "" where neither is set."""
+    plain, file = (os.environ.get(one, "").strip() for one in (name, f"{name}_FILE"))
+    if not file:
+        return plain
+    if plain:
+        raise wrong(f"{name}_FILE", file, f"{name} is set too; keep one of them.")
+    try:
+        held = Path(file).read_text().strip()
+    except (OSError, ValueError) as error:
+        raise wrong(f"{name}_FILE", file, f"It cannot be read: {error}.") from error
+    if not held:
+        raise wrong(f"{name}_FILE", file, "The file is empty.")
+    return held
 
 
 def whole(name: str, default: int, *, low: int, high: int, shown: str | None = None) -> int:
@@ -93,7 +120,7 @@ def labels(name: str) -> dict[str, str]:
 
 def database(name: str, default: str, *, shown: str) -> dict[str, Any]:
     """Return Django's form of a database address: sqlite:///PATH or postgres://…"""
-    raw = text(name, default, shown=shown)
+    raw = secret(name, default, shown=shown)
     way_out = "Give sqlite:////absolute/path or postgres://USER:PASSWORD@HOST:PORT/NAME."
     if not raw.startswith(("sqlite:", "postgres:", "postgresql:")):
         raise wrong(name, raw, way_out)
@@ -108,7 +135,7 @@ def database(name: str, default: str, *, shown: str) -> dict[str, Any]:
 
 def redis_url(name: str, default: str, *, shown: str) -> str:
     """Return the address of a Redis: redis://, rediss:// or unix://."""
-    raw = text(name, default, shown=shown)
+    raw = secret(name, default, shown=shown)
     if not re.fullmatch(r"(rediss?://[^\s]*[^\s:/]+.*|unix://.+)", raw):
         raise wrong(name, raw, "Give redis://HOST:PORT/DB, rediss://… or unix:///path?db=0.")
     return raw

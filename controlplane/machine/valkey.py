@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import redis
 
-from controlplane import redis_client
+from controlplane import environment, redis_client
 from controlplane.machine.home import Home, read_line, write_private
 from controlplane.machine.ports import free_ports, port_is_free
 from controlplane.machine.trouble import Trouble
@@ -57,7 +57,7 @@ def choose(home: Home, *, drivers_alive: int) -> Redis:
     Raises `Trouble` where REDIS_URL's does not answer or may evict, and where living drivers
     report to a port that somebody else has taken.
     """
-    if url := os.environ.get("REDIS_URL", "").strip():
+    if url := environment.given("REDIS_URL"):
         return Redis(url, f"{check(url)} at {mask_text(url)} (REDIS_URL)")
     executable, origin = server()
     port, password = _address(home, drivers_alive)
