@@ -15,10 +15,10 @@ from controlplane.nudge import advance_soon, lease, send_to_hosts
 from listeners.loops.troubles import each
 from queries.launchers.configured import launcher
 from queries.models.drivers import Driver
+from queries.services import spark_ui
 from queries.services.alerts import dead_mans_switch, deliveries, incidents, outlook
 from queries.services.checkpoints import batch_repair, foreign_batches
 from queries.services.checkpoints.snapshot import prune as prune_kept_snapshots
-from queries.services import spark_ui
 from queries.services.console import tokens
 from queries.services.definitions.sql_check import Answering
 from queries.services.kafka import lag, loss_ledger

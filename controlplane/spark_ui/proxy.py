@@ -101,10 +101,11 @@ async def _show(http: httpx.AsyncClient, scope: Scope, path: str, send: Send) ->
             async for piece in answer.body:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             await send({"type": "http.response.body"})
-    except (httpx.HTTPError, TimeoutError, upstream.NotTheUi) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, upstream.NotTheUi) as error:
         if begun:
-            raise  # the server closes the connection: what was sent is not all
-        await _page(send, *(_NOT_IT if isinstance(error, upstream.NotTheUi) else _NOT_THERE))
+            return  # the server closes the connection: what was sent is not all
+        gone = isinstance(error, httpx.TransportError | TimeoutError)
+        await _page(send, *(_NOT_THERE if gone else _NOT_IT))
 
 
 async def _rows(ask: Any, text: str) -> Any:

@@ -127,7 +127,10 @@ async def is_guarded(http: httpx.AsyncClient, port: int) -> bool:
 
 def _placed(location: str, asked: str, port: int, prefix: str) -> str:
     """Return where a redirect leads on this server; raise `NotTheUi` for elsewhere."""
-    there = urlsplit(urljoin(asked, location))
+    try:
+        there = urlsplit(urljoin(asked, location))
+    except ValueError as error:
+        raise NotTheUi("It redirects to what is no address.") from error
     if (there.scheme, there.netloc) != ("http", f"{_LOOPBACK}:{port}"):
         raise NotTheUi("It redirects to another server.")
     path = there.path if there.path.startswith(prefix + "/") else prefix + (there.path or "/")
