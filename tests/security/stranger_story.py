@@ -36,4 +36,4 @@ def main(port: int, secret: str = "") -> str:
 
 
 if __name__ == "__main__":
-    print(main(int(sys.argv[1]), *sys.argv[2:]))
+    sys.stdout.write(main(int(sys.argv[1]), *sys.argv[2:]) + "\n")

@@ -321,7 +321,8 @@ def test_a_redirect_leads_nowhere_else(browser: Client, ui: HostileUi, location:
 
 
 @pytest.mark.parametrize(
-    "location", ["/jobs/?a=1", "http://127.0.0.1:{port}/jobs/?a=1", "jobs/?a=1", "{there}/jobs/?a=1"]
+    "location",
+    ["/jobs/?a=1", "http://127.0.0.1:{port}/jobs/?a=1", "jobs/?a=1", "{there}/jobs/?a=1"],
 )
 def test_sparks_own_redirects_stay_below_the_visit(
     browser: Client, ui: HostileUi, location: str
