@@ -1,4 +1,4 @@
-# One image for web, worker, beat and ingester; docker-compose.yml says which is which.
+# One image for web, spark-ui, worker, beat and ingester; docker-compose.yml says which is which.
 # Stages fetch packages and connectors, so that pip, Maven and caches stay out of the image.
 
 ARG BASE=python:3.11-slim-bookworm
@@ -52,7 +52,7 @@ RUN python -m compileall -q controlplane queries listeners headgate_async \
 
 USER headgate
 VOLUME /var/lib/headgate
-EXPOSE 8000
+EXPOSE 8000 8001
 # tini reaps what drivers leave behind; without -g it signals the service alone, not drivers.
 ENTRYPOINT ["tini", "--"]
 CMD ["uvicorn", "controlplane.asgi:application", "--host", "0.0.0.0", "--port", "8000", \
