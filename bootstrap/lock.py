@@ -1,4 +1,8 @@
-"""Resolve the requirements (requirements*.in) into locked versions (requirements*.txt)."""
+"""Resolve the requirements (requirements*.in) into locked versions (requirements*.txt).
+
+Each version comes with the digests of its files: pip then installs nothing else under its name,
+whatever index it asks.
+"""
 
 import sys
 
@@ -9,5 +13,6 @@ if __name__ == "__main__":
         run(
             *(sys.executable, "-m", "uv", "pip", "compile", "--universal"),
             *("--python-version", "3.11", "--no-emit-index-url", "--no-emit-find-links"),
+            "--generate-hashes",
             *(*sys.argv[1:], f"{name}.in", "-o", f"{name}.txt"),
         )

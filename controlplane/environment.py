@@ -37,9 +37,35 @@ def text(name: str, default: str, *, shown: str | None = None) -> str:
     return os.environ.get(name, "").strip() or default
 
 
-def whole(name: str, default: int, *, low: int, high: int) -> int:
+def secret(name: str, default: str = "", *, shown: str | None = None) -> str:
+    """Return a text that is a secret: of the variable, or of the file that NAME_FILE names.
+
+    A variable of a container is shown by its engine to whoever may ask it; a file is not.
+    """
+    text(name, default, shown=shown)
+    text(f"{name}_FILE", "")
+    return given(name) or default
+
+
+def given(name: str) -> str:
+    """Return what NAME or the file of NAME_FILE holds, "" where neither is set."""
+    plain, file = (os.environ.get(one, "").strip() for one in (name, f"{name}_FILE"))
+    if not file:
+        return plain
+    if plain:
+        raise wrong(f"{name}_FILE", file, f"{name} is set too; keep one of them.")
+    try:
+        held = Path(file).read_text().strip()
+    except (OSError, ValueError) as error:
+        raise wrong(f"{name}_FILE", file, f"It cannot be read: {error}.") from error
+    if not held:
+        raise wrong(f"{name}_FILE", file, "The file is empty.")
+    return held
+
+
+def whole(name: str, default: int, *, low: int, high: int, shown: str | None = None) -> int:
     """Return a whole number from `low` to `high`, both included."""
-    raw = text(name, str(default))
+    raw = text(name, str(default), shown=shown)
     try:
         value = int(raw)
     except ValueError:
@@ -101,20 +127,6 @@ def labels(name: str) -> dict[str, str]:
         raise wrong(name, raw, f"{error} Write labels such as team=data.") from error
 
 
-def secret(name: str) -> str:
-    """Return a secret: the variable's value, or what is in the file that NAME_FILE names."""
-    file = f"{name}_FILE"
-    value, path = text(name, ""), text(file, "")
-    if not path:
-        return value
-    if value:
-        raise wrong(file, path, f"Set this or {name}, not both.")
-    try:
-        return Path(path).read_text(encoding="utf-8").strip()
-    except (OSError, ValueError) as error:
-        raise wrong(file, path, "Give the path of a file that this process can read.") from error
-
-
 def issuer(name: str, *, http_allowed: bool) -> str:
     """Return the issuer of an identity provider, "" for none: an https address.
 
@@ -129,7 +141,7 @@ def issuer(name: str, *, http_allowed: bool) -> str:
 
 def database(name: str, default: str, *, shown: str) -> dict[str, Any]:
     """Return Django's form of a database address: sqlite:///PATH or postgres://…"""
-    raw = text(name, default, shown=shown)
+    raw = secret(name, default, shown=shown)
     way_out = "Give sqlite:////absolute/path or postgres://USER:PASSWORD@HOST:PORT/NAME."
     if not raw.startswith(("sqlite:", "postgres:", "postgresql:")):
         raise wrong(name, raw, way_out)
@@ -144,7 +156,7 @@ def database(name: str, default: str, *, shown: str) -> dict[str, Any]:
 
 def redis_url(name: str, default: str, *, shown: str) -> str:
     """Return the address of a Redis: redis://, rediss:// or unix://."""
-    raw = text(name, default, shown=shown)
+    raw = secret(name, default, shown=shown)
     if not re.fullmatch(r"(rediss?://[^\s]*[^\s:/]+.*|unix://.+)", raw):
         raise wrong(name, raw, "Give redis://HOST:PORT/DB, rediss://… or unix:///path?db=0.")
     return raw

@@ -24,6 +24,14 @@ VERSION = tomllib.loads((BASE_DIR / "pyproject.toml").read_text())["project"]["v
 # --- where things are -----------------------------------------------------------------
 HEADGATE_HOME = Path(env.text("HEADGATE_HOME", str(BASE_DIR / "var"), shown="var/")).resolve()
 HEADGATE_PORT = env.whole("HEADGATE_PORT", 8000, low=1, high=65535)
+#: Of the server of drivers' Spark UIs: another origin than the console's (docs/security.md).
+SPARK_UI_PORT = env.whole(
+    "HEADGATE_SPARK_UI_PORT",
+    min(HEADGATE_PORT + 1, 65535),
+    low=1,
+    high=65535,
+    shown="HEADGATE_PORT + 1",
+)
 HOME = Home(HEADGATE_HOME)
 #: `make run` keeps the first name: drivers must find their host again if the machine is renamed.
 HEADGATE_HOST = env.text(
@@ -72,7 +80,7 @@ LAUNCHER = env.choice("HEADGATE_LAUNCHER", "process", tuple(LAUNCHERS))
 SECRET_ENV_ALLOWLIST = env.names("HEADGATE_SECRET_ENV", ())
 
 # --- Django ---------------------------------------------------------------------------
-SECRET_KEY = env.text("SECRET_KEY", read_line(HOME.secret_key), shown="HEADGATE_HOME/secret_key")
+SECRET_KEY = env.secret("SECRET_KEY", read_line(HOME.secret_key), shown="HEADGATE_HOME/secret_key")
 #: No key was given: fine for builds and tests, refused by `asgi.py`, as it ends with the process.
 SECRET_KEY_IS_EPHEMERAL = not SECRET_KEY
 SECRET_KEY = SECRET_KEY or secrets.token_urlsafe(50)
@@ -209,13 +217,25 @@ SOCIALACCOUNT_ADAPTER = "queries.services.access.identity_provider.BackChannel"
 # same-origin referrers and openers. `tests/web/console/test_setup_headers.py` checks the headers.
 #: Whose X-Forwarded-For is believed; without them the address is that of the connection.
 TRUSTED_PROXIES = env.networks("HEADGATE_TRUSTED_PROXIES")
-HTTPS = env.flag("HEADGATE_HTTPS", False)  # a proxy in front speaks TLS and says so
+PROXY_SPEAKS_TLS = env.flag("HEADGATE_HTTPS", False)  # and says so in X-Forwarded-Proto
+#: Files in PEM with which `make run` speaks TLS itself, "" for none.
+TLS_CERT = env.text("HEADGATE_TLS_CERT", "")  # the certificate, then those that issued it
+TLS_KEY = env.text("HEADGATE_TLS_KEY", "")
+HTTPS = PROXY_SPEAKS_TLS or bool(TLS_CERT)
+if bool(TLS_CERT) != bool(TLS_KEY):
+    raise env.wrong("HEADGATE_TLS_KEY", TLS_KEY, "Set HEADGATE_TLS_CERT and HEADGATE_TLS_KEY both.")
+#: The address of this machine at which `make run` listens.
+BIND = env.text("HEADGATE_BIND", "127.0.0.1")
+if BIND not in ("127.0.0.1", "::1", "localhost") and not TLS_CERT:
+    raise env.wrong(
+        "HEADGATE_BIND", BIND, "Passwords would be readable on the way: set HEADGATE_TLS_CERT too."
+    )
 #: Browsers share cookies between the ports of a host; two installations differ by name.
 SESSION_COOKIE_NAME = f"headgate_session_{HEADGATE_PORT}"
 SESSION_COOKIE_SECURE = HTTPS
 CSRF_COOKIE_SECURE = HTTPS
 SECURE_HSTS_SECONDS = 365 * 86400 if HTTPS else 0
-SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS else None
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if PROXY_SPEAKS_TLS else None
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
         "default-src": [NONE],
@@ -405,6 +425,13 @@ ALERT_REPLAY_RECORDS = env.whole(
 )
 #: The address that people open the console by; links in messages begin with it.
 PUBLIC_URL = env.text("HEADGATE_URL", "").rstrip("/")
+#: The origin at which Spark UIs are published, "{host}" in it for the driver's host; "" for this
+#: machine's own SPARK_UI_PORT.
+SPARK_UI_URL = env.text("HEADGATE_SPARK_UI_URL", "").rstrip("/")
+if SPARK_UI_URL and SPARK_UI_URL == PUBLIC_URL:
+    raise env.wrong(
+        "HEADGATE_SPARK_UI_URL", SPARK_UI_URL, "Give another host name or port than HEADGATE_URL's."
+    )
 #: Private networks that webhooks and chats may be in: "10.20.0.0/16".
 ALERT_NETWORKS = env.networks("HEADGATE_ALERT_NETWORKS")
 #: Networks whose requests for `/metrics` need no token.
@@ -414,12 +441,12 @@ METRICS_SELECTOR = env.labels("HEADGATE_METRICS_SELECTOR")
 #: What the watcher asks to see whether the web process lives.
 WATCHED_URL = env.text(
     "HEADGATE_WATCHED_URL",
-    f"http://127.0.0.1:{HEADGATE_PORT}/healthz",
+    f"{'https' if TLS_CERT else 'http'}://127.0.0.1:{HEADGATE_PORT}/healthz",
     shown="http://127.0.0.1:HEADGATE_PORT/healthz",
 )
 #: Called every minute while all of Headgate works, so that an outside watcher misses it when
 #: this machine is gone: "env:NAME", "file:NAME" or the address itself; "" for none.
-DEAD_MANS_SWITCH_URL = env.text("HEADGATE_DEAD_MANS_SWITCH_URL", "")
+DEAD_MANS_SWITCH_URL = env.secret("HEADGATE_DEAD_MANS_SWITCH_URL", "")
 DEMO = env.flag("HEADGATE_DEMO", True)  # the feeder and the flights' queries
 
 # --- logging --------------------------------------------------------------------------

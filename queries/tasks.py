@@ -15,6 +15,7 @@ from controlplane.nudge import advance_soon, lease, send_to_hosts
 from listeners.loops.troubles import each
 from queries.launchers.configured import launcher
 from queries.models.drivers import Driver
+from queries.services import spark_ui
 from queries.services.alerts import dead_mans_switch, deliveries, incidents, outlook
 from queries.services.checkpoints import batch_repair, foreign_batches
 from queries.services.checkpoints.snapshot import prune as prune_kept_snapshots
@@ -203,10 +204,11 @@ def adopt() -> None:
 
 @shared_task(name="queries.tasks.forget_expired_tokens")
 def forget_expired_tokens() -> None:
-    """Delete expired tokens and sessions."""
+    """Delete expired tokens and sessions, and visits of Spark UIs."""
     now = timezone.now()
     tokens.forget_expired_tokens(now=now)
     accounts.forget_expired_sessions(now=now)
+    spark_ui.forget_visits(now=now)
 
 
 @shared_task(name="queries.tasks.prune")

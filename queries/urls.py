@@ -2,7 +2,7 @@
 
 from django.urls import URLPattern, URLResolver
 
-from queries.views import async_calls, metrics, probes
+from queries.views import async_calls, metrics, probes, spark_ui
 from queries.views.access import group_roles, sign_in, single_sign_on, teams
 from queries.views.alerts import incident_page, setup_pages
 from queries.views.checkpoints import checkpoint, checkpoint_actions, checkpoint_list
@@ -57,4 +57,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *data_roots.urlpatterns,
     *query_edit.urlpatterns,
     *metrics.urlpatterns,
+    *spark_ui.urlpatterns,
 ]

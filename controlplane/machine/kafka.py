@@ -23,8 +23,8 @@ from pathlib import Path
 
 from controlplane.machine import claims, program
 from controlplane.machine.home import read_line, write_private
+from controlplane.machine.ports import free_ports, port_is_free
 from controlplane.machine.trouble import Trouble
-from controlplane.machine.valkey import free_ports, port_is_free
 from queries.files import read_tail
 from queries.launchers.process import identities
 

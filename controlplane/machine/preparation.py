@@ -11,6 +11,7 @@ from django.contrib.staticfiles import finders
 from django.core.management import call_command
 from django.db import DatabaseError, connection, connections
 
+from controlplane import environment
 from controlplane.machine.home import read_line, write_private
 from controlplane.machine.trouble import Trouble
 from queries.domain.masking import mask_text
@@ -21,7 +22,7 @@ def database_sentence() -> str:
     """Return which database is used, without its password."""
     if connection.vendor == "sqlite":
         return f"SQLite at {settings.DATABASES['default']['NAME']}"
-    return f"{connection.display_name} at {mask_text(os.environ.get('DATABASE_URL', ''))}"
+    return f"{connection.display_name} at {mask_text(environment.given('DATABASE_URL'))}"
 
 
 def prepare_database(now: datetime) -> None:

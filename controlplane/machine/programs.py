@@ -55,23 +55,33 @@ def all_programs(redis_command: Sequence[str], feeders: Sequence[Program] = ()) 
     python = sys.executable
     manage = str(REPOSITORY / "manage.py")
     celery = (python, "-m", "celery", "--app", "controlplane")
-    web = (
-        f"controlplane.asgi:application --host 127.0.0.1 --port {settings.HEADGATE_PORT} "
-        "--timeout-graceful-shutdown 3 --no-access-log --log-level warning --lifespan off "
-        "--no-proxy-headers"  # asgi.py believes those of HEADGATE_TRUSTED_PROXIES
-    )
     programs = [
         Program("ingester", (python, manage, "ingest_events"), 20, 15),
         # A worker that finds its host's name taken looks on for seconds before it leaves.
         Program("worker", tuple(worker_command()), 30, 20, starts_s=30),
         Program("beat", (*celery, "beat", "--pidfile="), 40, 5),
-        Program("web", (python, "-m", "uvicorn", *web.split()), 50, 8),
+        Program("web", _server("controlplane.asgi", settings.HEADGATE_PORT), 50, 8),
+        Program("spark-ui", _server("controlplane.spark_ui.asgi", settings.SPARK_UI_PORT), 50, 8),
         # Stopped before what it watches, and after the message that it may be sending.
         Program("watcher", (python, manage, "watch"), 70, 25),
     ]
     if redis_command:
         programs.append(Program("valkey", tuple(redis_command), 10, 30))
     return sorted([*programs, *feeders], key=lambda one: one.priority)
+
+
+def _server(module: str, port: int) -> tuple[str, ...]:
+    """Return the command of a web server of ours."""
+    flags = (
+        "--timeout-graceful-shutdown 3 --no-access-log --log-level warning --lifespan off "
+        "--no-proxy-headers"  # asgi.py believes those of HEADGATE_TRUSTED_PROXIES
+    )
+    tls = ("--ssl-certfile", settings.TLS_CERT, "--ssl-keyfile", settings.TLS_KEY)
+    return (
+        *(sys.executable, "-m", "uvicorn", f"{module}:application"),
+        *("--host", settings.BIND, "--port", str(port), *flags.split()),
+        *(tls if settings.TLS_CERT else ()),
+    )
 
 
 def worker_command() -> list[str]:

@@ -9,9 +9,7 @@ import os
 import re
 import secrets
 import shutil
-import socket
 import subprocess
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,14 +17,13 @@ from urllib.parse import urlsplit
 
 import redis
 
-from controlplane import redis_client
+from controlplane import environment, redis_client
 from controlplane.machine.home import Home, read_line, write_private
+from controlplane.machine.ports import free_ports, port_is_free
 from controlplane.machine.trouble import Trouble
 from queries.domain.masking import mask_text
 
 OLDEST = (7, 0)  # older ones answer XAUTOCLAIM in another format
-#: Below the ports that systems hand out to outgoing connections, so that it stays free.
-_PORTS = range(20_000, 32_000)
 _LIMIT_S = 5
 
 _CONFIGURATION = """bind 127.0.0.1
@@ -60,7 +57,7 @@ def choose(home: Home, *, drivers_alive: int) -> Redis:
     Raises `Trouble` where REDIS_URL's does not answer or may evict, and where living drivers
     report to a port that somebody else has taken.
     """
-    if url := os.environ.get("REDIS_URL", "").strip():
+    if url := environment.given("REDIS_URL"):
         return Redis(url, f"{check(url)} at {mask_text(url)} (REDIS_URL)")
     executable, origin = server()
     port, password = _address(home, drivers_alive)
@@ -154,20 +151,3 @@ def _address(home: Home, drivers_alive: int) -> tuple[int, str]:
     if port is None:
         raise Trouble("No port from 20000 to 31999 is free for a Redis.", "Set REDIS_URL.")
     return port, password
-
-
-def free_ports() -> Iterator[int]:
-    """Yield free ports, starting at a random one."""
-    start = secrets.randbelow(len(_PORTS))
-    yield from filter(port_is_free, (*_PORTS[start:], *_PORTS[:start]))
-
-
-def port_is_free(port: int) -> bool:
-    """Tell whether a server can listen on 127.0.0.1 at this port."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            trial.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True

@@ -127,6 +127,8 @@ class DriverSpec(Form):
     stream: str  # name of the installation's event stream
     event_key: str = ""  # seals its events (listeners.wire), hexadecimal; "" before there were any
     event_settings: dict[str, Any] = field(default_factory=dict)  # listeners.spark.settings
+    ui_port: int = 0  # of its Spark UI; 0 for any that is free
+    ui_key: str = ""  # what asks its Spark UI must be signed by it, hexadecimal; "" for anybody
     jars: tuple[str, ...] = ()
     secrets_dir: str = ""
     env_allowlist: tuple[str, ...] = ()  # names that "env:NAME" may resolve
@@ -244,7 +246,7 @@ class Status(Form):
     spark_version: str = ""
     java_version: str = ""
     application_id: str = ""
-    ui_url: str = ""
+    ui_url: str = ""  # not read; of drivers of earlier releases
     jvm_pid: int | None = None
     runs: tuple[RunStatus, ...] = ()
     executors: tuple[ExecutorSeen, ...] = ()  # on a cluster: those there are, and the newest lost

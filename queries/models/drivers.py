@@ -1,7 +1,8 @@
-"""Drivers (processes of an application) and runs (starts of a query inside one). All [R]."""
+"""Drivers (processes of an application), runs (starts of a query inside one). [R] but visits."""
 
 from typing import ClassVar
 
+from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
@@ -45,7 +46,7 @@ class Driver(models.Model):
     java_version = models.CharField(max_length=80, default="")
     spark_application_id = models.CharField(max_length=80, default="")
     executors = models.JSONField(default=list)  # on a cluster: [{id, address, cores, active, …}]
-    ui_url = models.CharField(max_length=200, default="")
+    ui_port = models.PositiveIntegerField(null=True)  # of its Spark UI, as we gave it; null: none
 
     ended_at = models.DateTimeField(null=True)
     exit_python = models.CharField(max_length=12, default="")  # code | signal | UNKNOWN
@@ -72,6 +73,21 @@ class Driver(models.Model):
             return {}
         jvm = {} if self.jvm_pid is None else {"jvm_pid": self.jvm_pid}
         return {"boot_id": self.boot_id, "pid": self.pid, "start_time": self.start_time, **jvm}
+
+
+class SparkUiVisit(models.Model):
+    """A person's way into one driver's Spark UI; tokens are kept as SHA-256 (hexadecimal). [P]"""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    session_key = models.CharField(max_length=40)  # ends with this session
+    driver = models.ForeignKey(Driver, on_delete=models.CASCADE, related_name="+")
+    created_at = models.DateTimeField(db_index=True)
+    ticket = models.CharField(max_length=64, unique=True)  # opens once
+    opened_at = models.DateTimeField(null=True)
+    path = models.CharField(max_length=64, null=True, unique=True)  # noqa: DJ001 (null: unopened)
+
+    def __str__(self) -> str:
+        return f"visit {self.pk} to driver {self.driver_id}"
 
 
 class Run(models.Model):

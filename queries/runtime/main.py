@@ -155,7 +155,6 @@ class Driver:
             spark_version=spark.version,
             java_version=str(jvm.java.lang.System.getProperty("java.version")),
             application_id=spark.sparkContext.applicationId,
-            ui_url=spark.sparkContext.uiWebUrl or "",
             jvm_pid=jvm_pid,
         )
         self.board.write()

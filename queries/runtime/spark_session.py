@@ -4,7 +4,9 @@ Only what the JVM needs to come up is put on its command line; all the rest, res
 among it, is set in the JVM itself, where no list of processes shows it.
 """
 
+import base64
 import contextlib
+import logging
 import os
 import shutil
 import socket
@@ -19,6 +21,9 @@ from queries.secret_references import References
 
 _LOG_CONFIG = "log4j2.xml"
 _LOOPBACK = "127.0.0.1"
+_JWS_FILTER = "org.apache.spark.ui.JWSFilter"
+
+logger = logging.getLogger("headgate.driver")
 
 #: What an application's configuration may change.
 _DEFAULTS = {
@@ -146,7 +151,7 @@ def _reserved(spec: DriverSpec, directory: Path, references: References) -> dict
         "spark.scheduler.mode": spec.scheduler_mode,
         "spark.sql.warehouse.dir": spec.conf.get("spark.sql.warehouse.dir", f"{tmp}/warehouse"),
         "spark.ui.enabled": str(not spec.probe).lower(),
-        "spark.ui.port": "0",
+        **_guarded_ui(spec),
         "spark.ui.killEnabled": "false",
         "spark.ui.showConsoleProgress": "false",
         # Five times Spark's own: a fast query's holes are still in memory when they are looked for.
@@ -156,6 +161,8 @@ def _reserved(spec: DriverSpec, directory: Path, references: References) -> dict
         "spark.submit.deployMode": "client",
         "spark.sql.reflect.allowList": _REFLECT,
     }
+    if makes_its_secret(spec.master):
+        conf["spark.authenticate"] = "true"
     pools = directory / POOLS
     if spec.scheduler_mode == "FAIR" and pools.exists() and pools.read_text().strip():
         conf["spark.scheduler.allocation.file"] = pools.as_uri()
@@ -168,6 +175,41 @@ def _reserved(spec: DriverSpec, directory: Path, references: References) -> dict
             f"(?i)secret|password|passwd|token|credential|access[._-]?key|jaas|{names}"
         )
     return conf
+
+
+def _guarded_ui(spec: DriverSpec) -> dict[str, str]:
+    """Return at which port the UI is, and that it answers only to what our key has signed."""
+    port = spec.ui_port
+    if port and not _is_free(port):  # Spark would take the next port, or end the driver
+        logger.warning("port %s is in use: Headgate cannot show this driver's Spark UI", port)
+        port = 0
+    conf = {"spark.ui.port": str(port)}
+    if spec.ui_key:
+        secret = base64.urlsafe_b64encode(bytes.fromhex(spec.ui_key)).decode()
+        conf |= {
+            "spark.ui.filters": _JWS_FILTER,
+            f"spark.{_JWS_FILTER}.param.secretKey": secret,
+            f"spark.{_JWS_FILTER}.param.requireExpiration": "true",
+        }
+    return conf
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((_LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def makes_its_secret(master: str) -> bool:
+    """Tell whether Spark itself makes the secret of an application's ports (SecurityManager).
+
+    A standalone cluster has one for all its applications, which its admin would give to each.
+    """
+    return master.startswith(("local", "yarn", "k8s:"))
 
 
 def _java_options(directory: Path, *, brief: bool) -> str:

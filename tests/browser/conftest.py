@@ -4,6 +4,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,11 +45,18 @@ def server(redis_server: str) -> Iterator[str]:
     call_command("collectstatic", interactive=False, verbosity=0)
     from django.core.asgi import get_asgi_application
 
+    with serving(get_asgi_application()) as address:
+        yield address
+
+
+@contextmanager
+def serving(application: Any) -> Iterator[str]:
+    """Serve an ASGI application with uvicorn; return its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     config = uvicorn.Config(
-        get_asgi_application(),
+        application,
         host="127.0.0.1",
         port=port,
         log_level="warning",

@@ -9,12 +9,14 @@ import os
 import re
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from controlplane.spark_ui import jws
 from tests import pieces
 from tests.faults.system import System
 
@@ -104,10 +106,14 @@ def _define(system: System, code: Path, source: Path) -> None:
 
 def _sparks_count(system: System) -> int:
     """Return the dropped events of Spark's own queue, from its own metrics."""
-    driver = system.get("applications/watched/")["driver"]
-    with urllib.request.urlopen(
-        f"{driver['ui_url'].rstrip('/')}/metrics/json/", timeout=30
-    ) as told:
+    [spec] = (system.home / "drivers" / "watched").glob("*/spec.json")
+    given = json.loads(spec.read_text())
+    token = jws.token(bytes.fromhex(given["ui_key"]), now=datetime.now(UTC))
+    asked = urllib.request.Request(
+        f"http://127.0.0.1:{given['ui_port']}/metrics/json/",
+        headers={"Authorization": f"Bearer {token}"},
+    )
+    with urllib.request.urlopen(asked, timeout=30) as told:
         counters: dict[str, Any] = json.loads(told.read())["counters"]
     [count] = [
         value["count"]

@@ -626,7 +626,6 @@ def _status(driver: _Driver, now: str) -> Status | None:
         spark_version="4.3.0",
         java_version="17",
         application_id=f"local-{driver.spec.epoch}",
-        ui_url="http://127.0.0.1:4040",
         jvm_pid=int(driver.process["jvm_pid"]),
         runs=tuple(driver.runs.values()),
         error=driver.error,

@@ -82,6 +82,46 @@ def test_no_password_is_on_a_command_line(name: str) -> None:
     assert "PASSWORD" not in words
 
 
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_every_service_has_no_capability_gains_none_and_is_bounded(name: str) -> None:
+    service = SERVICES[name]
+    assert service["cap_drop"] == ["ALL"]
+    assert "cap_add" not in service, "drivers run as the worker does: it needs none"
+    assert "privileged" not in service
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["mem_limit"]
+    assert service["pids_limit"] > 0
+    if name == "redis":  # Compose writes its configuration into the container
+        assert "configs" in service
+    else:
+        assert service["read_only"] is True
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_no_service_is_root(name: str) -> None:
+    service = SERVICES[name]
+    user = re.findall(r"^USER (\w+)$", IMAGE, re.M)[-1] if "build" in service else service["user"]
+    assert user in {"headgate", "valkey", "postgres"}
+
+
+def test_spark_uis_are_shown_from_the_network_of_their_drivers() -> None:
+    """Drivers' UIs listen on the loopback of the worker's container, which nothing else is in."""
+    service, worker = SERVICES["spark-ui"], SERVICES["worker"]
+    assert service["network_mode"] == "service:worker"
+    assert service["environment"]["HEADGATE_HOST"] == worker["hostname"]
+    [port] = [word.partition("=")[2] for word in service["command"] if word.startswith("--port")]
+    assert worker["ports"] == [f"127.0.0.1:${{HEADGATE_SPARK_UI_PORT:-{port}}}:{port}"]
+    module, _, name = service["command"][1].partition(":")
+    assert (REPOSITORY / (module.replace(".", "/") + ".py")).exists()
+    assert name == "application"
+
+
+def test_nothing_is_published_beyond_this_machine() -> None:
+    ports = [port for service in SERVICES.values() for port in service.get("ports", ())]
+    assert len(ports) == 2
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
 def test_redis_is_no_root_starts_without_a_shell_and_wants_its_password() -> None:
     redis = SERVICES["redis"]
     assert redis["user"] == "valkey"

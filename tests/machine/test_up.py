@@ -17,7 +17,7 @@ from tests import pieces
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LIMIT_S = 150
-PROGRAMS = {"valkey", "ingester", "worker", "beat", "web", "watcher"}
+PROGRAMS = {"valkey", "ingester", "worker", "beat", "web", "spark-ui", "watcher"}
 
 pytestmark = [pytest.mark.redis, pytest.mark.faults, pytest.mark.timeout(600)]
 

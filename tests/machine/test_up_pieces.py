@@ -161,7 +161,7 @@ def test_no_signal_to_a_program_reaches_a_group_and_no_secret_the_configuration(
     assert sections == [
         f"program:{name}"
         for name in (
-            *("valkey", "ingester", "worker", "beat", "web"),
+            *("valkey", "ingester", "worker", "beat", "web", "spark-ui"),
             *("feeder", "kafka-feeder", "planes", "watcher"),
         )
     ]

@@ -5,6 +5,7 @@ import json
 import os
 import select
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser, OutputWrapper
 from django.utils import timezone
 
+from controlplane import environment
 from controlplane.health.system import SETUP
 from controlplane.hosts import HostName, NameTaken
 from controlplane.machine import (
@@ -24,6 +26,7 @@ from controlplane.machine import (
     drivers,
     java,
     kafka,
+    ports,
     preparation,
     program,
     programs,
@@ -31,6 +34,7 @@ from controlplane.machine import (
 )
 from controlplane.machine.home import read_line
 from controlplane.machine.trouble import Trouble
+from controlplane.web.tls import own_certificate
 from queries.files import use_forgiving_output
 from queries.launchers.process import identities
 
@@ -97,7 +101,8 @@ class _Run:
     def __init__(self, command: Command) -> None:
         self.say = command.stdout.write
         self.home = settings.HOME
-        self.address = f"http://127.0.0.1:{settings.HEADGATE_PORT}/"
+        scheme = "https" if settings.TLS_CERT else "http"
+        self.address = f"{scheme}://127.0.0.1:{settings.HEADGATE_PORT}/"
         self.environment = dict(os.environ)
         self.redis: valkey.Redis | None = None
         self.java: java.Java | None = None
@@ -116,7 +121,8 @@ class _Run:
         if left:
             self.say(f"Stopping what an earlier run left behind: {', '.join(p.name for p in left)}")
             claims.end(left, limit_s=STOP_LIMIT_S)
-        self._check_port()
+        self._check_certificate()
+        self._check_ports()
         alive = len(drivers.living())
         found = self.java = java.choose(self.home.java)
         self.redis = valkey.choose(self.home, drivers_alive=alive)
@@ -129,9 +135,11 @@ class _Run:
             self.say(f"Drivers   {alive} still streaming; they are adopted")
             if lost := drivers.without_files():
                 self.say(f"          without their directories: {', '.join(lost)}")
+        for name in ("SECRET_KEY_FILE", "REDIS_URL_FILE"):
+            self.environment.pop(name, None)  # what they hold is given to the programs instead
         self.environment |= {
             "HEADGATE_HOME": str(self.home.root),
-            "SECRET_KEY": os.environ.get("SECRET_KEY") or self.home.ensure_secret_key(),
+            "SECRET_KEY": environment.given("SECRET_KEY") or self.home.ensure_secret_key(),
             "REDIS_URL": self.redis.url,
             "JAVA_HOME": str(found.home),
             "PYTHONUNBUFFERED": "1",
@@ -257,9 +265,25 @@ class _Run:
                 "Give this host a name of its own with HEADGATE_HOST, or stop the other one.",
             ) from taken
 
-    def _check_port(self) -> None:
-        port = settings.HEADGATE_PORT
-        if not valkey.port_is_free(port):
+    def _check_certificate(self) -> None:
+        """Raise `Trouble` where HEADGATE_TLS_CERT and _KEY cannot be used together."""
+        if not settings.TLS_CERT:
+            return
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+                settings.TLS_CERT, settings.TLS_KEY
+            )
+        except OSError as error:  # ssl.SSLError is one
+            raise Trouble(
+                f"HEADGATE_TLS_CERT and HEADGATE_TLS_KEY cannot be used: {error}.",
+                "Give a certificate and its key as files in PEM that this user may read.",
+            ) from error
+
+    def _check_ports(self) -> None:
+        port, second = settings.HEADGATE_PORT, settings.SPARK_UI_PORT
+        if not ports.port_is_free(second):
+            self.say(f"Spark UI  port {second} is in use; choose another: HEADGATE_SPARK_UI_PORT")
+        if not ports.port_is_free(port):
             raise Trouble(
                 f"Port {port} is in use.",
                 f"Choose another: `HEADGATE_PORT={port + 1} make run`, or stop what uses it (`ss "
@@ -317,7 +341,8 @@ class _Run:
 def _readiness(address: str) -> tuple[bool, dict[str, str]]:
     """Ask /readyz; return whether all parts work, and the problems."""
     try:
-        with urllib.request.urlopen(f"{address}readyz", timeout=5) as answer:
+        url = f"{address}readyz"
+        with urllib.request.urlopen(url, timeout=5, context=own_certificate(url)) as answer:
             return answer.status == 200, {}
     except urllib.error.HTTPError as error:
         with suppress(ValueError, KeyError, AttributeError):

@@ -3,6 +3,9 @@
 from dataclasses import asdict
 from typing import Any
 
+from django.urls import reverse
+from rest_framework import serializers
+
 from listeners.selectors import DriverTelemetry
 from queries.api.definitions.etags import etag
 from queries.api.derived import Body, shows
@@ -17,12 +20,20 @@ from queries.selectors.supervision.applications import ApplicationDetail, PoolHo
 @shows(
     Driver,
     "id=pk epoch state state_reason state_reason_code=state_reason state_since host pid jvm_pid "
-    "created_at spark_version java_version spark_application_id ui_url",
+    "created_at spark_version java_version spark_application_id",
 )
 class DriverBody(Body):
-    """The living driver process of an application."""
+    """The living driver process of an application.
+
+    ui_url: Path in the console that opens its Spark UI; null where it has none.
+    """
 
     state_reason = PhraseField()
+    ui_url = serializers.SerializerMethodField()
+
+    def get_ui_url(self, driver: Driver) -> str | None:
+        """Return the address of the page that leads there."""
+        return reverse("spark-ui", args=[driver.application.name]) if driver.ui_port else None
 
 
 @shows(PoolHolding, "pool.name pool.weight pool.min_share pool.mode queries")

@@ -23,6 +23,7 @@ from controlplane import redis_client
 from controlplane.health import signs_of_life
 from controlplane.health.parts import State
 from controlplane.health.system import look
+from controlplane.web.tls import own_certificate
 from queries.channels.base import Message, SendFailed
 from queries.domain.alerts.kinds import Step
 from queries.domain.alerts.watching import (
@@ -252,7 +253,10 @@ def web_answers() -> bool:
 
 def _web() -> Seen:
     try:
-        with urllib.request.urlopen(settings.WATCHED_URL, timeout=WEB_LIMIT_S) as answer:
+        url = settings.WATCHED_URL
+        with urllib.request.urlopen(
+            url, timeout=WEB_LIMIT_S, context=own_certificate(url)
+        ) as answer:
             answer.read(1024)
     except (OSError, ValueError) as error:
         why = getattr(error, "reason", error)

@@ -8,6 +8,7 @@ from typing import Any
 from django.conf import settings
 
 from controlplane import driver_users, senders
+from controlplane.spark_ui import jws
 from queries.domain.definitions.pools import fairscheduler_xml
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.kafka.topic_ids import by_topic, ids_of
@@ -72,6 +73,8 @@ def driver_spec(driver: Driver, code_roots: tuple[str, ...]) -> DriverSpec:
         redis_url=driver_users.address(driver.pk, driver.epoch),
         stream=driver_users.stream_of(driver.epoch),
         event_key=senders.event_key(driver.pk, driver.epoch).hex(),
+        ui_port=driver.ui_port or 0,
+        ui_key=jws.key(driver.pk, driver.epoch).hex(),
         event_settings={"force_fallback": settings.FORCE_LISTENER_FALLBACK},
         jars=connector_jars(spec.connectors),
         secrets_dir=str(settings.SECRETS_DIR),

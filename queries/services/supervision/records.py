@@ -39,6 +39,7 @@ from queries.selectors.supervision.drift import pool_form
 from queries.selectors.supervision.observation import time_of
 from queries.selectors.triggers.replays import replayed_by
 from queries.services.changes import record, update_changed
+from queries.services.spark_ui import free_port
 from queries.services.supervision.started_topics import note_look, note_start
 
 logger = logging.getLogger(__name__)
@@ -74,6 +75,7 @@ def create_driver(
         generation=0 if probe else application.generation,
         host=settings.HEADGATE_HOST,
         directory=launcher.place(application.name, epoch, probe=probe),
+        ui_port=None if probe else free_port(),
         created_at=now,
         state=DriverState.STARTING,
         state_reason=Reason.PROBED if probe else Reason.LAUNCHED,
@@ -99,7 +101,6 @@ def update_driver(
             "spark_version": status.spark_version,
             "java_version": status.java_version[:80],
             "spark_application_id": status.application_id,
-            "ui_url": status.ui_url,
             "executors": [asdict(one) for one in status.executors],
         }
         _note_executors(driver, status.executors, now)

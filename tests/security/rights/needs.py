@@ -132,6 +132,7 @@ applications: get v
 application: get v
 application-revisions: get v
 application-waiting: get v
+spark-ui: get v
 application-new: get D post d
 application-edit: get d post d
 application-delete: get d post d

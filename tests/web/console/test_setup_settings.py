@@ -114,3 +114,68 @@ def test_an_address_that_is_no_redis_is_refused(
 def test_passwords_in_addresses_never_reach_a_log(text: str, masked: str) -> None:
     record = logging.LogRecord("x", logging.INFO, "", 0, "%s", (text,), None)
     assert Masked().format(record) == masked
+
+
+@pytest.mark.usefixtures("_nothing_declared")
+def test_a_secret_may_lie_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("of the file\n")
+    monkeypatch.setenv("A_SECRET_FILE", str(file))
+    assert environment.secret("A_SECRET", "none") == "of the file"
+    monkeypatch.delenv("A_SECRET_FILE")
+    assert environment.secret("A_SECRET", "none") == "none"
+    assert set(environment.DECLARED) == {"A_SECRET", "A_SECRET_FILE"}
+
+
+@pytest.mark.usefixtures("_nothing_declared")
+@pytest.mark.parametrize(
+    ("held", "plain", "says"),
+    [
+        (None, "", "It cannot be read"),
+        ("", "", "The file is empty"),
+        ("one", "another", "A_SECRET is set too; keep one of them"),
+    ],
+)
+def test_a_file_that_holds_no_secret_stops_the_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, held: str | None, plain: str, says: str
+) -> None:
+    file = tmp_path / "key"
+    if held is not None:
+        file.write_text(held)
+    monkeypatch.setenv("A_SECRET_FILE", str(file))
+    monkeypatch.setenv("A_SECRET", plain)
+    with pytest.raises(ImproperlyConfigured, match=says):
+        environment.secret("A_SECRET", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SECRET_KEY", "x" * 50),
+        ("DATABASE_URL", "postgres://someone:hunter2@db/headgate"),
+        ("REDIS_URL", "redis://:hunter2@redis:6379/0"),
+        ("HEADGATE_DEAD_MANS_SWITCH_URL", "https://dead.example.org/hunter2"),
+    ],
+)
+def test_each_secret_of_the_installation_may_lie_in_a_file(
+    name: str, value: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "secret"
+    file.write_text(value + "\n")
+    said = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from controlplane import settings as s, environment as e; "
+            f"print(e.given({name!r}), s.SECRET_KEY, s.DATABASES, s.REDIS_URL, "
+            "s.DEAD_MANS_SWITCH_URL)",
+        ],
+        env={n: v for n, v in os.environ.items() if n != name} | {f"{name}_FILE": str(file)},
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+    assert said.startswith(value)
+    assert said.replace(value, "", 1).count("hunter2" if "hunter2" in value else value) == 1

@@ -1,0 +1,127 @@
+"""Who may look into which driver's Spark UI: one-time tickets, and the visits that they open.
+
+A ticket is given to a person's session for one driver. The server of Spark UIs takes it once and
+gives a path that nobody can guess; below that path it shows this driver's UI, as long as session,
+permission and driver last.
+"""
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.contrib.sessions.models import Session
+
+from controlplane.machine.ports import free_ports
+from queries.domain.errors import NotAllowed
+from queries.domain.states import OPEN_DRIVER_STATES
+from queries.models.drivers import Driver, SparkUiVisit
+from queries.roles import VIEW
+
+#: A ticket is used by the browser that was just sent here with it.
+TICKET_LASTS = timedelta(seconds=30)
+#: A working day; then the page is opened from the console again.
+VISIT_LASTS = timedelta(hours=8)
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The Spark UI that a visit may see."""
+
+    driver: int
+    epoch: int
+    port: int  # on 127.0.0.1 of the driver's host
+
+
+def free_port() -> int | None:
+    """Return a free port of this host for a driver's UI; None where none is free."""
+    here = Driver.objects.filter(host=settings.HEADGATE_HOST, state__in=sorted(OPEN_DRIVER_STATES))
+    taken = set(here.values_list("ui_port", flat=True))
+    return next((port for port in free_ports() if port not in taken), None)
+
+
+def address(driver: Driver, *, asked_at: str) -> str:
+    """Return the origin that shows a driver's UI to a person whose browser asked at a host.
+
+    `asked_at` is the origin of the console, "https://headgate.example.org". Raises `NotAllowed`
+    where that UI cannot be shown, with what to do.
+    """
+    if driver.ui_port is None:
+        raise NotAllowed(
+            "This driver has no Spark UI that Headgate can show.",
+            way_out="It was started by an earlier release, or no port was free; restart it.",
+        )
+    given = settings.SPARK_UI_URL
+    if driver.host != settings.HEADGATE_HOST and "{host}" not in given:
+        raise NotAllowed(
+            f"The driver runs on host {driver.host}; its Spark UI can be reached only from there.",
+            way_out="Publish the Spark UI server of each host and put {host} into "
+            "HEADGATE_SPARK_UI_URL (docs/operations.md).",
+        )
+    host = asked_at.partition("://")[2]
+    if not given and host.rpartition(":")[0] not in _LOOPBACK and host not in _LOOPBACK:
+        raise NotAllowed(
+            "The Spark UI is not published: HEADGATE_SPARK_UI_URL is not set.",
+            way_out="Publish port HEADGATE_SPARK_UI_PORT of the driver's host under a host name "
+            "of its own and set HEADGATE_SPARK_UI_URL to it.",
+        )
+    scheme = "https" if settings.TLS_CERT else "http"
+    found = given.replace("{host}", driver.host) or (
+        f"{scheme}://127.0.0.1:{settings.SPARK_UI_PORT}"
+    )
+    if found == asked_at:
+        raise NotAllowed(
+            "HEADGATE_SPARK_UI_URL is the address of the console itself.",
+            way_out="Give the Spark UI another host name or port: its scripts are its authors'.",
+        )
+    return str(found)
+
+
+def ticket(*, user: int, session_key: str, driver: Driver, now: datetime) -> str:
+    """Return a ticket that lets this session's person into the driver's UI, once and soon."""
+    text = secrets.token_urlsafe(32)
+    SparkUiVisit.objects.create(
+        user_id=user,
+        session_key=session_key,
+        driver=driver,
+        created_at=now,
+        ticket=_digest(text),
+    )
+    return text
+
+
+def open_visit(text: str, *, now: datetime) -> str | None:
+    """Take a ticket; return the secret path of its visit, None where it lets nobody in."""
+    path = secrets.token_urlsafe(32)
+    fresh = SparkUiVisit.objects.filter(
+        ticket=_digest(text), opened_at=None, created_at__gt=now - TICKET_LASTS
+    )
+    return path if fresh.update(opened_at=now, path=_digest(path)) else None
+
+
+def shown(path: str, *, now: datetime) -> Shown | None:
+    """Return the UI that is shown below a visit's path now; None where nothing is (any more)."""
+    visit = (
+        SparkUiVisit.objects.select_related("user", "driver")
+        .filter(path=_digest(path), opened_at__gt=now - VISIT_LASTS)
+        .first()
+    )
+    if visit is None or not visit.user.is_active or not visit.user.has_perm(VIEW, visit.driver):
+        return None
+    if not Session.objects.filter(session_key=visit.session_key, expire_date__gt=now).exists():
+        return None
+    driver = visit.driver
+    if driver.host != settings.HEADGATE_HOST or driver.state not in OPEN_DRIVER_STATES:
+        return None
+    return None if driver.ui_port is None else Shown(driver.pk, driver.epoch, driver.ui_port)
+
+
+def forget_visits(*, now: datetime) -> int:
+    """Delete visits that are over; return how many."""
+    return SparkUiVisit.objects.filter(created_at__lt=now - VISIT_LASTS - TICKET_LASTS).delete()[0]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
