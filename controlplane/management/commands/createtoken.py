@@ -4,6 +4,7 @@ from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils import timezone
 
 from queries.domain.errors import Invalid
 from queries.services.console.tokens import DEFAULT_DAYS, create_token
@@ -30,7 +31,9 @@ class Command(BaseCommand):
                 f"There is no active user {user!r}. Choose one of: {known or 'none'}."
             )
         try:
-            _, text = create_token(user=owner, name=name, actor="createtoken", days=days)
+            _, text = create_token(
+                user=owner, name=name, actor="createtoken", days=days, now=timezone.now()
+            )
         except Invalid as error:
             raise CommandError(str(error)) from error
         self.stdout.write(text)

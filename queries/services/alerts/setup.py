@@ -8,6 +8,7 @@ from django.db import IntegrityError, transaction
 
 from controlplane.nudge import changed
 from queries.channels.kinds import KINDS
+from queries.domain.access.acts import Act
 from queries.domain.alerts.forms import (
     ChannelForm,
     RuleForm,
@@ -17,6 +18,7 @@ from queries.domain.alerts.forms import (
 )
 from queries.domain.errors import Conflict, Invalid, Problem
 from queries.models.alerts import AlertRule, Channel, Maintenance
+from queries.services.access.audit_trail import record_act
 
 _SETTINGS = {str(kind): (one.needed, one.optional, one.secret) for kind, one in KINDS.items()}
 
@@ -31,15 +33,25 @@ def save_channel(
     row.settings = _filled(form)
     if channel is not None:  # what was wrong with the old settings says nothing of these
         row.failing_since, row.last_error = None, ""
-    _save(row)
+    with transaction.atomic():
+        _save(row)
+        did = "created" if channel is None else "changed"
+        _record(row, did, actor, now, kind=str(row.kind), enabled=row.enabled)
     return row
+
+
+def _record(
+    row: Channel | AlertRule | Maintenance, did: str, actor: str, now: datetime, **about: Any
+) -> None:
+    of = str(row._meta.verbose_name)
+    record_act(Act.ALERTS, actor=actor, now=now, subject=row.name, of=of, did=did, **about)
 
 
 def _filled(form: ChannelForm) -> dict[str, Any]:
     return {name: value for name, value in form.settings.items() if value not in ("", [])}
 
 
-def delete_channel(channel: Channel) -> None:
+def delete_channel(channel: Channel, *, actor: str, now: datetime) -> None:
     """Remove a channel, its deliveries with it; raise `Conflict` where a rule has no other."""
     for rule in AlertRule.objects.filter(channels=channel):
         if rule.channels.count() == 1:
@@ -47,8 +59,10 @@ def delete_channel(channel: Channel) -> None:
                 f"The rule {rule.name} tells nobody else.",
                 way_out="Give the rule another channel, or delete it first.",
             )
-    channel.delete()
-    changed("alerts")
+    with transaction.atomic():
+        channel.delete()
+        _record(channel, "deleted", actor, now)
+        changed("alerts")
 
 
 def save_rule(
@@ -69,6 +83,8 @@ def save_rule(
         _save(row)
         row.channels.set(told)
         row.escalate_to.set(then)
+        did = "created" if rule is None else "changed"
+        _record(row, did, actor, now, channels=form.channels, enabled=row.enabled)
     return row
 
 
@@ -87,10 +103,12 @@ def _channels(form: RuleForm, field: str) -> list[Channel]:
     return list(found.values())
 
 
-def delete_rule(rule: AlertRule) -> None:
+def delete_rule(rule: AlertRule, *, actor: str, now: datetime) -> None:
     """Remove a rule; without any, every channel hears of everything."""
-    rule.delete()
-    changed("alerts")
+    with transaction.atomic():
+        rule.delete()
+        _record(rule, "deleted", actor, now)
+        changed("alerts")
 
 
 def save_maintenance(raw: Mapping[str, Any], *, actor: str, now: datetime) -> Maintenance:
@@ -104,17 +122,21 @@ def save_maintenance(raw: Mapping[str, Any], *, actor: str, now: datetime) -> Ma
         created_at=now,
         created_by=actor,
     )
-    _save(row)
+    with transaction.atomic():
+        _save(row)
+        _record(row, "created", actor, now, until=row.ends_at.isoformat())
     return row
 
 
-def end_maintenance(window: Maintenance, *, now: datetime) -> None:
+def end_maintenance(window: Maintenance, *, actor: str, now: datetime) -> None:
     """End a window now; one that has not begun is removed."""
-    if window.starts_at >= now:
-        window.delete()
-    else:
-        Maintenance.objects.filter(pk=window.pk, ends_at__gt=now).update(ends_at=now)
-    changed("alerts")
+    with transaction.atomic():
+        if window.starts_at >= now:
+            window.delete()
+        else:
+            Maintenance.objects.filter(pk=window.pk, ends_at__gt=now).update(ends_at=now)
+        _record(window, "ended", actor, now)
+        changed("alerts")
 
 
 def _save(row: Channel | AlertRule | Maintenance) -> None:

@@ -3,9 +3,12 @@
 from datetime import datetime, timedelta
 
 from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
 
+from queries.domain.access.acts import Act
 from queries.domain.errors import Invalid, Problem
 from queries.models.tokens import AccessToken
+from queries.services.access.audit_trail import record_act
 
 #: How many days a token is valid by default, and at most.
 DEFAULT_DAYS = 90
@@ -13,7 +16,7 @@ LONGEST_DAYS = 366
 
 
 def create_token(
-    *, user: AbstractBaseUser, name: str, actor: str, days: int = DEFAULT_DAYS
+    *, user: AbstractBaseUser, name: str, actor: str, now: datetime, days: int = DEFAULT_DAYS
 ) -> tuple[AccessToken, str]:
     """Return a new token's row and its text, which cannot be read again afterwards.
 
@@ -37,15 +40,25 @@ def create_token(
         )
     if problems:
         raise Invalid(problems)
-    row, text = AccessToken.objects.create(
-        user=user, expiry=timedelta(days=days), name=name.strip(), created_by=actor
-    )
+    with transaction.atomic():
+        row, text = AccessToken.objects.create(
+            user=user, expiry=timedelta(days=days), name=name.strip(), created_by=actor
+        )
+        about = {**_about(row), "days": days}
+        record_act(Act.TOKEN_CREATED, actor=actor, now=now, subject=row.name, **about)
     return row, text
 
 
-def revoke_token(*, token: AccessToken) -> None:
+def revoke_token(*, token: AccessToken, actor: str, now: datetime) -> None:
     """Revoke a token at once."""
-    token.delete()
+    with transaction.atomic():
+        about = _about(token)
+        token.delete()
+        record_act(Act.TOKEN_REVOKED, actor=actor, now=now, subject=token.name, **about)
+
+
+def _about(token: AccessToken) -> dict[str, str]:
+    return {"user": token.user.get_username(), "token_uuid": str(token.uuid)}
 
 
 def forget_expired_tokens(*, now: datetime) -> int:

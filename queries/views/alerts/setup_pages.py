@@ -130,7 +130,7 @@ def channel_act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
     row = get_object_or_404(Channel, name=name)
     if verb == "delete":
         try:
-            setup.delete_channel(row)
+            setup.delete_channel(row, **by(request))
         except HeadgateError as error:
             messages.error(request, str(error))
             return redirect("alert-channel", row.name)
@@ -245,7 +245,7 @@ def _selector(typed: dict[str, Any]) -> dict[str, Any]:
 @needs(ADMINISTER, "POST")
 def rule_delete(request: HttpRequest, name: str) -> HttpResponse:
     """Delete a rule."""
-    setup.delete_rule(get_object_or_404(AlertRule, name=name))
+    setup.delete_rule(get_object_or_404(AlertRule, name=name), **by(request))
     messages.success(request, f"Rule {name} is deleted.")
     return redirect("alert-rules")
 
@@ -306,7 +306,7 @@ def _windows(request: HttpRequest, typed: dict[str, str], problems: dict[str, An
 @needs(OPERATE, "POST")
 def maintenance_end(request: HttpRequest, window_id: int) -> HttpResponse:
     """End a window now."""
-    setup.end_maintenance(get_object_or_404(Maintenance, pk=window_id), now=timezone.now())
+    setup.end_maintenance(get_object_or_404(Maintenance, pk=window_id), **by(request))
     messages.success(request, "Ended.")
     return redirect("alert-maintenance")
 

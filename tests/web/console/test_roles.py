@@ -14,6 +14,7 @@ from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
+from django.utils import timezone
 from rest_framework.test import APIClient
 
 from queries.api.base import ApiView
@@ -165,7 +166,7 @@ def callers(story: None) -> dict[Role, APIClient]:
     for role in ORDER:
         user = User.objects.create_user(f"a-{role}")
         user.groups.set([Group.objects.get(name=role.value)])
-        _, text = create_token(user=user, name="tests", actor="tests")
+        _, text = create_token(user=user, name="tests", actor="tests", now=timezone.now())
         found[role] = APIClient()
         found[role].credentials(HTTP_AUTHORIZATION=f"Token {text}")
     return found
