@@ -125,6 +125,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "queries.views.access.requests.Requests",
     "queries.views.console.errors.Problems",
     "allauth.account.middleware.AccountMiddleware",  # as allauth asks
     "axes.middleware.AxesMiddleware",  # last, as its documentation asks
@@ -213,7 +214,7 @@ LOCAL_LOGIN = env.choice("HEADGATE_LOCAL_LOGIN", "all", ("all", "admins"))
 SOCIALACCOUNT_ADAPTER = "queries.services.access.identity_provider.BackChannel"
 
 # --- sessions, cookies, headers -------------------------------------------------------
-# Django's own defaults are not repeated: 14 days, HttpOnly, SameSite=Lax, nosniff, no frames,
+# Django's own defaults are not repeated: HttpOnly, SameSite=Lax, nosniff, no frames,
 # same-origin referrers and openers. `tests/web/console/test_setup_headers.py` checks the headers.
 #: Whose X-Forwarded-For is believed; without them the address is that of the connection.
 TRUSTED_PROXIES = env.networks("HEADGATE_TRUSTED_PROXIES")
@@ -232,6 +233,10 @@ if BIND not in ("127.0.0.1", "::1", "localhost") and not TLS_CERT:
     )
 #: Browsers share cookies between the ports of a host; two installations differ by name.
 SESSION_COOKIE_NAME = f"headgate_session_{HEADGATE_PORT}"
+SESSION_ENGINE = "queries.models.access.sessions"
+#: Minutes without a request after which a session ends, and days after which every session does.
+SESSION_IDLE_MIN = env.whole("HEADGATE_SESSION_IDLE_MIN", 480, low=1, high=525_600)
+SESSION_COOKIE_AGE = 86400 * env.whole("HEADGATE_SESSION_DAYS", 14, low=1, high=365)
 SESSION_COOKIE_SECURE = HTTPS
 CSRF_COOKIE_SECURE = HTTPS
 SECURE_HSTS_SECONDS = 365 * 86400 if HTTPS else 0
@@ -339,6 +344,8 @@ TICKS = {
     "queries.tasks.forget_old_incidents": 3600.0,
     "queries.tasks.call_outside": 60.0,
     "queries.tasks.forget_expired_tokens": 3600.0,
+    "queries.tasks.chain_audit_log": 10.0,  # what a process left that died after its commit
+    "queries.tasks.prune_audit_log": 3600.0,
     "listeners.tasks.roll_up": 10.0,
     "listeners.tasks.expire": 60.0,  # what the last call left; else once an hour
 }
@@ -409,6 +416,11 @@ STOP_DEADLINE_S = env.whole(  # a graceful stop becomes immediate
 FORCE_LISTENER_FALLBACK = env.flag("HEADGATE_FORCE_LISTENER_FALLBACK", False)
 PROGRESS_RETENTION_DAYS = env.whole("HEADGATE_PROGRESS_DAYS", 7, low=1, high=3650)  # raw progress
 HISTORY_RETENTION_DAYS = env.whole("HEADGATE_HISTORY_DAYS", 90, low=1, high=3650)  # runs, failures
+AUDIT_RETENTION_DAYS = env.whole("HEADGATE_AUDIT_DAYS", 365, low=1, high=36_500)  # the audit log
+#: Requests of one user, or of one token, within a minute; 0: no limit. A bulk action counts once.
+OPERATIONS_PER_MINUTE = env.whole("HEADGATE_OPERATIONS_PER_MINUTE", 60, low=0, high=100_000)
+PROBES_PER_MINUTE = env.whole("HEADGATE_PROBES_PER_MINUTE", 6, low=0, high=100_000)
+BULK_PER_MINUTE = env.whole("HEADGATE_BULK_PER_MINUTE", 6, low=0, high=100_000)
 DRIVER_FOLDERS_KEPT = env.whole("HEADGATE_DRIVER_FOLDERS", 20, low=1, high=1000)  # an application
 RISK_WITHIN_H = env.whole(  # data that will be lost within this puts a query at risk
     "HEADGATE_RISK_HOURS", 24, low=1, high=8760

@@ -28,10 +28,14 @@ class QueriesConfig(AppConfig):
             "saved_views",
             "access.group_roles",
             "grants",
+            "access.audit_trail",
+            "access.sessions",
         ):
             import_module(f"queries.models.{module}")
         super().import_models()
 
     def ready(self) -> None:
-        """Register the roles' rules and the groups that hold them."""
+        """Register the roles' rules and groups, and what keeps the audit log."""
         import_module("queries.roles").connect()
+        import_module("queries.models.access.audit_guard").connect(self)
+        import_module("queries.services.access.sign_ins").connect()

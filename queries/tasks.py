@@ -16,10 +16,11 @@ from listeners.loops.troubles import each
 from queries.launchers.configured import launcher
 from queries.models.drivers import Driver
 from queries.services import spark_ui
+from queries.services.access import audit_trail, sessions
 from queries.services.alerts import dead_mans_switch, deliveries, incidents, outlook
 from queries.services.checkpoints import batch_repair, foreign_batches
 from queries.services.checkpoints.snapshot import prune as prune_kept_snapshots
-from queries.services.console import accounts, tokens
+from queries.services.console import tokens
 from queries.services.definitions.sql_check import Answering
 from queries.services.kafka import lag, loss_ledger
 from queries.services.probes.xray import forget_old_results
@@ -207,8 +208,21 @@ def forget_expired_tokens() -> None:
     """Delete expired tokens and sessions, and visits of Spark UIs."""
     now = timezone.now()
     tokens.forget_expired_tokens(now=now)
-    accounts.forget_expired_sessions(now=now)
+    sessions.forget_expired_sessions(now=now)
     spark_ui.forget_visits(now=now)
+
+
+@shared_task(name="queries.tasks.chain_audit_log")
+def chain_audit_log() -> None:
+    """Chain entries of the audit log whose process died before it could."""
+    while audit_trail.chain_entries():
+        pass
+
+
+@shared_task(name="queries.tasks.prune_audit_log")
+def prune_audit_log() -> None:
+    """Remove entries that are older than the audit log is kept."""
+    audit_trail.prune_audit_log(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.prune")

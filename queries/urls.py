@@ -3,10 +3,10 @@
 from django.urls import URLPattern, URLResolver
 
 from queries.views import async_calls, metrics, probes, spark_ui
-from queries.views.access import group_roles, sign_in, single_sign_on, teams
+from queries.views.access import activity, audit, group_roles, sign_in, single_sign_on, teams
 from queries.views.alerts import incident_page, setup_pages
 from queries.views.checkpoints import checkpoint, checkpoint_actions, checkpoint_list
-from queries.views.console import access, account, audit, find, live, shell
+from queries.views.console import access, account, find, live, shell
 from queries.views.definitions import query_edit
 from queries.views.failures import failure_page, logs
 from queries.views.kafka import lag
@@ -46,6 +46,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *checkpoint_actions.urlpatterns,
     *checkpoint_list.urlpatterns,
     *audit.urlpatterns,
+    *activity.urlpatterns,
     *operations.urlpatterns,
     *access.urlpatterns,
     *sign_in.urlpatterns,

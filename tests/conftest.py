@@ -19,9 +19,8 @@ import pytest
 from django.conf import settings as django_settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.auth.models import Group, User
-from django.contrib.sessions.backends.db import SessionStore
 from django.db import connection, transaction
-from django.test import Client
+from django.test import Client, TransactionTestCase
 from django.test.utils import override_settings
 
 from controlplane.machine.home import Home
@@ -228,6 +227,25 @@ def django_db_setup(
             )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _emptied_between_tests() -> Iterator[None]:
+    """Let tests with transactions of their own empty the audit log, as nobody else can.
+
+    The signal after that makes the triggers again.
+    """
+    from queries.models.access.audit_guard import unguard
+
+    teardown = TransactionTestCase._fixture_teardown  # type: ignore[attr-defined]
+
+    def emptied(self: Any) -> None:
+        unguard(connection)
+        teardown(self)
+
+    TransactionTestCase._fixture_teardown = emptied  # type: ignore[attr-defined]
+    yield
+    TransactionTestCase._fixture_teardown = teardown  # type: ignore[attr-defined]
+
+
 @pytest.fixture
 def now() -> datetime:
     """Return the moment at which a story begins; stories pass it on."""
@@ -258,6 +276,8 @@ class Browser(Client):
 
     def force_login(self, user: Any, backend: str | None = None) -> None:
         """Make the session that a sign-in leaves, and take its cookie."""
+        from queries.models.access.sessions import SessionStore
+
         session = SessionStore()
         session[SESSION_KEY] = str(user.pk)
         session[BACKEND_SESSION_KEY] = backend or "django.contrib.auth.backends.ModelBackend"

@@ -19,8 +19,10 @@ from rest_framework.views import APIView
 from queries.api import errors
 from queries.api.schema import ProblemSchema
 from queries.domain.errors import Invalid, Problem
+from queries.models.tokens import AccessToken
 from queries.roles import VIEW, WRITE_PYTHON, may
 from queries.selectors.access.insisting import insist_at, insist_scope
+from queries.services.access.asker import note_token
 from queries.services.access.by_token import ByToken
 
 #: Nesting of a body at most. A definition has about six levels.
@@ -117,6 +119,12 @@ class ApiView(APIView):
         methods = {name.upper(): getattr(cls, name, object()) for name in cls.http_method_names}
         roles = {name: each.role for name, each in methods.items() if hasattr(each, "role")}
         cls.permissions = {**cls.permissions, **roles}
+
+    def perform_authentication(self, request: Request) -> None:
+        """Find out who asks; the audit log and the limits name the token, where it is one."""
+        super().perform_authentication(request)
+        if isinstance(request.auth, AccessToken):
+            note_token(request.auth)
 
     def get_exception_handler(self) -> Callable[..., Any]:
         """Return the one table's handler."""

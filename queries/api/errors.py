@@ -28,6 +28,7 @@ from queries.domain.errors import (
     Problem,
     SignInRefused,
     StaleRevision,
+    TooMany,
     Unavailable,
 )
 from queries.models.lock_waits import is_busy
@@ -46,6 +47,7 @@ TABLE: dict[type[HeadgateError], tuple[int, str]] = {
     StaleRevision: (status.HTTP_412_PRECONDITION_FAILED, "The definition has changed"),
     Conflict: (status.HTTP_409_CONFLICT, "Conflict with another user or process"),
     Missing: (status.HTTP_404_NOT_FOUND, "Not found"),
+    TooMany: (status.HTTP_429_TOO_MANY_REQUESTS, "Too many requests"),
     Busy: (status.HTTP_503_SERVICE_UNAVAILABLE, "The database is busy"),
     Unavailable: (status.HTTP_503_SERVICE_UNAVAILABLE, "A part of the system does not respond"),
     HeadgateError: (status.HTTP_400_BAD_REQUEST, "The request failed"),
@@ -113,7 +115,7 @@ def answer(error: Exception, context: dict[str, Any]) -> Response | None:
     if isinstance(error, HeadgateError):
         set_rollback()
         response = _response(problem_of(error))
-        if isinstance(error, Busy):
+        if isinstance(error, Busy | TooMany):
             response["Retry-After"] = str(error.retry_after_s)
         return response
     if isinstance(error, Http404):

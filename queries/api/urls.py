@@ -7,7 +7,7 @@ from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path, re_path
 
 from queries.api import async_calls, docs, lag, probes
-from queries.api.access import group_roles, teams, tokens
+from queries.api.access import audit_trail, group_roles, teams, tokens
 from queries.api.alerts import views as alerts
 from queries.api.checkpoints import checkpoint as checkpoints
 from queries.api.definitions import connectors, labels
@@ -108,6 +108,8 @@ urlpatterns = [
     _at("tokens/<uuid:uuid>/", tokens.TokenView, "token"),
     _at("group-roles/", group_roles.GroupRolesView, "group-roles"),
     _at("group-roles/<int:row_id>/", group_roles.GroupRoleView, "group-role"),
+    _at("audit/", audit_trail.AuditView, "audit"),
+    _at("audit/export/", audit_trail.AuditExportView, "audit-export"),
     _at("me/", tokens.MeView, "me"),
     _at("system/", system.SystemView, "system"),
     _at("schema/", docs.SchemaView, "schema"),

@@ -8,6 +8,7 @@ HeadgateError
 ├── Conflict           another user or process has changed or holds it (409)
 │   └── StaleRevision  If-Match names an older revision (412)
 ├── Missing            it does not exist (404)
+├── TooMany            so often a minute is not allowed (429, try again)
 └── Unavailable        a part of the system is down (503)
     └── Busy           the database is held by other writers (503, try again)
 """
@@ -91,6 +92,16 @@ class Missing(HeadgateError):
     """This does not exist."""
 
     code = "missing"
+
+
+class TooMany(HeadgateError):
+    """You have requested too much within a minute."""
+
+    code = "too-many-requests"
+
+    def __init__(self, message: str = "", *, retry_after_s: int = 60, way_out: str = "") -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(message, way_out=way_out or f"Try again in {retry_after_s} s.")
 
 
 class Unavailable(HeadgateError):

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.contrib.sessions.models import Session
 
 from controlplane.machine.ports import free_ports
 from queries.domain.errors import NotAllowed
 from queries.domain.states import OPEN_DRIVER_STATES
+from queries.models.access.sessions import BrowserSession, living
 from queries.models.drivers import Driver, SparkUiVisit
 from queries.roles import VIEW
 
@@ -110,7 +110,7 @@ def shown(path: str, *, now: datetime) -> Shown | None:
     )
     if visit is None or not visit.user.is_active or not visit.user.has_perm(VIEW, visit.driver):
         return None
-    if not Session.objects.filter(session_key=visit.session_key, expire_date__gt=now).exists():
+    if not BrowserSession.objects.filter(living(now), session_key=visit.session_key).exists():
         return None
     driver = visit.driver
     if driver.host != settings.HEADGATE_HOST or driver.state not in OPEN_DRIVER_STATES:

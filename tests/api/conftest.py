@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 from rest_framework.test import APIClient
 
 from queries.models.tokens import Scope
@@ -26,7 +27,9 @@ def calling() -> Caller:
     """Return a client that sends a user's own token, as CI does."""
 
     def client(user: User) -> APIClient:
-        _, text = create_token(user=user, name="tests", actor="tests", scope=Scope.ADMIN)
+        _, text = create_token(
+            user=user, name="tests", actor="tests", now=timezone.now(), scope=Scope.ADMIN
+        )
         caller = APIClient()
         caller.credentials(HTTP_AUTHORIZATION=f"Token {text}")
         return caller

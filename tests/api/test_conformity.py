@@ -13,6 +13,7 @@ from django.core.signals import request_finished, request_started
 from django.core.wsgi import get_wsgi_application
 from django.db import close_old_connections, connection
 from django.urls import get_resolver
+from django.utils import timezone
 from hypothesis import HealthCheck, Phase, given, settings
 
 from queries.models.failures import Failure, FailureGroup
@@ -41,7 +42,9 @@ def _one_connection() -> Iterator[None]:
 
 def _headers(user: User) -> dict[str, str]:
     """Return what a user's program sends with each request."""
-    row, text = create_token(user=user, name="tests", actor="tests", scope="admin")
+    row, text = create_token(
+        user=user, name="tests", actor="tests", now=timezone.now(), scope="admin"
+    )
     # Used later than any request here, so that none writes when it was.
     AccessToken.objects.filter(pk=row.pk).update(last_used_at=row.expiry)
     return {"Authorization": f"Token {text}"}
@@ -167,7 +170,7 @@ def test_an_address_keeps_its_word(
 RUNS = {
     *("application", "query", "driver", "run", "operation", "transition", "incident"),
     *("incidententry", "failuregroup", "snapshot", "loss", "maintenance", "checkpoint"),
-    "installation",
+    *("installation", "auditentry", "audithead"),
 }
 DEFINITIONS = {"applicationrevision", "queryrevision", "schedulerpool"}
 CHANGES: dict[str, set[str]] = {

@@ -10,6 +10,7 @@ import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.urls import Resolver404, resolve
+from django.utils import timezone
 
 from queries.api.errors import TABLE
 from queries.models.definitions import Query
@@ -24,7 +25,7 @@ COMMANDS = re.findall(r"^```sh run\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 def test_the_commands_work_one_after_the_other(
     live_server: Any, author: User, tmp_path: Path
 ) -> None:
-    _, text = create_token(user=author, name="docs", actor="tests")
+    _, text = create_token(user=author, name="docs", actor="tests", now=timezone.now())
     script = "\n".join(COMMANDS).replace("wait=60", "wait=1")  # nobody supervises here
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.hashes import SHA256
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
 
 from queries.domain.access.single_sign_on import Arrival
 from queries.domain.errors import Conflict
@@ -268,10 +269,10 @@ def test_of_two_first_sign_ins_at_once_one_makes_the_account(
 ) -> None:
     give(data="viewer")
     nina = Arrival(issuer="https://id.example.org", subject="s-1", name="nina", groups=("data",))
-    let_in(nina)
+    let_in(nina, now=timezone.now())
     monkeypatch.setattr(single_sign_on, "_known", lambda _: None)  # as the other sees it
     with pytest.raises(Conflict, match="twice at once"):
-        let_in(nina)
+        let_in(nina, now=timezone.now())
     assert [user.username for user in User.objects.all()] == ["nina"]
 
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from queries.models.access.group_roles import GroupRole
 from queries.roles import Role, role_of
-from queries.services.console.accounts import forget_expired_sessions
+from queries.services.access.sessions import forget_expired_sessions
 from tests.oidc.conftest import give, trust
 from tests.oidc.real import HERE, RealProvider, real_provider
 from tests.oidc.traveller import Traveller, asked

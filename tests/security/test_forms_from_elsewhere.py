@@ -9,6 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
+from django.utils import timezone
 from rest_framework.test import APIClient
 
 from queries.models.history import Transition
@@ -64,7 +65,7 @@ def test_no_address_takes_a_form_without_its_token(ada: User) -> None:
     "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"]
 )
 def test_the_api_takes_json_alone(ada: User, kind: str) -> None:
-    _, text = create_token(user=ada, name="tests", actor="tests", scope="admin")
+    _, text = create_token(user=ada, name="tests", actor="tests", now=timezone.now(), scope="admin")
     caller = APIClient()
     caller.credentials(HTTP_AUTHORIZATION=f"Token {text}")
     taken = {}

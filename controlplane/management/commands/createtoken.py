@@ -4,6 +4,7 @@ from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils import timezone
 
 from queries.domain.errors import Invalid
 from queries.models.tokens import Scope
@@ -50,6 +51,7 @@ class Command(BaseCommand):
                 scope=options["scope"],
                 team=options["team"],
                 applications=options["application"],
+                now=timezone.now(),
             )
         except Invalid as error:
             raise CommandError(str(error)) from error

@@ -70,10 +70,10 @@ class GroupRoleView(ApiView):
     def put(self, row_id: int, sent: Sent) -> GroupRole:
         """Give the group another role."""
         row = group_role(row_id)
-        group_roles.change_group_role(row, role=sent["role"])
+        group_roles.change_group_role(row, role=sent["role"], **self.by)
         return row
 
     @answers("delete_group_role", None, role=ADMINISTER)
     def delete(self, row_id: int) -> None:
         """Take the group's role away."""
-        group_roles.remove_group_role(group_role(row_id))
+        group_roles.remove_group_role(group_role(row_id), **self.by)

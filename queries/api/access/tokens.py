@@ -102,7 +102,7 @@ class TokensView(ApiView):
     def post(self, sent: Sent) -> Response:
         """Create a token for a user; its text is returned only once."""
         sent["user"] = owner_named(sent["user"])
-        row, text = tokens.create_token(actor=self.actor, **sent)
+        row, text = tokens.create_token(**self.by, **sent)
         location = reverse("api:token", args=[row.uuid])
         return Response(
             {**TokenBody(row).data, "token": text},
@@ -122,4 +122,4 @@ class TokenView(ApiView):
     @answers("revoke_token", None)
     def delete(self, uuid: UUID) -> None:
         """Revoke your own token; an admin can revoke any."""
-        tokens.revoke_token(token=token_seen_by(self.request.user, uuid))
+        tokens.revoke_token(token=token_seen_by(self.request.user, uuid), **self.by)

@@ -197,7 +197,7 @@ class RuleView(ApiView):
     @answers("delete_alert_rule", None, role=ADMINISTER)
     def delete(self, name: str) -> None:
         """Delete a rule; without any, every channel is told of everything."""
-        setup.delete_rule(_rule(name))
+        setup.delete_rule(_rule(name), **self.by)
 
 
 def _window(number: int) -> Maintenance:
@@ -232,7 +232,7 @@ class MaintenanceView(ApiView):
     @answers("end_maintenance", None, role=OPERATE)
     def delete(self, window_id: int) -> None:
         """End a window now."""
-        setup.end_maintenance(_window(window_id), now=self.now)
+        setup.end_maintenance(_window(window_id), **self.by)
 
 
 def _made(address: str, body: Any, row: Channel | AlertRule) -> Response:

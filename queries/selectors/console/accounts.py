@@ -2,12 +2,9 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from datetime import datetime
 
 import rules
-from django.contrib.auth import SESSION_KEY
 from django.contrib.auth.models import AnonymousUser, User
-from django.contrib.sessions.models import Session
 from django.db.models import QuerySet
 
 from queries.domain.errors import Invalid, Problem
@@ -75,10 +72,3 @@ def owner_named(username: str) -> User:
             [Problem("user", username[:200], "is not an active user.", "Check the list of users.")]
         )
     return user
-
-
-def sessions_of(user: User, *, now: datetime) -> list[Session]:
-    """Return a user's sessions that have not expired; their data tell whose they are."""
-    living = Session.objects.filter(expire_date__gt=now)
-    own = str(user.pk)
-    return [row for row in living if row.get_decoded().get(SESSION_KEY) == own]

@@ -4,10 +4,12 @@ from datetime import datetime
 
 from django.db import IntegrityError, transaction
 
+from queries.domain.access.acts import Act
 from queries.domain.access.single_sign_on import read_group
 from queries.domain.errors import Conflict, Invalid, Problem
 from queries.models.access.group_roles import GroupRole
 from queries.roles import Role
+from queries.services.access.audit_trail import record_act
 
 
 def add_group_role(*, group: str, role: str, actor: str, now: datetime) -> GroupRole:
@@ -18,6 +20,7 @@ def add_group_role(*, group: str, role: str, actor: str, now: datetime) -> Group
     try:
         with transaction.atomic():
             row.save()
+            record_act(Act.GROUP_ROLES, actor=actor, now=now, subject=row.group, after=row.role)
     except IntegrityError as error:
         raise Conflict(
             f"The group {row.group} has a role already.", way_out="Change that one, or remove it."
@@ -25,15 +28,21 @@ def add_group_role(*, group: str, role: str, actor: str, now: datetime) -> Group
     return row
 
 
-def change_group_role(row: GroupRole, *, role: str) -> None:
+def change_group_role(row: GroupRole, *, role: str, actor: str, now: datetime) -> None:
     """Give the group of a line another role."""
-    row.role = _role(role)
-    row.save(update_fields=["role"])
+    about = {"before": row.role, "after": _role(role)}
+    with transaction.atomic():
+        row.role = _role(role)
+        row.save(update_fields=["role"])
+        record_act(Act.GROUP_ROLES, actor=actor, now=now, subject=row.group, **about)
 
 
-def remove_group_role(row: GroupRole) -> None:
+def remove_group_role(row: GroupRole, *, actor: str, now: datetime) -> None:
     """Take a group's role away."""
-    row.delete()
+    with transaction.atomic():
+        row.delete()
+        about = {"before": row.role, "after": "none"}
+        record_act(Act.GROUP_ROLES, actor=actor, now=now, subject=row.group, **about)
 
 
 def _role(word: str) -> Role:

@@ -8,6 +8,7 @@ from django.db import IntegrityError, transaction
 
 from controlplane.nudge import changed
 from queries.channels.kinds import KINDS
+from queries.domain.access.acts import Act
 from queries.domain.alerts.forms import (
     ChannelForm,
     RuleForm,
@@ -20,6 +21,7 @@ from queries.domain.secrets.bindings import channel as holder_named
 from queries.domain.secrets.bindings import unbound
 from queries.models.alerts import AlertRule, Channel, Maintenance
 from queries.selectors.secrets import bound_to, uses_of_channel
+from queries.services.access.audit_trail import record_act
 from queries.services.secrets.bindings import rename, unbind_all
 
 _SETTINGS = {str(kind): (one.needed, one.optional, one.secret) for kind, one in KINDS.items()}
@@ -44,7 +46,16 @@ def save_channel(
         _save(row)
         if before and before != row.name:
             rename(holder, holder_named(row.name))
+        did = "created" if channel is None else "changed"
+        _record(row, did, actor, now, kind=str(row.kind), enabled=row.enabled)
     return row
+
+
+def _record(
+    row: Channel | AlertRule | Maintenance, did: str, actor: str, now: datetime, **about: Any
+) -> None:
+    of = str(row._meta.verbose_name)
+    record_act(Act.ALERTS, actor=actor, now=now, subject=row.name, of=of, did=did, **about)
 
 
 def _filled(form: ChannelForm) -> dict[str, Any]:
@@ -65,7 +76,8 @@ def delete_channel(channel: Channel, *, actor: str, now: datetime) -> None:
     with transaction.atomic():
         unbind_all(holder_named(channel.name), actor=actor, now=now)
         channel.delete()
-    changed("alerts")
+        _record(channel, "deleted", actor, now)
+        changed("alerts")
 
 
 def save_rule(
@@ -86,6 +98,8 @@ def save_rule(
         _save(row)
         row.channels.set(told)
         row.escalate_to.set(then)
+        did = "created" if rule is None else "changed"
+        _record(row, did, actor, now, channels=form.channels, enabled=row.enabled)
     return row
 
 
@@ -104,10 +118,12 @@ def _channels(form: RuleForm, field: str) -> list[Channel]:
     return list(found.values())
 
 
-def delete_rule(rule: AlertRule) -> None:
+def delete_rule(rule: AlertRule, *, actor: str, now: datetime) -> None:
     """Remove a rule; without any, every channel hears of everything."""
-    rule.delete()
-    changed("alerts")
+    with transaction.atomic():
+        rule.delete()
+        _record(rule, "deleted", actor, now)
+        changed("alerts")
 
 
 def save_maintenance(raw: Mapping[str, Any], *, actor: str, now: datetime) -> Maintenance:
@@ -121,17 +137,21 @@ def save_maintenance(raw: Mapping[str, Any], *, actor: str, now: datetime) -> Ma
         created_at=now,
         created_by=actor,
     )
-    _save(row)
+    with transaction.atomic():
+        _save(row)
+        _record(row, "created", actor, now, until=row.ends_at.isoformat())
     return row
 
 
-def end_maintenance(window: Maintenance, *, now: datetime) -> None:
+def end_maintenance(window: Maintenance, *, actor: str, now: datetime) -> None:
     """End a window now; one that has not begun is removed."""
-    if window.starts_at >= now:
-        window.delete()
-    else:
-        Maintenance.objects.filter(pk=window.pk, ends_at__gt=now).update(ends_at=now)
-    changed("alerts")
+    with transaction.atomic():
+        if window.starts_at >= now:
+            window.delete()
+        else:
+            Maintenance.objects.filter(pk=window.pk, ends_at__gt=now).update(ends_at=now)
+        _record(window, "ended", actor, now)
+        changed("alerts")
 
 
 def _save(row: Channel | AlertRule | Maintenance) -> None:

@@ -6,11 +6,13 @@ from datetime import datetime, timedelta
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 
+from queries.domain.access.acts import Act
 from queries.domain.errors import Invalid, Problem
 from queries.models.access.teams import Team
 from queries.models.applications import Application
 from queries.models.tokens import AccessToken, Scope
 from queries.selectors.access.teams import team_named
+from queries.services.access.audit_trail import record_act
 
 #: How many days a token is valid by default, and at most.
 DEFAULT_DAYS = 90
@@ -29,6 +31,7 @@ def create_token(
     user: AbstractBaseUser,
     name: str,
     actor: str,
+    now: datetime,
     days: int = DEFAULT_DAYS,
     scope: str = DEFAULT_SCOPE,
     team: str = "",
@@ -70,6 +73,8 @@ def create_token(
             is_listed=bool(listed),
         )
         row.applications.set(listed)
+        about = {**_about(row), "days": days, "scope": str(row.scope)}
+        record_act(Act.TOKEN_CREATED, actor=actor, now=now, subject=row.name, **about)
     return row, text
 
 
@@ -102,9 +107,16 @@ def _limits(
     return chosen, listed
 
 
-def revoke_token(*, token: AccessToken) -> None:
+def revoke_token(*, token: AccessToken, actor: str, now: datetime) -> None:
     """Revoke a token at once."""
-    token.delete()
+    with transaction.atomic():
+        about = _about(token)
+        token.delete()
+        record_act(Act.TOKEN_REVOKED, actor=actor, now=now, subject=token.name, **about)
+
+
+def _about(token: AccessToken) -> dict[str, str]:
+    return {"user": token.user.get_username(), "token_uuid": str(token.uuid)}
 
 
 def forget_expired_tokens(*, now: datetime) -> int:

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from queries.domain.access.acts import Act
 from queries.domain.definitions import parsing
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
 from queries.domain.errors import Missing
@@ -9,6 +10,7 @@ from queries.domain.reasons import NOTHING, Because
 from queries.models.access.teams import Team
 from queries.models.applications import Application, ApplicationRevision
 from queries.models.definitions import Query, QueryRevision
+from queries.services.access.audit_trail import record_act
 from queries.services.changes import record
 
 
@@ -83,3 +85,13 @@ def record_definition(
     """Record a change of a definition: from what to what, and who made it."""
     about = {"application": application, "query": query, "detail": detail, "actor": actor}
     record("definition", before, after, "", now=now, **about)
+    record_act(
+        Act.DEFINITION,
+        actor=actor,
+        now=now,
+        subject=(query or application).name,
+        of="query" if query else "application",
+        before=before,
+        after=after,
+        detail=str(detail),
+    )

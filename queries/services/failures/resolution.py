@@ -5,9 +5,11 @@ from datetime import datetime
 from django.db import transaction
 
 from controlplane.nudge import changed
+from queries.domain.access.acts import Act
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import GroupStatus, Reason
 from queries.models.failures import FailureGroup
+from queries.services.access.audit_trail import record_act
 from queries.services.changes import record
 
 
@@ -36,4 +38,7 @@ def _mark(
         detail = Because(Detail.GROUP, {"group": group.title})
         ids = {"application_id": group.application_id, "query_id": group.query_id}
         record("group", before, status, Reason.NONE, now=now, detail=detail, actor=actor, **ids)
+        subject = (group.query or group.application).name
+        said = {"group": group.pk, "before": before, "after": status}
+        record_act(Act.FAILURES, actor=actor, now=now, subject=subject, **said)
         changed(f"group:{group.pk}")

@@ -22,6 +22,7 @@ from django.utils import timezone
 from controlplane import fail_points
 from controlplane.nudge import advance_soon, changed
 from listeners.loops.troubles import each
+from queries.domain.access import acts
 from queries.domain.errors import Conflict, HeadgateError, NotAllowed
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import PLAIN_VERBS, READING_VERBS, OperationOutcome, StepState, Verb
@@ -29,6 +30,8 @@ from queries.launchers.base import Launcher
 from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.selectors.hosts import is_silent, placed_here
+from queries.services.access.audit_trail import record_act
+from queries.services.access.rate_limits import record_operation
 from queries.services.supervision.operations import locked
 
 logger = logging.getLogger(__name__)
@@ -112,7 +115,8 @@ def begin(
 ) -> Operation:
     """Insert the operation and have its first step taken soon.
 
-    Raises `Conflict` while another operation with steps changes the same query.
+    Raises `Conflict` while another operation with steps changes the same query, `TooMany` where
+    its user asks too often.
     """
     with transaction.atomic():
         row = locked(query)
@@ -133,6 +137,7 @@ def begin(
             ],
             arguments=arguments,
         )
+        record_operation(operation, now=now)
         advance_soon(operation.pk)
         changed(f"query:{row.pk}")
         return operation
@@ -156,6 +161,9 @@ def cancel(operation: Operation, *, actor: str, now: datetime) -> Operation:
         row.outcome, row.ended_at = OperationOutcome.CANCELLED, now
         row.detail = Because(Detail.CANCELLED_BY, {"actor": actor})
         row.save(update_fields=["outcome", "ended_at", "detail"])
+        subject = (row.query or row.application).name
+        about = {"verb": row.verb, "operation": row.uuid}
+        record_act(acts.Act.CANCELLED, actor=actor, now=now, subject=subject, **about)
         advance_soon(row.pk)
         changed(f"query:{row.query_id}", f"operation:{row.uuid}")
         return row

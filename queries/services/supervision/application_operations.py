@@ -4,6 +4,7 @@ from datetime import datetime
 
 from django.db import transaction
 
+from queries.domain.access.acts import Act
 from queries.domain.errors import NotAllowed
 from queries.domain.states import (
     OPEN_DRIVER_STATES,
@@ -17,6 +18,7 @@ from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.failures import FailureGroup
 from queries.models.history import Operation
+from queries.services.access.audit_trail import record_act
 from queries.services.changes import record
 from queries.services.secrets.roots import take_everything
 from queries.services.supervision.operation_rows import follow
@@ -82,3 +84,5 @@ def archive_application(*, application: Application, actor: str, now: datetime) 
         )
         about = {"application": application, "actor": actor}
         record("definition", "", "DELETED", Reason.ARCHIVED, now=now, **about)
+        said = {"of": "application", "after": "DELETED"}
+        record_act(Act.DEFINITION, actor=actor, now=now, subject=application.name, **said)

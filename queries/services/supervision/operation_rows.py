@@ -10,6 +10,7 @@ from queries.domain.states import Reason, Verb
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.history import Operation
+from queries.services.access.rate_limits import record_operation
 from queries.services.changes import record
 
 _REASONS = {
@@ -56,8 +57,11 @@ def new_operation(
     now: datetime,
     parent: Operation | None = None,
 ) -> Operation:
-    """Insert the operation that ends when `generation` is reached or its deadline has passed."""
-    return Operation.objects.create(
+    """Insert the operation that ends when `generation` is reached or its deadline has passed.
+
+    Raises `TooMany` where its user asks too often.
+    """
+    operation = Operation.objects.create(
         verb=verb,
         application=application,
         query=query,
@@ -67,6 +71,8 @@ def new_operation(
         created_at=now,
         deadline=now + timedelta(seconds=settings.OPERATION_DEADLINE_S),
     )
+    record_operation(operation, now=now)
+    return operation
 
 
 def wake(application_id: int, now: datetime) -> None:

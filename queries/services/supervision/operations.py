@@ -7,6 +7,7 @@ from django.conf import settings
 from django.db import transaction
 
 from controlplane.nudge import changed
+from queries.domain.access.acts import Act
 from queries.domain.errors import Conflict
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import (
@@ -29,6 +30,7 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
 from queries.models.failures import FailureGroup
 from queries.models.history import Operation
+from queries.services.access.audit_trail import record_act
 from queries.services.changes import record
 from queries.services.secrets.roots import take_everything
 from queries.services.supervision.offset_gaps import refuse_start_on_gap
@@ -105,6 +107,8 @@ def archive_query(*, query: Query, actor: str, now: datetime) -> None:
         application = query.application
         about = {"application": application, "query": query, "actor": actor}
         record("definition", "", "DELETED", Reason.ARCHIVED, now=now, **about)
+        said = {"of": "query", "after": "DELETED"}
+        record_act(Act.DEFINITION, actor=actor, now=now, subject=query.name, **said)
         if application.own and not application.queries.filter(archived_at=None).exists():
             take_everything(application.name, actor=actor, now=now)
             Application.objects.filter(pk=application.pk).update(archived_at=now)

@@ -44,10 +44,10 @@ def change(request: HttpRequest, row_id: int) -> HttpResponseBase:
     row = group_role(row_id)
     try:
         if request.POST.get("do") == "remove":
-            remove_group_role(row)
+            remove_group_role(row, **by(request))
             messages.success(request, f"{row.group} gives no role from the next sign-in.")
         else:
-            change_group_role(row, role=request.POST.get("role", ""))
+            change_group_role(row, role=request.POST.get("role", ""), **by(request))
             messages.success(
                 request, f"Members of {row.group} are {row.role} from their next sign-in."
             )

@@ -19,6 +19,7 @@ from django.views.decorators.http import require_GET
 
 from queries.domain.errors import HeadgateError, SignInRefused, Unavailable
 from queries.services.access.identity_provider import Provider, arrival
+from queries.services.access.sign_ins import note_failed_arrival
 from queries.services.access.single_sign_on import NoRole, let_in
 from queries.views.console.shell import is_ours, next_address
 
@@ -86,7 +87,7 @@ def come_back(request: HttpRequest) -> HttpResponseBase:
         raise SignInRefused(f"It answered “{said}”." if said else "It sent no code.")
     who = arrival(provider, state)
     try:
-        user = let_in(who)
+        user = let_in(who, now=timezone.now())
     except NoRole:
         return _without_a_role(request, who.groups)
     login(request, user, backend=_BACKEND)
@@ -97,6 +98,7 @@ def come_back(request: HttpRequest) -> HttpResponseBase:
 
 def _not_in(request: HttpRequest, error: HeadgateError) -> HttpResponse:
     logger.warning("single sign-on: not let in: %s", error)
+    note_failed_arrival(error.message)
     status = 503 if isinstance(error, Unavailable) else 403
     context = {"problem": error.message, "way_out": error.way_out, "provider": settings.OIDC_NAME}
     return render(request, "access/not_signed_in.html", context, status=status)
@@ -104,6 +106,7 @@ def _not_in(request: HttpRequest, error: HeadgateError) -> HttpResponse:
 
 def _without_a_role(request: HttpRequest, groups: tuple[str, ...]) -> HttpResponse:
     logger.warning("single sign-on: not let in: no role for %d groups", len(groups))
+    note_failed_arrival(NoRole().message)
     context = {
         "groups": groups[:_MOST_GROUPS],
         "more": max(len(groups) - _MOST_GROUPS, 0),

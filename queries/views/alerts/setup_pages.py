@@ -247,7 +247,7 @@ def _selector(typed: dict[str, Any]) -> dict[str, Any]:
 @needs(ADMINISTER, "POST")
 def rule_delete(request: HttpRequest, name: str) -> HttpResponse:
     """Delete a rule."""
-    setup.delete_rule(get_object_or_404(AlertRule, name=name))
+    setup.delete_rule(get_object_or_404(AlertRule, name=name), **by(request))
     messages.success(request, f"Rule {name} is deleted.")
     return redirect("alert-rules")
 
@@ -309,7 +309,7 @@ def _windows(request: HttpRequest, typed: dict[str, str], problems: dict[str, An
 @needs(OPERATE, "POST")
 def maintenance_end(request: HttpRequest, window_id: int) -> HttpResponse:
     """End a window now."""
-    setup.end_maintenance(get_object_or_404(Maintenance, pk=window_id), now=timezone.now())
+    setup.end_maintenance(get_object_or_404(Maintenance, pk=window_id), **by(request))
     messages.success(request, "Ended.")
     return redirect("alert-maintenance")
 

@@ -24,8 +24,9 @@ from queries.selectors.console.accounts import (
     token_seen_by,
     tokens_seen_by,
 )
+from queries.services.access import accounts
+from queries.services.access.sessions import end_sessions
 from queries.services.access.teams import set_grants
-from queries.services.console import accounts
 from queries.services.console.tokens import (
     DEFAULT_DAYS,
     DEFAULT_SCOPE,
@@ -68,11 +69,11 @@ def give_token(request: HttpRequest) -> HttpResponseBase:
         row, text = create_token(
             user=owner_named(typed["owner"]),
             name=typed["name"],
-            actor=request.user.get_username(),
             days=whole(typed["days"]) or 0,
             scope=typed["scope"] or DEFAULT_SCOPE,
             team=typed["team"],
             applications=[one for one in typed["applications"].replace(",", " ").split() if one],
+            **by(request),
         )
     except Invalid as error:
         problems = {one.field: one for one in error.problems}
@@ -101,7 +102,7 @@ def _tokens(request: HttpRequest, more: dict[str, Any], status: int = 200) -> Ht
 def revoke(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     """Revoke one of one's own tokens; an admin any."""
     token = token_seen_by(_owner(request), uuid)
-    revoke_token(token=token)
+    revoke_token(token=token, **by(request))
     messages.success(request, f"Token {token.name} is revoked.")
     return redirect("tokens")
 
@@ -118,7 +119,7 @@ def users(request: HttpRequest) -> HttpResponseBase:
         context["given"] = _role(request)
         try:
             user, password = accounts.create_user(
-                username=context["username"], role=context["given"]
+                username=context["username"], role=context["given"], **by(request)
             )
             context |= {"made": user, "password": password, "username": ""}
         except Invalid as error:
@@ -146,12 +147,12 @@ def _role(request: HttpRequest) -> Role | None:
 @needs(ADMINISTER, "POST")
 @sensitive_variables("password")
 def change_user(request: HttpRequest, user_id: int) -> HttpResponseBase:
-    """Change an account's role or rights, let it in or shut it out, or give it a new password."""
+    """Change an account's role or rights, let it in, shut or sign it out, or give it a password."""
     user = person(user_id)
     act = request.POST.get("do", "role")
     try:
         if act == "password":
-            password = accounts.reset_password(user=user)
+            password = accounts.reset_password(user=user, **by(request))
             return _users(request, {"made": user, "password": password, "given": Role.VIEWER})
         if act == "grants":
             set_grants(
@@ -162,11 +163,14 @@ def change_user(request: HttpRequest, user_id: int) -> HttpResponseBase:
             )
             done = "has the rights that are ticked"
         elif act in ("shut-out", "let-in"):
-            accounts.set_active(user=user, active=act == "let-in")
+            accounts.set_active(user=user, active=act == "let-in", **by(request))
             done = "is active again" if act == "let-in" else "is deactivated"
+        elif act == "sign-out":
+            ended = end_sessions(user=user, **by(request))
+            done = f"is signed out of {ended} browser{'' if ended == 1 else 's'}"
         else:
             role = _role(request)
-            accounts.set_role(user=user, role=role)
+            accounts.set_role(user=user, role=role, **by(request))
             done = f"is {role} now" if role else "has no role now"
         messages.success(request, f"{user.username} {done}.")
     except HeadgateError as error:

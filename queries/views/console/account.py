@@ -3,6 +3,7 @@
 from typing import Any
 from zoneinfo import available_timezones
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.forms import PasswordChangeForm
@@ -14,9 +15,11 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 
 from queries.roles import VIEW
-from queries.selectors.console.accounts import sessions_of
-from queries.services.console.accounts import sign_out_elsewhere
-from queries.views.console.guard import needs, user_of
+from queries.selectors.access.sessions import name_of, sessions_of
+from queries.services.access.accounts import note_new_password
+from queries.services.access.sessions import end_session, end_sessions
+from queries.views.console.browsers import browser_name
+from queries.views.console.guard import by, needs, user_of
 from queries.views.console.shell import THEME_AGE_S
 
 #: The cookie that `static/js/zone.js` reads; without it times are UTC.
@@ -33,7 +36,9 @@ def account(request: HttpRequest) -> HttpResponseBase:
     form = PasswordChangeForm(user, request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid():
         form.save()
-        update_session_auth_hash(request, user)  # the others end: they hold the old one's hash
+        update_session_auth_hash(request, user)  # this session goes on, under a new key
+        request.session.save()  # before the others end: it must be found by its new key
+        note_new_password(user=user, but=_key(request), now=timezone.now())
         messages.success(request, "Your password is changed. Other browsers are signed out.")
         return redirect("account")
     chosen = request.COOKIES.get(ZONE, "")
@@ -41,10 +46,25 @@ def account(request: HttpRequest) -> HttpResponseBase:
         "form": form,
         "zone": chosen if chosen == BROWSER or chosen in available_timezones() else "UTC",
         "zones": sorted(available_timezones() - {"UTC"}),
-        "sessions": len(sessions_of(user, now=timezone.now())),
+        "sessions": _sessions(request),
+        "idle_hours": settings.SESSION_IDLE_MIN / 60,
+        "longest_days": settings.SESSION_COOKIE_AGE // 86400,
     }
     status = 422 if form.errors else 200
     return render(request, "console/settings/account.html", context, status=status)
+
+
+def _key(request: HttpRequest) -> str:
+    return request.session.session_key or ""
+
+
+def _sessions(request: HttpRequest) -> list[dict[str, Any]]:
+    rows = sessions_of(user_of(request), now=timezone.now())
+    return [
+        {"row": row, "name": name_of(row.pk), "browser": browser_name(row.browser)}
+        | {"here": row.pk == _key(request)}
+        for row in rows
+    ]
 
 
 @needs(VIEW, "POST")
@@ -62,9 +82,17 @@ def set_zone(request: HttpRequest) -> HttpResponseBase:
 @needs(VIEW, "POST")
 def leave_elsewhere(request: HttpRequest) -> HttpResponseBase:
     """End one's other sessions; this one goes on."""
-    key = request.session.session_key or ""
-    ended = sign_out_elsewhere(user=user_of(request), but=key, now=timezone.now())
+    ended = end_sessions(user=user_of(request), but=_key(request), **by(request))
     messages.success(request, f"Signed out of {ended} other browser{'' if ended == 1 else 's'}.")
+    return redirect("account")
+
+
+@needs(VIEW, "POST")
+def leave_one(request: HttpRequest) -> HttpResponseBase:
+    """End one of one's own sessions."""
+    name = request.POST.get("session", "")
+    end_session(user=user_of(request), name=name, **by(request))
+    messages.success(request, "That browser is signed out.")
     return redirect("account")
 
 
@@ -72,4 +100,5 @@ urlpatterns = [
     path("settings/account/", account, name="account"),
     path("settings/account/zone/", set_zone, name="account-zone"),
     path("settings/account/elsewhere/", leave_elsewhere, name="account-elsewhere"),
+    path("settings/account/session/", leave_one, name="account-session"),
 ]

@@ -16,7 +16,15 @@ from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 
 from controlplane.health.full_disk import full_disk
-from queries.domain.errors import Busy, Forbidden, HeadgateError, Invalid, Missing, Unavailable
+from queries.domain.errors import (
+    Busy,
+    Forbidden,
+    HeadgateError,
+    Invalid,
+    Missing,
+    TooMany,
+    Unavailable,
+)
 from queries.models.lock_waits import is_busy
 from queries.views.console.shell import is_ours, next_address, told, wants_json
 
@@ -62,6 +70,10 @@ class Problems:
             if wants_json(request):
                 return JsonResponse({"tone": "bad", "text": str(error)}, status=403)
             return _page(request, "403.html", error, 403)
+        if isinstance(error, TooMany) and wants_json(request):
+            answer = JsonResponse({"tone": "bad", "text": str(error)}, status=429)
+            answer["Retry-After"] = str(error.retry_after_s)
+            return answer
         if request.method != "POST":
             status = 503 if isinstance(error, Unavailable) else 409
             return _page(request, "problem.html", error, status)

@@ -29,6 +29,7 @@ from django.db import close_old_connections
 from redis.exceptions import RedisError
 
 from listeners.loops.each import Each
+from queries.selectors.access.sessions import living_sessions
 from queries.selectors.console.badges import SilentDriver, newest_event_at, silent_drivers
 from queries.views.console import fragments
 from queries.views.console.numbers import whole
@@ -61,6 +62,7 @@ class Viewer:
 
     topics: frozenset[str]
     person: int | None = None  # whose it is
+    session: str = ""  # the key of the session that it was opened in
     queue: "asyncio.Queue[Message | None]" = field(
         default_factory=lambda: asyncio.Queue(maxsize=BACKLOG)
     )
@@ -97,9 +99,11 @@ class Hub:
         """Return how many streams somebody has open."""
         return sum(viewer.person == person for viewer in self.viewers)
 
-    async def join(self, topics: frozenset[str], cursor: str, person: int | None = None) -> Viewer:
+    async def join(
+        self, topics: frozenset[str], cursor: str, person: int | None = None, session: str = ""
+    ) -> Viewer:
         """Open a stream: what the viewer has missed waits in its queue."""
-        viewer = Viewer(topics, person)
+        viewer = Viewer(topics, person, session)
         seen = self._read(cursor)
         fresh = [topic for topic in sorted(topics) if topic not in self._drawn]
         self.viewers.add(viewer)  # before anything is awaited: it misses nothing from here on
@@ -145,6 +149,24 @@ class Hub:
         tick = next(message for message in messages if message.event == "tick")
         rest = [[message.event, message.data] for message in messages if message.event != "tick"]
         return {"tick": json.loads(tick.data), "fragments": rest}
+
+    def end_streams(self, message: str) -> None:
+        """End somebody's streams: his role or his sessions have changed. "person:42" says whose."""
+        whose = whole(message.partition(":")[2])
+        for viewer in [one for one in self.viewers if whose is not None and one.person == whose]:
+            self._end(viewer)
+
+    async def _end_of_sessions(self) -> None:
+        """End the streams of sessions that have ended, whether or not Redis says so."""
+        keys = {viewer.session for viewer in self.viewers if viewer.session}
+        if not keys:
+            return
+        with self._each.by_itself("sessions that have ended"):
+            loop = asyncio.get_running_loop()
+            read = functools.partial(living_sessions, keys, now=datetime.now(UTC))
+            ended = keys - await loop.run_in_executor(self._thread, _in_thread, read)
+            for viewer in [one for one in self.viewers if one.session in ended]:
+                self._end(viewer)
 
     def _read(self, cursor: str) -> int:
         name, _, number = cursor.partition(".")
@@ -206,6 +228,8 @@ class Hub:
             await asyncio.sleep(2)
 
     def _stale(self, message: str) -> None:
+        if message.startswith("person:"):
+            self.end_streams(message)
         for topic, drawn in self._drawn.items():
             if drawn.changes is not None and fragments.stales(topic, message):
                 drawn.changes.add(message)
@@ -260,6 +284,7 @@ class Hub:
         """Say what time it is and how old the newest data are."""
         while True:
             await asyncio.sleep(TICK_S)
+            await self._end_of_sessions()
             await self._look_at_age()
             for viewer in list(self.viewers):
                 self._tell(viewer, self._tick(viewer))

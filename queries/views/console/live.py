@@ -53,17 +53,17 @@ async def live(request: HttpRequest) -> HttpResponseBase:
     # A stream lives for minutes and needs no database of its own: the hub draws for all.
     await sync_to_async(close_old_connections)()
     return StreamingHttpResponse(
-        _stream(hub(), topics, cursor, user.pk),
+        _stream(hub(), topics, cursor, user.pk, request.session.session_key or ""),
         content_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 
 
 async def _stream(
-    live_hub: Hub, topics: frozenset[str], cursor: str, person: int | None
+    live_hub: Hub, topics: frozenset[str], cursor: str, person: int | None, session: str
 ) -> AsyncIterator[bytes]:
     yield f"retry: {random.randint(*RETRY_MS)}\n\n".encode()
-    viewer = await live_hub.join(topics, cursor, person)
+    viewer = await live_hub.join(topics, cursor, person, session)
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + LIFE_S * random.uniform(0.8, 1.2)
     try:

@@ -8,6 +8,7 @@ from django.shortcuts import redirect, render
 from django.urls import path, reverse
 from django.utils import timezone
 
+from queries.domain.access.acts import Act
 from queries.domain.errors import Missing
 from queries.domain.failures.log_lines import Level
 from queries.launchers.configured import launcher
@@ -16,8 +17,9 @@ from queries.models.drivers import Driver
 from queries.roles import VIEW
 from queries.selectors.definitions.definitions import query as living_query
 from queries.selectors.supervision.runs import drivers_of_query, run_with_neighbours
+from queries.services.access.audit_trail import note_act
 from queries.services.failures.driver_logs import LogElsewhere, log_page, whole_log
-from queries.views.console.guard import needs
+from queries.views.console.guard import by, needs
 from queries.views.console.numbers import whole
 from queries.views.supervision.query_page import head
 
@@ -60,6 +62,7 @@ def log_download(request: HttpRequest, name: str) -> HttpResponseBase:
     if driver is None:
         raise Missing(f"{name} has had no driver yet.")
     parts = whole_log(driver, launcher=launcher())
+    note_act(Act.EXPORTED, subject=name, what="log", driver=driver.epoch, **by(request))
     first = next(parts, "")  # what is on another host is said before anything is sent
 
     def text() -> Any:

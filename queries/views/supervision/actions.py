@@ -24,6 +24,8 @@ from queries.selectors.definitions import definitions
 from queries.selectors.query_lines import QueryLine, query_line, query_lines
 from queries.selectors.supervision.query_filters import Filters, queries
 from queries.selectors.supervision.standing import RANK
+from queries.services.access.asker import in_bulk
+from queries.services.access.rate_limits import begin_bulk
 from queries.services.supervision import operations
 from queries.views.console.guard import by, needs
 from queries.views.console.shell import next_address, told
@@ -92,7 +94,12 @@ def bulk(request: HttpRequest) -> HttpResponseBase:
         messages.warning(request, "Select at least one query first.")
         return redirect("queries")
     done = request.method == "POST"
-    items = [_do(request, line, verb) if done else _preview(request, line, verb) for line in lines]
+    if done:
+        begin_bulk(verb=verb, count=len(lines), **by(request))
+        with in_bulk():
+            items = [_do(request, line, verb) for line in lines]
+    else:
+        items = [_preview(request, line, verb) for line in lines]
     context = {
         "items": items,
         "verb": verb,

@@ -12,11 +12,13 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from listeners import selectors as heard
+from queries.domain.access.acts import Act
 from queries.models.definitions import Query
 from queries.roles import VIEW
 from queries.selectors.definitions.definitions import query as living_query
 from queries.selectors.supervision.chart_marks import Mark, MarkKind, Outage, marks, outages
-from queries.views.console.guard import needs
+from queries.services.access.audit_trail import note_act
+from queries.views.console.guard import by, needs
 
 RANGES = {
     "15m": timedelta(minutes=15),
@@ -39,6 +41,8 @@ def series(request: HttpRequest, name: str) -> HttpResponseBase:
     since, until = span(request, now)
     found = heard.series(query.pk, since=since, until=until or now + timedelta(seconds=5))
     form = request.GET.get("format", "")
+    if form in ("csv", "json"):
+        note_act(Act.EXPORTED, subject=name, what=f"batches as {form}", **by(request))
     if form == "csv":
         return _file(_csv(found), "text/csv", f"{name}.csv")
     end = until or now

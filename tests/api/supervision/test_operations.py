@@ -13,6 +13,7 @@ from asgiref.testing import ApplicationCommunicator
 from django.contrib.auth.models import User
 from django.core.handlers.asgi import ASGIHandler
 from django.db import connections
+from django.utils import timezone
 from rest_framework.test import APIClient
 
 from queries.api.supervision import operations
@@ -167,7 +168,7 @@ class Asgi:
     """A caller of the ASGI application, each request in a context of its own, as served."""
 
     def __init__(self, user: User) -> None:
-        _, text = create_token(user=user, name="tests", actor="tests")
+        _, text = create_token(user=user, name="tests", actor="tests", now=timezone.now())
         self.headers = [(b"authorization", f"Token {text}".encode()), (b"host", b"localhost")]
         self.application: Any = ASGIHandler()
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 from playwright.sync_api import Page, expect
 
 from queries.models.access.teams import Team
@@ -40,8 +41,15 @@ def two_teams(stage: Stage, operator: User, author: User, admin: User) -> Stage:
         stage.query(query, name)
     stage.up("delays", "flights")
     Team.objects.get(name="data").members.add(operator, author)
-    create_token(user=author, name="deploy", actor="ada", team="data", applications=["flights"])
-    create_token(user=operator, name="nightly", actor="ada", scope="read")
+    create_token(
+        user=author,
+        name="deploy",
+        actor="ada",
+        team="data",
+        applications=["flights"],
+        now=timezone.now(),
+    )
+    create_token(user=operator, name="nightly", actor="ada", scope="read", now=timezone.now())
     return stage
 
 

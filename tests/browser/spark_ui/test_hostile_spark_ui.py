@@ -15,7 +15,7 @@ from queries.models.definitions import Query
 from queries.models.drivers import Driver
 from tests.browser.conftest import Open, Site, serving
 from tests.scenarios.stage import Stage
-from tests.security.hostile_ui import HostileUi, Says, hostile_ui
+from tests.security.drivers.hostile_ui import HostileUi, Says, hostile_ui
 
 pytestmark = [pytest.mark.browser, pytest.mark.redis]
 

@@ -146,6 +146,7 @@ pool-delete: post d
 operation: get v
 operation-cancel: get o post o
 audit: get v
+audit-export: get a
 tokens: get v post a
 token-revoke: post v
 users: get a post a
@@ -166,6 +167,7 @@ team-delete: post a
 account: get v post v
 account-zone: post v
 account-elsewhere: post v
+account-session: post v
 """
 _REST = """
 queries: get v post d
@@ -237,6 +239,8 @@ teams: get v post a
 team: get v put a delete a
 tokens: get v post a
 token: get v delete v
+audit: get a
+audit-export: get a
 secrets: get a
 secret-bindings: get a post a
 secret-binding: get a delete a

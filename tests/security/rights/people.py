@@ -6,6 +6,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.test import Client
+from django.utils import timezone
 
 from queries.models.access.teams import Grant, Team
 from queries.models.tokens import Scope
@@ -133,7 +134,12 @@ def ways_in() -> dict[str, dict[str, str]]:
         user = _account(who, number)
         if who.scope:
             _, text = create_token(
-                user=user, name=who.name[:80], actor="ada", scope=who.scope, **who.limits
+                user=user,
+                name=who.name[:80],
+                actor="ada",
+                now=timezone.now(),
+                scope=who.scope,
+                **who.limits,
             )
             found[who.name] = {"HTTP_AUTHORIZATION": f"Token {text}"}
         else:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
+from django.utils import timezone
 
 from queries.models.access.teams import Grant, Team
 from queries.models.alerts import Incident, Maintenance
@@ -266,7 +267,7 @@ def test_an_admin_does_the_same_over_rest(
 
 
 def test_a_token_goes_with_its_team(two_teams: Stage, client: Client, admin: User) -> None:
-    create_token(user=admin, name="ci", actor="ada", team="web")
+    create_token(user=admin, name="ci", actor="ada", team="web", now=timezone.now())
     client.force_login(admin)
     client.post("/applications/shops/team/", {"team": ""})
     client.post("/settings/teams/web/delete/")

@@ -35,7 +35,7 @@ def _no_guesses_yet() -> Iterator[None]:
 
 
 def _caller(user: User, **limits: Any) -> APIClient:
-    _, text = create_token(user=user, name="ci", actor="ada", **limits)
+    _, text = create_token(user=user, name="ci", actor="ada", **limits, now=timezone.now())
     client = APIClient()
     client.credentials(HTTP_AUTHORIZATION=f"Token {text}")
     return client
@@ -118,7 +118,7 @@ def test_limits_that_cannot_be_are_refused(
     flights: Stage, author: User, limits: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(Invalid) as caught:
-        create_token(user=author, name="ci", actor="ada", **limits)
+        create_token(user=author, name="ci", actor="ada", **limits, now=timezone.now())
     assert [problem.field for problem in caught.value.problems] == [field]
     assert not AccessToken.objects.exists()
 
@@ -208,7 +208,7 @@ def _guess(token: str, address: str = "203.0.113.5") -> Any:
 
 
 def test_an_address_that_guesses_has_to_wait(viewer: User, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, right = create_token(user=viewer, name="ci", actor="ada")
+    _, right = create_token(user=viewer, name="ci", actor="ada", now=timezone.now())
     for number in range(by_token.GUESSES_AT_MOST):
         assert _guess(f"guess {number}".replace(" ", "-")).status_code == 401
     held = _guess("another")
@@ -228,7 +228,7 @@ def test_an_address_that_guesses_has_to_wait(viewer: User, monkeypatch: pytest.M
 
 
 def test_the_same_wrong_token_again_and_again_is_one_guess(viewer: User) -> None:
-    _, right = create_token(user=viewer, name="ci", actor="ada")
+    _, right = create_token(user=viewer, name="ci", actor="ada", now=timezone.now())
     for _ in range(3 * by_token.GUESSES_AT_MOST):
         assert _guess("expired").status_code == 401
     assert _guess(right).status_code == 200

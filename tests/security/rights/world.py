@@ -36,7 +36,7 @@ def build() -> dict[str, Keys]:
     stage.fail("delays", NO_SUCH_SOURCE)
     flights = Application.objects.get(name="flights")
     owner = User.objects.create_user("owner")
-    row, _ = create_token(user=owner, name="ci", actor="ada")
+    row, _ = create_token(user=owner, name="ci", actor="ada", now=timezone.now())
     group = FailureGroup.objects.get()
     snapshot = Snapshot.objects.create(
         checkpoint=Checkpoint.objects.get(query__name="delays"),

@@ -5,6 +5,7 @@ from importlib import import_module
 import pytest
 from django.apps import apps
 from django.contrib.auth.models import User
+from django.utils import timezone
 
 from queries.models.access.teams import Grant
 from queries.models.tokens import AccessToken
@@ -17,7 +18,7 @@ def test_accounts_act_for_all_teams_authors_write_python_and_tokens_do_what_they
 ) -> None:
     root = User.objects.create_superuser("root")
     for user in (author, admin, root):
-        create_token(user=user, name=user.username, actor="ada", scope="read")
+        create_token(user=user, name=user.username, actor="ada", scope="read", now=timezone.now())
     Grant.objects.all().delete()
     import_module("queries.migrations.0019_teams").keep_what_people_have(apps, None)
     python = {row.user.username: row.write_python for row in Grant.objects.select_related("user")}

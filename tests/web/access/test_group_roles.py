@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
 
+from queries.models.access.audit_trail import AuditEntry
 from queries.models.access.group_roles import GroupRole
 from queries.services.console.tokens import create_token
 from tests.web.browserless import Page
@@ -74,7 +76,9 @@ def test_the_page_says_whether_single_sign_on_is_on(
 
 
 def test_the_same_by_rest(client: Client, admin: User, table: Any) -> None:
-    _, text = create_token(user=admin, name="tests", actor="tests", scope="admin")
+    _, text = create_token(
+        user=admin, name="tests", actor="tests", now=timezone.now(), scope="admin"
+    )
     headers = {"Authorization": f"Token {text}"}
 
     def ask(method: str, address: str, body: Any = None) -> Any:
@@ -96,3 +100,17 @@ def test_the_same_by_rest(client: Client, admin: User, table: Any) -> None:
     assert ask("delete", made["Location"]).status_code == 204
     assert table() == {}
     assert client.get(made["Location"], headers=headers).status_code == 404
+
+
+def test_changes_of_the_table_are_in_the_audit_log(client: Client, admin: User) -> None:
+    client.force_login(admin)
+    client.post("/settings/groups/", {"group": "data", "role": "viewer"})
+    row = GroupRole.objects.get()
+    client.post(f"/settings/groups/{row.pk}/", {"role": "author"})
+    client.post(f"/settings/groups/{row.pk}/", {"do": "remove"})
+    said = [(one.actor, one.subject, one.said) for one in AuditEntry.objects.order_by("pk")]
+    assert said == [
+        ("ada", "data", "viewer"),
+        ("ada", "data", "viewer → author"),
+        ("ada", "data", "author → none"),
+    ]

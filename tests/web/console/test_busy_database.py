@@ -11,6 +11,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import DatabaseError, OperationalError, connection, transaction
 from django.test import Client
+from django.utils import timezone
 
 from queries.models.definitions import Query
 from queries.models.lock_waits import is_busy
@@ -54,7 +55,7 @@ def held_by_another() -> Iterator[None]:
 @pytest.mark.django_db(transaction=True)
 def test_the_api_answers_503_and_when_to_try_again(client: Client, operator: User) -> None:
     Stage().query("delays")
-    _, text = create_token(user=operator, name="tests", actor="tests")
+    _, text = create_token(user=operator, name="tests", actor="tests", now=timezone.now())
     headers = {"Authorization": f"Token {text}"}
     with held_by_another():
         answer = client.post(

@@ -73,7 +73,7 @@ PAGES: list[tuple[str, str, Callable[[Stage], int | str] | None]] = [
     ("/applications/", "applications:{}", _applications),
     ("/applications/shared/", "application:{}", _application),
     ("/checkpoints/", "checkpoints:{}", _checkpoints),
-    ("/audit/?actor=olga", "audit:actor=olga&tab=changes", None),
+    ("/audit/?tab=changes&actor=olga", "audit:actor=olga&tab=changes", None),
     ("/audit/?tab=operations", "audit:tab=operations", None),
 ]
 

@@ -5,6 +5,7 @@ import re
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
 
 from queries.models.tokens import AccessToken
 from queries.services.console.tokens import create_token
@@ -64,7 +65,7 @@ def test_a_token_that_will_not_do_is_told(
 
 
 def test_a_revoked_token_is_worthless(client: Client, viewer: User) -> None:
-    row, text = create_token(user=viewer, name="ci", actor="vera")
+    row, text = create_token(user=viewer, name="ci", actor="vera", now=timezone.now())
     client.force_login(viewer)
     client.post(f"/settings/tokens/{row.uuid}/revoke/")
     assert not AccessToken.objects.exists()
@@ -73,7 +74,7 @@ def test_a_revoked_token_is_worthless(client: Client, viewer: User) -> None:
 
 
 def test_nobody_revokes_anothers_token(client: Client, viewer: User, operator: User) -> None:
-    row, _ = create_token(user=operator, name="ci", actor="otto")
+    row, _ = create_token(user=operator, name="ci", actor="otto", now=timezone.now())
     client.force_login(viewer)
     assert client.post(f"/settings/tokens/{row.uuid}/revoke/").status_code in (302, 404)
     assert AccessToken.objects.exists()
@@ -86,7 +87,7 @@ def test_an_outsider_gets_no_token(client: Client, outsider: User) -> None:
 
 
 def test_an_admin_sees_and_revokes_everybodys(client: Client, admin: User, viewer: User) -> None:
-    row, _ = create_token(user=viewer, name="nightly", actor="ada")
+    row, _ = create_token(user=viewer, name="nightly", actor="ada", now=timezone.now())
     client.force_login(admin)
     assert "nightly" in Page(client, "/settings/tokens/").text
     client.post(f"/settings/tokens/{row.uuid}/revoke/")

@@ -15,7 +15,7 @@ from queries.services.console.tokens import create_token
 
 
 def _token(user: User) -> str:
-    _, secret = create_token(user=user, name="prometheus", actor="ada")
+    _, secret = create_token(user=user, name="prometheus", actor="ada", now=timezone.now())
     return str(secret)
 
 

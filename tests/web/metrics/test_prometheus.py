@@ -14,6 +14,7 @@ from urllib.request import urlopen
 import pytest
 import yaml
 from django.contrib.auth.models import User
+from django.utils import timezone
 from pytest_django.live_server_helper import LiveServer
 
 from queries.domain.metrics.catalogue import METRICS
@@ -81,7 +82,7 @@ def test_prometheus_scrapes_with_a_token_and_fires_the_alert_of_a_failed_query(
             stage.pause("broken")
             stage.ready("broken")
     assert stage.phase("broken") == "BROKEN"
-    _, token = create_token(user=viewer, name="prometheus", actor="ada")
+    _, token = create_token(user=viewer, name="prometheus", actor="ada", now=timezone.now())
     with _prometheus(live_server.url, str(token), tmp_path) as prometheus:
         assert _value(prometheus, 'headgate_query_phase{query="delays",phase="RUNNING"}') == 1
         assert _value(prometheus, 'headgate_query_phase{query="broken",phase="BROKEN"}') == 1

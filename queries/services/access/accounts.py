@@ -4,19 +4,20 @@ import secrets
 from datetime import datetime
 
 from django.contrib.auth.models import Group, User
-from django.contrib.sessions.models import Session
 from django.db import transaction
 
+from queries.domain.access.acts import Act
 from queries.domain.errors import Invalid, NotAllowed, Problem
-from queries.roles import Role, role_of
+from queries.roles import Role, highest_role, role_of
 from queries.selectors.access.group_roles import comes_by_single_sign_on
-from queries.selectors.console.accounts import sessions_of
+from queries.services.access.audit_trail import record_act
+from queries.services.access.sessions import end_sessions, end_streams
 
 #: Random bytes of a first password; 18 make 24 characters.
 PASSWORD_BYTES = 18
 
 
-def create_user(*, username: str, role: Role | None) -> tuple[User, str]:
+def create_user(*, username: str, role: Role | None, actor: str, now: datetime) -> tuple[User, str]:
     """Create an account and return it with its random password, which is shown only now."""
     name = username.strip()
     if not name or len(name) > 150 or not all(c.isalnum() or c in "@.+-_" for c in name):
@@ -28,11 +29,12 @@ def create_user(*, username: str, role: Role | None) -> tuple[User, str]:
         password = secrets.token_urlsafe(PASSWORD_BYTES)
         user = User.objects.create_user(name, password=password)
         give_role(user, role)
+        record_act(Act.USER_CREATED, actor=actor, now=now, subject=name, role=role)
     return user, password
 
 
-def set_role(*, user: User, role: Role | None) -> None:
-    """Give a user this role alone; None takes every role away.
+def set_role(*, user: User, role: Role | None, actor: str, now: datetime) -> None:
+    """Give a user this role alone; None takes every role away. Open pages show it at once.
 
     Raises `NotAllowed` where no admin would be left, or the role comes from groups.
     """
@@ -40,25 +42,50 @@ def set_role(*, user: User, role: Role | None) -> None:
     with transaction.atomic():
         if role is not Role.ADMIN:
             _keep_an_admin(user)
+        before = highest_role(user)
         give_role(user, role)
+        about = {"before": before, "after": role or "none"}
+        record_act(Act.ROLE_GIVEN, actor=actor, now=now, subject=user.username, **about)
+        end_streams(user)
 
 
-def reset_password(*, user: User) -> str:
-    """Give a user a new random password and return it; raise `NotAllowed` where it has none."""
+def reset_password(*, user: User, actor: str, now: datetime) -> str:
+    """Give a user a new random password and return it; end what is signed in with the old one.
+
+    Raises `NotAllowed` where the user has none, because of single sign-on.
+    """
     _is_local(user)
     password = secrets.token_urlsafe(PASSWORD_BYTES)
-    user.set_password(password)
-    user.save(update_fields=["password"])
+    with transaction.atomic():
+        user.set_password(password)
+        user.save(update_fields=["password"])
+        record_act(Act.PASSWORD_RESET, actor=actor, now=now, subject=user.username)
+        end_sessions(user=user, actor=actor, now=now)
     return password
 
 
-def set_active(*, user: User, active: bool) -> None:
-    """Activate an account, or deactivate it with its sessions and tokens; its history stays."""
+def note_new_password(*, user: User, but: str, now: datetime) -> None:
+    """Record that a user has chosen a new password; end his sessions but the one it was done in."""
+    with transaction.atomic():
+        name = user.username
+        record_act(Act.PASSWORD_CHANGED, actor=name, now=now, subject=name)
+        end_sessions(user=user, actor=name, now=now, but=but)
+
+
+def set_active(*, user: User, active: bool, actor: str, now: datetime) -> None:
+    """Activate an account, or deactivate it and end its sessions and open pages at once.
+
+    Its tokens are refused while it is not active; its history stays.
+    """
     with transaction.atomic():
         if not active:
             _keep_an_admin(user)
         user.is_active = active
         user.save(update_fields=["is_active"])
+        kind = Act.USER_ACTIVATED if active else Act.USER_DEACTIVATED
+        record_act(kind, actor=actor, now=now, subject=user.username)
+        if not active:
+            end_sessions(user=user, actor=actor, now=now)
 
 
 def give_role(user: User, role: Role | None) -> None:
@@ -90,16 +117,3 @@ def _keep_an_admin(leaving: User) -> None:
         raise NotAllowed(
             f"{leaving.username} is the last admin.", way_out="Make another user an admin first."
         )
-
-
-def forget_expired_sessions(*, now: datetime) -> int:
-    """Delete sessions that have expired; return how many. Each sign-in that is begun makes one."""
-    deleted: int = Session.objects.filter(expire_date__lt=now).delete()[0]
-    return deleted
-
-
-def sign_out_elsewhere(*, user: User, but: str, now: datetime) -> int:
-    """End a user's sessions but one; return how many ended. Tokens are no sessions, and stay."""
-    others = [row.pk for row in sessions_of(user, now=now) if row.pk != but]
-    Session.objects.filter(pk__in=others).delete()
-    return len(others)

@@ -28,7 +28,7 @@ from tests.conftest_redis import (
     valkey,
 )
 from tests.listeners.events import STREAM
-from tests.security.two_drivers import batch_of, key_of, ours, played, stage, theirs
+from tests.security.drivers.two_drivers import batch_of, key_of, ours, played, stage, theirs
 
 __all__ = [
     "make_ingester",

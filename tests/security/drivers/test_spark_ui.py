@@ -13,19 +13,19 @@ from typing import Any
 import httpx
 import pytest
 from django.contrib.auth.models import User
-from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
 from controlplane.spark_ui import proxy, upstream
 from queries.domain.protocol import Status
 from queries.domain.states import DriverState
+from queries.models.access.sessions import BrowserSession
 from queries.models.drivers import Driver, SparkUiVisit
 from queries.services import spark_ui
 from queries.services.spark_ui import TICKET_LASTS, VISIT_LASTS, forget_visits
 from tests.launchers import in_memory
 from tests.scenarios.stage import Stage
-from tests.security.hostile_ui import HostileUi, Says, hostile_ui
+from tests.security.drivers.hostile_ui import HostileUi, Says, hostile_ui
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -157,7 +157,7 @@ def _wait(browser: Client, viewer: User) -> None:
 
 
 def _expire(browser: Client, viewer: User) -> None:
-    Session.objects.update(expire_date=timezone.now() - timedelta(seconds=1))
+    BrowserSession.objects.update(expire_date=timezone.now() - timedelta(seconds=1))
 
 
 def _end_the_driver(browser: Client, viewer: User) -> None:

@@ -14,7 +14,7 @@ from queries.domain.definitions.parsing import parse_query
 from queries.domain.definitions.sql_text import sql_problems
 from queries.secret_references import References
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 SECRET = "s3cret-of-the-brokers"
 
 

@@ -1,4 +1,4 @@
-"""The audit log: who asked for what, and the result."""
+"""The audit log: what people and tokens did, what changed, and how operations ended."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -11,8 +11,9 @@ from django.template.loader import render_to_string
 from django.urls import path
 from django.utils import timezone
 
-from queries.roles import VIEW
+from queries.roles import ADMINISTER, VIEW
 from queries.selectors.supervision.history import audit, operations, transitions
+from queries.views.access.activity import activity
 from queries.views.console.fragments import Changes, Drawn, fragments, keys, split
 from queries.views.console.guard import needs
 from queries.views.console.paging import ARRIVALS, ROWS, Asked, asked_of, filters, page_of, topic
@@ -24,20 +25,25 @@ TABS = {"changes": "Changes", "operations": "Operations"}
 
 @needs(VIEW)
 def audit_page(request: HttpRequest) -> HttpResponseBase:
-    """List changes of state or operations, newest first; all filters are in the address."""
+    """List changes of state or operations, newest first; all filters are in the address.
+
+    Admins see first what people and tokens did, with addresses.
+    """
+    if request.user.has_perm(ADMINISTER) and request.GET.get("tab") not in TABS:
+        return activity(request)
     asked = _asked(request.GET)
     by = "created_at" if asked["tab"] == "operations" else "at"
     context = {
         "page": page_of(_rows(asked), by=by, cursor=request.GET.get("after", "")),
         "tab": asked["tab"],
-        "tabs": list(TABS.items()),
+        "tabs": TABS.items(),
         "filters": asked,
         "everybody": asked["all"] == "1",
         "filtered": any(asked[name] for name in FILTERS),
         "topic": topic("audit", asked),
         "now": timezone.now(),
     }
-    return render(request, "console/audit/list.html", context)
+    return render(request, "access/audit/list.html", context)
 
 
 def _asked(given: Mapping[str, str]) -> dict[str, str]:
@@ -59,10 +65,10 @@ def draw_audit(key: str, changes: Changes, now: datetime) -> Drawn:
     context = {"request": Asked(given), "now": now}
     if asked["tab"] == "operations":
         for one in _operations(asked, changes):
-            html = render_to_string("console/audit/_operation.html", {**context, "one": one})
+            html = render_to_string("access/audit/_operation.html", {**context, "one": one})
             yield f"operation-{one.pk}", html
     context["rows"] = _rows(asked)[:ARRIVALS]
-    yield "audit-arrived", render_to_string(f"console/audit/_{asked['tab']}_arrived.html", context)
+    yield "audit-arrived", render_to_string(f"access/audit/_{asked['tab']}_arrived.html", context)
 
 
 def _operations(asked: Mapping[str, str], changes: Changes) -> QuerySet[Any]:

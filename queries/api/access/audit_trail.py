@@ -1,0 +1,67 @@
+"""The audit log over REST, for admins: pages of entries, and all of them as JSON lines."""
+
+from django.db.models import QuerySet
+from django.http import StreamingHttpResponse
+from drf_spectacular.types import OpenApiTypes
+
+from queries.api.base import ApiView
+from queries.api.derived import Body, shows
+from queries.api.methods import answers, lists
+from queries.api.paging import whole, whole_number, word
+from queries.domain.access.acts import Act
+from queries.models.access.audit_trail import AuditEntry
+from queries.roles import ADMINISTER
+from queries.selectors.access.audit_entries import FILTERS, entries
+from queries.services.access.audit_export import JSON_LINES, export_audit_log
+
+#: The highest number that can be asked for.
+_MOST = 999_999_999
+
+
+@shows(
+    AuditEntry, "number at act=kind subject actor token token_id address details seal mac", act=Act
+)
+class AuditEntryBody(Body):
+    """What a person or a token did.
+
+    number: Its place in the chain; null for the moment until it is chained.
+    act: What was done.
+    subject: The name of what was acted on.
+    actor: The user; empty where it is not known.
+    token: The name of the token that was used; empty for a signed-in person.
+    address: The client's address; empty for a command.
+    seal: Covers the content.
+    mac: Covers number, seal and the MAC before it.
+    """
+
+
+class AuditView(ApiView):
+    """The audit log."""
+
+    @lists(
+        "list_audit_entries",
+        AuditEntryBody,
+        by="at pk",
+        role=ADMINISTER,
+        parameters=[word(name, Act if name == "act" else ()) for name in FILTERS],
+    )
+    def get(self) -> QuerySet[AuditEntry]:
+        """List what people and tokens did, newest first."""
+        self.asked_word("act", Act) if self.asked("act") else None
+        return entries({name: self.asked(name) for name in FILTERS})
+
+
+class AuditExportView(ApiView):
+    """The whole audit log."""
+
+    @answers(
+        "export_audit_log",
+        None,
+        role=ADMINISTER,
+        parameters=[whole("after", 0, low=0, high=_MOST, about="Only entries after this number.")],
+        responses={(200, JSON_LINES): OpenApiTypes.STR},
+    )
+    def get(self) -> StreamingHttpResponse:
+        """Return entries as JSON lines, the oldest first; the export is itself recorded."""
+        after = whole_number(self.request, "after", 0, low=0, high=_MOST)
+        return export_audit_log(self.request._request, after=after, **self.by)

@@ -1,0 +1,65 @@
+"""What people and tokens do, as the audit log names it."""
+
+from enum import StrEnum
+
+
+class Act(StrEnum):
+    """The kind of an entry; the value is stored and sealed with it, so never rename one."""
+
+    SIGNED_IN = "signed-in"
+    SIGN_IN_FAILED = "sign-in-failed"
+    LOCKED_OUT = "locked-out"
+    SIGNED_OUT = "signed-out"
+    SESSIONS_ENDED = "sessions-ended"
+    PASSWORD_CHANGED = "password-changed"
+    PASSWORD_RESET = "password-reset"
+    USER_CREATED = "user-created"
+    USER_ACTIVATED = "user-activated"
+    USER_DEACTIVATED = "user-deactivated"
+    ROLE_GIVEN = "role-given"
+    GROUP_ROLES = "group-roles"
+    TOKEN_CREATED = "token-created"
+    TOKEN_REVOKED = "token-revoked"
+    SECRET_BOUND = "secret-bound"
+    SECRET_UNBOUND = "secret-unbound"
+    DEFINITION = "definition"
+    FAILURES = "failures"
+    ALERTS = "alerts"
+    OPERATION = "operation"
+    PROBE = "probe"
+    BULK = "bulk"
+    BULK_ITEM = "bulk-item"
+    CANCELLED = "cancelled"
+    EXPORTED = "exported"
+    LOG_PRUNED = "log-pruned"
+
+
+#: What pages show for each.
+ACT_WORDS = {
+    Act.SIGNED_IN: "signed in",
+    Act.SIGN_IN_FAILED: "sign-in failed",
+    Act.LOCKED_OUT: "locked out",
+    Act.SIGNED_OUT: "signed out",
+    Act.SESSIONS_ENDED: "ended sessions",
+    Act.PASSWORD_CHANGED: "changed the password",
+    Act.PASSWORD_RESET: "reset a password",
+    Act.USER_CREATED: "created a user",
+    Act.USER_ACTIVATED: "activated a user",
+    Act.USER_DEACTIVATED: "deactivated a user",
+    Act.ROLE_GIVEN: "gave a role",
+    Act.GROUP_ROLES: "changed the roles of groups",
+    Act.TOKEN_CREATED: "created a token",
+    Act.TOKEN_REVOKED: "revoked a token",
+    Act.SECRET_BOUND: "bound a secret",
+    Act.SECRET_UNBOUND: "unbound a secret",
+    Act.DEFINITION: "changed a definition",
+    Act.FAILURES: "marked failures",
+    Act.ALERTS: "changed alerts",
+    Act.OPERATION: "requested an operation",
+    Act.PROBE: "requested a probe or snapshot",
+    Act.BULK: "requested a bulk action",
+    Act.BULK_ITEM: "requested in bulk",
+    Act.CANCELLED: "cancelled an operation",
+    Act.EXPORTED: "exported",
+    Act.LOG_PRUNED: "removed old entries",
+}

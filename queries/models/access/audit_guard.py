@@ -1,0 +1,154 @@
+"""Triggers that refuse to change or delete what the audit log holds.
+
+They are made again after every migration: SQLite builds an altered table as a new one, and drops
+the triggers with the old.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models.signals import post_migrate
+
+from queries.models.access.audit_trail import AuditAnchor, AuditEntry, AuditHead
+
+_ENTRY, _HEAD, _ANCHOR = (m._meta.db_table for m in (AuditEntry, AuditHead, AuditAnchor))
+#: What an entry says. The chain fills in number and MAC, once.
+_SAID = [
+    "id",
+    "uuid",
+    "at",
+    "kind",
+    "subject",
+    "actor",
+    "token",
+    "token_id",
+    "address",
+    "details",
+    "key",
+    "seal",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What one trigger refuses."""
+
+    name: str
+    table: str
+    event: str  # UPDATE | DELETE
+    when: str  # SQL; "same" compares two values of which one may be NULL
+    message: str
+
+
+_ALWAYS = "1 = 1"
+RULES = (
+    Rule(
+        "audit_entry_changed",
+        _ENTRY,
+        "UPDATE",
+        "NOT (OLD.number IS NULL AND NEW.number IS NOT NULL AND "
+        + " AND ".join(f"NEW.{column} same OLD.{column}" for column in _SAID)
+        + ")",
+        "entries of the audit log cannot be changed",
+    ),
+    Rule(
+        "audit_entry_deleted",
+        _ENTRY,
+        "DELETE",
+        f"OLD.number IS NULL OR OLD.number > COALESCE((SELECT MAX(number) FROM {_ANCHOR}), 0)",
+        "entries of the audit log cannot be deleted",
+    ),
+    Rule(
+        "audit_head_changed",
+        _HEAD,
+        "UPDATE",
+        "NEW.id <> OLD.id OR NEW.number <= OLD.number",
+        "the audit log only grows",
+    ),
+    Rule("audit_head_deleted", _HEAD, "DELETE", _ALWAYS, "the audit log only grows"),
+    Rule("audit_anchor_changed", _ANCHOR, "UPDATE", _ALWAYS, "anchors cannot be changed"),
+    Rule("audit_anchor_deleted", _ANCHOR, "DELETE", _ALWAYS, "anchors cannot be deleted"),
+)
+_EMPTIED = "audit_emptied"  # PostgreSQL only: TRUNCATE passes by the triggers of rows
+
+
+def connect(sender: Any) -> None:
+    """Have the triggers and the head's row made whenever the app's tables are migrated."""
+    post_migrate.connect(_after_migrations, sender=sender, dispatch_uid="queries.audit_guard")
+
+
+def _after_migrations(using: str, **_: Any) -> None:
+    connection = connections[using]
+    if {_ENTRY, _HEAD, _ANCHOR} <= set(connection.introspection.table_names()):
+        guard(connection)
+        AuditHead.objects.using(using).get_or_create(pk=1)
+
+
+def guard(connection: BaseDatabaseWrapper) -> None:
+    """Make the triggers as they should be now, whatever is there."""
+    unguard(connection)
+    make = _sqlite if connection.vendor == "sqlite" else _postgresql
+    with connection.cursor() as cursor:
+        for rule in RULES:
+            for statement in make(rule):
+                cursor.execute(statement)
+        if connection.vendor == "postgresql":
+            cursor.execute(_function(_EMPTIED, _ALWAYS, "the audit log cannot be emptied", "NULL"))
+            for table in (_ENTRY, _HEAD, _ANCHOR):
+                cursor.execute(
+                    f"CREATE TRIGGER {_EMPTIED} BEFORE TRUNCATE ON {table} "
+                    f"FOR EACH STATEMENT EXECUTE FUNCTION {_EMPTIED}()"
+                )
+
+
+def unguard(connection: BaseDatabaseWrapper) -> None:
+    """Take the triggers away."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "sqlite":
+            for rule in RULES:
+                cursor.execute(f"DROP TRIGGER IF EXISTS {rule.name}")
+            return
+        for rule in RULES:
+            cursor.execute(f"DROP TRIGGER IF EXISTS {rule.name} ON {rule.table}")
+        for table in (_ENTRY, _HEAD, _ANCHOR):
+            cursor.execute(f"DROP TRIGGER IF EXISTS {_EMPTIED} ON {table}")
+
+
+def missing_guards(connection: BaseDatabaseWrapper) -> list[str]:
+    """Return the names of the triggers that are not there."""
+    asked = (
+        "SELECT name FROM sqlite_master WHERE type = 'trigger'"
+        if connection.vendor == "sqlite"
+        else "SELECT tgname FROM pg_trigger WHERE tgenabled <> 'D'"
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(asked)
+        there = {row[0] for row in cursor.fetchall()}
+    return sorted({rule.name for rule in RULES} - there)
+
+
+def _sqlite(rule: Rule) -> list[str]:
+    when = rule.when.replace(" same ", " IS ")
+    return [
+        f"CREATE TRIGGER {rule.name} BEFORE {rule.event} ON {rule.table} WHEN {when} "
+        f"BEGIN SELECT RAISE(ABORT, '{rule.message}'); END"
+    ]
+
+
+def _postgresql(rule: Rule) -> list[str]:
+    when = rule.when.replace(" same ", " IS NOT DISTINCT FROM ")
+    row = "OLD" if rule.event == "DELETE" else "NEW"
+    return [
+        _function(rule.name, when, rule.message, row),
+        f"CREATE TRIGGER {rule.name} BEFORE {rule.event} ON {rule.table} "
+        f"FOR EACH ROW EXECUTE FUNCTION {rule.name}()",
+    ]
+
+
+def _function(name: str, when: str, message: str, row: str) -> str:
+    return (
+        f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ "
+        f"BEGIN IF {when} THEN RAISE EXCEPTION '{message}'; END IF; RETURN {row}; END $$"
+    )

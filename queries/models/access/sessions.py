@@ -1,0 +1,105 @@
+"""Where people are signed in: Django's sessions, with what their owner wants to know of them.
+
+The module is the setting SESSION_ENGINE. A session ends when it has not been used for the idle
+limit, and in any case when its longest life is over.
+"""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import SESSION_KEY
+from django.contrib.sessions.backends.db import SessionStore as DatabaseStore
+from django.contrib.sessions.base_session import AbstractBaseSession
+from django.db import models
+from django.utils import timezone
+
+#: What a session's own data hold beside Django's: set when somebody signs in.
+SIGNED_IN_AT, ADDRESS, BROWSER = "signed_in_at", "address", "browser"
+LONGEST_BROWSER = 300  # characters
+
+
+class BrowserSession(AbstractBaseSession):
+    """One browser in which somebody is signed in, or which has begun to."""
+
+    account = models.ForeignKey("auth.User", null=True, on_delete=models.CASCADE)
+    signed_in_at = models.DateTimeField()
+    seen_at = models.DateTimeField(db_index=True)  # of its last request, a minute exact
+    address = models.CharField(max_length=45, default="")  # where it signed in from
+    browser = models.CharField(max_length=LONGEST_BROWSER, default="")  # its User-Agent
+
+    class Meta(AbstractBaseSession.Meta):
+        pass
+
+    @classmethod
+    def get_session_store_class(cls) -> type["SessionStore"]:
+        """Return the class that reads and writes these rows."""
+        return SessionStore
+
+
+def living(now: datetime) -> models.Q:
+    """Return what holds of sessions that have not ended, by either limit."""
+    idle = now - timedelta(minutes=settings.SESSION_IDLE_MIN)
+    return models.Q(expire_date__gt=now, seen_at__gt=idle)
+
+
+class SessionStore(DatabaseStore):
+    """Sessions in the database that end by two limits."""
+
+    seen_at: datetime | None = None  # when the row was last written to, once it is read
+
+    @classmethod
+    def get_model_class(cls) -> type[BrowserSession]:
+        """Return the table."""
+        return BrowserSession
+
+    def load(self) -> dict[str, Any]:
+        """Return the session's data; {} where it has ended."""
+        return self._read(self._rows().first() if self.session_key else None)
+
+    async def aload(self) -> dict[str, Any]:
+        """Return the session's data; {} where it has ended."""
+        return self._read(await self._rows().afirst() if self.session_key else None)
+
+    def _rows(self) -> models.QuerySet[BrowserSession]:
+        rows = BrowserSession.objects.filter(living(timezone.now()), session_key=self.session_key)
+        return rows.order_by("session_key")
+
+    def _read(self, row: BrowserSession | None) -> dict[str, Any]:
+        if row is None:
+            self._session_key = None
+            return {}
+        self.seen_at = row.seen_at
+        found: dict[str, Any] = self.decode(row.session_data)
+        return found
+
+    def create_model_instance(self, data: dict[str, Any]) -> BrowserSession:
+        """Return the row of these data."""
+        return self._described(super().create_model_instance(_begun(data)), data)
+
+    async def acreate_model_instance(self, data: dict[str, Any]) -> BrowserSession:
+        """Return the row of these data."""
+        return self._described(await super().acreate_model_instance(_begun(data)), data)
+
+    def _described(self, row: Any, data: dict[str, Any]) -> BrowserSession:
+        """Fill in the columns that stand beside the data; being written it has just been seen."""
+        row.account_id = int(data[SESSION_KEY]) if SESSION_KEY in data else None
+        row.signed_in_at = datetime.fromisoformat(data[SIGNED_IN_AT])
+        # `set_expiry` may have named an earlier end: single sign-on does.
+        longest = row.signed_in_at + timedelta(seconds=settings.SESSION_COOKIE_AGE)
+        row.expire_date = min(row.expire_date, longest)
+        row.seen_at = timezone.now()
+        row.address, row.browser = data.get(ADDRESS, ""), data.get(BROWSER, "")
+        found: BrowserSession = row
+        return found
+
+    @classmethod
+    def clear_expired(cls) -> None:
+        """Delete the sessions that have ended."""
+        BrowserSession.objects.exclude(living(timezone.now())).delete()
+
+
+def _begun(data: dict[str, Any]) -> dict[str, Any]:
+    """Have the data say since when; a session that is written again goes on from there."""
+    data.setdefault(SIGNED_IN_AT, timezone.now().isoformat())
+    return data

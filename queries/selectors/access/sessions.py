@@ -1,0 +1,26 @@
+"""Where people are signed in."""
+
+from collections.abc import Collection
+from datetime import datetime
+
+from django.contrib.auth.models import User
+from django.db.models import QuerySet
+from django.utils.crypto import salted_hmac
+
+from queries.models.access.sessions import BrowserSession, living
+
+
+def sessions_of(user: User, *, now: datetime) -> QuerySet[BrowserSession]:
+    """Return a user's sessions that have not ended, the last used first."""
+    return BrowserSession.objects.filter(living(now), account=user).order_by("-seen_at", "pk")
+
+
+def name_of(session_key: str) -> str:
+    """Return what a page calls a session: whoever reads its key would be signed in by it."""
+    return salted_hmac("headgate.session.name", session_key, algorithm="sha256").hexdigest()[:16]
+
+
+def living_sessions(keys: Collection[str], *, now: datetime) -> set[str]:
+    """Return which of these sessions have not ended and belong to an active account."""
+    rows = BrowserSession.objects.filter(living(now), pk__in=keys, account__is_active=True)
+    return set(rows.values_list("pk", flat=True))

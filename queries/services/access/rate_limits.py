@@ -1,0 +1,76 @@
+"""How often a minute one person, or one token, may ask for operations.
+
+The audit log is what is counted: it holds every request with its person and token, all web
+processes share it, and it is there when Redis is not, so no operator waits for Redis at 3 a.m.
+Only requests count, from pages and REST. Commands, tasks, and steps that an operation takes by
+itself do not. A bulk action counts once, whatever it starts, and has a limit of its own.
+"""
+
+import math
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import transaction
+
+from queries.domain.access.acts import Act
+from queries.domain.errors import TooMany
+from queries.domain.states import READING_VERBS, Verb
+from queries.models.access.audit_trail import AuditEntry
+from queries.models.history import Operation
+from queries.services.access.asker import asker
+from queries.services.access.audit_trail import record_act
+
+WINDOW = timedelta(minutes=1)
+#: The setting that limits each kind of act, and what its requests are called.
+_LIMITS = {
+    Act.OPERATION: ("OPERATIONS_PER_MINUTE", "operations"),
+    Act.PROBE: ("PROBES_PER_MINUTE", "preflights, X-rays, looks at records, snapshots and clones"),
+    Act.BULK: ("BULK_PER_MINUTE", "bulk actions"),
+}
+
+
+def record_operation(operation: Operation, *, now: datetime) -> None:
+    """Record who asked for an operation; raise `TooMany` where it is one too many.
+
+    Call it in the operation's own transaction. A step of another operation is not recorded.
+    """
+    if operation.parent_id is not None:
+        return
+    here = asker()
+    plain = Act.PROBE if operation.verb in READING_VERBS else Act.OPERATION
+    kind = Act.BULK_ITEM if here is not None and here.bulk else plain
+    _allow(kind, operation.actor, now)
+    about = {"verb": operation.verb, "operation": operation.uuid}
+    subject = (operation.query or operation.application).name
+    record_act(kind, actor=operation.actor, now=now, subject=subject, **about)
+
+
+def begin_bulk(*, verb: Verb, count: int, actor: str, now: datetime) -> None:
+    """Record a bulk action on so many queries; raise `TooMany` where it is one too many."""
+    with transaction.atomic():
+        _allow(Act.BULK, actor, now)
+        record_act(Act.BULK, actor=actor, now=now, verb=verb, queries=count)
+
+
+def _allow(kind: Act, actor: str, now: datetime) -> None:
+    here = asker()
+    if here is None or kind not in _LIMITS:
+        return
+    setting, words = _LIMITS[kind]
+    limit = getattr(settings, setting)
+    if not limit:
+        return
+    # Requests of one person at the same moment take turns, or all would see the same count.
+    list(User.objects.select_for_update(no_key=True).filter(username=actor).values_list("pk"))
+    rows = AuditEntry.objects.filter(
+        actor=actor, kind=kind, token_id=here.token_id, at__gt=now - WINDOW
+    )
+    counted = list(rows.order_by("-at").values_list("at", flat=True)[:limit])
+    if len(counted) == limit:
+        wait = max(1, math.ceil((counted[-1] + WINDOW - now).total_seconds()))
+        whose = "This token has" if here.token_id else "You have"
+        raise TooMany(
+            f"{whose} requested {limit} {words} within a minute, which is the most.",
+            retry_after_s=wait,
+        )

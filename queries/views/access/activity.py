@@ -1,0 +1,44 @@
+"""What people and tokens did, for admins: a list with filters, and the whole log as a file."""
+
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import render
+from django.urls import path
+from django.utils import timezone
+
+from queries.domain.access.acts import ACT_WORDS
+from queries.roles import ADMINISTER
+from queries.selectors.access.audit_entries import FILTERS, entries
+from queries.services.access.audit_export import export_audit_log
+from queries.views.console.guard import by, needs
+from queries.views.console.paging import filters, page_of
+
+#: The other tabs of the audit log.
+_TABS = {"changes": "Changes", "operations": "Operations"}
+
+
+@needs(ADMINISTER)
+def activity(request: HttpRequest) -> HttpResponseBase:
+    """List entries, newest first; all filters are in the address."""
+    asked = filters(request.GET, FILTERS)
+    asked = {name: value.replace("\x00", "") for name, value in asked.items()}
+    context = {
+        "page": page_of(entries(asked), by="at", cursor=request.GET.get("after", "")),
+        "tab": "activity",
+        "tabs": _TABS.items(),
+        "acts": ACT_WORDS.items(),
+        "filters": asked,
+        "filtered": any(asked.values()),
+        "now": timezone.now(),
+    }
+    return render(request, "access/audit/activity.html", context)
+
+
+@needs(ADMINISTER)
+def export(request: HttpRequest) -> HttpResponseBase:
+    """Send the whole log as a file, a line of JSON for each entry."""
+    answer = export_audit_log(request, **by(request))
+    answer["Content-Disposition"] = 'attachment; filename="headgate-audit.jsonl"'
+    return answer
+
+
+urlpatterns = [path("audit/export/", export, name="audit-export")]

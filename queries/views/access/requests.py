@@ -1,0 +1,50 @@
+"""What stands around every request: from where it comes, and that its session was used."""
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+
+from django.contrib.auth import SESSION_KEY
+from django.db import DatabaseError
+from django.http import HttpRequest, HttpResponseBase
+from django.utils import timezone
+
+from queries.services.access.asker import Asker, asked_by
+from queries.services.access.sessions import note_use
+
+logger = logging.getLogger(__name__)
+
+Respond = Callable[[HttpRequest], HttpResponseBase]
+
+#: Requests that a page makes by itself: nobody need be there for them.
+_UNATTENDED = frozenset({"live"})
+NOTED_EVERY = timedelta(minutes=1)
+
+
+class Requests:
+    """Middleware: say who asks, to the audit log and the limits; move the session's idle limit."""
+
+    def __init__(self, respond: Respond) -> None:
+        self.respond = respond
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        """Answer as the views do."""
+        address = str(request.META.get("REMOTE_ADDR") or "")
+        with asked_by(Asker(address=address, browser=request.headers.get("User-Agent", ""))):
+            response = self.respond(request)
+        self._note_use(request)
+        return response
+
+    def _note_use(self, request: HttpRequest) -> None:
+        """Write down that the session is used, once a minute; no page fails for that."""
+        session = request.session
+        seen_at = getattr(session, "seen_at", None)
+        view = request.resolver_match.url_name if request.resolver_match else ""
+        now = timezone.now()
+        if seen_at is None or now - seen_at < NOTED_EVERY or view in _UNATTENDED:
+            return
+        try:
+            if session.session_key and session.get(SESSION_KEY):
+                note_use(session.session_key, now=now)
+        except DatabaseError as error:
+            logger.warning("the use of a session is not noted: %s", error)

@@ -1,0 +1,165 @@
+"""Operations, probes and bulk actions of one person, or one token, within a minute."""
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import time_machine
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+
+from queries.domain.errors import TooMany
+from queries.models.definitions import Query
+from queries.models.history import Operation
+from queries.services.access.asker import Asker, asked_by
+from queries.services.console.tokens import create_token
+from queries.services.supervision.operations import request_restart, request_start
+from tests.scenarios.stage import Stage
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def three(settings: Any, stage: Stage) -> Stage:
+    """Allow three operations, two probes and one bulk action a minute."""
+    settings.OPERATIONS_PER_MINUTE = 3
+    settings.PROBES_PER_MINUTE = 2
+    settings.BULK_PER_MINUTE = 1
+    for name in ("delays", "ticks"):
+        stage.query(name)
+    return stage
+
+
+def _token(user: User, name: str) -> Client:
+    _, text = create_token(user=user, name=name, actor="ada", now=timezone.now())
+    return Client(headers={"authorization": f"Token {text}"})
+
+
+def _ask(robot: Client, verb: str = "restart", query: str = "delays") -> Any:
+    return robot.post(f"/api/v1/queries/{query}/{verb}/", content_type="application/json")
+
+
+def test_the_next_operation_is_answered_429_with_the_time_to_wait(
+    operator: User, three: Stage
+) -> None:
+    robot = _token(operator, "deploy")
+    verbs = ["start", "stop", "start"]
+    assert [_ask(robot, verb).status_code for verb in verbs] == [202, 202, 202]
+    answer = _ask(robot, "stop")
+    assert answer.status_code == 429
+    assert 1 <= int(answer["Retry-After"]) <= 60
+    said = answer.json()
+    assert said["type"] == "urn:headgate:problem:too-many-requests"
+    assert said["detail"] == (
+        "This token has requested 3 operations within a minute, which is the most."
+    )
+    assert Operation.objects.count() == 3  # what was refused has changed nothing
+    assert Query.objects.get(name="delays").desired == "RUNNING"
+
+
+def test_each_token_and_each_person_has_a_count_of_its_own(
+    client: Client, operator: User, author: User, three: Stage
+) -> None:
+    one, other = _token(operator, "deploy"), _token(operator, "nightly")
+    for verb in ("start", "stop", "start"):
+        _ask(one, verb)
+    assert _ask(one, "stop").status_code == 429
+    assert _ask(other, "stop").status_code == 202
+    assert _ask(_token(author, "deploy"), "start").status_code == 202
+    client.force_login(operator)
+    client.post("/queries/ticks/start/")
+    assert Query.objects.get(name="ticks").desired == "RUNNING"
+
+
+def test_a_page_says_so_in_a_sentence(client: Client, operator: User, three: Stage) -> None:
+    client.force_login(operator)
+    for verb in ("start", "stop", "start"):
+        client.post(f"/queries/delays/{verb}/")
+    answer = client.post("/queries/delays/stop/", follow=True)
+    text = answer.content.decode()
+    assert "You have requested 3 operations within a minute, which is the most." in text
+    assert "Try again in" in text
+    assert Query.objects.get(name="delays").desired == "RUNNING"
+    scripted = client.post("/queries/delays/stop/", headers={"accept": "application/json"})
+    assert scripted.status_code == 429
+    assert int(scripted["Retry-After"]) >= 1
+
+
+def test_probes_have_a_limit_of_their_own(operator: User, three: Stage) -> None:
+    three.query("planes")
+    robot = _token(operator, "deploy")
+    found = [_ask(robot, "preflight", name) for name in ("delays", "ticks", "planes")]
+    assert [answer.status_code for answer in found] == [202, 202, 429]
+    assert "2 preflights, X-rays, looks at records, snapshots" in found[2].json()["detail"]
+    assert _ask(robot, "start").status_code == 202
+
+
+def test_a_minute_later_there_is_room_again(operator: User, three: Stage) -> None:
+    robot = _token(operator, "deploy")
+    with time_machine.travel(timezone.now(), tick=False) as clock:
+        for verb in ("start", "stop", "start"):
+            assert _ask(robot, verb).status_code == 202
+            clock.shift(timedelta(seconds=10))
+        refused = _ask(robot, "stop")
+        assert (refused.status_code, refused["Retry-After"]) == (429, "30")
+        clock.shift(timedelta(seconds=30))
+        assert _ask(robot, "stop").status_code == 202  # the first is a minute old
+        assert _ask(robot, "start").status_code == 429
+
+
+def test_a_bulk_action_counts_once_however_many_it_starts(
+    client: Client, operator: User, three: Stage, settings: Any
+) -> None:
+    settings.OPERATIONS_PER_MINUTE = 1
+    client.force_login(operator)
+    form = {"name": ["delays", "ticks"], "verb": "start"}
+    client.post("/bulk/queries/", form)
+    assert set(Query.objects.values_list("desired", flat=True)) == {"RUNNING"}
+    answer = client.post("/bulk/queries/", {**form, "verb": "stop"}, follow=True)
+    assert "You have requested 1 bulk actions within a minute" in answer.content.decode()
+    assert set(Query.objects.values_list("desired", flat=True)) == {"RUNNING"}
+    client.post("/queries/delays/stop/")  # the single one that is allowed
+    assert Query.objects.get(name="delays").desired == "STOPPED"
+
+
+def test_commands_and_tasks_have_no_limit(three: Stage, settings: Any) -> None:
+    settings.OPERATIONS_PER_MINUTE = 1
+    query = Query.objects.get(name="delays")
+    for _ in range(3):
+        request_start(query=query, actor="demo", now=timezone.now())
+        request_restart(query=query, actor="demo", now=timezone.now())
+
+
+def test_0_is_no_limit(operator: User, three: Stage, settings: Any) -> None:
+    settings.OPERATIONS_PER_MINUTE = 0
+    robot = _token(operator, "deploy")
+    assert {_ask(robot, verb).status_code for verb in ["start", "stop"] * 4} == {202}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_requests_at_the_same_moment_do_not_pass_together(operator: User, three: Stage) -> None:
+    """Each would see the count of before; the person's row makes them take turns."""
+    names = [f"query-{number}" for number in range(8)]
+    queries = [three.query(name) for name in names]
+    answers: list[str] = []
+
+    def ask(query: Query) -> None:
+        try:
+            with asked_by(Asker(address="10.1.2.3")):
+                request_start(query=query, actor="otto", now=timezone.now())
+            answers.append("done")
+        except TooMany:
+            answers.append("refused")
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=ask, args=(query,)) for query in queries]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(answers) == ["done"] * 3 + ["refused"] * 5
+    assert Operation.objects.count() == 3
