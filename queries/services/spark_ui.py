@@ -104,11 +104,13 @@ def open_visit(text: str, *, now: datetime) -> str | None:
 def shown(path: str, *, now: datetime) -> Shown | None:
     """Return the UI that is shown below a visit's path now; None where nothing is (any more)."""
     visit = (
-        SparkUiVisit.objects.select_related("user", "driver")
+        SparkUiVisit.objects.select_related("user", "driver__application")
         .filter(path=_digest(path), opened_at__gt=now - VISIT_LASTS)
         .first()
     )
-    if visit is None or not visit.user.is_active or not visit.user.has_perm(VIEW, visit.driver):
+    if visit is None or not visit.user.is_active:
+        return None
+    if not visit.user.has_perm(VIEW, visit.driver.application):
         return None
     if not BrowserSession.objects.filter(living(now), session_key=visit.session_key).exists():
         return None
