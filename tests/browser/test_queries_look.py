@@ -50,6 +50,7 @@ PAGES = (
     "/settings/users/",
     "/new/query/",
     "/new/application/",
+    "/api/v1/docs/",
     "/no/such/page/",
 )
 
