@@ -24,8 +24,8 @@ def record_grant(
 ) -> None:
     """Record that an admin gave something to the application of this name, or took it away.
 
-    The one way of such acts into the audit. One for a channel, or for an application that is not
-    made yet, is known by the grant's own row alone: a Transition belongs to an application.
+    In the application's history; one for a channel, or for an application that is not made yet, is
+    in the audit log alone.
     """
     row = Application.objects.filter(name=application, archived_at=None).first()
     if row is not None:

@@ -15,6 +15,7 @@ from queries.roles import ADMINISTER
 from queries.selectors.access.teams import team, team_named
 from queries.selectors.supervision.applications import application
 from queries.services.access import teams as verbs
+from queries.services.definitions.team import give_application
 
 
 @shows(Team, "name members applications created_at")
@@ -112,5 +113,5 @@ class ApplicationTeamView(ApiView):
     def put(self, sent: Sent, name: str) -> dict[str, Any]:
         """Give an application to a team; admins only. Nothing is restarted."""
         chosen = team_named(sent["team"]) if sent["team"] else None
-        verbs.give_application(application=application(name), team=chosen, **self.by)
+        give_application(application=application(name), team=chosen, **self.by)
         return {"team": chosen.name if chosen else None}

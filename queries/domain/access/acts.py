@@ -17,11 +17,14 @@ class Act(StrEnum):
     USER_ACTIVATED = "user-activated"
     USER_DEACTIVATED = "user-deactivated"
     ROLE_GIVEN = "role-given"
+    RIGHTS_GIVEN = "rights-given"
     GROUP_ROLES = "group-roles"
+    TEAM = "team"
     TOKEN_CREATED = "token-created"
     TOKEN_REVOKED = "token-revoked"
     SECRET_BOUND = "secret-bound"
     SECRET_UNBOUND = "secret-unbound"
+    DATA_ROOT = "data-root"
     DEFINITION = "definition"
     FAILURES = "failures"
     ALERTS = "alerts"
@@ -47,11 +50,14 @@ ACT_WORDS = {
     Act.USER_ACTIVATED: "activated a user",
     Act.USER_DEACTIVATED: "deactivated a user",
     Act.ROLE_GIVEN: "gave a role",
+    Act.RIGHTS_GIVEN: "gave rights",
     Act.GROUP_ROLES: "changed the roles of groups",
+    Act.TEAM: "changed a team",
     Act.TOKEN_CREATED: "created a token",
     Act.TOKEN_REVOKED: "revoked a token",
     Act.SECRET_BOUND: "bound a secret",
     Act.SECRET_UNBOUND: "unbound a secret",
+    Act.DATA_ROOT: "gave or took a data root",
     Act.DEFINITION: "changed a definition",
     Act.FAILURES: "marked failures",
     Act.ALERTS: "changed alerts",

@@ -1,4 +1,4 @@
-"""Teams, their members, and what they act on. Only an admin calls these."""
+"""Teams and their members, and what an account has beside its role. Only an admin calls these."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -6,13 +6,11 @@ from datetime import datetime
 from django.contrib.auth.models import User
 from django.db import transaction
 
-from controlplane.nudge import changed
-from queries.domain.errors import Conflict, Invalid, NotAllowed, Problem
-from queries.domain.reasons import Because, Detail
+from queries.domain.access.acts import Act
+from queries.domain.errors import Conflict, Invalid, Problem
 from queries.domain.validation.query_rules import name_problems
 from queries.models.access.teams import Grant, Team
-from queries.models.applications import Application
-from queries.services.definitions.revisions import record_definition
+from queries.services.access.audit_trail import record_act
 
 
 def create_team(*, name: str, members: Sequence[str] = (), actor: str, now: datetime) -> Team:
@@ -38,7 +36,10 @@ def set_members(*, team: Team, members: Sequence[str], actor: str, now: datetime
     ]
     if unknown:
         raise Invalid(unknown)
-    team.members.set(users)
+    with transaction.atomic():
+        team.members.set(users)
+        about = {"members": sorted(known)}
+        record_act(Act.TEAM, actor=actor, now=now, subject=team.name, **about)
 
 
 def delete_team(*, team: Team, actor: str, now: datetime) -> None:
@@ -54,24 +55,8 @@ def delete_team(*, team: Team, actor: str, now: datetime) -> None:
                 way_out="Give them to another team first.",
             )
         team.applications.update(team=None)  # deleted ones, on which nobody acts any more
+        record_act(Act.TEAM, actor=actor, now=now, subject=team.name, deleted=True)
         team.delete()
-
-
-def give_application(
-    *, application: Application, team: Team | None, actor: str, now: datetime
-) -> None:
-    """Give an application to a team; None: to everybody. Nothing is restarted."""
-    with transaction.atomic():
-        rows = Application.objects.select_for_update(of=("self",)).select_related("team")
-        held = rows.get(pk=application.pk)
-        if held.archived_at is not None:
-            raise NotAllowed(f"{held} has been deleted.", way_out="Create it again.")
-        if held.team == team:
-            return
-        Application.objects.filter(pk=held.pk).update(team=team)
-        texts = (str(held.team or ""), str(team or ""))
-        record_definition(held, None, *texts, actor, now, Because(Detail.TEAM))
-        changed(f"application:{held.pk}")
 
 
 def set_grants(
@@ -79,4 +64,6 @@ def set_grants(
 ) -> None:
     """Let a user act on every team's applications or not, and write Python or not."""
     grants = {"all_teams": all_teams, "write_python": write_python}
-    Grant.objects.update_or_create(user=user, defaults=grants)
+    with transaction.atomic():
+        Grant.objects.update_or_create(user=user, defaults=grants)
+        record_act(Act.RIGHTS_GIVEN, actor=actor, now=now, subject=user.get_username(), **grants)

@@ -9,11 +9,13 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from controlplane.nudge import changed
+from queries.domain.access.acts import Act
 from queries.domain.errors import Invalid
 from queries.domain.reasons import Because, Detail
 from queries.domain.secrets.bindings import Holder, HolderKind, parse_binding
 from queries.domain.validation.query_rules import name_problems
 from queries.models.grants import SecretBinding
+from queries.services.access.audit_trail import record_act
 from queries.services.changes import record_grant
 
 
@@ -88,4 +90,7 @@ def _record(row: SecretBinding, before: str, after: str, actor: str, now: dateti
         actor=actor,
         now=now,
     )
+    about = {"holder": f"{row.holder_kind} {row.holder}", "hosts": list(row.hosts)}
+    act = Act.SECRET_BOUND if after == "BOUND" else Act.SECRET_UNBOUND
+    record_act(act, actor=actor, now=now, subject=row.secret, **about)
     changed("secrets")

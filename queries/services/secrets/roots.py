@@ -7,11 +7,13 @@ from typing import Any
 from django.db import transaction
 
 from controlplane.nudge import changed
+from queries.domain.access.acts import Act
 from queries.domain.definitions.data_roots import parse_given_root
 from queries.domain.errors import Invalid, Problem
 from queries.domain.reasons import Because, Detail
 from queries.domain.secrets.bindings import application as holder
 from queries.models.grants import GivenRoot
+from queries.services.access.audit_trail import record_act
 from queries.services.changes import record_grant
 from queries.services.local_roots import is_own
 from queries.services.secrets.bindings import require_name, unbind_all
@@ -60,4 +62,6 @@ def take_everything(application: str, *, actor: str, now: datetime) -> None:
 def _record(row: GivenRoot, before: str, after: str, actor: str, now: datetime) -> None:
     detail = Because(Detail.DATA_ROOT, {"root": row.root})
     record_grant(row.application, before, after, detail, actor=actor, now=now)
+    about = {"root": row.root, "did": after.lower()}
+    record_act(Act.DATA_ROOT, actor=actor, now=now, subject=row.application, **about)
     changed("data-roots")

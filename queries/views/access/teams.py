@@ -15,6 +15,7 @@ from queries.selectors.access.teams import team as team_row
 from queries.selectors.access.teams import team_named, teams, tokens_of_team
 from queries.selectors.supervision.applications import application
 from queries.services.access import teams as service
+from queries.services.definitions import team as ownership
 from queries.views.console.errors import answered
 from queries.views.console.guard import by, needs
 
@@ -86,7 +87,7 @@ def give_application(request: HttpRequest, name: str) -> HttpResponseBase:
     row = application(name)
     chosen = request.POST.get("team", "").strip()
     team = team_named(chosen) if chosen else None
-    give = partial(service.give_application, application=row, team=team, **by(request))
+    give = partial(ownership.give_application, application=row, team=team, **by(request))
     said = f"{name} belongs to team {team.name}." if team else f"{name} is everybody's."
     return answered(request, give, said, reverse("application", args=[name]))
 

@@ -1,0 +1,29 @@
+"""Whose an application is: only an admin gives it to a team."""
+
+from datetime import datetime
+
+from django.db import transaction
+
+from controlplane.nudge import changed
+from queries.domain.errors import NotAllowed
+from queries.domain.reasons import Because, Detail
+from queries.models.access.teams import Team
+from queries.models.applications import Application
+from queries.services.definitions.revisions import record_definition
+
+
+def give_application(
+    *, application: Application, team: Team | None, actor: str, now: datetime
+) -> None:
+    """Give an application to a team; None: to everybody. Nothing is restarted."""
+    with transaction.atomic():
+        rows = Application.objects.select_for_update(of=("self",)).select_related("team")
+        held = rows.get(pk=application.pk)
+        if held.archived_at is not None:
+            raise NotAllowed(f"{held} has been deleted.", way_out="Create it again.")
+        if held.team == team:
+            return
+        Application.objects.filter(pk=held.pk).update(team=team)
+        texts = (str(held.team or ""), str(team or ""))
+        record_definition(held, None, *texts, actor, now, Because(Detail.TEAM))
+        changed(f"application:{held.pk}")
