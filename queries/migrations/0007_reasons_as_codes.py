@@ -151,6 +151,8 @@ LATER = [
     ),
     ("LABELS", "labels"),
     ("TEAM", "team"),
+    ("SECRET", "{secret} for {hosts}"),
+    ("DATA_ROOT", "data root {root}"),
     ("STEPS_ON", "Its files are on host {host}, which does not respond."),
 ]
 _VALUES = {None: "(.+)", ":d": "(0|[1-9][0-9]*)", ":w": r"(\S+?)"}
