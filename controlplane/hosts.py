@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from django.conf import settings
-from django.db import DatabaseError, connections
+from django.db import DatabaseError, InterfaceError, connections
 from django.utils.module_loading import import_string
 
 logger = logging.getLogger(__name__)
@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 NAME_TAKEN = 69
 _LOOK_EVERY_S = 0.5
 _DATABASE_AGAIN_S = 1.0
+#: What a connection that is kept can meet; it may have been closed from the other end.
+DATABASE_ERRORS = (DatabaseError, InterfaceError)
 
 
 def queue_of(kind: str, row_id: int) -> str:
@@ -106,12 +108,15 @@ class HostName:
             connections.close_all()
 
     def _renew(self, lost: Callable[[NameTaken], None]) -> None:
-        while not self._over.wait(self._service.SIGN_EVERY_S):
-            try:
-                if not self._service.renew(self._worker) and not self._over.is_set():
-                    lost(NameTaken())
-                    return
-            except DatabaseError as error:  # its silence is itself the message
-                logger.warning("no sign of life of %s: %s", settings.HEADGATE_HOST, error)
-            finally:
-                connections.close_all()
+        """Renew through one connection; to open another takes longer than all the rest."""
+        try:
+            while not self._over.wait(self._service.SIGN_EVERY_S):
+                try:
+                    if not self._service.renew(self._worker) and not self._over.is_set():
+                        lost(NameTaken())
+                        return
+                except DATABASE_ERRORS as error:  # its silence is itself the message
+                    logger.warning("no sign of life of %s: %s", settings.HEADGATE_HOST, error)
+                    connections.close_all()  # the next sign opens one that works
+        finally:
+            connections.close_all()

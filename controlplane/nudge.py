@@ -60,9 +60,9 @@ def advance_soon(operation_id: int) -> None:
     transaction.on_commit(lambda: _send(task, "operation", operation_id))
 
 
-def send_to_hosts(task: str, *, expires_s: float) -> None:
-    """Send a task to each host that gives signs of life, and to this one."""
-    for host in sorted({*hosts.heard_of(), settings.HEADGATE_HOST}):
+def send_to_others(task: str, *, expires_s: float) -> None:
+    """Send a task to each other host that gives signs of life."""
+    for host in sorted(hosts.heard_of() - {settings.HEADGATE_HOST}):
         _put(task, [], f"{settings.QUEUE}.{host}", expires_s)
 
 

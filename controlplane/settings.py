@@ -329,7 +329,7 @@ HOST_TICKS = {
     "queries.tasks.look_at_sources": LAG_EVERY_S,
     "queries.tasks.repair_from_checkpoints": 60.0,  # batches that only checkpoint logs show
     "queries.tasks.look_for_foreign_batches": 30.0,
-    "queries.tasks.look_ahead": 60.0,
+    "queries.tasks.look_ahead": 15.0,  # for half a second; a round each minute at most
     "queries.tasks.prune": 3600.0,
     "queries.tasks.prune_snapshots": 600.0,
     "listeners.tasks.judge_gaps": 10.0,

@@ -8,7 +8,20 @@ from itertools import islice
 from typing import Any
 
 from django.db import connection
-from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
+from django.db.models import (
+    Case,
+    Count,
+    F,
+    FloatField,
+    Max,
+    Min,
+    Q,
+    QuerySet,
+    Sum,
+    When,
+)
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Cast
 
 from listeners import models
 from listeners.wire import Heartbeat
@@ -27,6 +40,8 @@ class LatestLine:
     progress: dict[str, Any] | None  # Spark's JSON
 
 
+#: How Jackson writes a double that is no number.
+_NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
 _LINE = tuple(one.name for one in fields(LatestLine))
 
 
@@ -83,15 +98,15 @@ def latest(query_ids: Iterable[int]) -> dict[int, LatestLine]:
     }
 
 
-def input_rates(query_ids: Iterable[int]) -> list[Any]:
-    """Return the `inputRowsPerSecond` of the last batch of each query that has one, as told."""
-    return [
-        rate
-        for chunk in _chunks(query_ids)
-        for rate in models.Latest.objects.filter(query__in=chunk).values_list(
-            "progress__inputRowsPerSecond", flat=True
-        )
-    ]
+def input_rate(queries: QuerySet[Any]) -> float:
+    """Return the sum of the `inputRowsPerSecond` of the queries' last batches.
+
+    `queries` is a subquery of their ids. Spark writes NaN and infinities as text: they count as 0.
+    """
+    told = KeyTextTransform("inputRowsPerSecond", "progress")
+    number = Case(When(told__in=_NO_NUMBERS, then=None), default=Cast("told", FloatField()))
+    rows = models.Latest.objects.filter(query__in=queries).annotate(told=told)
+    return rows.aggregate(rate=Sum(number))["rate"] or 0.0
 
 
 def heartbeat_bars(query_ids: Iterable[int], *, count: int) -> dict[int, list[BatchBar]]:

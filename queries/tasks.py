@@ -5,13 +5,13 @@ import threading
 import time
 from typing import Any
 
-from celery import shared_task, signals
+from celery import current_app, shared_task, signals
 from django.conf import settings
 from django.db import close_old_connections, connection
 from django.utils import timezone
 
 from controlplane.celery import leaving
-from controlplane.nudge import advance_soon, lease, send_to_hosts
+from controlplane.nudge import advance_soon, lease, send_to_others
 from listeners.loops.troubles import each
 from queries.launchers.configured import launcher
 from queries.models.drivers import Driver
@@ -38,12 +38,19 @@ EXIT_WAIT_S, EXITS_AGAIN_S = 2.0, 5.0
 #: are lost, and queries that wait for their next attempt would wait until it is back.
 UNASKED_AFTER_S = 5 * settings.SWEEP_EVERY_S
 _swept_at = time.monotonic()
+_outlook_round = outlook.Round()
 
 
 @shared_task(name="queries.tasks.on_each_host")
 def on_each_host(task: str, expires_s: float) -> None:
-    """Have a task done by each living host's worker, in its own queue (a tick of beat)."""
-    send_to_hosts(task, expires_s=expires_s)
+    """Have a task done by each living host's worker (a tick of beat): by this one at once.
+
+    The others find it in their own queues; where they cannot be told, it is done here all the same.
+    """
+    try:
+        send_to_others(task, expires_s=expires_s)
+    finally:
+        current_app.tasks[task].apply()  # logs its error, as a task of its own would
 
 
 @shared_task(name="queries.tasks.reconcile_application")
@@ -190,10 +197,10 @@ def look_for_foreign_batches() -> None:
 
 @shared_task(name="queries.tasks.look_ahead")
 def look_ahead() -> None:
-    """Note what is about to go wrong with this host's queries; one look at a time."""
+    """Note what is about to go wrong with some of this host's queries; one look at a time."""
     with lease(f"look-ahead:{settings.HEADGATE_HOST}", limit_s=60) as held:
         if held:
-            outlook.look_ahead(now=timezone.now())
+            outlook.look_ahead(now=timezone.now(), place=_outlook_round)
 
 
 @shared_task(name="queries.tasks.adopt")

@@ -3,10 +3,13 @@
 from typing import ClassVar
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import Case, Q, Value, When
+from django.db.models.functions import Cast
+from django.db.models.lookups import Contains
 
 from queries.domain.states import Desired, Hold, Phase, Reason, StopMode
 from queries.models.because import BecauseField
+from queries.models.standing import changing_field, rank_field
 
 
 class Query(models.Model):
@@ -52,15 +55,33 @@ class Query(models.Model):
     replay_records = models.BigIntegerField(null=True)  # what a crash now would replay
     preflight_fails = models.BooleanField(default=False)  # the one that its next start requires
 
-    # No columns: `queries.selectors.supervision.standing` adds them to the rows of lists.
-    troubled: bool
-    changing: bool
+    # Written by the database (models/standing.py).
+    own_rank = rank_field()  # Rank by the columns above
+    changing = changing_field()  # desired and actual differ, and nobody has to act
+    rank: int  # no column: `queries.selectors.supervision.standing` adds it to the rows of lists
 
     class Meta:
         constraints: ClassVar = [
             models.UniqueConstraint(
                 fields=["name"], name="query_name_living", condition=Q(archived_at__isnull=True)
             )
+        ]
+        indexes: ClassVar = [
+            models.Index(  # the order of lists
+                fields=["own_rank", "name"],
+                name="query_listed",
+                condition=Q(archived_at__isnull=True),
+            ),
+            models.Index(  # what should run: few of very many, and ticks ask for them alone
+                fields=["application"],
+                name="query_wanted",
+                condition=Q(archived_at__isnull=True, desired=Desired.RUNNING),
+            ),
+            models.Index(  # holds all that counts are made of
+                fields=["phase", "verdict", "own_rank", "changing"],
+                name="query_counted",
+                condition=Q(archived_at__isnull=True),
+            ),
         ]
         ordering: ClassVar = ["name"]
         verbose_name_plural = "queries"
@@ -78,10 +99,24 @@ class QueryRevision(models.Model):
     spec = models.JSONField()  # QuerySpec's JSON form
     author = models.CharField(max_length=150)
     created_at = models.DateTimeField()
+    #: Written by the database: a look at the brokers cannot read ten thousand definitions.
+    names_kafka = models.GeneratedField(
+        expression=Case(
+            When(Contains(Cast("spec", models.TextField()), '"kafka"'), then=Value(True)),
+            default=Value(False),
+        ),
+        output_field=models.BooleanField(),
+        db_persist=True,
+    )
 
     class Meta:
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["query", "number"], name="query_revision_number")
+        ]
+        indexes: ClassVar = [
+            models.Index(
+                fields=["query"], name="revision_naming_kafka", condition=Q(names_kafka=True)
+            )
         ]
         ordering: ClassVar = ["-number"]
 
@@ -118,6 +153,13 @@ class Checkpoint(models.Model):
             models.UniqueConstraint(
                 fields=["query"], name="checkpoint_current", condition=Q(retired_at__isnull=True)
             ),
+        ]
+        indexes: ClassVar = [
+            models.Index(  # few rows: somebody else has written into it
+                fields=["foreign_at"],
+                name="checkpoint_foreign",
+                condition=Q(retired_at__isnull=True, foreign_last__isnull=False),
+            )
         ]
         ordering: ClassVar = ["location"]
 

@@ -10,10 +10,10 @@ from django.db.models.functions import Now
 
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.domain.checkpoints.lock_files import local_path
-from queries.domain.states import OPEN_DRIVER_STATES, Desired
+from queries.domain.states import OPEN_DRIVER_STATES, STOPPED_PHASES, Desired, Phase
 from queries.domain.supervision.hosts import SILENT_AFTER
 from queries.models.applications import Application
-from queries.models.definitions import Checkpoint
+from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.models.hosts import Host
@@ -25,6 +25,22 @@ def placed_here(prefix: str = "") -> Q:
     `prefix` leads to the application: "query__application__".
     """
     return Q(**{f"{prefix}host__in": ("", settings.HEADGATE_HOST)})
+
+
+def at_work() -> QuerySet[Application]:
+    """Return the applications of this host, or of none, that may have something to do.
+
+    They have a driver here, or a query that should run or is not at rest. Thousands may have none.
+    """
+    drivers = Driver.objects.filter(host=settings.HEADGATE_HOST, state__in=OPEN_DRIVER_STATES)
+    living = Query.objects.filter(archived_at=None).order_by()
+    found = [
+        drivers.order_by().values("application"),
+        living.filter(desired=Desired.RUNNING).values("application"),
+        living.filter(phase__in=sorted(set(Phase) - STOPPED_PHASES)).values("application"),
+    ]
+    busy = Q(pk__in=found[0]) | Q(pk__in=found[1]) | Q(pk__in=found[2])
+    return Application.objects.filter(placed_here(), busy, archived_at=None)
 
 
 def looked_after(prefix: str = "") -> Q:
@@ -116,11 +132,13 @@ def silent_hosts() -> tuple[list[str], list[SilentHost]]:
     seen = {row.name: row for row in rows}
     heard = [name for name, row in seen.items() if row.heard]
     drivers = Driver.objects.filter(state__in=sorted(OPEN_DRIVER_STATES)).exclude(host__in=heard)
-    wanted = Application.objects.filter(
-        archived_at=None, queries__desired=Desired.RUNNING, queries__archived_at=None
-    ).exclude(host__in=[*heard, ""])
+    wanted = Query.objects.filter(
+        archived_at=None, desired=Desired.RUNNING, application__archived_at=None
+    ).exclude(application__host__in=[*heard, ""])
     found = drivers.order_by().values_list(Value("driver"), "host")
-    all_of = list(found.union(wanted.order_by().values_list(Value("query"), "host"), all=True))
+    all_of = list(
+        found.union(wanted.order_by().values_list(Value("query"), "application__host"), all=True)
+    )
     silent = [
         SilentHost(
             name,

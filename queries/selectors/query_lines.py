@@ -18,6 +18,7 @@ from queries.domain.supervision.health import Health
 from queries.models.applications import ApplicationRevision, SchedulerPool
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Driver, Run
+from queries.models.standing import Rank
 from queries.selectors.failures.occurrences import crash_loops
 from queries.selectors.kafka.lag import LagLine, lag_lines
 from queries.selectors.newest import (
@@ -189,7 +190,7 @@ def _line(query: Query, facts: _Facts, *, bars: int, now: datetime) -> QueryLine
         last_event_at=latest.at if latest else None,
         bars=facts.bars.get(query.pk, [])[-bars:] if bars else [],
         dropped=facts.dropped.get(query.pk, _NOTHING_LOST),
-        troubled=query.troubled,
+        troubled=query.rank <= Rank.TROUBLED,
         converging=query.changing,
         needs_application_restart=drift(
             driver,

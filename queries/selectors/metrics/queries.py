@@ -15,11 +15,11 @@ from queries.models.checkpoints import Loss
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.failures import FailureGroup
+from queries.models.standing import JUDGED
 from queries.selectors.kafka.lag import lag_lines
 from queries.selectors.labels import labelled
 from queries.selectors.newest import newest_drivers
 from queries.selectors.supervision.query_filters import LABELS
-from queries.selectors.supervision.standing import JUDGED
 
 #: Read together: rows of so many queries are in memory at a time.
 AT_ONCE = 500

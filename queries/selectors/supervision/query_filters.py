@@ -11,8 +11,9 @@ from django.db.models.functions import Coalesce
 from queries.domain.states import RunOutcome
 from queries.models.definitions import Query, QueryRevision
 from queries.models.drivers import Run
+from queries.models.standing import JUDGED
 from queries.selectors.labels import labelled
-from queries.selectors.supervision.standing import GROUPS, JUDGED, with_standing
+from queries.selectors.supervision.standing import GROUPS, ranked
 
 #: A query's own labels come before those of its application.
 LABELS = ("labels", "application__labels")
@@ -36,7 +37,7 @@ class Filters:
 
 
 def queries(filters: Filters, *, now: datetime) -> QuerySet[Query]:
-    """Return the rows of living queries with their standing and their application, by name."""
+    """Return the rows of living queries with their rank and their application, by name."""
     rows = Query.objects.filter(archived_at__isnull=True)
     rows = rows.select_related("application__team", "target_revision")
     if filters.names:
@@ -57,7 +58,7 @@ def queries(filters: Filters, *, now: datetime) -> QuerySet[Query]:
     if filters.pool:
         rows = rows.alias(pool=_pool()).filter(pool=filters.pool)
     rows = labelled(rows, filters.labels, *LABELS)
-    rows = with_standing(rows, now=now)
+    rows = ranked(rows, now=now)
     return rows.filter(GROUPS.get(filters.group, Q())).order_by("name")
 
 

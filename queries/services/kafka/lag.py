@@ -210,6 +210,8 @@ def _known(query_ids: list[int]) -> dict[int, dict[At, SourceLag]]:
 
 def _forget_others(reading: set[int]) -> None:
     """Remove what is known of this host's queries that read no Kafka any more, or are gone."""
+    if not SourceLag.objects.exists():
+        return
     others = SourceLag.objects.filter(looked_after("query__application__"))
     others = others.exclude(query__in=reading)
     for pk in list(others.order_by().values_list("query_id", flat=True).distinct()):

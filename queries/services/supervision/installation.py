@@ -8,7 +8,7 @@ from django.db.models import F
 from controlplane.nudge import reconcile_soon
 from queries.models.applications import Application
 from queries.models.hosts import Host
-from queries.selectors.hosts import placed_here
+from queries.selectors.hosts import at_work
 
 
 def request_shutdown(*, now: datetime) -> None:
@@ -16,8 +16,7 @@ def request_shutdown(*, now: datetime) -> None:
     Host.objects.get_or_create(name=settings.HEADGATE_HOST)
     Host.objects.filter(name=settings.HEADGATE_HOST, stopping_since=None).update(stopping_since=now)
     _wake_all(now)
-    living = Application.objects.filter(placed_here(), archived_at=None)
-    for pk in living.values_list("pk", flat=True):
+    for pk in at_work().values_list("pk", flat=True):
         reconcile_soon(pk)
 
 
@@ -28,5 +27,5 @@ def resume(*, now: datetime) -> None:
 
 
 def _wake_all(now: datetime) -> None:
-    living = Application.objects.filter(placed_here(), archived_at=None)
-    living.update(reconcile_after=now, version=F("version") + 1)
+    found = list(at_work().values_list("pk", flat=True))
+    Application.objects.filter(pk__in=found).update(reconcile_after=now, version=F("version") + 1)

@@ -19,7 +19,7 @@ from listeners.loops.troubles import each
 from listeners.missing.gaps import note_exit
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.protocol import Assignment
-from queries.domain.states import Desired, Hold
+from queries.domain.states import Hold
 from queries.domain.supervision.decide import WATCHFUL, decide
 from queries.domain.supervision.decision import Decision, DriverAction, RunEnd
 from queries.domain.supervision.hosts import Turn, turn
@@ -29,7 +29,7 @@ from queries.models.applications import Application
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
 from queries.models.installation import Installation
-from queries.selectors.hosts import is_silent, placed_here, to_look_after
+from queries.selectors.hosts import at_work, is_silent, placed_here, to_look_after
 from queries.selectors.supervision.observation import Rows, observation, read_rows, slots, statuses
 from queries.services.failures.driver_logs import read_log, without_secrets
 from queries.services.failures.recording import record_failure
@@ -349,13 +349,9 @@ def due_applications(*, now: datetime, limit: int = 200) -> list[int]:
 
 
 def wake_all(*, now: datetime) -> None:
-    """Have every application of this host reconciled, after a worker has started."""
-    here = Q(drivers__host=settings.HEADGATE_HOST, drivers__ended_at=None)
-    wanted = Q(queries__desired=Desired.RUNNING, queries__archived_at=None)
-    found = Application.objects.filter(placed_here(), here | wanted, archived_at=None)
-    Application.objects.filter(pk__in=list(found.values_list("pk", flat=True))).update(
-        reconcile_after=now
-    )
+    """Have every application of this host with something to do reconciled."""
+    found = list(at_work().values_list("pk", flat=True))
+    Application.objects.filter(pk__in=found).update(reconcile_after=now)
 
 
 def prune_folders(*, launcher: Launcher) -> None:

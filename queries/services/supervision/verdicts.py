@@ -24,7 +24,7 @@ _each = each("verdicts", logger)
 def note_verdicts(*, now: datetime) -> int:
     """Write the verdicts that have changed, each with the time; return how many have."""
     rows = Query.objects.filter(Q(phase__in=[Phase.RUNNING, Phase.STARTING]) | ~Q(verdict=""))
-    queries = {query.pk: query for query in rows.select_related("application")}
+    queries = {query.pk: query for query in rows.select_related("application").order_by()}
     runs = {
         run.query_id: run
         for run in Run.objects.filter(outcome=RunOutcome.OPEN).select_related(

@@ -85,7 +85,10 @@ def queries_page(request: HttpRequest) -> HttpResponse:
     counted = counts(queries(Filters(), now=now))
     found = _ordered(queries(filters_of(request.GET), now=now), asked["by"])
     # To sort thousands of whole rows takes longer than to sort their numbers.
-    page = Paginator(found.values_list("pk", flat=True), ROWS).get_page(request.GET.get("page"))
+    paginator = Paginator(found.values_list("pk", flat=True), ROWS)
+    if not any(asked[name] for name in NAMES if name not in ("group", "by")):
+        paginator.count = counted.get(asked["group"] or "all", counted["all"])  # is known already
+    page = paginator.get_page(request.GET.get("page"))
     rows = rows_of(lines_of(found.filter(pk__in=list(page.object_list)), now=now))
     offered = applications().filter(own=False).values_list("name", flat=True)
     context = {

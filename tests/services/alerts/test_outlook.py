@@ -1,6 +1,6 @@
 """What is about to go wrong is noted in the rows, and told of, without anybody looking."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from queries.domain.alerts.kinds import IncidentKind, IncidentState
 from queries.domain.probes.preflight import digest
 from queries.domain.states import OperationOutcome, Verb
 from queries.models.alerts import Incident
+from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.selectors.checkpoints import state_history
 from queries.services.alerts import incidents, outlook
@@ -134,3 +135,50 @@ def test_one_rotten_query_keeps_no_other_from_being_looked_at(
     monkeypatch.setattr("queries.services.alerts.outlook.state_history", rotten)
     outlook.look_ahead(now=stage.now)
     assert stage.row("beta").state_full_at is not None
+
+
+# --- a thousand queries -------------------------------------------------------------------
+
+
+def test_a_look_that_has_no_time_left_goes_on_with_the_next_query(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("one", "two", "three")
+    for name in names:
+        stage.query(name)
+        stage.up(name)
+    looked: list[str] = []
+
+    def look(query: Query, now: datetime) -> bool:
+        looked.append(query.name)
+        return False
+
+    monkeypatch.setattr(outlook, "_look", look)
+    place = outlook.Round()
+    for number in range(3):
+        outlook.look_ahead(now=stage.now, limit_s=0, place=place)
+        assert looked == list(names[: number + 1])
+    outlook.look_ahead(now=stage.now, place=place)  # finds that it was the last
+    outlook.look_ahead(now=stage.now + timedelta(seconds=59), place=place)
+    assert looked == list(names)
+    outlook.look_ahead(now=stage.now + timedelta(seconds=61), place=place)
+    assert looked == [*names, *names]
+
+
+def test_a_query_that_cannot_be_looked_at_does_not_keep_the_round_from_the_others(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        stage.query(name)
+        stage.up(name)
+    looked: list[str] = []
+
+    def look(query: Query, now: datetime) -> bool:
+        looked.append(query.name)
+        raise OSError("no such folder")
+
+    monkeypatch.setattr(outlook, "_look", look)
+    place = outlook.Round()
+    for _ in range(2):
+        outlook.look_ahead(now=stage.now, limit_s=0, place=place)
+    assert looked == ["one", "two"]

@@ -15,11 +15,19 @@ from controlplane import nudge
 from controlplane.celery import app
 from controlplane.health import system
 from controlplane.health.parts import State
+from queries import tasks
 from queries.domain.errors import NotAllowed
-from queries.domain.states import DriverKind, DriverState, OperationOutcome, Verb
+from queries.domain.states import (
+    Desired,
+    DriverKind,
+    DriverState,
+    OperationOutcome,
+    Phase,
+    Verb,
+)
 from queries.models.applications import Application
 from queries.models.checkpoints import Snapshot, SourceLag
-from queries.models.definitions import Checkpoint
+from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.models.hosts import Host
@@ -38,6 +46,7 @@ from queries.services.probes.xray import forget_old_results
 from queries.services.procedures import engine
 from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult
 from queries.services.supervision import hosts as service
+from queries.services.supervision import installation
 from queries.services.supervision.reconcile import prune_folders, wake_all
 from tests.conftest_redis import redis_client, valkey
 from tests.launchers.in_memory import InMemoryLauncher
@@ -273,6 +282,27 @@ def test_a_worker_that_starts_wakes_its_own_applications_only(there: Stage) -> N
     assert Application.objects.get().reconcile_after == there.now
 
 
+@pytest.mark.parametrize(
+    ("wanted", "phase", "driver", "woken"),
+    [
+        (Desired.STOPPED, Phase.STOPPED, DriverState.ENDED, False),
+        (Desired.STOPPED, Phase.COMPLETED, DriverState.FENCED, False),
+        (Desired.RUNNING, Phase.STOPPED, DriverState.ENDED, True),
+        (Desired.STOPPED, Phase.LOST, DriverState.ENDED, True),
+        (Desired.STOPPED, Phase.STOPPED, DriverState.STOPPING, True),
+    ],
+)
+def test_only_applications_that_may_have_something_to_do_are_woken(
+    there: Stage, wanted: Desired, phase: Phase, driver: DriverState, woken: bool
+) -> None:
+    """Thousands rest, and to reconcile one of them takes as long as one that works."""
+    Application.objects.update(host=HERE, reconcile_after=None)
+    Driver.objects.update(host=HERE, state=driver)
+    Query.objects.update(desired=wanted, phase=phase)
+    installation.resume(now=there.now)
+    assert (Application.objects.get().reconcile_after is not None) is woken
+
+
 @pytest.mark.redis
 def test_nudges_and_ticks_go_to_the_queues_of_living_hosts(
     there: Stage, redis_client: redis.Redis, settings: Any, monkeypatch: pytest.MonkeyPatch
@@ -284,20 +314,19 @@ def test_nudges_and_ticks_go_to_the_queues_of_living_hosts(
     application, driver = Application.objects.get().pk, there.driver("delays").pk
     nudge._send("queries.tasks.reconcile_application", "application", application)
     nudge._send("queries.tasks.reconcile_driver", "driver", driver)
-    nudge.send_to_hosts("queries.tasks.sweep", expires_s=4)
-    own, other = f"{settings.QUEUE}.{HERE}", f"{settings.QUEUE}.{THERE}"
+    nudge.send_to_others("queries.tasks.sweep", expires_s=4)
+    other = f"{settings.QUEUE}.{THERE}"
     assert sent == [
         ("reconcile_application", other),
         ("reconcile_driver", other),
-        ("sweep", own),
         ("sweep", other),
     ]
 
     sent.clear()
     sign(THERE, seconds_ago=16)
     nudge._send("queries.tasks.reconcile_application", "application", application)
-    nudge.send_to_hosts("queries.tasks.sweep", expires_s=4)
-    assert sent == [("reconcile_application", settings.QUEUE), ("sweep", own)]
+    nudge.send_to_others("queries.tasks.sweep", expires_s=4)
+    assert sent == [("reconcile_application", settings.QUEUE)]
     Application.objects.update(host="")
     assert queue_of_application(application) == settings.QUEUE
 
@@ -311,8 +340,33 @@ def test_a_queue_that_nobody_empties_does_not_grow(
     monkeypatch.setattr(nudge, "MOST_WAITING", 2)
     prefix = settings.CELERY_BROKER_TRANSPORT_OPTIONS["global_keyprefix"]
     redis_client.rpush(f"{prefix}{settings.QUEUE}.{THERE}", "one", "two")
-    nudge.send_to_hosts("queries.tasks.sweep", expires_s=4)
-    assert sent == [f"{settings.QUEUE}.{HERE}"]
+    nudge.send_to_others("queries.tasks.sweep", expires_s=4)
+    assert sent == []
+
+
+@pytest.mark.redis
+def test_whoever_takes_a_tick_for_hosts_does_it_for_its_own_at_once(
+    there: Stage, redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+    monkeypatch.setattr(app, "send_task", lambda name, queue, **_: sent.append(queue))
+    Application.objects.update(host=HERE, reconcile_after=None)
+    tasks.on_each_host("queries.tasks.adopt", 60)
+    assert [queue.rpartition(".")[2] for queue in sent] == [THERE]
+    assert Application.objects.get().reconcile_after is not None
+
+
+def test_a_tick_is_done_here_though_the_other_hosts_cannot_be_told(
+    there: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: Any, **__: Any) -> None:
+        raise redis.ConnectionError("away")
+
+    monkeypatch.setattr(nudge, "_put", away)
+    Application.objects.update(host=HERE, reconcile_after=None)
+    with pytest.raises(redis.ConnectionError):
+        tasks.on_each_host("queries.tasks.adopt", 60)
+    assert Application.objects.get().reconcile_after is not None
 
 
 # --- signs of life ------------------------------------------------------------------------

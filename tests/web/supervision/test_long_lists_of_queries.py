@@ -10,11 +10,13 @@ from django.utils import timezone
 from pytest_django.fixtures import DjangoAssertNumQueries
 
 from controlplane.health.system import forget
-from listeners.models import Gap
-from queries.domain.states import Phase, RunOutcome
+from listeners.models import Gap, Latest
+from queries.domain.states import Desired, Phase, RunOutcome, Verdict
 from queries.models.applications import Application, ApplicationRevision
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Driver, Run
+from queries.selectors.supervision.query_filters import Filters, queries
+from queries.selectors.supervision.standing import counts, input_rate, kinds
 from queries.views.supervision.lanes import LANES_AT_MOST
 from queries.views.supervision.query_list import ROWS
 
@@ -202,3 +204,37 @@ def test_applications_are_found_by_their_labels(vera: Client, db: None) -> None:
     Application.objects.filter(name="b").update(labels={"team": "ops"})
     html = _page(vera, "/applications/?label=team%3Dops")
     assert re.findall(r'data-row-link href="/applications/([^/]+)/"', html) == ["b"]
+
+
+def test_the_overview_sums_what_is_read_and_leaves_out_what_is_no_number(
+    vera: Client, db: None
+) -> None:
+    rows = _queries(4, phase=Phase.RUNNING, desired=Desired.RUNNING)
+    for row, told in zip(rows, (200.5, "NaN", "Infinity", 100), strict=True):
+        Latest.objects.create(
+            query=row.pk,
+            driver=1,
+            epoch=1,
+            seq=row.pk,
+            run=1,
+            at=timezone.now(),
+            progress={"inputRowsPerSecond": told},
+        )
+    assert input_rate() == 300.5
+    Query.objects.filter(pk=rows[0].pk).update(verdict=Verdict.IDLE)  # it reads nothing now
+    assert input_rate() == 100
+
+
+def test_a_query_counts_once_on_the_overview_by_its_verdict_or_its_phase(db: None) -> None:
+    rows = _queries(4, phase=Phase.RUNNING, desired=Desired.RUNNING, verdict=Verdict.LAGGING)
+    Query.objects.filter(pk=rows[0].pk).update(verdict="")
+    Query.objects.filter(pk=rows[1].pk).update(phase=Phase.FAILED)  # noted before it failed
+    assert kinds() == {"LAGGING": 2, "RUNNING": 1, "FAILED": 1}
+    assert counts(queries(Filters(), now=timezone.now())) == {
+        "all": 4,
+        "attention": 3,
+        "risk": 0,
+        "running": 3,
+        "changing": 1,
+        "stopped": 0,
+    }
