@@ -271,7 +271,7 @@ if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
         "timeout": 20,
         "transaction_mode": "IMMEDIATE",
         # The console and supervision ask some hundred different questions, again and again:
-        # with Python's 128 the older half would be prepared anew each time.
+        # with Python's 128 the older half would be prepared again each time.
         "cached_statements": 1000,
         "init_command": (
             "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA busy_timeout=20000;"

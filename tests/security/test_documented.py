@@ -1,4 +1,4 @@
-"""docs/security.md names what is defended, each with a test that is there, or says that it is not."""
+"""docs/security.md says what is defended, each with a test that is there, or that it is not."""
 
 import re
 from pathlib import Path
