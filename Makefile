@@ -29,7 +29,7 @@ kafka: ## Download the Kafka connector and a trial broker, and start the broker;
 cluster: ## Start a trial Spark standalone cluster on loopback; make stop ends it
 	@$(SETUP) manage.py cluster
 
-check: ## Lint, types, contracts, and every test without Spark, browser or broker: about a minute on two cores
+check: ## Lint, types, contracts, and every test without Spark, browser or broker: two to three minutes on two cores
 	@$(SETUP) --dev bootstrap/check.py
 
 test: ## Run the tests; ARGS="tests/domain -k restart" narrows them
