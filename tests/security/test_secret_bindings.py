@@ -162,10 +162,11 @@ def test_a_secret_bound_for_a_broker_cannot_be_taken_elsewhere(
 def test_an_applications_environment_needs_a_binding_for_anywhere(stage: Stage) -> None:
     bind("file:jaas", "orders", "broker:9092")
     form = {"env": {"TOKEN": "file:jaas"}}
+    about: dict[str, Any] = {"spec": form, "actor": "ana", "now": stage.now, "python": True}
     with pytest.raises(Invalid, match="any place"):
-        catalog.create_application(name="orders", spec=form, actor="ana", now=stage.now)
+        catalog.create_application(name="orders", **about)
     bind("file:jaas", "orders")
-    catalog.create_application(name="orders", spec=form, actor="ana", now=stage.now)
+    catalog.create_application(name="orders", **about)
 
 
 def test_a_query_with_an_application_of_its_own_is_bound_by_its_name(stage: Stage) -> None:
@@ -183,7 +184,11 @@ def test_another_application_of_a_deleted_ones_name_has_none_of_its_secrets(stag
     application_operations.archive_application(application=first, actor="olga", now=stage.now)
     with pytest.raises(Invalid, match="is not bound"):
         catalog.create_application(
-            name="orders", spec={"env": {"T": "file:jaas"}}, actor="ana", now=stage.now
+            name="orders",
+            spec={"env": {"T": "file:jaas"}},
+            actor="ana",
+            now=stage.now,
+            python=True,
         )
 
 

@@ -35,13 +35,13 @@ def _start(**variables: str) -> subprocess.CompletedProcess[str]:
         ({"HEADGATE_OIDC_ISSUER": "https://id.example.org/?a=b"}, "https://HOST/PATH"),
         ({"HEADGATE_OIDC_CLIENT_ID": ""}, "HEADGATE_OIDC_CLIENT_ID"),
         ({"HEADGATE_OIDC_CLIENT_SECRET": ""}, "HEADGATE_OIDC_CLIENT_SECRET"),
-        ({"HEADGATE_OIDC_CLIENT_SECRET_FILE": "/etc/hostname"}, "not both"),
+        ({"HEADGATE_OIDC_CLIENT_SECRET_FILE": "/etc/hostname"}, "keep one of them"),
         (
             {
                 "HEADGATE_OIDC_CLIENT_SECRET": "",
                 "HEADGATE_OIDC_CLIENT_SECRET_FILE": "/nowhere/at/all",
             },
-            "that this process can read",
+            "It cannot be read",
         ),
         ({"HEADGATE_LOCAL_LOGIN": "nobody"}, "all, admins"),
     ],
