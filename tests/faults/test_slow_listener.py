@@ -61,6 +61,7 @@ def system(mode: str, tmp_path: Path) -> Iterator[System]:
         pieces.free_port(),
         HEADGATE_DEMO="0",
         HEADGATE_CODE_ROOTS=str(code),
+        HEADGATE_DATA_ROOTS=str(source),
         HEADGATE_FORCE_LISTENER_FALLBACK="1" if mode == "fallback" else "0",
     )
     try:
