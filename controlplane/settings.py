@@ -76,6 +76,8 @@ SENDER_SELECTORS = "queries.selectors.supervision.senders"
 #: Of the files that Spark and users' code write. Headgate's own are its account's alone.
 DATA_UMASK = env.mode("HEADGATE_DATA_UMASK", "022")
 LAUNCHER = env.choice("HEADGATE_LAUNCHER", "process", tuple(LAUNCHERS))
+#: What keeps drivers from the rest of their host: queries.domain.walls, docs/security.md.
+WALLS = env.choice("HEADGATE_WALLS", "auto", ("auto", "bubblewrap", "neither"))
 #: Names that a definition's "env:NAME" may resolve, on the driver's host.
 SECRET_ENV_ALLOWLIST = env.names("HEADGATE_SECRET_ENV", ())
 

@@ -27,10 +27,12 @@ def line(seq: int, event: bytes) -> bytes:
     return b"%d\t%s\n" % (seq, event)
 
 
-def read_segment(path: Path) -> Iterator[tuple[int, bytes]]:
+def read_segment(
+    path: Path, read: Callable[[Path], bytes] = Path.read_bytes
+) -> Iterator[tuple[int, bytes]]:
     """Yield (seq, entry) of each whole line; nothing where the segment has just been removed."""
     try:
-        data = path.read_bytes()
+        data = read(path)
     except FileNotFoundError:
         return
     for text in data.split(b"\n")[:-1]:
@@ -39,9 +41,14 @@ def read_segment(path: Path) -> Iterator[tuple[int, bytes]]:
             yield int(number), event
 
 
-def read_from(folder: Path, first: int) -> Iterator[tuple[int, bytes]]:
-    """Yield (seq, entry) of a spool's events from number `first` on, in order."""
-    segments = sorted(folder.glob(f"*{SUFFIX}"))
+def read_from(
+    folder: Path, first: int, *, read: Callable[[Path], bytes] = Path.read_bytes
+) -> Iterator[tuple[int, bytes]]:
+    """Yield (seq, entry) of a spool's events from number `first` on, in order.
+
+    `read` returns what a segment holds: the driver's code can have put anything there.
+    """
+    segments = sorted(path for path in folder.glob(f"*{SUFFIX}") if path.stem.isdecimal())
     for segment, following in zip_longest(segments, segments[1:]):
         if following is None or int(following.stem) > first:
-            yield from (entry for entry in read_segment(segment) if entry[0] >= first)
+            yield from (entry for entry in read_segment(segment, read) if entry[0] >= first)

@@ -6,12 +6,18 @@ survives a fork and is held until the last process that inherited the descriptor
 takes a POSIX record lock; `lock_holder` names its owner. Both checks (`is_locked`, `lock_holder`)
 are queries to the kernel. A checkpoint's lock file has one of each: byte `JVM_BYTE` is locked by
 the driver's JVM, byte `PYTHON_BYTE` by its Python.
+
+A driver runs its authors' code, so what lies where it may write can be anything: a link to a file
+that only we can read, a fifo that nobody writes to. `open_plain` opens regular files alone, and
+every function here opens through it.
 """
 
 import contextlib
+import errno
 import fcntl
 import io
 import os
+import stat
 import struct
 import sys
 import threading
@@ -28,17 +34,51 @@ _FLOCK = struct.Struct("hhqqi4x")
 JVM_BYTE = 0
 PYTHON_BYTE = 1
 
+#: Bytes of a file that is read whole: several times the largest that a driver writes.
+MOST_BYTES = 64 * 1024 * 1024
+
 #: Less free space than this, and logs give way: drivers, database and Redis need the rest. Bytes.
 KEEP_FREE = 32 * 1024 * 1024
 #: What a current log may keep then; older ones are removed. Bytes.
 KEEP_LOG = 1024 * 1024
 
 
-def replace_file(path: Path, text: str, *, durable: bool = True) -> None:
-    """Replace `path` whole by `text`, mode 0600; `durable` waits until it is on disk."""
+class NotPlain(OSError):
+    """A path leads to something else than a regular file of its own folder, or to one too large."""
+
+
+def open_plain(path: Path, flags: int = os.O_RDONLY, *, within: Path | None = None) -> int:
+    """Open a regular file that somebody else may have put there; return its descriptor.
+
+    No link is followed in the last part of the path, and nothing is waited for. With `within`
+    the file must lie in that folder, whatever links the path leads through. Raises `NotPlain`
+    where it is something else.
+    """
+    try:
+        found = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link; a fifo or socket without a reader
+            raise NotPlain(error.errno, "is no regular file", str(path)) from error
+        raise
+    try:
+        if not stat.S_ISREG(os.fstat(found).st_mode):
+            raise NotPlain(errno.EINVAL, "is no regular file", str(path))
+        if within is not None:
+            real = os.readlink(f"/proc/self/fd/{found}")
+            if not real.startswith(f"{os.path.realpath(within)}/"):
+                raise NotPlain(errno.EXDEV, f"leads out of {within}", str(path))
+    except BaseException:
+        os.close(found)
+        raise
+    return found
+
+
+def replace_file(path: Path, text: str, *, durable: bool = True, mode: int = 0o600) -> None:
+    """Replace `path` whole by `text`; `durable` waits until it is on disk."""
     # A name of this writer's own, so that two writers never share a half-written file.
     draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    descriptor = open_plain(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.fchmod(descriptor, mode)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
@@ -53,23 +93,34 @@ def replace_file(path: Path, text: str, *, durable: bool = True) -> None:
         sync(path.parent)
 
 
-def read_file(path: Path, most: int = -1) -> str | None:
+def read_bytes(path: Path, *, within: Path | None = None) -> bytes:
+    """Return what a file holds; raise `NotPlain` above `MOST_BYTES`."""
+    with os.fdopen(open_plain(path, within=within), "rb") as file:
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise NotPlain(errno.EFBIG, f"holds more than {MOST_BYTES >> 20} MiB", str(path))
+    return data
+
+
+def read_file(path: Path, most: int = -1, *, within: Path | None = None) -> str | None:
     """Return the text of `path`, `most` characters of it; None where there is no such file."""
     try:
-        with path.open(encoding="utf-8") as file:
+        if most < 0:
+            return read_bytes(path, within=within).decode("utf-8")
+        with os.fdopen(open_plain(path, within=within), encoding="utf-8") as file:
             return file.read(most)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
 
 def read_tail(path: Path, limit: int) -> str:
-    """Return the last `limit` bytes of `path` as text; "" where there is no such file."""
+    """Return the last `limit` bytes of `path` as text; "" where there is no such plain file."""
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_plain(path), "rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - limit))
             data = file.read(limit)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotPlain):
         return ""
     if size > limit:  # begin at a whole line where there is one
         data = data.partition(b"\n")[2] or data
@@ -91,7 +142,7 @@ def take_lock(path: Path, byte: int | None = None) -> int | None:
 
     None where another has it.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = open_plain(path, os.O_RDWR | os.O_CREAT)
     request = _request(fcntl.F_WRLCK, byte)
     try:
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
@@ -111,13 +162,16 @@ def give_lock_back(descriptor: int) -> None:
         os.close(descriptor)
 
 
-def is_locked(path: Path) -> bool:
+def is_locked(path: Path, byte: int | None = None) -> bool:
     """Return whether a process holds the lock that `take_lock` takes."""
-    return _conflict(path, fcntl.F_OFD_GETLK, None) is not None
+    return _conflict(path, fcntl.F_OFD_GETLK, byte) is not None
 
 
 def lock_holder(path: Path) -> int | None:
-    """Return the pid of the JVM that holds a checkpoint's lock file; None where none does."""
+    """Return the pid of the JVM that holds a checkpoint's lock file; None where none does.
+
+    0 for one of another pid namespace: a driver within walls cannot see who it is.
+    """
     return _conflict(path, fcntl.F_GETLK, JVM_BYTE)
 
 
@@ -167,8 +221,10 @@ def _request(kind: int, byte: int | None) -> bytes:
 
 def _conflict(path: Path, command: int, byte: int | None) -> int | None:
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
+        # Not a link: closing a file drops every record lock that this process has on it, and it
+        # may lead to our own database.
+        descriptor = open_plain(path, os.O_RDWR)
+    except (FileNotFoundError, NotADirectoryError, NotPlain):
         return None
     try:
         request = _request(fcntl.F_WRLCK, byte)

@@ -124,5 +124,6 @@ class References:
         except (OSError, UnicodeDecodeError) as error:
             raise ReferenceMissing(
                 f"file:{name} cannot be read: {type(error).__name__}. "
-                f"Put the secret into a file of that name in {self._secrets_dir}."
+                "Put the secret into a file of that name in the folder of secrets "
+                "(HEADGATE_SECRETS), and start what needs it again."
             ) from error

@@ -70,6 +70,7 @@ def reconcile_driver(driver_id: int) -> None:
 @signals.worker_init.connect  # not "ready": that waits for Redis, and drivers do not
 def _worker_begins(**_: Any) -> None:
     threading.Thread(target=_supervise, name="supervision", daemon=True).start()
+    threading.Thread(target=lambda: launcher().walls(), name="walls", daemon=True).start()
     threading.Thread(target=Answering(leaving).run, name="spark-parser", daemon=True).start()
 
 

@@ -6,7 +6,7 @@ from queries.views import async_calls, metrics, probes, spark_ui
 from queries.views.access import activity, audit, group_roles, sign_in, single_sign_on, teams
 from queries.views.alerts import incident_page, setup_pages
 from queries.views.checkpoints import checkpoint, checkpoint_actions, checkpoint_list
-from queries.views.console import access, account, find, live, shell
+from queries.views.console import access, account, find, live, shell, system
 from queries.views.definitions import query_edit
 from queries.views.failures import failure_page, logs
 from queries.views.kafka import lag
@@ -56,6 +56,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *account.urlpatterns,
     *secret_list.urlpatterns,
     *data_roots.urlpatterns,
+    *system.urlpatterns,
     *query_edit.urlpatterns,
     *metrics.urlpatterns,
     *spark_ui.urlpatterns,

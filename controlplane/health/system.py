@@ -122,6 +122,7 @@ def look(now: datetime) -> tuple[Part, ...]:
         *redis_and_processes(now),
         _hosts() if database.ok else unknown("hosts", "the database does not respond"),
         _disk(),
+        _walls(),
         *(
             part(now) if database.ok else unknown(name, "the database does not respond")
             for name, part in (("data", _data), ("backlog", backlog), ("loops", loops))
@@ -202,6 +203,15 @@ def _hosts() -> Part:
 
 def _count(number: int, noun: str, plural: str = "") -> str:
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def _walls() -> Part:
+    from queries.launchers.process.walls.proven import known
+
+    choice = known()
+    if choice is None:
+        return ok("walls", "The walls of drivers are tried when the worker starts.")
+    return (problem if choice.refused else ok)("walls", choice.told)
 
 
 def _disk() -> Part:

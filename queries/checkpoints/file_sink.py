@@ -19,7 +19,7 @@ from queries.checkpoints.logs import names_in
 from queries.checkpoints.snapshot import CannotCopy, sync_tree
 from queries.checkpoints.source_logs import numbered
 from queries.domain.definitions.locations import NotALocation, canonical, local_path
-from queries.files import sync
+from queries.files import read_bytes, sync
 
 LOG = "_spark_metadata"
 ASIDE = "_headgate"
@@ -140,7 +140,7 @@ class FileSink:
     def _named(self, entry: Path) -> Iterator[str]:
         """Yield the data files that an entry adds, relative to the sink."""
         root = str(self.root.resolve())
-        for line in entry.read_text(encoding="utf-8").split("\n")[1:]:
+        for line in read_bytes(entry).decode().split("\n")[1:]:
             if not line.strip():
                 continue
             path = unquote(urlsplit(json.loads(line)["path"]).path)

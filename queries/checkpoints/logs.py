@@ -11,7 +11,7 @@ from pathlib import Path
 
 from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.checkpoints.logs import Commit, Offsets, Unreadable, read_commit, read_offsets
-from queries.files import read_file
+from queries.files import NotPlain, read_file
 
 
 def names_in(folder: Path) -> list[str]:
@@ -87,7 +87,7 @@ class CheckpointLogs:
 
         Raises `Unreadable` where the file is not an offset log.
         """
-        text = read_file(self.root / "offsets" / str(batch))
+        text = self._text("offsets", batch)
         return read_offsets(batch, text) if text is not None else None
 
     def readable_offsets(self, batch: int) -> Offsets | None:
@@ -99,8 +99,15 @@ class CheckpointLogs:
 
     def commit(self, batch: int) -> Commit | None:
         """Return what a batch's commit says; None where there is none."""
-        text = read_file(self.root / "commits" / str(batch))
+        text = self._text("commits", batch)
         return read_commit(batch, text) if text is not None else None
+
+    def _text(self, folder: str, batch: int) -> str | None:
+        """Return what a file holds; None where there is none, or a link that a driver planted."""
+        try:
+            return read_file(self.root / folder / str(batch), within=self.root)
+        except NotPlain:
+            return None
 
     def written_at(self, folder: str, batch: int) -> datetime | None:
         """Return when `offsets/BATCH` or `commits/BATCH` was written, by the file's own time."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.snapshot import CannotCopy, building
+from queries.files import read_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def fresh(
         )
     with building(destination, logs.root) as draft:
         identity = logs.root / "metadata"
-        _write(draft / "metadata", identity.read_text(encoding="utf-8"))
+        _write(draft / "metadata", read_bytes(identity, within=logs.root).decode())
         if not is_stateful(logs):
             _logs(draft, newest, logs, starts, now_ms)
             return Fresh(newest)
@@ -82,7 +83,8 @@ def _logs(
     draft: Path, batch: int, logs: CheckpointLogs, starts: Sequence[Start], now_ms: int
 ) -> None:
     """Write that `batch` has committed, having read up to where the sources are to begin."""
-    text = (logs.root / "offsets" / str(batch)).read_text(encoding="utf-8").rstrip("\n")
+    begun = logs.root / "offsets" / str(batch)
+    text = read_bytes(begun, within=logs.root).decode().rstrip("\n")
     version, about, *sources = text.split("\n")
     if about.strip():
         known = json.loads(about)

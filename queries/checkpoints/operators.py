@@ -12,6 +12,7 @@ from typing import Any
 
 from queries.checkpoints import state_files
 from queries.checkpoints.logs import CheckpointLogs, numbers_in
+from queries.files import read_bytes
 
 #: Files that are looked at for the sizes; beyond it the sizes are shown as "at least".
 FILES_AT_MOST = 20_000
@@ -111,7 +112,7 @@ def _metadata(folder: Path) -> dict[str, Any]:
         versions = folder / "_metadata" / "v2"
         place = versions / str(max(numbers_in(versions), default=0))
     try:
-        lines = place.read_text(encoding="utf-8").split("\n", 1)
+        lines = read_bytes(place, within=folder).decode().split("\n", 1)
         found: dict[str, Any] = json.loads(lines[1])
     except (OSError, ValueError, IndexError):
         return {}

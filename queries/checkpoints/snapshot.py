@@ -21,7 +21,7 @@ from queries.checkpoints import source_logs, state_files
 from queries.checkpoints.logs import CheckpointLogs, names_in, numbers_in
 from queries.domain.checkpoints.logs import Offsets, Unreadable
 from queries.domain.errors import NotAllowed
-from queries.files import sync
+from queries.files import NotPlain, open_plain, sync
 
 #: A live query may purge what is being linked; the next look finds newer batches.
 ATTEMPTS = 3
@@ -273,16 +273,16 @@ class _Copy:
             return True
         to.parent.mkdir(parents=True, exist_ok=True)
         try:
-            os.link(self._from / name, to)
+            # What was opened is linked, not what the name leads to by then: a driver writes there.
+            source = open_plain(self._from / name, within=self._from)
+        except (FileNotFoundError, NotPlain):
+            return False
+        try:
+            _link_or_copy(source, to)
         except FileNotFoundError:
             return False
-        except OSError as error:
-            if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
-                raise
-            try:
-                shutil.copy2(self._from / name, to)
-            except FileNotFoundError:
-                return False
+        finally:
+            os.close(source)
         self._files += 1
         self._bytes += to.stat().st_size
         return True
@@ -325,3 +325,13 @@ def reachable(logs: CheckpointLogs) -> Iterator[int]:
     for batch in reversed(logs.committed()):
         if batch in begun and (batch == 0 or any(n < batch for n in begun)):
             yield batch
+
+
+def _link_or_copy(descriptor: int, to: Path) -> None:
+    source = f"/proc/self/fd/{descriptor}"
+    try:
+        os.link(source, to, src_dir_fd=descriptor)  # else link(2) would not follow
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
+            raise
+        shutil.copy2(source, to)

@@ -13,7 +13,7 @@ from typing import Any
 
 from queries.checkpoints.logs import names_in
 from queries.domain.kafka.offset_ranges import is_kafka
-from queries.files import read_file
+from queries.files import read_bytes, read_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ def first_offsets(folder: Path) -> dict[str, dict[str, int]]:
     Spark's KafkaSourceInitialOffsetWriter: a zero byte, a version, then the offsets as JSON.
     """
     try:
-        found = json.loads((folder / "0").read_text(encoding="utf-8").partition("\n")[2])
+        found = json.loads(read_bytes(folder / "0").decode().partition("\n")[2])
     except (OSError, ValueError):
         return {}
     return found if is_kafka(found) else {}

@@ -4,29 +4,33 @@ Both sides import this module, and nothing of each other. Every file is replaced
 (write, fsync, rename), so a reader sees an old form or a new one, never half of one.
 The files are the truth and Redis a hint (`docs/architecture.md`).
 
-A driver's directory holds:
+A driver's directory holds two folders. A driver reads `control` and, within walls, cannot write
+it; what stands in `own` it has written, and nothing there decides which process is signalled.
 
-==================  ==========  ====================================================
-spec.json           launcher    `DriverSpec`, mode 0600, fsynced before the spawn
-assignment.json     launcher    `Assignment`, never replaced by a lower generation
-fairscheduler.xml   launcher    pools of the application
-shim.lock           shim        held (flock) for the shim's life
-ident.json          shim        `Ident`
-status.json         driver      `Status`
-exit.json           shim        `ExitReport`
-driver.log          driver      stdout and stderr of Python and JVM, mode 0600, append
-spark.log           driver      log4j2's rolling file
-spool/              driver      the outbox's events (listeners.spark)
-driver.lock         driver      held by Python and JVM until both are gone; names Python
-last_seq            driver      the outbox's last sequence number, when it has left cleanly
-tmp/                driver      spark.local.dir and java.io.tmpdir, removed by the shim
-probe.json          launcher    of a probe driver, instead of an assignment (`domain.probes`)
-result.json         driver      of a probe driver: its findings so far, mode 0600
-==================  ==========  ====================================================
+===========================  ==========  ===============================================
+control/spec.json            launcher    `DriverSpec`, fsynced before the spawn
+control/assignment.json      launcher    `Assignment`, never replaced by a lower generation
+control/fairscheduler.xml    launcher    pools of the application
+control/probe.json           launcher    of a probe driver, instead of an assignment
+control/secrets/             launcher    within walls: the secrets that it may have
+control/shim.lock            shim        held (flock) for the shim's life
+control/shim.log             shim        what it says, empty as a rule
+control/ident.json           shim        `Ident`
+control/exit.json            shim        `ExitReport`
+own/driver.log               driver      stdout and stderr of Python and JVM, append
+own/spark.log                driver      log4j2's rolling file
+own/status.json              driver      `Status`
+own/result.json              driver      of a probe driver: its findings so far
+own/spool/                   driver      the outbox's events (listeners.spark)
+own/driver.lock              driver      held by Python and JVM until both are gone
+own/last_seq                 driver      the outbox's last number, when it has left cleanly
+own/tmp/                     driver      spark.local.dir and java.io.tmpdir, removed by the shim
+===========================  ==========  ===============================================
 
-and the application's folder above it `current.json` (`Current`). A probe driver's
+and the application's folder above it `control/current.json` (`Current`). A probe driver's
 directory is in the application's folder `probes`, which has no `current.json`: several may run
-at once.
+at once. Of a driver that an earlier release started, all
+files stand in the directory itself (`queries.driver_folder`).
 """
 
 import json
@@ -36,13 +40,19 @@ from enum import StrEnum
 from functools import cache
 from types import UnionType
 from typing import Any, Self, get_args, get_origin, get_type_hints
+from urllib.parse import unquote, urlsplit
 
 PROTOCOL = 1
+
+CONTROL = "control"
+OWN = "own"
 
 SPEC = "spec.json"
 ASSIGNMENT = "assignment.json"
 POOLS = "fairscheduler.xml"
+SECRETS = "secrets"
 SHIM_LOCK = "shim.lock"
+SHIM_LOG = "shim.log"
 IDENT = "ident.json"
 STATUS = "status.json"
 EXIT = "exit.json"
@@ -135,10 +145,25 @@ class DriverSpec(Form):
     data_roots: tuple[str, ...] = ()  # in which data may lie; () for anywhere
     own_folders: tuple[str, ...] = ()  # of the control plane, in which none may
     data_umask: int = 0o022  # of the driver, whose files may be for others to read
+    checkpoints: tuple[str, ...] = ()  # locations of the application's, known at the launch
+    folders: tuple[str, ...] = ()  # in which further ones of the application will lie
+    walls: str = ""  # `domain.walls.Mode`, set by the launcher; "" for none
     stop_timeout_s: float = LEAVE_S  # for spark.stop() and the whole exit
     start_deadline_s: float | None = None  # from the assignment to Started; None: not checked
     probe: bool = False  # runs `queries.runtime.probes.main` on its probe.json; no epoch fences it
     protocol: int = PROTOCOL
+
+    def sees(self, location: str) -> bool:
+        """Whether a checkpoint is within the driver's walls; True where there are none.
+
+        What is written elsewhere within walls would be gone with the driver.
+        """
+        if not self.walls or location in self.checkpoints:
+            return True
+        path = urlsplit(location)
+        return path.scheme not in ("", "file") or any(
+            unquote(path.path).startswith(f"{folder}/") for folder in self.folders
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +291,8 @@ class Ident(Form):
     spawned_at: str
     jvm_pid: int | None = None
     jvm_start_time: int | None = None
+    init_pid: int | None = None  # of its pid namespace: with it everything in there ends
+    init_start_time: int | None = None
     protocol: int = PROTOCOL
 
 

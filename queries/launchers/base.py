@@ -12,10 +12,14 @@ from typing import Protocol
 
 from queries.domain.protocol import Assignment, DriverSpec
 from queries.domain.supervision.observation import Sighting
+from queries.domain.walls import Choice
 
 
 class Launcher(Protocol):
     """A place where drivers run; every call is idempotent and bounded in time."""
+
+    def walls(self) -> Choice:
+        """Return what keeps drivers from the rest of their host; tried out at the first call."""
 
     def place(self, application: str, epoch: int, *, probe: bool = False) -> str:
         """Return where an operator finds a driver's files, even where they do not exist yet."""

@@ -26,7 +26,7 @@ from queries.domain.protocol import (
     ExecutorSeen,
     Want,
 )
-from queries.files import read_file
+from queries.driver_folder import DriverFolder, read_current
 from queries.runtime import build, driver_log, spark_session
 from queries.runtime.assignment import Assignments
 from queries.runtime.checkpoints.locks import Locks
@@ -53,16 +53,17 @@ FENCED = 72  # current.json names a later epoch
 def main(arguments: list[str]) -> int:
     """Be the driver of a directory; return its exit code."""
     directory = Path(arguments[0])
-    spec = DriverSpec.loads((directory / SPEC).read_text())
-    lock = begin(directory)
-    return SECOND if lock is None else Driver(directory, spec, lock).run()
+    folder = DriverFolder.of(directory)
+    spec = DriverSpec.loads((folder.control / SPEC).read_text())
+    lock = begin(folder.own)
+    return SECOND if lock is None else Driver(folder, spec, lock).run()
 
 
 class Driver:
     """One driver from start to leave."""
 
-    def __init__(self, directory: Path, spec: DriverSpec, lock: int) -> None:
-        self.directory = directory
+    def __init__(self, folder: DriverFolder, spec: DriverSpec, lock: int) -> None:
+        self.folder = folder
         self.spec = spec
         self.lock = lock
         self.wake = Wake()
@@ -73,12 +74,12 @@ class Driver:
         # What goes wrong with one file or one run: logged once, passed over, tried again.
         self.each = Each("driver", logger, mask=self.references.mask)
         self.board = Board(
-            directory, spec.epoch, self.wake.call, self.references.mask_within, self.each
+            folder.own, spec.epoch, self.wake.call, self.references.mask_within, self.each
         )
         self.telemetry = Telemetry(
             driver=spec.driver,
             epoch=spec.epoch,
-            directory=directory,
+            directory=folder.own,
             redis_url=spec.redis_url,
             stream=spec.stream,
             key=bytes.fromhex(spec.event_key),
@@ -114,10 +115,10 @@ class Driver:
     def _start(self) -> tuple[Assignments, Sessions]:
         self.references.take_from_environment()
         os.environ.update(self.references.resolve_all(self.spec.env))
-        self.gateway = spark_session.launch_jvm(self.spec, self.directory, self.lock)
+        self.gateway = spark_session.launch_jvm(self.spec, self.folder.own, self.lock)
         self.shim.tell(f"jvm {self.gateway.proc.pid}")
         self.wake.watch(os.pidfd_open(self.gateway.proc.pid), "jvm")
-        spark = spark_session.start_spark(self.spec, self.directory, self.gateway, self.references)
+        spark = spark_session.start_spark(self.spec, self.folder, self.gateway, self.references)
         self.wake.catch_signals()  # again: Spark has replaced one (trap 22)
         jvm, jvm_pid = spark.sparkContext._jvm, self.gateway.proc.pid
         spark_session.close_in_forked_children(self.gateway, self.lock, self.shim.descriptor)
@@ -134,6 +135,7 @@ class Driver:
             installation=self.spec.installation,
             driver=self.spec.driver,
             host=self.spec.host,
+            sees=self.spec.sees,
         )
         self.executors = Executors(spark, self.spec.master)
         sessions = Sessions(spark, self.telemetry, self.spec.listeners, self.references)
@@ -159,7 +161,11 @@ class Driver:
         )
         self.board.write()
         return Assignments(
-            self.directory, self.spec.epoch, self.board, lambda entry: Run(entry, around), self.each
+            self.folder.control,
+            self.spec.epoch,
+            self.board,
+            lambda entry: Run(entry, around),
+            self.each,
         ), sessions
 
     # --- the loop ---------------------------------------------------------------------
@@ -188,7 +194,7 @@ class Driver:
             self._see_executors()
         self.board.write()
         with each(DRIVER_LOG):
-            driver_log.keep_small(self.directory)
+            driver_log.keep_small(self.folder.own)
         if assignments.end and not assignments.working:
             return 0
         if "jvm" in self.wake.wait(LOOK_S):
@@ -206,7 +212,7 @@ class Driver:
     def _is_fenced(self) -> bool:
         """Tell whether a later epoch has taken over; a file that cannot be read says nothing."""
         with self.each.by_itself(CURRENT):
-            text = read_file(self.directory.parent / CURRENT)
+            text = read_current(self.folder.root.parent)
             return text is not None and Current.loads(text).epoch > self.spec.epoch
         return False
 

@@ -16,6 +16,7 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from queries.domain.protocol import POOLS, SPARK_LOG, TMP, DriverSpec
+from queries.driver_folder import DriverFolder
 from queries.runtime.process import claim
 from queries.secret_references import References
 
@@ -39,22 +40,22 @@ _DEFAULTS = {
 }
 
 
-def launch_jvm(spec: DriverSpec, directory: Path, lock: int) -> Any:
+def launch_jvm(spec: DriverSpec, own: Path, lock: int) -> Any:
     """Start the JVM and return its gateway; the JVM inherits and so holds `lock`, and the epoch."""
     from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway
 
-    (directory / TMP).mkdir(mode=0o700, exist_ok=True)
-    (directory / _LOG_CONFIG).write_text(_log_config(directory / SPARK_LOG))
+    (own / TMP).mkdir(mode=0o700, exist_ok=True)
+    (own / _LOG_CONFIG).write_text(_log_config(own / SPARK_LOG))
     if _on_loopback(spec.master):
         os.environ["SPARK_LOCAL_IP"] = _LOOPBACK
     # Not spark.local.dir, of which Spark warns at every start.
-    os.environ["SPARK_LOCAL_DIRS"] = str(directory / TMP)
+    os.environ["SPARK_LOCAL_DIRS"] = str(own / TMP)
     conf = SparkConf(loadDefaults=False)
     conf.set("spark.master", spec.master)
     conf.set("spark.submit.deployMode", "client")
     conf.set("spark.driver.memory", spec.memory)
-    conf.set("spark.driver.extraJavaOptions", _java_options(directory, brief=spec.probe))
+    conf.set("spark.driver.extraJavaOptions", _java_options(spec, own))
     if spec.jars:
         conf.set("spark.jars", ",".join(spec.jars))
     epoch = claim()
@@ -65,7 +66,9 @@ def launch_jvm(spec: DriverSpec, directory: Path, lock: int) -> Any:
     return gateway
 
 
-def start_spark(spec: DriverSpec, directory: Path, gateway: Any, references: References) -> Any:
+def start_spark(
+    spec: DriverSpec, folder: DriverFolder, gateway: Any, references: References
+) -> Any:
     """Return a session of Spark, started in the JVM with the definition's configuration and ours.
 
     Ours is on top.
@@ -73,12 +76,12 @@ def start_spark(spec: DriverSpec, directory: Path, gateway: Any, references: Ref
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    ours = _reserved(spec, directory, references)
+    ours = _reserved(spec, folder, references)
     conf = SparkConf(loadDefaults=False)
     conf.setAll({**_DEFAULTS, **references.resolve_all(spec.conf), **ours}.items())
     context = SparkContext(conf=conf, gateway=gateway)
     if not spec.master.startswith("local"):
-        _ship_code(context, spec.code_roots, directory / TMP)
+        _ship_code(context, spec.code_roots, folder.own / TMP)
     return SparkSession(context)
 
 
@@ -143,8 +146,8 @@ def _sockets_of(ports: set[int]) -> list[int]:
     return found
 
 
-def _reserved(spec: DriverSpec, directory: Path, references: References) -> dict[str, str]:
-    tmp = str(directory / TMP)
+def _reserved(spec: DriverSpec, folder: DriverFolder, references: References) -> dict[str, str]:
+    tmp = str(folder.own / TMP)
     conf = {
         "spark.app.name": spec.application,
         "spark.master": spec.master,
@@ -163,7 +166,7 @@ def _reserved(spec: DriverSpec, directory: Path, references: References) -> dict
     }
     if makes_its_secret(spec.master):
         conf["spark.authenticate"] = "true"
-    pools = directory / POOLS
+    pools = folder.control / POOLS
     if spec.scheduler_mode == "FAIR" and pools.exists() and pools.read_text().strip():
         conf["spark.scheduler.allocation.file"] = pools.as_uri()
     if _on_loopback(spec.master):
@@ -212,14 +215,18 @@ def makes_its_secret(master: str) -> bool:
     return master.startswith(("local", "yarn", "k8s:"))
 
 
-def _java_options(directory: Path, *, brief: bool) -> str:
+def _java_options(spec: DriverSpec, own: Path) -> str:
     options: tuple[str, ...] = (
-        f"-Dlog4j2.configurationFile={(directory / _LOG_CONFIG).as_uri()}",
-        f"-Djava.io.tmpdir={directory / TMP}",
-        f"-XX:ErrorFile={directory}/hs_err_%p.log",
+        f"-Dlog4j2.configurationFile={(own / _LOG_CONFIG).as_uri()}",
+        f"-Djava.io.tmpdir={own / TMP}",
+        f"-XX:ErrorFile={own}/hs_err_%p.log",
         "-XX:+ExitOnOutOfMemoryError",
     )
-    if brief:  # a JVM that lives for seconds: its compiling and collecting cost more than they give
+    if spec.walls:  # the account's home, which Java takes from passwd, is not there
+        options += (f"-Duser.home={own / TMP}",)
+    if (
+        spec.probe
+    ):  # a JVM that lives for seconds: its compiling and collecting cost more than they give
         options += ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
     # Spark splits this text at blanks, except within quotes.
     return " ".join(f'"{option}"' if " " in option else option for option in options)

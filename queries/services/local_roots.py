@@ -39,6 +39,15 @@ def data_roots(
     )
 
 
+def checkpoints_of(application: str) -> Path:
+    """Return where the checkpoints of a shared application's queries are by default.
+
+    Its driver is given the folder when it starts, so that it can host queries that are added
+    later. No query's name begins with "_".
+    """
+    return Path(settings.CHECKPOINTS_DIR) / f"_{application}"
+
+
 def data_problems(spec: SqlQuery | PythonQuery, name: str) -> list[Problem]:
     """Return a problem for each place of a definition outside of its application's data roots."""
     return outside(places(spec), data_roots(name))

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -200,7 +201,7 @@ def test_where_there_are_no_links_files_are_copied(
 ) -> None:
     root = write_checkpoint(tmp_path / "cp", batches=range(3), store="zip")
 
-    def refuse(source: Path, to: Path) -> None:
+    def refuse(source: Path, to: Path, **more: object) -> None:
         if not Path(source).exists():
             raise FileNotFoundError(source)
         raise OSError(errno.EXDEV, "Invalid cross-device link")
@@ -259,8 +260,8 @@ def _on_link(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
     """Do something after each of the copier's links, as a running query would."""
     link = os.link
 
-    def wrapped(source: Path, to: Path) -> None:
-        link(source, to)
+    def wrapped(source: Path, to: Path, **more: Any) -> None:
+        link(source, to, **more)
         act()
 
     monkeypatch.setattr(os, "link", wrapped)

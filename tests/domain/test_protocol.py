@@ -1,6 +1,7 @@
 """The files between control plane and driver: what is written is what is read."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -128,3 +129,25 @@ def test_an_assignment_names_a_refusal_only_where_there_is_one() -> None:
     assert Assignment.loads(refused.dumps()) == refused
     masked = refused.dumps(lambda held: {**held, "generation": 9})
     assert Assignment.loads(masked).generation == 9
+
+
+def test_a_driver_within_walls_sees_the_checkpoints_that_it_was_started_with() -> None:
+    text: dict[str, Any] = dict.fromkeys(
+        ("application", "installation", "host", "master", "memory"), ""
+    )
+    more: dict[str, Any] = dict.fromkeys(
+        ("code_sha256", "scheduler_mode", "redis_url", "stream"), ""
+    )
+    empty: dict[str, Any] = {"conf": {}, "env": {}, "code_roots": (), "listeners": ()}
+    free = DriverSpec(driver=1, epoch=1, **text, **more, **empty)
+    assert free.sees("file:///c/any")
+    walled = replace(
+        free, walls="bubblewrap", checkpoints=("file:///c/one",), folders=("/c/_app", "/c/a b")
+    )
+    assert walled.sees("file:///c/one")
+    assert walled.sees("file:///c/_app/two")
+    assert walled.sees("file:///c/a%20b/three")
+    assert walled.sees("s3a://bucket/four")
+    assert not walled.sees("file:///c/other")
+    assert not walled.sees("file:///c/_apple/two")
+    assert not walled.sees("/c/other")

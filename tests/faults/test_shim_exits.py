@@ -17,6 +17,7 @@ from listeners import spool
 from listeners.wire import FIELD, Event, Heartbeat, Kind
 from queries.domain.protocol import EXIT, IDENT, Current, ExitReport, Ident, RunState, Want
 from queries.domain.supervision.observation import Liveness
+from queries.driver_folder import current_file
 from queries.launchers.process import identities
 from queries.launchers.process.launcher import LocalProcessLauncher
 from tests.pieces import redis_server
@@ -120,7 +121,7 @@ def test_a_killed_python_takes_its_jvm_and_its_children_with_it(
     assert report.python == "SIGKILL"
     assert report.jvm in ("0", "SIGKILL")  # it left when its standard input ended, or was helped
     assert not [pid for pid, started in known if identities.is_alive(pid, started)]
-    wait_for(lambda: not (driver.directory / "tmp").exists(), "the end of its temporary files")
+    wait_for(lambda: not (driver.directory / "own/tmp").exists(), "the end of its temporary files")
     assert holder(f"file://{home}/checkpoints/q1") is None
     notice = wait_for(lambda: _notices(redis_url, driver.epoch), "the shim's notice")
     assert [(event.driver, event.epoch, event.seq) for event in notice] == [
@@ -143,7 +144,10 @@ def test_a_killed_jvm_makes_its_python_leave_with_a_code_of_its_own(
     line = driver.run(10)
     assert line is not None
     assert line.state is RunState.RUNNING
-    told = [Event.decode(data) for _, data in spool.read_from(driver.directory / spool.FOLDER, 1)]
+    told = [
+        Event.decode(data)
+        for _, data in spool.read_from(driver.directory / "own" / spool.FOLDER, 1)
+    ]
     beats = [Heartbeat.read(event.body) for event in told if event.kind is Kind.HEARTBEAT]
     assert (beats[0].jvm_alive, beats[-1].jvm_alive) == (True, False)
 
@@ -231,7 +235,9 @@ def test_an_orphaned_jvm_is_seen_named_and_killed(
     driver.launcher.kill(driver.application, driver.epoch)
     assert holder(location) is None
     assert driver.sight(locations=(location,)).liveness is Liveness.GONE
-    assert not (driver.directory / EXIT).exists()  # nobody saw it: unknown, never a guess
+    assert not (
+        driver.directory / "control" / EXIT
+    ).exists()  # nobody saw it: unknown, never a guess
 
 
 def test_a_jvm_told_to_end_is_the_drivers_end_and_no_failure_of_its_query(
@@ -281,11 +287,12 @@ def test_a_shim_whose_epoch_is_not_current_starts_nothing(
     driver = DriverUnderTest(home, epoch=next(EPOCHS))
     drivers.append(driver)
     driver.directory.mkdir(parents=True)
-    (driver.directory.parent / "current.json").write_text(Current(next(EPOCHS), "later").dumps())
+    current = current_file(driver.directory.parent)
+    current.write_text(Current(next(EPOCHS), "later").dumps())
     driver.launch()
     report = _report(driver)
     assert (report.python, report.jvm) == ("FENCED", "FENCED")
-    assert not (driver.directory / IDENT).exists()
+    assert not (driver.directory / "control" / IDENT).exists()
 
 
 def test_a_driver_of_another_boot_is_gone(home: Path) -> None:

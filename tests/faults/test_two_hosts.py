@@ -119,7 +119,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoHosts]:
 def test_no_worker_touches_or_judges_the_other_hosts_driver(both: TwoHosts) -> None:
     runs = {name: both.system.running(name)["current_run"] for name in ("here", "there")}
     assert {name: run["host"] for name, run in runs.items()} == {"here": FIRST, "there": SECOND}
-    assert list((both.other / "drivers").glob("there/*/ident.json"))
+    assert list((both.other / "drivers").glob("there/*/control/ident.json"))
     assert not list((both.home / "drivers").glob("there/*"))
 
     seen = set()
@@ -176,7 +176,7 @@ def test_stopping_the_second_host_ends_its_driver_alone(both: TwoHosts) -> None:
     assert not [
         found
         for found in (both.other / "drivers").glob("there/*")
-        if found.is_dir() and not (found / "exit.json").exists()
+        if found.is_dir() and not (found / "control/exit.json").exists()
     ]
     now = both.system.running("here")["current_run"]
     assert (now["id"], now["pid"]) == (bystander["id"], bystander["pid"])

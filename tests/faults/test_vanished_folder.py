@@ -127,7 +127,7 @@ def test_a_driver_without_its_folder_is_found_and_ended(mount: Mount) -> None:
 
 def test_a_jvm_that_outlives_its_python_is_seen_without_any_file(mount: Mount) -> None:
     python = mount.launch(3)
-    ident = Ident.loads((mount.drivers / NAME / "3" / IDENT).read_text())
+    ident = Ident.loads((mount.drivers / NAME / "3" / "control" / IDENT).read_text())
     mount.unmount()
     identities.kill_and_wait(ident.shim_pid, ident.shim_start_time, 10)  # or it would clean up
     identities.kill_and_wait(python, identities.start_time(python), 10)

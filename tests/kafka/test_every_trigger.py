@@ -161,7 +161,7 @@ def test_a_trigger_misses_nothing_and_doubles_nothing_that_it_promises(
 
 def told(driver: DriverUnderTest, run: int) -> list[Event]:
     """Return the progress events of a run as the driver has spooled them."""
-    lines = spool.read_from(driver.directory / spool.FOLDER, 0)
+    lines = spool.read_from(driver.directory / "own" / spool.FOLDER, 0)
     events = [Event.decode(text) for _, text in lines]
     return [event for event in events if event.kind is Kind.PROGRESS and event.run == run]
 

@@ -33,6 +33,7 @@ from queries.domain.protocol import (
 )
 from queries.domain.run_end import RunFacts, judge
 from queries.domain.supervision.observation import Liveness, Sighting
+from queries.domain.walls import Choice, Mode, choose
 from queries.launchers.base import LaunchRefused
 from tests.launchers.in_memory_probes import InMemoryProbes
 
@@ -135,6 +136,10 @@ class InMemoryLauncher(InMemoryProbes):
         self.__dict__ |= {**state, "_lock": threading.RLock()}
 
     # --- the protocol -----------------------------------------------------------------
+
+    def walls(self) -> Choice:
+        """Return that there are none: nothing here is a process."""
+        return choose(Mode.NEITHER)
 
     def place(self, application: str, epoch: int, *, probe: bool = False) -> str:
         """Return a name for what a driver would keep."""

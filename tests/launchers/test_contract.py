@@ -19,6 +19,7 @@ from queries.domain.protocol import (
     Want,
 )
 from queries.domain.supervision.observation import Liveness, Sighting
+from queries.domain.walls import Mode, choose
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.launchers.process.launcher import LocalProcessLauncher
 from queries.models.drivers import Driver
@@ -120,8 +121,16 @@ class InMemory(Ground):
 class Processes(Ground):
     """Real shims and drivers; `java` says which JVM they find, None: the one of this host."""
 
-    def __init__(self, home: Path, patch: pytest.MonkeyPatch, java: str | None) -> None:
-        self.launcher = self.local = LocalProcessLauncher(home / "drivers", home / "code")
+    def __init__(
+        self,
+        home: Path,
+        patch: pytest.MonkeyPatch,
+        java: str | None,
+        walls: Mode = Mode.NEITHER,
+    ) -> None:
+        self.launcher = self.local = LocalProcessLauncher(
+            home / "drivers", home / "code", walls=lambda: choose(walls)
+        )
         self.drivers = home / "drivers"
         self.code = home / "users_code"
         self.patch = patch
@@ -148,11 +157,11 @@ class Processes(Ground):
             file.write("ONE = 1\n")
 
     def write_log(self, epoch: int, text: str) -> None:
-        with (self.local.directory(NAME, epoch) / DRIVER_LOG).open("a") as file:
+        with (self.local.directory(NAME, epoch) / "own" / DRIVER_LOG).open("a") as file:
             file.write(text)
 
     def spool(self, epoch: int, events: dict[int, bytes]) -> None:
-        folder = self.local.directory(NAME, epoch) / spool.FOLDER
+        folder = self.local.directory(NAME, epoch) / "own" / spool.FOLDER
         folder.mkdir(exist_ok=True)
         text = b"".join(spool.line(seq, event) for seq, event in events.items())
         (folder / spool.segment_name(min(events))).write_bytes(text)
@@ -171,18 +180,25 @@ class Processes(Ground):
             self.until(epoch, Liveness.EXITED)
 
 
-@pytest.fixture(params=["in memory", "process"])
+@pytest.fixture(params=["in memory", "process", "within walls"])
 def ground(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Ground]:
     """Yield each kind of launcher; its drivers live, and their Spark never comes up."""
+    walls = Mode.BUBBLEWRAP if request.param == "within walls" else Mode.NEITHER
     in_memory = request.param == "in memory"
-    made = InMemory() if in_memory else Processes(tmp_path, monkeypatch, HANGS)
+    made = InMemory() if in_memory else Processes(tmp_path, monkeypatch, HANGS, walls)
     yield made
     made.end()
 
 
-@pytest.fixture(params=["in memory", pytest.param("process", marks=pytest.mark.spark)])
+@pytest.fixture(
+    params=[
+        "in memory",
+        pytest.param("process", marks=pytest.mark.spark),
+        pytest.param("within walls", marks=pytest.mark.spark),
+    ]
+)
 def obliging(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Ground]:
@@ -190,7 +206,8 @@ def obliging(
     in_memory = request.param == "in memory"
     if not in_memory:
         request.getfixturevalue("java_home")
-    made = InMemory(obliging=True) if in_memory else Processes(tmp_path, monkeypatch, None)
+    walls = Mode.BUBBLEWRAP if request.param == "within walls" else Mode.NEITHER
+    made = InMemory(obliging=True) if in_memory else Processes(tmp_path, monkeypatch, None, walls)
     yield made
     made.end()
 
@@ -455,7 +472,8 @@ def test_a_driver_takes_its_runs_keeps_their_ends_and_leaves_when_asked(
 
         return wait_for(look, f"the runs are {states}")[0]
 
-    launcher.launch(_spec(1), Assignment(1, 1, (entry,)), "<allocations/>")
+    spec = replace(_spec(1), checkpoints=(entry.checkpoint,))
+    launcher.launch(spec, Assignment(1, 1, (entry,)), "<allocations/>")
     until(RunState.RUNNING)
     second = replace(entry, query=2, name="q2", run=8, epoch=8)  # on the same checkpoint
     launcher.assign(NAME, Assignment(2, 1, (entry, second)))

@@ -101,8 +101,8 @@ def _ended_once(launch: Launch) -> None:
     assert launch.most == 1
     launch.launch()  # a late task: it starts nothing
     assert launch.sight().liveness is Liveness.EXITED
-    wait_for(lambda: None if is_locked(launch.directory / "shim.lock") else True)
-    assert not (launch.directory / "tmp").exists()
+    wait_for(lambda: None if is_locked(launch.directory / "control/shim.lock") else True)
+    assert not (launch.directory / "own/tmp").exists()
 
 
 @pytest.mark.parametrize("point", [fail_points.AFTER_INTENT, fail_points.AFTER_SPAWN])
@@ -149,7 +149,7 @@ def test_a_shim_killed_after_the_exit_has_told_it(
     report = launch.wait(Liveness.EXITED).exit
     assert report is not None
     assert report.python == SESSION_FAILED
-    assert (launch.directory / "tmp").exists()
+    assert (launch.directory / "own/tmp").exists()
     launch.launch()
     assert launch.sight().liveness is Liveness.EXITED
     assert launch.most == 1

@@ -11,7 +11,7 @@ import pyspark
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from queries.files import lock_holder
+from queries.files import PYTHON_BYTE, lock_holder, take_lock
 from queries.runtime.checkpoints.locks import Held, Locks, Refused
 
 ENDS_WITHIN_S = 30
@@ -109,10 +109,10 @@ def test_of_two_drivers_on_one_checkpoint_the_second_is_refused_and_told_by_whom
     told = _refused(second, place, run=2, epoch=2)
     assert (told["why"], told["holder"]) == ("held", first.process.pid)
     assert f"is held by the process {first.process.pid}" in told["text"]
-    assert lock_holder(tmp_path / ".headgate/delays.lock") == first.process.pid
+    assert lock_holder(tmp_path / ".headgate/delays.held/lock") == first.process.pid
     first.release(held)
     assert second.take(place, run=2, epoch=2).run == 2
-    assert lock_holder(tmp_path / ".headgate/delays.lock") == second.process.pid
+    assert lock_holder(tmp_path / ".headgate/delays.held/lock") == second.process.pid
 
 
 def test_a_driver_that_is_killed_leaves_its_checkpoint_to_the_next_epoch(
@@ -137,6 +137,27 @@ def test_a_checkpoint_is_held_until_the_python_of_its_driver_is_gone_too(
     assert second.take(place, run=2, epoch=2).run == 2
 
 
+def test_what_a_driver_of_an_earlier_release_holds_is_not_taken(
+    drivers: Drivers, place: str, tmp_path: Path
+) -> None:
+    earlier = tmp_path / ".headgate/delays.lock"
+    earlier.parent.mkdir()
+    python = take_lock(earlier, PYTHON_BYTE)
+    assert python is not None
+    driver, other = drivers.one(), drivers.one()
+    opened = other.gateway.jvm.java.io.RandomAccessFile(str(earlier), "rw")
+    assert opened.getChannel().tryLock(0, 1, False) is not None
+    told = _refused(driver, place, run=2, epoch=9)
+    assert (told["why"], told["holder"]) == ("held", other.process.pid)
+    other.kill_jvm()
+    assert "the Python of another driver" in _refused(driver, place, run=2, epoch=9)["text"]
+    os.close(python)
+    owner = '{"installation": "here", "epoch": 7, "driver": 1, "host": "one"}'
+    earlier.with_name("delays.owner.json").write_text(owner)
+    assert _refused(driver, place, run=1, epoch=6)["why"] == "fenced"
+    assert driver.take(place, run=2, epoch=9).run == 2
+
+
 def test_a_start_below_the_epoch_that_has_taken_over_is_fenced_and_a_later_one_is_not(
     drivers: Drivers, place: str, tmp_path: Path
 ) -> None:
@@ -145,7 +166,7 @@ def test_a_start_below_the_epoch_that_has_taken_over_is_fenced_and_a_later_one_i
     told = _refused(driver, place, run=1, epoch=6)
     assert told["why"] == "fenced"
     assert "A later start (epoch 7) has taken over" in told["text"]
-    assert lock_holder(tmp_path / ".headgate/delays.lock") is None
+    assert lock_holder(tmp_path / ".headgate/delays.held/lock") is None
     assert driver.take(place, run=3, epoch=8).run == 3
 
 
@@ -163,7 +184,7 @@ def test_a_lock_that_vanished_is_taken_again_and_one_that_another_took_is_told(
 ) -> None:
     first, second = drivers.one(), drivers.one()
     first.take(place, run=1, epoch=1)
-    file = str(tmp_path / ".headgate/delays.lock")
+    file = str(tmp_path / ".headgate/delays.held/lock")
     # Closing any channel on its file drops a lock of the same process.
     first.gateway.jvm.java.io.RandomAccessFile(file, "rw").close()
     assert lock_holder(Path(file)) is None

@@ -21,6 +21,7 @@ from queries.domain.protocol import (
     Status,
     Want,
 )
+from queries.driver_folder import DriverFolder
 from queries.runtime import main
 from queries.runtime.assignment import Assignments
 from queries.runtime.checkpoints.locks import Held
@@ -35,7 +36,7 @@ class Life:
     def __init__(self, folder: Path) -> None:
         self.directory = folder / "flights" / str(EPOCH)
         self.directory.mkdir(parents=True)
-        self.driver = Driver(self.directory, _spec(), lock=-1)
+        self.driver = Driver(DriverFolder.of(self.directory), _spec(), lock=-1)
         self.lost: list[tuple[Held, int | None]] = []
         self.driver.locks = SimpleNamespace(lost=lambda *_: self.lost)  # type: ignore[assignment]
         self.begun: list[int] = []

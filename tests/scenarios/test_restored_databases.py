@@ -27,7 +27,7 @@ def test_epochs_go_on_above_what_our_own_owner_files_show(
     location = (tmp_path / "delays").as_uri()
     Checkpoint.objects.update(location=location)
     owner = Path(owner_file(location))
-    owner.parent.mkdir()
+    owner.parent.mkdir(parents=True)
     owner.write_text(json.dumps({"installation": str(Installation.get().uuid), **text}))
     operation = stage.start("delays")
     stage.ready("delays")

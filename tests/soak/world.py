@@ -147,7 +147,7 @@ class World:
 
     def _driver(self, application: str, part: str) -> psutil.Process | None:
         """Return a process of the application's newest driver, None where it is gone."""
-        folders = (self.system.home / "drivers" / application).glob("[0-9]*/ident.json")
+        folders = (self.system.home / "drivers" / application).glob("[0-9]*/control/ident.json")
         newest = max(folders, key=lambda file: int(file.parent.name), default=None)
         if newest is None:
             return None

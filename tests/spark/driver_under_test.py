@@ -22,6 +22,7 @@ from queries.domain.protocol import (
     Want,
 )
 from queries.domain.supervision.observation import Liveness, Sighting
+from queries.domain.walls import Mode, choose
 from queries.files import lock_holder
 from queries.launchers.process.launcher import LocalProcessLauncher
 
@@ -62,9 +63,18 @@ def rate_query(*, sql: str = "SELECT value FROM numbers", **changes: Any) -> dic
 class DriverUnderTest:
     """One driver and what is assigned to it."""
 
-    def __init__(self, home: Path, *, application: str = "app", epoch: int = 1) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *,
+        application: str = "app",
+        epoch: int = 1,
+        walls: Mode = Mode.NEITHER,
+    ) -> None:
         self.home = home
-        self.launcher = LocalProcessLauncher(home / "drivers", home / "code")
+        self.launcher = LocalProcessLauncher(
+            home / "drivers", home / "code", walls=lambda: choose(walls)
+        )
         self.application = application
         self.epoch = epoch
         self.entries: dict[int, AssignmentEntry] = {}
@@ -159,7 +169,7 @@ class DriverUnderTest:
         )
 
     def ident(self) -> Ident:
-        return Ident.loads((self.directory / IDENT).read_text())
+        return Ident.loads((self.directory / "control" / IDENT).read_text())
 
     def kill_python(self, number: signal.Signals = signal.SIGKILL) -> None:
         os.kill(self.ident().pid, number)

@@ -94,8 +94,8 @@ def test_without_java_a_launch_is_refused_and_the_intent_is_on_disk(
     driver = DriverUnderTest(tmp_path)
     with pytest.raises(LaunchRefused, match="No Java was found"):
         driver.launch()
-    assert (driver.directory / SPEC).stat().st_mode & 0o777 == 0o600
-    current = Current.loads((driver.directory.parent / CURRENT).read_text())
+    assert (driver.directory / "control" / SPEC).stat().st_mode & 0o777 == 0o600
+    current = Current.loads((driver.directory.parent / "control" / CURRENT).read_text())
     assert current == Current(1, str(driver.directory))
     assert driver.sight().liveness is Liveness.ABSENT
 

@@ -167,7 +167,9 @@ def test_a_preflight_names_what_spark_takes_in_silence_and_leaves_nothing(ground
     assert ground.left() == []
     assert not ground.launcher.probe_result("sums", probe.epoch)
     assert (
-        ground.launcher.directory("sums", probe.epoch, probe=True).joinpath("driver.log").exists()
+        ground.launcher.directory("sums", probe.epoch, probe=True)
+        .joinpath("own/driver.log")
+        .exists()
     )
 
 

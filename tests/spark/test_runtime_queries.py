@@ -354,7 +354,10 @@ def test_what_cannot_be_built_says_which_part(driver: DriverUnderTest) -> None:
 
 def _heartbeats(driver: DriverUnderTest) -> list[Heartbeat]:
     """Return the heartbeats that the driver has sent so far, oldest first."""
-    told = [Event.decode(data) for _, data in spool.read_from(driver.directory / spool.FOLDER, 1)]
+    told = [
+        Event.decode(data)
+        for _, data in spool.read_from(driver.directory / "own" / spool.FOLDER, 1)
+    ]
     return [Heartbeat.read(event.body) for event in told if event.kind is Kind.HEARTBEAT]
 
 
@@ -426,7 +429,7 @@ def test_two_runs_on_one_checkpoint_are_refused_and_the_lock_survives_it(
     assert refused.error is not None
     assert (refused.error.refused, refused.error.holder_pid) == ("own", status.jvm_pid)
     assert "is held by run 1600 of the same driver" in refused.error.message
-    lock = driver.home / "checkpoints/.headgate/q150.lock"
+    lock = driver.home / "checkpoints/.headgate/q150.held/lock"
     assert lock_holder(lock) == status.jvm_pid
     driver.ask(1500, Want.STOP)
     driver.wait_run(1500, RunState.ENDED)
@@ -444,14 +447,14 @@ def test_a_checkpoint_with_another_owner_is_refused(
     driver: DriverUnderTest, owner: str, refused: str
 ) -> None:
     run = {"fenced": 1700, "foreign": 1800}[refused]
-    folder = driver.home / "checkpoints/.headgate"
+    folder = driver.home / f"checkpoints/.headgate/q{run // 10}.held"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"q{run // 10}.owner.json").write_text(owner)
+    (folder / "owner.json").write_text(owner)
     driver.start(run, rate_query())
     line = driver.wait_run(run, RunState.REFUSED, RunState.RUNNING)
     assert line.error is not None
     assert line.error.refused == refused
-    assert lock_holder(folder / f"q{run // 10}.lock") is None
+    assert lock_holder(folder / "lock") is None
     _forget(driver, run)
     if refused == "foreign":  # an author confirms the takeover
         driver.start(run + 1, rate_query(), takeover=True)

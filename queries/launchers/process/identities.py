@@ -40,6 +40,16 @@ def is_alive(pid: int, started: int | None) -> bool:
     return started is not None and start_time(pid) == started and state(pid) not in ("Z", "X", "")
 
 
+def namespace_pids(pid: int) -> list[int]:
+    """Return a process's pids from this pid namespace inwards, [] where there is none."""
+    try:
+        text = (_PROC / str(pid) / "status").read_text(errors="replace")
+    except OSError:
+        return []
+    lines = (line.partition("NSpid:")[2] for line in text.splitlines())
+    return next(([int(each) for each in line.split()] for line in lines if line), [])
+
+
 def command_line(pid: int) -> str:
     """Return the arguments of a process, "" where it cannot be read."""
     try:

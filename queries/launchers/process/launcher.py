@@ -6,6 +6,7 @@ from there and from the kernel, so that any worker can go on where another died.
 
 import contextlib
 import fcntl
+import json
 import os
 import shutil
 import signal
@@ -14,7 +15,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 
@@ -30,7 +34,9 @@ from queries.domain.protocol import (
     EXIT,
     IDENT,
     POOLS,
+    SECRETS,
     SHIM_LOCK,
+    SHIM_LOG,
     SPEC,
     Assignment,
     Current,
@@ -38,7 +44,18 @@ from queries.domain.protocol import (
     Ident,
 )
 from queries.domain.supervision.observation import Liveness, Sighting
-from queries.files import is_locked, read_file, read_tail, replace_file, take_lock
+from queries.domain.walls import Choice, Mode, choose
+from queries.driver_folder import DriverFolder, current_file, read_current
+from queries.files import (
+    NotPlain,
+    is_locked,
+    open_plain,
+    read_bytes,
+    read_file,
+    read_tail,
+    replace_file,
+    take_lock,
+)
 from queries.launchers.base import LaunchRefused
 from queries.launchers.process import code_copies as code
 from queries.launchers.process import (
@@ -49,6 +66,8 @@ from queries.launchers.process import (
     identities,
     sighting,
 )
+from queries.launchers.process.walls import proven
+from queries.launchers.process.walls.preparing import hand_over, prepare
 
 SHIM_TAKES_S = 20  # for the shim to lock its directory; it needs about 0.2 s
 ASSIGN_LOCK_S = 5  # another writer holds it for milliseconds
@@ -60,16 +79,37 @@ _LIVING = frozenset({Liveness.SPAWNING, Liveness.ALIVE, Liveness.ORPHANED})
 
 
 def configured() -> "LocalProcessLauncher":
-    """Return the launcher of this installation's folders."""
-    return LocalProcessLauncher(drivers_dir=settings.DRIVERS_DIR, code_dir=settings.CODE_DIR)
+    """Return the launcher of this installation's folders and walls."""
+    return LocalProcessLauncher(
+        drivers_dir=settings.DRIVERS_DIR,
+        code_dir=settings.CODE_DIR,
+        secrets_dir=settings.SECRETS_DIR,
+        walls=proven.walls,
+    )
+
+
+def _no_walls() -> Choice:
+    return choose(Mode.NEITHER)
 
 
 class LocalProcessLauncher:
     """Launch, see and signal drivers on this host (`Launcher`)."""
 
-    def __init__(self, drivers_dir: Path, code_dir: Path) -> None:
+    def __init__(
+        self,
+        drivers_dir: Path,
+        code_dir: Path,
+        secrets_dir: Path | None = None,
+        walls: Callable[[], Choice] = _no_walls,
+    ) -> None:
         self._drivers = drivers_dir
         self._code = code_dir
+        self._secrets = secrets_dir or drivers_dir.parent / "secrets"
+        self._walls = walls
+
+    def walls(self) -> Choice:
+        """Return the walls that new drivers get; tried out at the first call."""
+        return self._walls()
 
     def directory(self, application: str, epoch: int, *, probe: bool = False) -> Path:
         """Return the directory of a driver or probe, made or not."""
@@ -85,8 +125,8 @@ class LocalProcessLauncher:
     def highest_epoch(self, application: str) -> int:
         """Return the highest epoch of the application's folders and of its `current.json`."""
         folder = self.directory(application, 0).parent
-        current = sighting.loaded(Current, folder / CURRENT)
-        known = [current.epoch if current is not None else 0]
+        text = read_current(folder)
+        known = [Current.loads(text).epoch if text is not None else 0]
         claimed = epoch_claims.taken(folder) | epoch_claims.taken(folder / PROBES)
         return max([*known, *claimed, *_epochs(folder), *_epochs(folder / PROBES)])
 
@@ -99,7 +139,7 @@ class LocalProcessLauncher:
         """
 
         def write_intent(directory: Path) -> None:
-            replace_file(directory / POOLS, pools_xml)
+            replace_file(DriverFolder.of(directory).control / POOLS, pools_xml)
             self._write_assignment(directory, assignment)
             self._make_current(directory, spec.epoch)
 
@@ -108,7 +148,12 @@ class LocalProcessLauncher:
     def assign(self, application: str, assignment: Assignment) -> None:
         """Replace the assignment unless a higher generation is there, and nudge the driver."""
         directory = self.directory(application, assignment.epoch)
-        if directory.is_dir() and self._write_assignment(directory, assignment):
+        if not directory.is_dir():
+            return
+        folder = DriverFolder.of(directory)
+        if (spec := self._walled(folder)) is not None:
+            hand_over([asdict(spec), *_allowed(assignment)], secrets=self._secrets, folder=folder)
+        if self._write_assignment(directory, assignment):
             self._signal(directory, signal.SIGUSR1)
 
     def seal(self, application: str, epoch: int) -> bool:
@@ -118,10 +163,10 @@ class LocalProcessLauncher:
         """
         directory = self.directory(application, epoch)
         try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = take_lock(directory / SHIM_LOCK)
+            control = DriverFolder.make(directory).control
+            lock = take_lock(control / SHIM_LOCK)
             if lock is None:  # a shim that has reported may still tidy up
-                return (directory / EXIT).exists()
+                return (control / EXIT).exists()
             try:
                 return self._seal(directory)
             finally:
@@ -130,12 +175,13 @@ class LocalProcessLauncher:
             raise LaunchRefused(_unusable("driver", directory, error)) from error
 
     def _seal(self, directory: Path) -> bool:
-        if (directory / EXIT).exists():
+        folder = DriverFolder.of(directory)
+        if (folder.control / EXIT).exists():
             return True
-        held = is_locked(directory / DRIVER_LOCK) or epoch_claims.is_taken(directory)
-        if (directory / IDENT).exists() or held or sighting.processes_of(directory):
+        held = is_locked(folder.own / DRIVER_LOCK) or epoch_claims.is_taken(directory)
+        if (folder.control / IDENT).exists() or held or sighting.processes_of(directory):
             return False
-        replace_file(directory / EXIT, exits.never_started().dumps())
+        replace_file(folder.control / EXIT, exits.never_started().dumps())
         return True
 
     def sight(
@@ -173,20 +219,30 @@ class LocalProcessLauncher:
             identities.kill_and_wait(ident.pid, ident.start_time, KILL_WAIT_S)
             if ident.jvm_pid is not None:
                 identities.kill_and_wait(ident.jvm_pid, ident.jvm_start_time, KILL_WAIT_S)
+            self._end_walls(ident)
         # What ident.json does not know (yet, or any more, where the folder is gone).
-        if ident is None or is_locked(directory / DRIVER_LOCK) or epoch_claims.is_taken(directory):
+        lock = DriverFolder.of(directory).own / DRIVER_LOCK
+        if ident is None or is_locked(lock) or epoch_claims.is_taken(directory):
             for pid, started in sighting.processes_of(directory):
                 identities.kill_and_wait(pid, started, KILL_WAIT_S)
+
+    def _end_walls(self, ident: Ident) -> None:
+        """Leave the first process within walls the time to tell how the driver ended."""
+        init = (ident.init_pid, ident.init_start_time)
+        if init[0] is not None and not identities.wait_end(init[0], init[1], KILL_WAIT_S):
+            identities.kill_and_wait(init[0], init[1], KILL_WAIT_S)
 
     # --- probes -----------------------------------------------------------------------
 
     def launch_probe(self, spec: DriverSpec, task: str) -> None:
         """Write the intent (spec, task), spawn the shim, return once it holds the directory."""
-        self._launch(spec, lambda directory: replace_file(directory / TASK, task))
+        self._launch(
+            spec, lambda directory: replace_file(DriverFolder.of(directory).control / TASK, task)
+        )
 
     def probe_result(self, application: str, epoch: int) -> str:
         """Return the text of what a probe has found so far, "" for nothing yet."""
-        path = self.directory(application, epoch, probe=True) / RESULT
+        path = self._own(application, epoch, probe=True) / RESULT
         return read_file(path, most=MOST_CHARACTERS + 1) or ""
 
     def end_probe(self, application: str, epoch: int, *, grace_s: float = 0) -> None:
@@ -198,7 +254,7 @@ class LocalProcessLauncher:
         ident = self._ident(directory)
         if ident is not None and grace_s > 0:
             identities.wait_end(ident.shim_pid, ident.shim_start_time, grace_s)
-        if not (directory / EXIT).exists():
+        if not (DriverFolder.of(directory).control / EXIT).exists():
             self._kill(directory)
             if ident is not None:
                 identities.wait_end(ident.shim_pid, ident.shim_start_time, KILL_WAIT_S)
@@ -210,7 +266,7 @@ class LocalProcessLauncher:
 
     def forget_result(self, application: str, epoch: int) -> None:
         """Remove what a probe has found."""
-        (self.directory(application, epoch, probe=True) / RESULT).unlink(missing_ok=True)
+        (self._own(application, epoch, probe=True) / RESULT).unlink(missing_ok=True)
 
     # --- what is left behind ----------------------------------------------------------
 
@@ -226,29 +282,30 @@ class LocalProcessLauncher:
         self, application: str, epoch: int, *, probe: bool = False, lines: int = 200
     ) -> str:
         """Return the end of a driver's log, at most 256 KiB; "" where there is none."""
-        path = self.directory(application, epoch, probe=probe) / DRIVER_LOG
+        path = self._own(application, epoch, probe=probe) / DRIVER_LOG
         return "\n".join(read_tail(path, LOG_TAIL_BYTES).splitlines()[-lines:])
 
     def log_size(self, application: str, epoch: int) -> int:
         """Return how many bytes a driver's log has, 0 where there is none."""
         try:
-            return (self.directory(application, epoch) / DRIVER_LOG).stat().st_size
+            return (self._own(application, epoch) / DRIVER_LOG).lstat().st_size
         except FileNotFoundError:
             return 0
 
     def log_part(self, application: str, epoch: int, *, start: int, size: int) -> bytes:
         """Return at most `size` bytes of a driver's log from `start` on; b"" for none."""
         try:
-            with (self.directory(application, epoch) / DRIVER_LOG).open("rb") as file:
+            with os.fdopen(open_plain(self._own(application, epoch) / DRIVER_LOG), "rb") as file:
                 file.seek(start)
                 return file.read(size)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotPlain):
             return b""
 
     def spooled(self, epoch: int, first: int) -> Iterator[tuple[int, bytes]]:
         """Yield (seq, entry) from the spool of the epoch's driver; nothing where it is gone."""
-        for folder in self._drivers.glob(f"*/{epoch}/{spool.FOLDER}"):
-            yield from spool.read_from(folder, first)
+        for directory in self._drivers.glob(f"*/{epoch}"):
+            own = DriverFolder.of(directory).own
+            yield from spool.read_from(own / spool.FOLDER, first, read=partial(_segment, own))
 
     def prune(self, application: str, *, keep: int) -> None:
         """Remove directories of ended drivers and probes beyond the newest `keep` of each."""
@@ -259,6 +316,10 @@ class LocalProcessLauncher:
                     shutil.rmtree(parent / str(epoch), ignore_errors=True)
 
     # --- inside -----------------------------------------------------------------------
+
+    def _own(self, application: str, epoch: int, *, probe: bool = False) -> Path:
+        """Return the folder in which a driver or probe writes."""
+        return DriverFolder.of(self.directory(application, epoch, probe=probe)).own
 
     def _folders(self, below: str) -> Iterator[Path]:
         """Yield the directories that are there, and those that living processes work in."""
@@ -273,18 +334,45 @@ class LocalProcessLauncher:
         try:
             if epoch_claims.is_taken(directory):  # it lives, with its folder or without
                 return
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            begun = (directory / IDENT).exists() or (directory / EXIT).exists()
+            folder = DriverFolder.make(directory)
+            control = folder.control
+            begun = (control / IDENT).exists() or (control / EXIT).exists()
             if begun or _is_held(directory) or sighting.processes_of(directory):
                 return
-            replace_file(directory / SPEC, spec.dumps())
+            spec = self._within_walls(spec, folder)
+            replace_file(control / SPEC, spec.dumps())
             write_intent(directory)
+            if spec.walls:
+                self._prepare(spec, folder)
             fail_points.reach(fail_points.AFTER_INTENT)
             self._spawn(directory, spec)
             fail_points.reach(fail_points.AFTER_SPAWN)
         except OSError as error:
             what = "probe" if spec.probe else "driver"
             raise LaunchRefused(_unusable(what, directory, error)) from error
+
+    def _within_walls(self, spec: DriverSpec, folder: DriverFolder) -> DriverSpec:
+        """Return what a driver is started with, its walls among it; refuse where there are none."""
+        choice = self._walls()
+        if choice.refused:
+            raise LaunchRefused(choice.told)
+        if choice.mode is not Mode.BUBBLEWRAP or folder.control == folder.root:
+            return spec
+        return replace(spec, walls=choice.mode, secrets_dir=str(folder.control / SECRETS))
+
+    def _walled(self, folder: DriverFolder) -> DriverSpec | None:
+        """Return the spec of a driver within walls, None of any other."""
+        if folder.control == folder.root:
+            return None
+        spec = sighting.loaded(DriverSpec, folder.control / SPEC)
+        return spec if spec is not None and spec.walls else None
+
+    def _prepare(self, spec: DriverSpec, folder: DriverFolder) -> None:
+        prepare(spec, folder)
+        task = read_file(folder.control / TASK)
+        assignment = sighting.loaded(Assignment, folder.control / ASSIGNMENT)
+        named = [*([json.loads(task)] if task else []), *_allowed(assignment)]
+        hand_over([asdict(spec), *named], secrets=self._secrets, folder=folder)
 
     def _spawn(self, directory: Path, spec: DriverSpec) -> None:
         env = environment.passed(os.environ, spec.env_allowlist)
@@ -293,7 +381,8 @@ class LocalProcessLauncher:
                 "No Java was found: there is none in JAVA_HOME (bin/java) and none in PATH. "
                 "Install a Java of version 17 or later, or set JAVA_HOME."
             )
-        log = os.open(directory / "shim.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode=0o600)
+        said_in = DriverFolder.of(directory).control / SHIM_LOG
+        log = open_plain(said_in, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "queries.launchers.process.shim", str(directory)],
@@ -318,7 +407,7 @@ class LocalProcessLauncher:
                 passing=True,
             ) from None
         if code != 0:
-            said = read_tail(directory / "shim.log", 2000).strip().rpartition("\n")[2]
+            said = read_tail(said_in, 2000).strip().rpartition("\n")[2]
             raise LaunchRefused(
                 f"The shim of {directory} ended with code {code}: {mask_text(said)}",
                 passing=code == epoch_claims.TAKEN,  # the next look sees the driver that has it
@@ -326,19 +415,23 @@ class LocalProcessLauncher:
 
     def _write_assignment(self, directory: Path, assignment: Assignment) -> bool:
         """Write it unless a higher generation is there; tell whether it was written."""
-        with _exclusive(directory / ".assign.lock"):
-            there = sighting.loaded(Assignment, directory / ASSIGNMENT)
+        control = DriverFolder.of(directory).control
+        with _exclusive(control / ".assign.lock"):
+            there = sighting.loaded(Assignment, control / ASSIGNMENT)
             if there is not None and there.generation > assignment.generation:
                 return False
-            replace_file(directory / ASSIGNMENT, assignment.dumps())
+            replace_file(control / ASSIGNMENT, assignment.dumps())
             return True
 
     def _make_current(self, directory: Path, epoch: int) -> None:
-        path = directory.parent / CURRENT
+        path = current_file(directory.parent)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         with _exclusive(directory.parent / ".current.lock"):
-            current = sighting.loaded(Current, path)
-            if current is None or current.epoch <= epoch:
-                replace_file(path, Current(epoch, str(directory)).dumps())
+            text = read_current(directory.parent)
+            if text is None or Current.loads(text).epoch <= epoch:
+                # A driver of an earlier release looks in the old place.
+                for place in (path, directory.parent / CURRENT):
+                    replace_file(place, Current(epoch, str(directory)).dumps())
 
     def _signal(self, directory: Path, number: signal.Signals) -> None:
         ident = self._ident(directory)
@@ -347,8 +440,22 @@ class LocalProcessLauncher:
             identities.send(*found, number)
 
     def _ident(self, directory: Path) -> Ident | None:
-        ident = sighting.loaded(Ident, directory / IDENT)
+        ident = sighting.loaded(Ident, DriverFolder.of(directory).control / IDENT)
         return ident if ident is not None and ident.boot_id == identities.boot_id() else None
+
+
+def _allowed(assignment: Assignment | None) -> list[dict[str, Any]]:
+    """Return the definitions of an assignment that may have the secrets which they name."""
+    entries = assignment.queries if assignment is not None else ()
+    return [entry.spec for entry in entries if not entry.refused]
+
+
+def _segment(own: Path, path: Path) -> bytes:
+    """Return what a segment of a spool holds; nothing where a driver has put something else."""
+    try:
+        return read_bytes(path, within=own)
+    except NotPlain:
+        return b""
 
 
 def _unusable(what: str, directory: Path, error: OSError) -> str:
@@ -365,7 +472,8 @@ def _epochs(folder: Path) -> list[int]:
 
 def _is_held(directory: Path) -> bool:
     """Tell whether a shim or a driver has the directory."""
-    locked = is_locked(directory / SHIM_LOCK) or is_locked(directory / DRIVER_LOCK)
+    folder = DriverFolder.of(directory)
+    locked = is_locked(folder.control / SHIM_LOCK) or is_locked(folder.own / DRIVER_LOCK)
     return locked or epoch_claims.is_taken(directory)
 
 
@@ -379,7 +487,7 @@ def _finds_java(env: dict[str, str]) -> bool:
 @contextmanager
 def _exclusive(path: Path) -> Iterator[None]:
     """Hold a lock among writers; raise TimeoutError rather than wait without a limit."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = open_plain(path, os.O_RDWR | os.O_CREAT)
     deadline = time.monotonic() + ASSIGN_LOCK_S
     try:
         while True:

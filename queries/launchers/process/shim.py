@@ -25,7 +25,6 @@ from controlplane import fail_points
 from queries.domain.probes.questions import TASK
 from queries.domain.protocol import (
     ASSIGNMENT,
-    CURRENT,
     DRIVER_LOG,
     EXIT,
     IDENT,
@@ -38,8 +37,13 @@ from queries.domain.protocol import (
     ExitReport,
     Ident,
 )
-from queries.files import read_file, read_tail, replace_file, take_lock
+from queries.domain.walls import Mode
+from queries.driver_folder import DriverFolder, read_current
+from queries.files import open_plain, read_file, read_tail, replace_file, take_lock
 from queries.launchers.process import environment, epoch_claims, exit_calls, exits, identities
+from queries.launchers.process.walls import mounts
+from queries.launchers.process.walls.bubblewrap import NotStarted, Walls
+from queries.launchers.process.walls.preparing import take_back
 from queries.secret_references import References
 
 JVM_OUTLIVES_S = 5  # a JVM may outlive its Python by this long (trap 23)
@@ -50,6 +54,7 @@ REPORT_WITHIN_S = 60  # for a full disk, or a folder that is away, to let exit.j
 REPORT_AGAIN_S = 1
 UNKNOWN = "UNKNOWN"
 FENCED = "FENCED"  # never started: current.json names another epoch, or a later one lives
+_LONGEST_NUMBER = 18  # digits of last_seq: a larger one is none, and no database takes it
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _JVM_OOM_EXIT = "3"  # of -XX:+ExitOnOutOfMemoryError
 
@@ -57,7 +62,8 @@ _JVM_OOM_EXIT = "3"  # of -XX:+ExitOnOutOfMemoryError
 def main(arguments: list[str]) -> int:
     """Take the directory's lock, leave the launcher's process tree, supervise one driver."""
     directory = Path(arguments[0])
-    lock = take_lock(directory / SHIM_LOCK)
+    folder = DriverFolder.of(directory)
+    lock = take_lock(folder.control / SHIM_LOCK)
     if lock is None:
         return 0  # another shim has it
     claim = epoch_claims.take(directory)
@@ -68,18 +74,18 @@ def main(arguments: list[str]) -> int:
     # waits for this process finds the lock held.
     if os.fork():
         os._exit(0)
-    spec = DriverSpec.loads((directory / SPEC).read_text())
-    if (directory / EXIT).exists() or (directory / IDENT).exists():
+    spec = DriverSpec.loads((folder.control / SPEC).read_text())
+    if (folder.control / EXIT).exists() or (folder.control / IDENT).exists():
         return 0  # a shim before us has started the driver, or seen it end
-    current = read_file(directory.parent / CURRENT)
+    current = read_current(directory.parent)
     fenced = current is None or Current.loads(current).epoch != spec.epoch
     # The folder may have gone and come back without the later epoch's current.json.
     fenced = fenced or max(epoch_claims.taken(directory.parent)) > spec.epoch
     if fenced and not spec.probe:  # a probe holds no checkpoint and no place: nothing fences it
         report = ExitReport(FENCED, FENCED, core=False, oom=False, at=_now(), last_seq=0)
-        replace_file(directory / EXIT, report.dumps())
+        replace_file(folder.control / EXIT, report.dumps())
         return 0
-    Shim(directory, spec, claim).run()
+    Shim(folder, spec, claim).run()
     return 0
 
 
@@ -87,7 +93,7 @@ def main(arguments: list[str]) -> int:
 class Shim:
     """One driver's shim, from spawn to report."""
 
-    directory: Path
+    folder: DriverFolder
     spec: DriverSpec
     claim: socket.socket  # on the epoch; the driver's processes hold it once there are any
     spawned_at: str = ""
@@ -97,6 +103,7 @@ class Shim:
     jvm_start: int | None = None
     exits: dict[int, int] = field(default_factory=dict)  # pid -> wait status
     jvm_said: str = ""  # the JVM's exit, as the driver's Python saw it
+    walls: Walls | None = None  # around the driver, where its spec wants bubblewrap's
     _buffer: bytes = b""
     _oom_kills: int = 0
 
@@ -112,7 +119,7 @@ class Shim:
         exits.prepare_notice(self.spec)
         self._wait(told, wake)
         # Warms up the report while the JVM, as a rule, still dies.
-        self._masked(read_tail(self.directory / DRIVER_LOG, LOG_TAIL_BYTES))
+        self._masked(read_tail(self.folder.own / DRIVER_LOG, LOG_TAIL_BYTES))
         self._end_jvm()
         self._end_descendants()
         self._read(told)
@@ -121,12 +128,13 @@ class Shim:
         fail_points.reach(fail_points.AFTER_EXIT)
         if not exit_calls.call(self._drivers(), self.spec.driver):
             exits.notify(self.spec, report)
+        take_back(self.folder)
         # Last: it may be gigabytes, and everybody waits for the exit.
-        shutil.rmtree(self.directory / TMP, ignore_errors=True)
+        shutil.rmtree(self.folder.own / TMP, ignore_errors=True)
 
     def _drivers(self) -> Path:
         """Return the folder of all drivers."""
-        return self.directory.parents[2 if self.spec.probe else 1]
+        return self.folder.root.parents[2 if self.spec.probe else 1]
 
     # --- start ------------------------------------------------------------------------
 
@@ -149,47 +157,73 @@ class Shim:
 
     def _start(self) -> int:
         """Spawn the driver; return the pipe on which it names its JVM."""
-        tmp = self.directory / TMP
+        tmp = self.folder.own / TMP
         tmp.mkdir(mode=0o700, exist_ok=True)
-        log = os.open(
-            self.directory / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, mode=0o600
-        )
-        read, write = os.pipe()
+        log = open_plain(self.folder.own / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        told, write = os.pipe()
         env = environment.for_driver(
             os.environ,
             allowlist=self.spec.env_allowlist,
             code_roots=self.spec.code_roots,
             tmp=tmp,
         )
+        env |= {
+            environment.DIRECTORY: str(self.folder.root),
+            environment.INSTALLATION: self.spec.installation,
+            environment.HOST: self.spec.host,
+            "HEADGATE_SHIM_FD": str(write),
+            epoch_claims.CLAIM_FD: str(self.claim.fileno()),
+        }
         self.spawned_at = _now()
         program = "queries.runtime.probes.main" if self.spec.probe else "queries.runtime.main"
+        # -P: the working directory is no place to import from.
+        argv = [sys.executable, "-P", "-m", program, str(self.folder.root)]
+        begin = self._begin_within if self.spec.walls == Mode.BUBBLEWRAP else self._begin
+        self.python_pid = begin(argv, env, log, write)
+        self.python_start = identities.start_time(self.python_pid)
+        self.claim.close()  # from here on it says that a process of the driver lives
+        os.close(log)
+        os.close(write)
+        os.set_blocking(told, False)
+        return told
+
+    def _begin(self, argv: list[str], env: dict[str, str], log: int, write: int) -> int:
+        """Start the driver as a child of this process; return its pid."""
         process = subprocess.Popen(
-            # -P: the working directory is no place to import from.
-            [sys.executable, "-P", "-m", program, str(self.directory)],
+            argv,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            cwd=self.directory,
-            env={
-                **env,
-                environment.DIRECTORY: str(self.directory),
-                environment.INSTALLATION: self.spec.installation,
-                environment.HOST: self.spec.host,
-                "HEADGATE_SHIM_FD": str(write),
-                epoch_claims.CLAIM_FD: str(self.claim.fileno()),
-            },
+            cwd=self.folder.own,
+            env=env,
             pass_fds=(write, self.claim.fileno()),
             start_new_session=True,
             umask=self.spec.data_umask,
         )
-        self.claim.close()  # from here on it says that a process of the driver lives
-        os.close(log)
-        os.close(write)
-        os.set_blocking(read, False)
-        self.python_pid = process.pid
-        self.python_start = identities.start_time(process.pid)
         process.returncode = 0  # reaped by `_reap`, which keeps the whole wait status
-        return read
+        return process.pid
+
+    def _begin_within(self, argv: list[str], env: dict[str, str], log: int, write: int) -> int:
+        """Start the driver within bubblewrap's walls; return its pid as it is out here.
+
+        Where they cannot be raised, it is bubblewrap's own, and the driver's log has its reason.
+        """
+        walls = Walls.raise_around(
+            argv,
+            env={**env, "HOME": str(self.folder.own / TMP)},
+            mounts=mounts.options(self.spec, self.folder, env),
+            log=log,
+            pass_fds=(write, self.claim.fileno()),
+            close=(write,),
+            umask=self.spec.data_umask,
+        )
+        walls.process.returncode = 0
+        try:
+            python = walls.begin()
+        except NotStarted:
+            return walls.process.pid
+        self.walls = walls
+        return python
 
     def _write_ident(self) -> None:
         ident = Ident(
@@ -201,14 +235,20 @@ class Shim:
             spawned_at=self.spawned_at,
             jvm_pid=self.jvm_pid,
             jvm_start_time=self.jvm_start,
+            init_pid=self.walls.init_pid if self.walls else None,
+            init_start_time=self.walls.init_start if self.walls else None,
         )
-        replace_file(self.directory / IDENT, ident.dumps())
+        replace_file(self.folder.control / IDENT, ident.dumps())
 
     # --- wait -------------------------------------------------------------------------
 
     def _wait(self, told: int, wake: int) -> None:
         """Sleep until the driver's Python has ended; nothing is looked at without an event."""
-        python = os.pidfd_open(self.python_pid)
+        try:
+            python = os.pidfd_open(self.python_pid)
+        except ProcessLookupError:  # within walls somebody else has reaped it
+            self._reap(self.python_pid)
+            return
         poll = select.poll()
         for descriptor in (python, told, wake):
             poll.register(descriptor, select.POLLIN)
@@ -253,11 +293,25 @@ class Shim:
                 return False
             *lines, self._buffer = (self._buffer + data).split(b"\n")
             for line in lines:
-                word, _, value = line.decode().partition(" ")
-                if word == "jvm":
-                    self.jvm_pid = int(value)
-                elif word == "jvm-exit":
-                    self.jvm_said = exits.exit_name(int(value))
+                word, _, value = line.decode(errors="replace").partition(" ")
+                self._hear(word, value)
+
+    def _hear(self, word: str, value: str) -> None:
+        """Take one line; users' code can write lines too, so a pid must be one of ours."""
+        try:
+            number = int(value)
+        except ValueError:
+            return
+        if word == "jvm":
+            self.jvm_pid = self._mine(number) or self.jvm_pid
+        elif word == "jvm-exit":
+            self.jvm_said = exits.exit_name(number)
+
+    def _mine(self, number: int) -> int | None:
+        """Return the pid out here of a process that the driver names, None for a stranger."""
+        if self.walls is not None:
+            return self.walls.outer(number)
+        return number if number in identities.descendants(os.getpid()) else None
 
     def _watch_jvm(self) -> int | None:
         assert self.jvm_pid is not None
@@ -276,16 +330,24 @@ class Shim:
         if self.jvm_pid is None:  # Python died before it could name it
             mine = identities.descendants(os.getpid())
             self.jvm_pid = next((pid for pid in mine if identities.is_spark(pid)), None)
+            self._note_jvm()
         if self.jvm_pid is None or self.jvm_pid not in identities.descendants(os.getpid()):
             return
         self._wait_for(self.jvm_pid, JVM_OUTLIVES_S)
         if self.jvm_pid not in self.exits:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.jvm_pid, signal.SIGKILL)  # our child: its pid cannot be used again
+            identities.send(self.jvm_pid, self.jvm_start, signal.SIGKILL)
             self._wait_for(self.jvm_pid, REAP_S)
+
+    def _note_jvm(self) -> None:
+        if self.jvm_pid is not None:
+            self.jvm_start = identities.start_time(self.jvm_pid)
+            if self.walls is not None:
+                self.walls.know(self.jvm_pid)
 
     def _end_descendants(self) -> None:
         """SIGKILL and reap whatever else the driver left: Python workers, users' children."""
+        if self.walls is not None:  # with the first process in there the kernel ends all others
+            identities.kill_and_wait(self.walls.init_pid, self.walls.init_start, REAP_S)
         deadline = time.monotonic() + REAP_S
         while time.monotonic() < deadline:
             if not self._reap_all():
@@ -303,6 +365,7 @@ class Shim:
         try:
             descriptor = os.pidfd_open(pid)
         except ProcessLookupError:
+            self._reap(pid)
             return
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
@@ -311,6 +374,9 @@ class Shim:
         os.close(descriptor)
 
     def _reap(self, pid: int) -> None:
+        if self.walls is not None and (told := self.walls.status_of(pid)) is not None:
+            self.exits[pid] = told
+            return
         with contextlib.suppress(ChildProcessError):
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
@@ -336,7 +402,7 @@ class Shim:
         deadline = time.monotonic() + REPORT_WITHIN_S
         while True:
             try:
-                replace_file(self.directory / EXIT, report.dumps())
+                replace_file(self.folder.control / EXIT, report.dumps())
                 return
             except OSError as error:
                 if time.monotonic() > deadline:
@@ -350,26 +416,39 @@ class Shim:
         python = self._exit_of(self.python_pid)
         jvm = self.jvm_said or (self._exit_of(self.jvm_pid) if self.jvm_pid else UNKNOWN)
         # Twice as much is masked: what is cut off may begin in the middle of a secret.
-        log = read_tail(self.directory / DRIVER_LOG, 2 * LOG_TAIL_BYTES)
+        log = read_tail(self.folder.own / DRIVER_LOG, 2 * LOG_TAIL_BYTES)
         out_of_memory = jvm == _JVM_OOM_EXIT and "OutOfMemoryError" in log
         killed = "SIGKILL" in (python, jvm) and exits.cgroup_oom_kills() > self._oom_kills
-        last_seq = read_file(self.directory / LAST_SEQ)
         return ExitReport(
             python=python,
             jvm=jvm,
-            core=any(os.WCOREDUMP(status) for status in self.exits.values()),
+            core=any(os.WCOREDUMP(status) for status in self._statuses()),
             oom=out_of_memory or killed,
             at=_now(),
-            last_seq=int(last_seq) if last_seq else None,
+            last_seq=self._last_seq(),
             log_tail=self._masked(log)[-LOG_TAIL_BYTES:],
         )
+
+    def _statuses(self) -> list[int]:
+        """Return how each process has ended, as far as it was seen."""
+        within = self.walls.ended.values() if self.walls else ()
+        return [*self.exits.values(), *within]
+
+    def _last_seq(self) -> int | None:
+        """Return the last number that the driver says it has sent; None where it says none."""
+        try:
+            said = (read_file(self.folder.own / LAST_SEQ, most=_LONGEST_NUMBER + 2) or "").strip()
+        except (OSError, ValueError):  # a link, a folder, no text: the driver's code wrote it
+            return None
+        plain = said.isascii() and said.isdigit() and len(said) <= _LONGEST_NUMBER
+        return int(said) if plain else None
 
     def _masked(self, log: str) -> str:
         """Return a log without the secrets that the driver was given, as its files name them."""
         found = References(env_allowlist=self.spec.env_allowlist, secrets_dir=self.spec.secrets_dir)
         try:
             for name in (SPEC, ASSIGNMENT, TASK):
-                if text := read_file(self.directory / name):
+                if text := read_file(self.folder.control / name):
                     found.learn(json.loads(text))
             return found.mask(log)
         except (OSError, ValueError) as error:  # every driver gets an exit, with a log or without

@@ -1,10 +1,11 @@
 """What can be proven of a driver from its directory and the kernel, without touching it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from queries.domain.checkpoints.lock_files import lock_file
+from queries.domain.checkpoints.lock_files import lock_files
 from queries.domain.protocol import (
     ASSIGNMENT,
     DRIVER_LOCK,
@@ -19,7 +20,8 @@ from queries.domain.protocol import (
     Status,
 )
 from queries.domain.supervision.observation import Liveness, Sighting
-from queries.files import is_locked, lock_holder, read_file
+from queries.driver_folder import DriverFolder
+from queries.files import NotPlain, is_locked, lock_holder, read_file
 from queries.launchers.process import environment, epoch_claims, identities
 
 FormT = TypeVar("FormT", bound=Form)
@@ -38,20 +40,21 @@ def look(
 
     `known` is the identity that was seen earlier, if any: the files may be gone meanwhile.
     """
-    status = _status(directory)
-    ident = loaded(Ident, directory / IDENT)
+    folder = DriverFolder.of(directory)
+    ident = loaded(Ident, folder.control / IDENT)
+    status = _status(folder, ident)
     process = _process(ident)
-    liveness = _prove(directory, ident, status, locations, known=bool(known))
+    liveness = _prove(folder, ident, status, locations, known=bool(known))
     # Read last: an exit that is there after the look is the truth about it.
-    report = loaded(ExitReport, directory / EXIT)
+    report = loaded(ExitReport, folder.control / EXIT)
     if report is not None:
         liveness = Liveness.EXITED
-        status = _status(directory)  # the driver's last word
+        status = _status(folder, ident)  # the driver's last word
     without_files = False
     if liveness in (Liveness.ABSENT, Liveness.GONE):
         liveness, process = _prove_without_files(directory, process or dict(known or {}), liveness)
         without_files = ident is None and liveness in (Liveness.ALIVE, Liveness.ORPHANED)
-    assignment = loaded(Assignment, directory / ASSIGNMENT)
+    assignment = loaded(Assignment, folder.control / ASSIGNMENT)
     generation = assignment.generation if assignment is not None else 0
     return Sighting(liveness, process, status, report, generation, without_files)
 
@@ -65,12 +68,30 @@ def _process(ident: Ident | None) -> dict[str, str | int]:
     return {"boot_id": ident.boot_id, **numbers}
 
 
-def _status(directory: Path) -> Status | None:
-    """Return what the driver says; None where a power cut has left nothing that can be read."""
+def _status(folder: DriverFolder, ident: Ident | None) -> Status | None:
+    """Return what the driver says; None where nothing is there that can be read.
+
+    A power cut may have left half a file, and a driver's code what it likes.
+    """
     try:
-        return loaded(Status, directory / STATUS)
-    except (ValueError, TypeError, KeyError):
+        status = loaded(Status, folder.own / STATUS)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, NotPlain):
         return None
+    return status if status is None else _seen_from_here(status, ident)
+
+
+def _seen_from_here(status: Status, ident: Ident | None) -> Status:
+    """Return a status with the JVM's pid as it is here: within walls a driver has its own."""
+    if ident is None or ident.jvm_pid is None or status.jvm_pid in (None, ident.jvm_pid):
+        return status
+    said = status.jvm_pid
+    runs = tuple(
+        replace(run, error=replace(run.error, holder_pid=ident.jvm_pid))
+        if run.error is not None and run.error.holder_pid == said
+        else run
+        for run in status.runs
+    )
+    return replace(status, jvm_pid=ident.jvm_pid, runs=runs)
 
 
 def processes_of(directory: Path) -> list[tuple[int, int]]:
@@ -135,14 +156,15 @@ def _prove_without_files(
 
 
 def _prove(
-    directory: Path,
+    folder: DriverFolder,
     ident: Ident | None,
     status: Status | None,
     locations: tuple[str, ...],
     *,
     known: bool,
 ) -> Liveness:
-    shim_holds = is_locked(directory / SHIM_LOCK)
+    directory = folder.root
+    shim_holds = is_locked(folder.control / SHIM_LOCK)
     if ident is None:
         if shim_holds:
             return Liveness.SPAWNING
@@ -150,7 +172,7 @@ def _prove(
         # that takes its lock only once its Python is up. One that was known before has lost its
         # files: `_prove_without_files`.
         unknown = not known and directory.is_dir() and processes_of(directory)
-        left = unknown or is_locked(directory / DRIVER_LOCK)
+        left = unknown or is_locked(folder.own / DRIVER_LOCK)
         return Liveness.ORPHANED if left else Liveness.ABSENT
     if ident.boot_id != identities.boot_id():
         return Liveness.GONE
@@ -159,23 +181,25 @@ def _prove(
     # Python is gone. A shim that works will report within seconds; a stopped one never will.
     if shim_holds and identities.state(ident.shim_pid) not in ("T", "t"):
         return Liveness.ALIVE
-    outlived = _outlived(directory, ident, status, locations)
+    outlived = _outlived(folder, ident, status, locations)
     return Liveness.ORPHANED if outlived else Liveness.GONE
 
 
 def _outlived(
-    directory: Path, ident: Ident, status: Status | None, locations: tuple[str, ...]
+    folder: DriverFolder, ident: Ident, status: Status | None, locations: tuple[str, ...]
 ) -> bool:
     """Tell whether anything has outlived the driver's Python."""
-    if ident.jvm_pid is not None and identities.is_alive(ident.jvm_pid, ident.jvm_start_time):
+    directory = folder.root
+    left = ((ident.jvm_pid, ident.jvm_start_time), (ident.init_pid, ident.init_start_time))
+    if any(pid is not None and identities.is_alive(pid, started) for pid, started in left):
         return True
     # Not recorded by the shim: believe the number only if that process is ours.
     said = status.jvm_pid if status is not None else None
     if ident.jvm_pid is None and said in [pid for pid, _ in processes_of(directory)]:
         return True
     for location in locations:
-        path = lock_file(location)
-        holder = lock_holder(Path(path)) if path is not None else None
-        if holder and _names(identities.command_line(holder), directory):
-            return True
-    return is_locked(directory / DRIVER_LOCK)
+        for path in lock_files(location):
+            holder = lock_holder(Path(path))
+            if holder and _names(identities.command_line(holder), directory):
+                return True
+    return is_locked(folder.own / DRIVER_LOCK)

@@ -21,12 +21,19 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from queries.domain.checkpoints.lock_files import lock_file, owner_file
+from queries.domain.checkpoints.lock_files import (
+    earlier_lock_file,
+    earlier_owner_file,
+    lock_file,
+    owner_file,
+)
 from queries.files import (
     JVM_BYTE,
     PYTHON_BYTE,
     give_lock_back,
+    is_locked,
     lock_holder,
+    open_plain,
     read_file,
     replace_file,
     take_lock,
@@ -75,11 +82,20 @@ class Locks:
     """The checkpoints that this driver holds."""
 
     def __init__(
-        self, jvm: Any, jvm_pid: int, *, installation: str, driver: int, host: str
+        self,
+        jvm: Any,
+        jvm_pid: int,
+        *,
+        installation: str,
+        driver: int,
+        host: str,
+        sees: Callable[[str], bool] = lambda _: True,
     ) -> None:
+        """`sees` tells whether a location is within the driver's walls."""
         self._jvm = jvm
         self._jvm_pid = jvm_pid
         self._owner = {"installation": installation, "driver": driver, "host": host}
+        self._sees = sees
         self._guard = threading.Lock()
         self._held: dict[Key, Held] = {}
         self._unlocked: dict[str, Held] = {}  # by location: on no local file system
@@ -90,6 +106,13 @@ class Locks:
     def take(self, location: str, *, run: int, epoch: int, takeover: bool = False) -> Held:
         """Lock a checkpoint and write its owner file; raise `Refused` where that must not be."""
         path = lock_file(location)
+        if not self._sees(location):
+            # As of a lock that only a new driver gets: supervision replaces an idle one.
+            text = (
+                f"The checkpoint {location} lies outside of the folders that this driver was "
+                "started with. Restart the application: its next driver gets it."
+            )
+            raise Refused("own", text, self._jvm_pid)
         held = (
             self._note(location, run, epoch)
             if path is None
@@ -172,17 +195,17 @@ class Locks:
         file = Path(path)
         file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         # Made here, so that the key is known before the JVM opens anything.
-        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+        os.close(open_plain(file, os.O_RDWR | os.O_CREAT))
         found = file.stat()
         key = (found.st_dev, found.st_ino)
         with self._guard:
             if key in self._held:
                 raise self._own_run(self._held[key])
+            self._refuse_earlier(location)
             self._refuse_held(location, lock_holder(file))
             descriptor = take_lock(file, PYTHON_BYTE)
             if descriptor is None:
-                text = f"The checkpoint {location} is held by the Python of another driver."
-                raise Refused("held", text)
+                raise _held_by_python(location)
             try:
                 handles = self._open(location, file)
             except BaseException:
@@ -223,7 +246,17 @@ class Locks:
         self._pins.get(_pin(held.key)).add(again)
         return True
 
+    def _refuse_earlier(self, location: str) -> None:
+        """Refuse while a driver of an earlier release holds the checkpoint, in its own way."""
+        path = earlier_lock_file(location)
+        assert path is not None, "a local checkpoint"
+        self._refuse_held(location, lock_holder(Path(path)))
+        if is_locked(Path(path), PYTHON_BYTE):
+            raise _held_by_python(location)
+
     def _refuse_held(self, location: str, holder: int | None) -> None:
+        if holder == 0:  # beyond our walls: it has no number here
+            raise Refused("held", f"The checkpoint {location} is held by another driver.")
         if holder is not None:
             raise Refused(
                 "held", f"The checkpoint {location} is held by the process {holder}.", holder
@@ -240,6 +273,8 @@ class Locks:
     def _own(self, location: str, epoch: int, takeover: bool) -> None:
         path = owner_file(location)
         text = self._read(path)
+        if text is None and (earlier := earlier_owner_file(location)) != path:
+            text = self._read(earlier)
         if text is not None:
             self._compare(location, path, text, epoch, takeover)
         self._write(path, json.dumps({**self._owner, "epoch": epoch}, sort_keys=True))
@@ -287,6 +322,10 @@ class Locks:
         from pyspark import SparkContext
 
         return remote(SparkContext._active_spark_context, path)
+
+
+def _held_by_python(location: str) -> Refused:
+    return Refused("held", f"The checkpoint {location} is held by the Python of another driver.")
 
 
 def _pin(key: Key) -> str:

@@ -25,6 +25,7 @@ from queries.domain.probes.questions import (
     read_task,
 )
 from queries.domain.protocol import LAST_SEQ, SPEC, DriverSpec
+from queries.driver_folder import DriverFolder
 from queries.files import replace_file
 from queries.runtime import build, spark_session
 from queries.runtime.data_roots import roots_of
@@ -44,21 +45,22 @@ JVM_LEAVES_S = 3
 def main(arguments: list[str]) -> int:
     """Answer the task of a directory; return the exit code."""
     directory = Path(arguments[0])
-    lock = begin(directory)
+    folder = DriverFolder.of(directory)
+    lock = begin(folder.own)
     if lock is None:
         return SECOND
-    replace_file(directory / LAST_SEQ, "0")  # it sends no events, so none is ever missed
-    return Probe(directory, lock).run()
+    replace_file(folder.own / LAST_SEQ, "0")  # it sends no events, so none is ever missed
+    return Probe(folder, lock).run()
 
 
 class Probe:
     """One probe from start to leave."""
 
-    def __init__(self, directory: Path, lock: int) -> None:
-        self.directory = directory
+    def __init__(self, folder: DriverFolder, lock: int) -> None:
+        self.folder = folder
         self.lock = lock
-        self.spec = DriverSpec.loads((directory / SPEC).read_text())
-        self.task = read_task((directory / TASK).read_text())
+        self.spec = DriverSpec.loads((folder.control / SPEC).read_text())
+        self.task = read_task((folder.control / TASK).read_text())
         self.references = References(
             env_allowlist=self.spec.env_allowlist, secrets_dir=self.spec.secrets_dir
         )
@@ -107,7 +109,7 @@ class Probe:
         """Replace what is on disk with what is known now."""
         self.found = replace(self.found, **changes)
         text = self.found.dumps(self.references.mask_within)
-        replace_file(self.directory / RESULT, text, durable=False)
+        replace_file(self.folder.own / RESULT, text, durable=False)
 
     @contextmanager
     def step(self, phrase: str) -> Iterator[None]:
@@ -123,9 +125,9 @@ class Probe:
     def _start(self) -> Any:
         self.references.take_from_environment()
         os.environ.update(self.references.resolve_all(self.spec.env))
-        self.gateway = spark_session.launch_jvm(self.spec, self.directory, self.lock)
+        self.gateway = spark_session.launch_jvm(self.spec, self.folder.own, self.lock)
         self.shim.tell(f"jvm {self.gateway.proc.pid}")
-        spark = spark_session.start_spark(self.spec, self.directory, self.gateway, self.references)
+        spark = spark_session.start_spark(self.spec, self.folder, self.gateway, self.references)
         spark_session.close_in_forked_children(self.gateway, self.lock, self.shim.descriptor)
         from pyspark.sql.streaming import DataStreamWriter
 

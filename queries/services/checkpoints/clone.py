@@ -63,7 +63,7 @@ def request_clone(
     if not application:
         host = query.application.revisions.order_by("-number")[0].spec
     used = Checkpoint.objects.values_list("location", flat=True)
-    location = surroundings.default_checkpoint(name, avoid=set(used))  # as for a new query
+    location = surroundings.default_checkpoint(name, application, avoid=set(used))
     definition: dict[str, Any] = {
         "name": name,
         "spec": spec,

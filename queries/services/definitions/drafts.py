@@ -104,7 +104,8 @@ class QueryDraft:
         held = {row.location: row.query.name for row in used.filter(retired_at=None)}
         if not checkpoint:
             retired = set(used.exclude(retired_at=None).values_list("location", flat=True))
-            self.location = surroundings.default_checkpoint(name, avoid=retired - set(held))
+            shared = self.host.name if self.host is not None and not self.host.own else ""
+            self.location = surroundings.default_checkpoint(name, shared, avoid=retired - set(held))
         else:
             try:
                 self.location = surroundings.canonical_checkpoint(checkpoint)

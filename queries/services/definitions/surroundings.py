@@ -14,7 +14,7 @@ from queries.domain.definitions.spec import ApplicationSpec, PythonQuery
 from queries.domain.errors import Problem
 from queries.domain.validation.application_rules import Root, Surroundings
 from queries.selectors.definitions.connectors import ready_connectors
-from queries.services.local_roots import follow
+from queries.services.local_roots import checkpoints_of, follow
 
 
 def look(application: ApplicationSpec) -> Surroundings:
@@ -33,9 +33,13 @@ def canonical_checkpoint(text: str) -> str:
     return resolved(canonical(text), follow)
 
 
-def default_checkpoint(name: str, *, avoid: set[str]) -> str:
-    """Return `file://CHECKPOINTS_DIR/NAME`, numbered where an archived query left its files."""
-    places = (str(settings.CHECKPOINTS_DIR / each) for each in numbered(name))
+def default_checkpoint(name: str, application: str, *, avoid: set[str]) -> str:
+    """Return `file://CHECKPOINTS_DIR/NAME`, numbered where an archived query left its files.
+
+    In an application of several queries, whose name is given, it is in that one's own folder.
+    """
+    folder = checkpoints_of(application) if application else settings.CHECKPOINTS_DIR
+    places = (str(folder / each) for each in numbered(name))
     return next(at for place in places if (at := canonical_checkpoint(place)) not in avoid)
 
 

@@ -14,7 +14,7 @@ from django.conf import settings
 from queries.domain.errors import NotAllowed
 from queries.domain.failures.log_lines import Level, LogLine, lines_of, select
 from queries.domain.probes.questions import ProbeResult, read_result
-from queries.domain.protocol import DRIVER_LOG, Status
+from queries.domain.protocol import DRIVER_LOG, OWN, Status
 from queries.domain.states import DriverKind
 from queries.domain.supervision.observation import Sighting
 from queries.launchers.base import Launcher
@@ -39,7 +39,8 @@ class LogElsewhere(NotAllowed):
     def __init__(self, driver: Driver) -> None:
         super().__init__(
             f"The log of driver {driver.epoch} is on host {driver.host}.",
-            way_out=f"Open Headgate on that host, or read {driver.directory}/{DRIVER_LOG} there.",
+            way_out=f"Open Headgate on that host, or read {OWN}/{DRIVER_LOG} there, in "
+            f"{driver.directory}.",
         )
 
 

@@ -15,6 +15,7 @@ from queries.domain.kafka.topic_ids import by_topic, ids_of
 from queries.domain.masking import references
 from queries.domain.protocol import Assignment, AssignmentEntry, DriverSpec, Want
 from queries.domain.secrets.bindings import application as holder_named
+from queries.domain.states import DriverKind
 from queries.domain.supervision.decision import Decision, QueryDecision
 from queries.domain.validation.formats import connector_way_out
 from queries.launchers.base import LaunchRefused
@@ -24,7 +25,7 @@ from queries.models.installation import Installation
 from queries.selectors.definitions.connectors import jars_of
 from queries.selectors.newest import newest_revisions
 from queries.selectors.secrets import bound_to
-from queries.services.local_roots import data_roots
+from queries.services.local_roots import checkpoints_of, data_roots
 from queries.services.secrets.refusals import application_refusal, query_refusal
 
 
@@ -82,8 +83,18 @@ def driver_spec(driver: Driver, code_roots: tuple[str, ...]) -> DriverSpec:
         data_roots=roots.roots,
         own_folders=roots.own,
         data_umask=settings.DATA_UMASK,
+        checkpoints=_checkpoints(driver),
+        folders=() if driver.application.own else (str(checkpoints_of(driver.application.name)),),
         start_deadline_s=settings.START_DEADLINE_S,
     )
+
+
+def _checkpoints(driver: Driver) -> tuple[str, ...]:
+    """Return where the checkpoints are that the driver may hold; none of a probe's."""
+    if driver.kind == DriverKind.PROBE:
+        return ()
+    held = Checkpoint.objects.filter(query__application=driver.application_id, retired_at=None)
+    return tuple(held.order_by("pk").values_list("location", flat=True))
 
 
 def _variables_named(driver: Driver, spec: ApplicationSpec) -> tuple[str, ...]:

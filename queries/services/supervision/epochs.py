@@ -4,7 +4,8 @@ import json
 import logging
 from pathlib import Path
 
-from queries.domain.checkpoints.lock_files import local_path, owner_file
+from queries.domain.checkpoints.lock_files import earlier_owner_file, local_path, owner_file
+from queries.files import read_file
 from queries.models.installation import Installation
 
 logger = logging.getLogger(__name__)
@@ -19,7 +20,9 @@ def outrun_owner(location: str) -> None:
     if local_path(location) is None:
         return
     try:
-        owner = json.loads(Path(owner_file(location)).read_text())
+        places = (owner_file(location), earlier_owner_file(location))
+        text = next((text for place in places if (text := read_file(Path(place)))), "")
+        owner = json.loads(text)
         installation, epoch = str(owner["installation"]), int(owner["epoch"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         logger.warning("the owner file of %s cannot be read: %s", location, error)

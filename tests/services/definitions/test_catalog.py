@@ -372,3 +372,11 @@ def test_checking_writes_nothing() -> None:
 def test_a_query_being_edited_does_not_clash_with_itself() -> None:
     query = create()
     catalog.check_query(name="ticks", spec=rate(description="b"), query=query)
+
+
+def test_the_queries_of_a_shared_application_keep_their_checkpoints_in_its_folder() -> None:
+    """Its driver is given the folder, so that it can host queries that are added later."""
+    application("flights")
+    first = create("delays", application="flights")
+    assert first.checkpoints.get().location.endswith("/checkpoints/_flights/delays")
+    assert create("flights").checkpoints.get().location.endswith("/checkpoints/flights")

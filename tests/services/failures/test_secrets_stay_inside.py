@@ -44,6 +44,7 @@ from queries.domain.protocol import (
     Status,
     Want,
 )
+from queries.driver_folder import DriverFolder
 from queries.launchers.process import exits
 from queries.launchers.process.shim import Shim
 from queries.models.definitions import Checkpoint
@@ -338,7 +339,7 @@ def test_the_exit_report_in_its_file_and_on_redis(folder: Path, valkey: str) -> 
     spec = _spec(secrets_dir=str(folder.parent / "secrets"), redis_url=valkey)
     (folder / SPEC).write_text(spec.dumps())
     with socket.socket(socket.AF_UNIX) as claim:
-        report = Shim(folder, spec, claim)._report()
+        report = Shim(DriverFolder.of(folder), spec, claim)._report()
     assert "denied" in report.log_tail
     assert silent(report.dumps())
     exits.notify(spec, report)
@@ -376,7 +377,7 @@ def test_what_a_probe_writes_down(folder: Path) -> None:
     spec = _spec(secrets_dir=str(folder.parent / "secrets"), conf={"spark.a.password": WRITTEN})
     (folder / SPEC).write_text(spec.dumps())
     (folder / TASK).write_text(XrayTask("file:///c", 10, 5).dumps())
-    probe = Probe(folder, -1)
+    probe = Probe(DriverFolder.of(folder), -1)
     probe.found = ANSWER
     probe.say(state={"sample": [{"key": SAID}]})
     text = (folder / "result.json").read_text()

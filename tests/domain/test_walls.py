@@ -1,0 +1,36 @@
+"""Which walls a host's drivers get, and what is said about them."""
+
+import pytest
+
+from queries.domain.walls import Mode, choose
+
+LACKS = "bubblewrap is not installed; its package is called bubblewrap."
+
+
+@pytest.mark.parametrize(
+    ("asked", "lacks", "mode", "refused"),
+    [
+        ("auto", "", Mode.BUBBLEWRAP, False),
+        ("auto", LACKS, Mode.NEITHER, False),
+        ("bubblewrap", "", Mode.BUBBLEWRAP, False),
+        ("bubblewrap", LACKS, Mode.BUBBLEWRAP, True),
+        ("neither", "", Mode.NEITHER, False),
+        ("neither", LACKS, Mode.NEITHER, False),
+    ],
+)
+def test_walls_are_used_where_they_were_proven(
+    asked: str, lacks: str, mode: Mode, refused: bool
+) -> None:
+    choice = choose(asked, lacks)
+    assert (choice.mode, choice.refused) == (mode, refused)
+
+
+def test_each_choice_says_what_an_author_can_do_and_what_is_missing() -> None:
+    assert choose("auto").told.startswith("Walls of drivers: bubblewrap. Each driver sees its own")
+    fallen_back = choose("auto", LACKS).told
+    assert "Walls of drivers: neither. Drivers run as the worker's account" in fallen_back
+    assert LACKS in fallen_back
+    refused = choose("bubblewrap", LACKS).told
+    assert "no driver is started" in refused
+    assert LACKS in refused
+    assert LACKS not in choose("neither", LACKS).told

@@ -1,0 +1,127 @@
+"""What a driver within walls is given: the checkpoints and secrets of its application alone."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from queries.domain.probes.questions import TASK, PreflightTask, XrayTask
+from queries.domain.protocol import SPEC, Assignment, AssignmentEntry, DriverSpec, Want
+from queries.domain.walls import Mode, choose
+from queries.driver_folder import DriverFolder
+from queries.files import PYTHON_BYTE, take_lock
+from queries.launchers.base import LaunchRefused
+from queries.launchers.process.launcher import LocalProcessLauncher
+from queries.launchers.process.walls import mounts
+from queries.models.definitions import Checkpoint
+from queries.services.supervision.assignments import driver_spec
+from tests.launchers.test_contract import HANGS, _spec
+from tests.scenarios.stage import Stage
+
+
+@pytest.mark.django_db
+def test_a_driver_is_told_the_checkpoints_of_its_own_application(settings: Any) -> None:
+    stage = Stage()
+    stage.application("mine")
+    for name, application in (("delays", "mine"), ("alerts", "mine"), ("theirs", "")):
+        stage.query(name, application)
+    stage.up("delays", "mine")
+    told = driver_spec(stage.driver("mine"), ())
+    held = Checkpoint.objects.filter(query__name__in=("delays", "alerts")).order_by("pk")
+    assert told.checkpoints == tuple(held.values_list("location", flat=True))
+    assert len(told.checkpoints) == 2
+    assert told.folders == (f"{settings.CHECKPOINTS_DIR}/_mine",)
+
+
+@pytest.fixture
+def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalProcessLauncher:
+    """Return a launcher within walls whose drivers are never started: only made ready."""
+    java = tmp_path / "java/bin/java"
+    java.parent.mkdir(parents=True)
+    java.write_text(HANGS)
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    secrets = tmp_path / "secrets"
+    secrets.mkdir()
+    for name in ("ours", "theirs", "later"):
+        (secrets / name).write_text(f"{name}-password")
+    made = LocalProcessLauncher(
+        tmp_path / "drivers",
+        tmp_path / "code",
+        secrets_dir=secrets,
+        walls=lambda: choose(Mode.BUBBLEWRAP),
+    )
+    monkeypatch.setattr(made, "_spawn", lambda *_: None)
+    return made
+
+
+def _entry(tmp_path: Path, **spec: Any) -> AssignmentEntry:
+    place = f"file://{tmp_path}/checkpoints/q1"
+    return AssignmentEntry(1, "q1", 7, 7, spec, place, "", Want.RUN)
+
+
+def test_named_secrets_are_handed_over_and_no_others(
+    launcher: LocalProcessLauncher, tmp_path: Path
+) -> None:
+    spec = replace(_spec(1), env={"PASSWORD": "file:ours", "GONE": "file:missing"})
+    launcher.launch(spec, Assignment(1, 1), "")
+    folder = DriverFolder.of(launcher.directory("flights", 1))
+    told = DriverSpec.loads((folder.control / SPEC).read_text())
+    assert told.walls == Mode.BUBBLEWRAP
+    copies = Path(told.secrets_dir)
+    assert copies.parent == folder.control
+    assert {path.name: path.read_text() for path in copies.iterdir()} == {"ours": "ours-password"}
+    more = _entry(tmp_path, sources=[{"options": {"kafka.password": "file:later"}}])
+    launcher.assign("flights", Assignment(2, 1, (more,)))
+    unbound = {"sources": [{"options": {"kafka.password": "file:theirs"}}]}
+    refused = replace(more, run=8, spec=unbound, refused="file:theirs is not bound to flights")
+    launcher.assign("flights", Assignment(3, 1, (more, refused)))
+    assert sorted(path.name for path in copies.iterdir()) == ["later", "ours"]
+    assert "password" not in json.dumps(told.env)
+
+
+def test_what_an_earlier_release_wrote_of_an_owner_is_brought_along(
+    launcher: LocalProcessLauncher, tmp_path: Path
+) -> None:
+    beside = tmp_path / "checkpoints/.headgate"
+    beside.mkdir(parents=True)
+    (beside / "q1.owner.json").write_text('{"epoch": 7}')
+    place = f"file://{tmp_path}/checkpoints/q1"
+    launcher.launch(replace(_spec(1), checkpoints=(place,)), Assignment(1, 1), "")
+    assert (beside / "q1.held/owner.json").read_text() == '{"epoch": 7}'
+
+
+def test_nothing_is_started_while_an_earlier_release_holds_its_checkpoint(
+    launcher: LocalProcessLauncher, tmp_path: Path
+) -> None:
+    earlier = tmp_path / "checkpoints/.headgate/q1.lock"
+    earlier.parent.mkdir(parents=True)
+    held = take_lock(earlier, PYTHON_BYTE)
+    assert held is not None
+    place = f"file://{tmp_path}/checkpoints/q1"
+    with pytest.raises(LaunchRefused, match="of an earlier release") as refused:
+        launcher.launch(replace(_spec(1), checkpoints=(place,)), Assignment(1, 1), "")
+    assert refused.value.passing
+
+
+@pytest.mark.parametrize(
+    ("task", "folders"),
+    [
+        (
+            PreflightTask(
+                "q", {}, "/c/op/scratch", 9, 9, 3, "file:///c/op/copy", "file:///c/a%20b"
+            ),
+            {"/c/op/scratch", "/c/op/copy", "/c/a b"},
+        ),
+        (PreflightTask("q", {}, "/c/op/scratch", 9, 9), {"/c/op/scratch"}),
+        (XrayTask("file:///c/op", 9, 9), {"/c/op"}),
+    ],
+)
+def test_a_probe_is_given_the_folders_of_its_task(
+    tmp_path: Path, task: PreflightTask | XrayTask, folders: set[str]
+) -> None:
+    folder = DriverFolder.make(tmp_path / "drivers/app/probes/1")
+    (folder.control / TASK).write_text(task.dumps())
+    assert set(mounts.writable(_spec(1), folder)) == folders

@@ -1,0 +1,94 @@
+"""What a driver within walls sees: the innermost folder decides, and nothing vanishes."""
+
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+from queries.domain.protocol import TMP
+from queries.driver_folder import DriverFolder
+from queries.launchers.process.walls import mounts
+from queries.launchers.process.walls.bubblewrap import NAMESPACES
+from tests.launchers.test_contract import _spec
+
+
+def _run(home: Path, command: str, **spec: tuple[str, ...]) -> str:
+    """Run a shell's command as a driver would be run; return what it says."""
+    folder = DriverFolder.make(home / "drivers/app/1")
+    (folder.own / TMP).mkdir(exist_ok=True)
+    options = mounts.options(replace(_spec(1), **spec), folder, os.environ)  # type: ignore[arg-type]
+    done = subprocess.run(
+        ["bwrap", *NAMESPACES, *options, "--", "/bin/sh", "-c", command],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    return done.stdout + done.stderr
+
+
+def _is_refused(said: str) -> bool:
+    return "Read-only file system" in said
+
+
+def test_own_folders_are_closed_within_a_data_root_and_data_within_them_is_open(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "root/home"
+    for name in ("data", "secrets"):
+        (home / name).mkdir(parents=True)
+        (home / name / "file").write_text(name)
+    roots = (f"file://{tmp_path}/root", f"file://{home}/data")
+    said = _run(
+        home,
+        f"cat {home}/data/file; echo more >> {home}/data/file; ls {home}; touch {home}/mine; "
+        f"echo seen > {tmp_path}/root/written",
+        data_roots=roots,
+        own_folders=(f"file://{home}",),
+    )
+    assert said.startswith("data")
+    assert "secrets" not in said
+    assert _is_refused(said)
+    assert (home / "data/file").read_text() == "datamore\n"
+    assert (tmp_path / "root/written").exists()
+    assert not (home / "mine").exists()
+
+
+def test_what_is_written_to_a_root_that_is_not_there_fails_rather_than_vanishes(
+    tmp_path: Path,
+) -> None:
+    """The root lies below /tmp, where a driver has a scratch folder of its own."""
+    assert tmp_path.is_relative_to("/tmp")
+    missing = tmp_path / "missing"
+    said = _run(tmp_path, f"mkdir {missing}/folder", data_roots=(f"file://{missing}",))
+    assert _is_refused(said)
+    assert _is_refused(_run(tmp_path, "mkdir /somewhere"))
+    assert _run(tmp_path, "touch /tmp/scratch && echo kept") == "kept\n"
+
+
+def test_a_file_that_is_replaced_by_rename_is_the_new_one_within(tmp_path: Path) -> None:
+    folder = DriverFolder.make(tmp_path / "drivers/app/1")
+    path = folder.control / "assignment.json"
+    path.write_text("old")
+    replaced = f"echo new > {path}.draft && mv {path}.draft {path}"
+    inside = f"cat {path}; read line; cat {path}"
+    (folder.own / TMP).mkdir()
+    options = mounts.options(_spec(1), folder, os.environ)
+    with subprocess.Popen(
+        ["bwrap", *NAMESPACES, *options, "--", "/bin/sh", "-c", inside],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(3) == "old"
+        subprocess.run(replaced, shell=True, check=True)
+        said, _ = process.communicate("go\n", timeout=60)
+    assert said == "new\n"
+
+
+def test_the_lists_of_passwords_are_hidden_where_the_worker_is_root(tmp_path: Path) -> None:
+    said = _run(tmp_path, "cat /etc/shadow /etc/passwd")
+    assert "root:x:0:0" in said  # passwd, which Hadoop's log-in reads
+    assert Path("/etc/shadow").exists()
+    assert not any(line.startswith("root:*") or ":$" in line for line in said.splitlines())

@@ -1,0 +1,175 @@
+"""A driver's code puts something else where we read: it is neither followed nor waited for.
+
+These hold in every mode, so they need no driver: the files of one are laid out as it could.
+"""
+
+import os
+import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from listeners import spool
+from queries.checkpoints.logs import CheckpointLogs
+from queries.checkpoints.snapshot import CannotCopy, snapshot
+from queries.domain.protocol import DRIVER_LOG, LAST_SEQ, STATUS, Assignment, Status
+from queries.driver_folder import DriverFolder
+from queries.files import MOST_BYTES, NotPlain, is_locked, lock_holder, open_plain, read_file
+from queries.launchers.process.launcher import LocalProcessLauncher
+from queries.launchers.process.shim import Shim
+from tests.checkpoints.forms import write_checkpoint
+from tests.launchers.test_contract import _spec
+
+NAME = "flights"
+SECRET = "a-key-that-only-the-control-plane-has"
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> LocalProcessLauncher:
+    return LocalProcessLauncher(tmp_path / "drivers", tmp_path / "code")
+
+
+@pytest.fixture
+def own(launcher: LocalProcessLauncher) -> Path:
+    """Return the folder in which the driver 3 may do what it likes."""
+    folder = DriverFolder.make(launcher.directory(NAME, 3))
+    launcher.assign(NAME, Assignment(1, 3))
+    return folder.own
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "secret_key"
+    path.write_text(f"{SECRET}\n")
+    return path
+
+
+def test_a_log_that_is_a_link_shows_nothing(
+    launcher: LocalProcessLauncher, own: Path, secret: Path
+) -> None:
+    (own / DRIVER_LOG).symlink_to(secret)
+    assert (own / DRIVER_LOG).read_text().strip() == SECRET  # so a plain read would follow it
+    assert launcher.log_tail(NAME, 3) == ""
+    assert launcher.log_part(NAME, 3, start=0, size=100) == b""
+
+
+def test_a_fifo_in_the_place_of_the_status_keeps_nobody_waiting(
+    launcher: LocalProcessLauncher, own: Path
+) -> None:
+    os.mkfifo(own / STATUS)
+    os.mkfifo(own / DRIVER_LOG)
+    assert launcher.sight(NAME, 3).status is None
+    assert launcher.log_tail(NAME, 3) == ""
+
+
+@pytest.mark.parametrize("text", ["[]", "{", "{" * 100_000, '{"runs": [1]}', '{"runs": 7}', "\0"])
+def test_a_status_of_any_other_form_says_nothing(
+    launcher: LocalProcessLauncher, own: Path, text: str
+) -> None:
+    (own / STATUS).write_text(text)
+    assert launcher.sight(NAME, 3).status is None
+
+
+def test_a_file_without_end_is_not_read_whole(launcher: LocalProcessLauncher, own: Path) -> None:
+    (own / STATUS).write_text(Status(3, 1, "now").dumps())
+    assert launcher.sight(NAME, 3).status is not None
+    os.truncate(own / STATUS, MOST_BYTES + 1)
+    assert launcher.sight(NAME, 3).status is None
+
+
+def test_a_spool_that_is_a_link_gives_no_line(
+    launcher: LocalProcessLauncher, own: Path, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / spool.segment_name(1)).write_bytes(spool.line(1, b'{"of": "others"}'))
+    (own / spool.FOLDER).symlink_to(elsewhere)
+    assert list(spool.read_from(own / spool.FOLDER, 0))  # so a plain read would follow it
+    assert list(launcher.spooled(3, 0)) == []
+
+
+def test_a_look_at_a_planted_lock_costs_our_database_no_lock(tmp_path: Path, own: Path) -> None:
+    """Closing a file drops every record lock that the process has on it: SQLite's are such."""
+    database = tmp_path / "headgate.sqlite3"
+    held = sqlite3.connect(database)
+    held.execute("CREATE TABLE one (x)")
+    held.execute("BEGIN EXCLUSIVE")
+    (own / "lock").symlink_to(database)
+    assert not is_locked(own / "lock")
+    assert lock_holder(own / "lock") is None
+    ask = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('DELETE FROM one')"
+    asked = [sys.executable, "-c", ask, str(database)]
+    said = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60)
+    assert "database is locked" in said.stderr
+    held.close()
+
+
+def test_a_file_must_lie_within_its_folder_whatever_links_lead_there(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    for folder in (inside, outside):
+        folder.mkdir()
+        (folder / LAST_SEQ).write_text("7")
+    (inside / "sub").symlink_to(outside)
+    assert read_file(inside / LAST_SEQ, within=inside) == "7"
+    assert read_file(inside / "sub" / LAST_SEQ) == "7"
+    with pytest.raises(NotPlain):
+        read_file(inside / "sub" / LAST_SEQ, within=inside)
+    with pytest.raises(NotPlain):
+        open_plain(inside)
+
+
+def test_a_checkpoint_with_planted_links_gives_nothing_of_where_they_lead(
+    tmp_path: Path, secret: Path
+) -> None:
+    root = tmp_path / "checkpoints/delays"
+    write_checkpoint(root, batches=range(3))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "2").write_text((root / "commits/2").read_text())
+    logs = CheckpointLogs(root)
+    assert logs.commit(2) is not None
+    shutil.rmtree(root / "commits")
+    (root / "commits").symlink_to(elsewhere)
+    assert logs.commit(2) is None
+    (root / "commits").unlink()
+    write_checkpoint(root, batches=range(3))
+    (root / "metadata").unlink()
+    (root / "metadata").symlink_to(secret)
+    with pytest.raises(CannotCopy):
+        snapshot(f"file://{root}", tmp_path / "copy")
+    copied = [path.read_text() for path in tmp_path.rglob("copy/**/metadata") if path.is_file()]
+    assert SECRET not in "".join(copied)
+
+
+def test_a_pid_that_a_driver_names_is_its_own_or_nobody(own: Path) -> None:
+    folder = DriverFolder.of(own.parent)
+    child = subprocess.Popen(["sleep", "60"])
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    try:
+        with socket.socket(socket.AF_UNIX) as claim:
+            shim = Shim(folder, _spec(3), claim)
+        for line in ("jvm 1", f"jvm {os.getppid()}", "jvm x", "jvm", f"jvm {2**70}", "\udcff 7"):
+            os.write(write, f"{line}\n".encode("utf-8", "surrogateescape"))
+            shim._read(read)
+            assert shim.jvm_pid is None
+        os.write(write, f"jvm {child.pid}\n".encode())  # below this process, which is its shim here
+        shim._read(read)
+        assert shim.jvm_pid == child.pid
+    finally:
+        child.kill()
+        child.wait()
+        os.close(read)
+        os.close(write)
+
+
+@pytest.mark.parametrize("text", ["7", "7\n", "seven", "-1", "9" * 5000, "\0"])
+def test_the_last_number_is_taken_as_a_number_only(own: Path, text: str) -> None:
+    (own / LAST_SEQ).write_text(text)
+    with socket.socket(socket.AF_UNIX) as claim:
+        report = Shim(DriverFolder.of(own.parent), _spec(3), claim)._report()
+    assert report.last_seq == (7 if text.strip() == "7" else None)

@@ -1,0 +1,101 @@
+"""Walls are tried before they are used, and what a host lacks is named."""
+
+import logging
+from pathlib import Path
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from pytest_django.fixtures import Settings
+
+from queries.domain.protocol import Assignment
+from queries.domain.walls import Choice, Mode, choose
+from queries.launchers.base import LaunchRefused
+from queries.launchers.process.launcher import LocalProcessLauncher
+from queries.launchers.process.walls import bubblewrap, mounts, proven
+from tests.launchers.test_contract import _spec
+
+LACKS = "bubblewrap is not installed; its package is called bubblewrap."
+
+
+def test_a_host_with_bubblewrap_and_user_namespaces_gives_walls(tmp_path: Path) -> None:
+    assert proven.prove("auto", tmp_path / "drivers") == Choice(Mode.BUBBLEWRAP, "auto")
+    assert list((tmp_path / "drivers").iterdir()) == []
+
+
+def test_where_the_program_is_missing_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    choice = proven.prove("auto", tmp_path / "drivers")
+    assert (choice.mode, choice.lacks) == (Mode.NEITHER, LACKS)
+
+
+def test_where_the_kernel_gives_no_namespace_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """bubblewrap stands in for one that the kernel refuses: with its words and its code."""
+    stand_in = tmp_path / "bwrap"
+    stand_in.write_text(
+        "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n"
+    )
+    stand_in.chmod(0o755)
+    monkeypatch.setattr(bubblewrap, "PROGRAM", str(stand_in))
+    choice = proven.prove("bubblewrap", tmp_path / "drivers")
+    assert choice.refused
+    assert "No permissions to create new namespace" in choice.told
+    assert "kernel.apparmor_restrict_unprivileged_userns" in choice.told
+
+
+def test_walls_with_a_hole_are_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mounts, "_SYSTEM", f"{mounts._SYSTEM} {tmp_path}")
+    choice = proven.prove("auto", tmp_path / "drivers")
+    assert choice.mode is Mode.NEITHER
+    assert "it was not stopped from reading a file of the control plane" in choice.lacks
+
+
+def test_processes_of_the_host_in_sight_are_a_hole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tuple(each for each in bubblewrap.NAMESPACES if each not in _OF_PROCESSES)
+    monkeypatch.setattr(bubblewrap, "NAMESPACES", shared)
+    assert proven.prove("auto", tmp_path / "drivers").mode is Mode.NEITHER
+
+
+_OF_PROCESSES = ("--unshare-pid", "--as-pid-1")
+
+
+def test_without_the_walls_that_are_asked_for_nothing_is_launched(tmp_path: Path) -> None:
+    launcher = LocalProcessLauncher(
+        tmp_path / "drivers", tmp_path / "code", walls=lambda: choose("bubblewrap", LACKS)
+    )
+    with pytest.raises(LaunchRefused, match="is not installed"):
+        launcher.launch(_spec(1), Assignment(1, 1), "")
+    assert launcher.living() == []
+
+
+@pytest.mark.django_db
+def test_settings_and_the_log_say_what_an_author_can_do(
+    settings: Settings,
+    client: Client,
+    viewer: User,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client.force_login(viewer)
+    settings.HEADGATE_HOME, settings.DRIVERS_DIR = tmp_path, tmp_path / "drivers"
+    settings.WALLS = "neither"
+    monkeypatch.setattr("controlplane.health.system.FRESH_FOR_S", 0)
+    assert "are tried when the worker starts" in client.get("/settings/system/").content.decode()
+    proven._walls.cache_clear()
+    with caplog.at_level(logging.INFO, logger=proven.__name__):
+        proven.walls()
+    proven._walls.cache_clear()
+    assert Mode.NEITHER.sentence in caplog.text
+    page = client.get("/settings/system/").content.decode()
+    assert "Walls of drivers: neither. Drivers run as the worker" in page
+    part = next(
+        part for part in client.get("/api/v1/system/").json()["parts"] if part["name"] == "walls"
+    )
+    assert Mode.NEITHER.sentence in part["sentence"]
