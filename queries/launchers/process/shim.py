@@ -214,7 +214,7 @@ class Shim:
             mounts=mounts.options(self.spec, self.folder, env),
             log=log,
             pass_fds=(write, self.claim.fileno()),
-            close=(write,),
+            close=(write, self.claim.fileno()),
             umask=self.spec.data_umask,
         )
         walls.process.returncode = 0

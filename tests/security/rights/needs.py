@@ -165,6 +165,7 @@ team-new: post a
 team-members: post a
 team-delete: post a
 account: get v post v
+system: get v
 account-zone: post v
 account-elsewhere: post v
 account-session: post v
