@@ -2,11 +2,11 @@
 
 from django.urls import URLPattern, URLResolver
 
-from queries.views import async_calls, metrics, probes, spark_ui
+from queries.views import async_calls, metrics, probes, spark_ui, system
 from queries.views.access import activity, audit, group_roles, sign_in, single_sign_on, teams
 from queries.views.alerts import incident_page, setup_pages
 from queries.views.checkpoints import checkpoint, checkpoint_actions, checkpoint_list
-from queries.views.console import access, account, find, live, shell, system
+from queries.views.console import access, account, find, live, shell
 from queries.views.definitions import query_edit
 from queries.views.failures import failure_page, logs
 from queries.views.kafka import lag

@@ -44,6 +44,7 @@ _NEEDS: dict[str, Callable[[], str]] = {
     "prometheus": pieces.missing_prometheus,
     "redis": pieces.missing_redis,
     "spark": pieces.missing_java,
+    "walls": pieces.missing_walls,
 }
 
 

@@ -18,6 +18,8 @@ import redis
 from controlplane.machine import java as javas
 from controlplane.machine import valkey
 from controlplane.machine.trouble import Trouble
+from queries.domain.walls import Mode
+from queries.launchers.process.walls import proven
 
 START_LIMIT_S = 60
 
@@ -68,6 +70,16 @@ def missing_prometheus() -> str:
     if shutil.which("prometheus") and shutil.which("promtool"):
         return ""
     return "there is no Prometheus; get it with `sudo apt-get install prometheus`"
+
+
+@cache
+def missing_walls() -> str:
+    """Return why no driver can be put within bubblewrap's walls, "" where one can."""
+    with tempfile.TemporaryDirectory(prefix="headgate-walls-") as folder:
+        lacks = proven.prove(Mode.BUBBLEWRAP, Path(folder) / "drivers").lacks
+    if "is not installed" in lacks:
+        return f"{lacks} Get it with `sudo apt-get install bubblewrap`"
+    return lacks
 
 
 def prometheus() -> str:

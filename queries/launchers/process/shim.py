@@ -8,27 +8,21 @@ shim itself be killed, the driver streams on: nothing of the driver's hangs on i
 
 import contextlib
 import ctypes
-import json
 import os
 import select
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 from controlplane import fail_points
-from queries.domain.probes.questions import TASK
 from queries.domain.protocol import (
-    ASSIGNMENT,
-    DRIVER_LOG,
     EXIT,
     IDENT,
-    LAST_SEQ,
     SHIM_LOCK,
     SPEC,
     TMP,
@@ -37,26 +31,25 @@ from queries.domain.protocol import (
     ExitReport,
     Ident,
 )
-from queries.domain.walls import Mode
 from queries.driver_folder import DriverFolder, read_current
-from queries.files import open_plain, read_file, read_tail, replace_file, take_lock
-from queries.launchers.process import environment, epoch_claims, exit_calls, exits, identities
-from queries.launchers.process.walls import mounts
-from queries.launchers.process.walls.bubblewrap import NotStarted, Walls
+from queries.files import replace_file, take_lock
+from queries.launchers.process import (
+    epoch_claims,
+    exit_calls,
+    exit_report,
+    exits,
+    identities,
+    spawning,
+)
+from queries.launchers.process.walls.bubblewrap import Walls
 from queries.launchers.process.walls.preparing import take_back
-from queries.secret_references import References
 
 JVM_OUTLIVES_S = 5  # a JVM may outlive its Python by this long (trap 23)
 PYTHON_OUTLIVES_S = 10  # beyond the driver's own stop_timeout_s, after its JVM's death
 REAP_S = 20  # for SIGKILLed processes to go
-LOG_TAIL_BYTES = 16_384
-REPORT_WITHIN_S = 60  # for a full disk, or a folder that is away, to let exit.json be written
-REPORT_AGAIN_S = 1
 UNKNOWN = "UNKNOWN"
 FENCED = "FENCED"  # never started: current.json names another epoch, or a later one lives
-_LONGEST_NUMBER = 18  # digits of last_seq: a larger one is none, and no database takes it
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-_JVM_OOM_EXIT = "3"  # of -XX:+ExitOnOutOfMemoryError
 
 
 def main(arguments: list[str]) -> int:
@@ -118,13 +111,12 @@ class Shim:
         fail_points.reach(fail_points.AFTER_IDENT)
         exits.prepare_notice(self.spec)
         self._wait(told, wake)
-        # Warms up the report while the JVM, as a rule, still dies.
-        self._masked(read_tail(self.folder.own / DRIVER_LOG, LOG_TAIL_BYTES))
+        exit_report.warm_up(self.folder, self.spec)
         self._end_jvm()
         self._end_descendants()
         self._read(told)
-        report = self._report()
-        self._write_report(report)
+        report = self.report()
+        exit_report.write(self.folder, report)
         fail_points.reach(fail_points.AFTER_EXIT)
         if not exit_calls.call(self._drivers(), self.spec.driver):
             exits.notify(self.spec, report)
@@ -135,6 +127,21 @@ class Shim:
     def _drivers(self) -> Path:
         """Return the folder of all drivers."""
         return self.folder.root.parents[2 if self.spec.probe else 1]
+
+    def report(self) -> ExitReport:
+        """Return how the driver has ended, as far as it was seen."""
+        python = self._exit_of(self.python_pid)
+        jvm = self.jvm_said or (self._exit_of(self.jvm_pid) if self.jvm_pid else UNKNOWN)
+        within = self.walls.ended.values() if self.walls else ()
+        return exit_report.build(
+            self.folder,
+            self.spec,
+            python=python,
+            jvm=jvm,
+            core=any(os.WCOREDUMP(status) for status in (*self.exits.values(), *within)),
+            oom_killed="SIGKILL" in (python, jvm) and exits.cgroup_oom_kills() > self._oom_kills,
+            at=_now(),
+        )
 
     # --- start ------------------------------------------------------------------------
 
@@ -157,73 +164,11 @@ class Shim:
 
     def _start(self) -> int:
         """Spawn the driver; return the pipe on which it names its JVM."""
-        tmp = self.folder.own / TMP
-        tmp.mkdir(mode=0o700, exist_ok=True)
-        log = open_plain(self.folder.own / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        told, write = os.pipe()
-        env = environment.for_driver(
-            os.environ,
-            allowlist=self.spec.env_allowlist,
-            code_roots=self.spec.code_roots,
-            tmp=tmp,
-        )
-        env |= {
-            environment.DIRECTORY: str(self.folder.root),
-            environment.INSTALLATION: self.spec.installation,
-            environment.HOST: self.spec.host,
-            "HEADGATE_SHIM_FD": str(write),
-            epoch_claims.CLAIM_FD: str(self.claim.fileno()),
-        }
-        self.spawned_at = _now()
-        program = "queries.runtime.probes.main" if self.spec.probe else "queries.runtime.main"
-        # -P: the working directory is no place to import from.
-        argv = [sys.executable, "-P", "-m", program, str(self.folder.root)]
-        begin = self._begin_within if self.spec.walls == Mode.BUBBLEWRAP else self._begin
-        self.python_pid = begin(argv, env, log, write)
+        begun = spawning.spawn(self.folder, self.spec, self.claim)
+        self.spawned_at, self.walls = begun.at, begun.walls
+        self.python_pid = begun.python_pid
         self.python_start = identities.start_time(self.python_pid)
-        self.claim.close()  # from here on it says that a process of the driver lives
-        os.close(log)
-        os.close(write)
-        os.set_blocking(told, False)
-        return told
-
-    def _begin(self, argv: list[str], env: dict[str, str], log: int, write: int) -> int:
-        """Start the driver as a child of this process; return its pid."""
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=self.folder.own,
-            env=env,
-            pass_fds=(write, self.claim.fileno()),
-            start_new_session=True,
-            umask=self.spec.data_umask,
-        )
-        process.returncode = 0  # reaped by `_reap`, which keeps the whole wait status
-        return process.pid
-
-    def _begin_within(self, argv: list[str], env: dict[str, str], log: int, write: int) -> int:
-        """Start the driver within bubblewrap's walls; return its pid as it is out here.
-
-        Where they cannot be raised, it is bubblewrap's own, and the driver's log has its reason.
-        """
-        walls = Walls.raise_around(
-            argv,
-            env={**env, "HOME": str(self.folder.own / TMP)},
-            mounts=mounts.options(self.spec, self.folder, env),
-            log=log,
-            pass_fds=(write, self.claim.fileno()),
-            close=(write, self.claim.fileno()),
-            umask=self.spec.data_umask,
-        )
-        walls.process.returncode = 0
-        try:
-            python = walls.begin()
-        except NotStarted:
-            return walls.process.pid
-        self.walls = walls
-        return python
+        return begun.told
 
     def _write_ident(self) -> None:
         ident = Ident(
@@ -391,68 +336,6 @@ class Shim:
                     return True
                 self.exits[pid] = status
         return False
-
-    # --- report -----------------------------------------------------------------------
-
-    def _write_report(self, report: ExitReport) -> None:
-        """Write exit.json, the log left out where there is no room; give up after a while.
-
-        Until then this shim's lock keeps the exit from being called unknown.
-        """
-        deadline = time.monotonic() + REPORT_WITHIN_S
-        while True:
-            try:
-                replace_file(self.folder.control / EXIT, report.dumps())
-                return
-            except OSError as error:
-                if time.monotonic() > deadline:
-                    with contextlib.suppress(OSError):
-                        sys.stderr.write(f"exit.json cannot be written: {error}\n")
-                    return
-                report = replace(report, log_tail="")
-            time.sleep(REPORT_AGAIN_S)  # no event tells of free space
-
-    def _report(self) -> ExitReport:
-        python = self._exit_of(self.python_pid)
-        jvm = self.jvm_said or (self._exit_of(self.jvm_pid) if self.jvm_pid else UNKNOWN)
-        # Twice as much is masked: what is cut off may begin in the middle of a secret.
-        log = read_tail(self.folder.own / DRIVER_LOG, 2 * LOG_TAIL_BYTES)
-        out_of_memory = jvm == _JVM_OOM_EXIT and "OutOfMemoryError" in log
-        killed = "SIGKILL" in (python, jvm) and exits.cgroup_oom_kills() > self._oom_kills
-        return ExitReport(
-            python=python,
-            jvm=jvm,
-            core=any(os.WCOREDUMP(status) for status in self._statuses()),
-            oom=out_of_memory or killed,
-            at=_now(),
-            last_seq=self._last_seq(),
-            log_tail=self._masked(log)[-LOG_TAIL_BYTES:],
-        )
-
-    def _statuses(self) -> list[int]:
-        """Return how each process has ended, as far as it was seen."""
-        within = self.walls.ended.values() if self.walls else ()
-        return [*self.exits.values(), *within]
-
-    def _last_seq(self) -> int | None:
-        """Return the last number that the driver says it has sent; None where it says none."""
-        try:
-            said = (read_file(self.folder.own / LAST_SEQ, most=_LONGEST_NUMBER + 2) or "").strip()
-        except (OSError, ValueError):  # a link, a folder, no text: the driver's code wrote it
-            return None
-        plain = said.isascii() and said.isdigit() and len(said) <= _LONGEST_NUMBER
-        return int(said) if plain else None
-
-    def _masked(self, log: str) -> str:
-        """Return a log without the secrets that the driver was given, as its files name them."""
-        found = References(env_allowlist=self.spec.env_allowlist, secrets_dir=self.spec.secrets_dir)
-        try:
-            for name in (SPEC, ASSIGNMENT, TASK):
-                if text := read_file(self.folder.control / name):
-                    found.learn(json.loads(text))
-            return found.mask(log)
-        except (OSError, ValueError) as error:  # every driver gets an exit, with a log or without
-            return f"The log is left out, for its secrets are not known: {type(error).__name__}"
 
     def _exit_of(self, pid: int) -> str:
         status = self.exits.get(pid)

@@ -70,7 +70,9 @@ def _sleeper() -> "subprocess.Popen[bytes]":
     return subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
 
 
-@pytest.fixture(scope="module", params=[Mode.NEITHER, Mode.BUBBLEWRAP])
+@pytest.fixture(
+    scope="module", params=[Mode.NEITHER, pytest.param(Mode.BUBBLEWRAP, marks=pytest.mark.walls)]
+)
 def tried(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Tried]:

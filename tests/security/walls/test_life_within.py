@@ -16,7 +16,7 @@ from queries.domain.walls import Mode
 from queries.launchers.process import identities
 from tests.spark.driver_under_test import DriverUnderTest, holder, rate_query, wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.walls, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]
 
 CHILDREN = """
 import subprocess

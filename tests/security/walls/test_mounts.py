@@ -5,11 +5,15 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from queries.domain.protocol import TMP
 from queries.driver_folder import DriverFolder
 from queries.launchers.process.walls import mounts
 from queries.launchers.process.walls.bubblewrap import NAMESPACES
 from tests.launchers.test_contract import _spec
+
+pytestmark = pytest.mark.walls
 
 
 def _run(home: Path, command: str, **spec: tuple[str, ...]) -> str:

@@ -171,5 +171,5 @@ def test_a_pid_that_a_driver_names_is_its_own_or_nobody(own: Path) -> None:
 def test_the_last_number_is_taken_as_a_number_only(own: Path, text: str) -> None:
     (own / LAST_SEQ).write_text(text)
     with socket.socket(socket.AF_UNIX) as claim:
-        report = Shim(DriverFolder.of(own.parent), _spec(3), claim)._report()
+        report = Shim(DriverFolder.of(own.parent), _spec(3), claim).report()
     assert report.last_seq == (7 if text.strip() == "7" else None)

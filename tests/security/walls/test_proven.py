@@ -18,6 +18,7 @@ from tests.launchers.test_contract import _spec
 LACKS = "bubblewrap is not installed; its package is called bubblewrap."
 
 
+@pytest.mark.walls
 def test_a_host_with_bubblewrap_and_user_namespaces_gives_walls(tmp_path: Path) -> None:
     assert proven.prove("auto", tmp_path / "drivers") == Choice(Mode.BUBBLEWRAP, "auto")
     assert list((tmp_path / "drivers").iterdir()) == []
@@ -47,6 +48,7 @@ def test_where_the_kernel_gives_no_namespace_that_is_said(
     assert "kernel.apparmor_restrict_unprivileged_userns" in choice.told
 
 
+@pytest.mark.walls
 def test_walls_with_a_hole_are_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mounts, "_SYSTEM", f"{mounts._SYSTEM} {tmp_path}")
     choice = proven.prove("auto", tmp_path / "drivers")
@@ -54,6 +56,7 @@ def test_walls_with_a_hole_are_not_taken(tmp_path: Path, monkeypatch: pytest.Mon
     assert "it was not stopped from reading a file of the control plane" in choice.lacks
 
 
+@pytest.mark.walls
 def test_processes_of_the_host_in_sight_are_a_hole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -339,7 +339,7 @@ def test_the_exit_report_in_its_file_and_on_redis(folder: Path, valkey: str) -> 
     spec = _spec(secrets_dir=str(folder.parent / "secrets"), redis_url=valkey)
     (folder / SPEC).write_text(spec.dumps())
     with socket.socket(socket.AF_UNIX) as claim:
-        report = Shim(DriverFolder.of(folder), spec, claim)._report()
+        report = Shim(DriverFolder.of(folder), spec, claim).report()
     assert "denied" in report.log_tail
     assert silent(report.dumps())
     exits.notify(spec, report)

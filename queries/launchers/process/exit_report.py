@@ -1,0 +1,97 @@
+"""What a shim reports of its driver's end: the exits, and the end of a log without secrets."""
+
+import contextlib
+import json
+import sys
+import time
+from dataclasses import replace
+
+from queries.domain.probes.questions import TASK
+from queries.domain.protocol import (
+    ASSIGNMENT,
+    DRIVER_LOG,
+    EXIT,
+    LAST_SEQ,
+    SPEC,
+    DriverSpec,
+    ExitReport,
+)
+from queries.driver_folder import DriverFolder
+from queries.files import read_file, read_tail, replace_file
+from queries.secret_references import References
+
+LOG_TAIL_BYTES = 16_384
+REPORT_WITHIN_S = 60  # for a full disk, or a folder that is away, to let exit.json be written
+REPORT_AGAIN_S = 1
+_LONGEST_NUMBER = 18  # digits of last_seq: a larger one is none, and no database takes it
+_JVM_OOM_EXIT = "3"  # of -XX:+ExitOnOutOfMemoryError
+
+
+def build(
+    folder: DriverFolder,
+    spec: DriverSpec,
+    *,
+    python: str,
+    jvm: str,
+    core: bool,
+    oom_killed: bool,
+    at: str,
+) -> ExitReport:
+    """Return the report; `oom_killed` is whether the kernel killed for want of memory."""
+    # Twice as much is masked: what is cut off may begin in the middle of a secret.
+    log = read_tail(folder.own / DRIVER_LOG, 2 * LOG_TAIL_BYTES)
+    return ExitReport(
+        python=python,
+        jvm=jvm,
+        core=core,
+        oom=oom_killed or (jvm == _JVM_OOM_EXIT and "OutOfMemoryError" in log),
+        at=at,
+        last_seq=_last_seq(folder),
+        log_tail=_masked(folder, spec, log)[-LOG_TAIL_BYTES:],
+    )
+
+
+def warm_up(folder: DriverFolder, spec: DriverSpec) -> None:
+    """Import and compile what masks a log, while the JVM, as a rule, still dies."""
+    _masked(folder, spec, read_tail(folder.own / DRIVER_LOG, LOG_TAIL_BYTES))
+
+
+def write(folder: DriverFolder, report: ExitReport) -> None:
+    """Write exit.json, the log left out where there is no room; give up after a while.
+
+    Until then the shim's lock keeps the exit from being called unknown.
+    """
+    deadline = time.monotonic() + REPORT_WITHIN_S
+    while True:
+        try:
+            replace_file(folder.control / EXIT, report.dumps())
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                with contextlib.suppress(OSError):
+                    sys.stderr.write(f"exit.json cannot be written: {error}\n")
+                return
+            report = replace(report, log_tail="")
+        time.sleep(REPORT_AGAIN_S)  # no event tells of free space
+
+
+def _last_seq(folder: DriverFolder) -> int | None:
+    """Return the last number that the driver says it has sent; None where it says none."""
+    try:
+        said = (read_file(folder.own / LAST_SEQ, most=_LONGEST_NUMBER + 2) or "").strip()
+    except (OSError, ValueError):  # a link, a folder, no text: the driver's code wrote it
+        return None
+    plain = said.isascii() and said.isdigit() and len(said) <= _LONGEST_NUMBER
+    return int(said) if plain else None
+
+
+def _masked(folder: DriverFolder, spec: DriverSpec, log: str) -> str:
+    """Return a log without the secrets that the driver was given, as its files name them."""
+    found = References(env_allowlist=spec.env_allowlist, secrets_dir=spec.secrets_dir)
+    try:
+        for name in (SPEC, ASSIGNMENT, TASK):
+            if text := read_file(folder.control / name):
+                found.learn(json.loads(text))
+        return found.mask(log)
+    except (OSError, ValueError) as error:  # every driver gets an exit, with a log or without
+        return f"The log is left out, for its secrets are not known: {type(error).__name__}"
