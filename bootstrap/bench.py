@@ -23,6 +23,7 @@ class Benchmark:
     """What a benchmark's file says about itself."""
 
     name: str
+    module: str
     about: str  # the first line of its docstring
     takes: str  # such as "3 minutes"
     needs_kafka: bool
@@ -40,12 +41,14 @@ def read(file: Path) -> Benchmark:
     }
     about = (ast.get_docstring(tree) or "").partition("\n")[0]
     takes = str(plain.get("TAKES", "an unknown time"))
-    return Benchmark(file.stem, about, takes, bool(plain.get("NEEDS_KAFKA")))
+    module = ".".join(file.relative_to(FOLDER.parent).with_suffix("").parts)
+    return Benchmark(file.stem, module, about, takes, bool(plain.get("NEEDS_KAFKA")))
 
 
 def benchmarks() -> list[Benchmark]:
     """Return all benchmarks by name."""
-    return [read(file) for file in sorted(FOLDER.glob("*.py")) if not file.name.startswith("_")]
+    files = (file for file in FOLDER.rglob("*.py") if not file.name.startswith("_"))
+    return sorted(map(read, files), key=lambda one: one.name)
 
 
 def measure(one: Benchmark, options: list[str]) -> None:
@@ -54,7 +57,7 @@ def measure(one: Benchmark, options: list[str]) -> None:
     if one.needs_kafka:
         run(sys.executable, str(FOLDER.parent / "bootstrap" / "kafka.py"), "--jars")
     began = time.monotonic()
-    run(sys.executable, "-m", f"benchmarks.{one.name}", *options)
+    run(sys.executable, "-m", one.module, *options)
     # On stderr: the last line of the output is the benchmark's JSON.
     sys.stderr.write(f"{one.name} took {time.monotonic() - began:.0f} s\n")
 

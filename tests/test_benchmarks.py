@@ -14,7 +14,8 @@ from django.conf import settings
 from benchmarks import _measuring
 
 REPOSITORY = Path(settings.BASE_DIR)
-NAMES = sorted(file.stem for file in (REPOSITORY / "benchmarks").glob("[a-z]*.py"))
+FILES = sorted((REPOSITORY / "benchmarks").rglob("[a-z]*.py"))
+NAMES = sorted(file.stem for file in FILES)
 
 
 def make(*arguments: str) -> str:
@@ -49,9 +50,10 @@ def test_an_unknown_name_is_told_which_there_are() -> None:
     assert all(name in found.stderr for name in NAMES)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_each_can_be_imported_with_what_is_installed(name: str) -> None:
-    assert callable(importlib.import_module(f"benchmarks.{name}").main)
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_each_can_be_imported_with_what_is_installed(file: Path) -> None:
+    module = ".".join(file.relative_to(REPOSITORY).with_suffix("").parts)
+    assert callable(importlib.import_module(module).main)
 
 
 def test_figures_come_with_their_machine_and_the_last_line_is_json(

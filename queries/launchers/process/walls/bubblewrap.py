@@ -118,7 +118,7 @@ class Walls:
     def outer(self, inner: int) -> int | None:
         """Return the pid out here of a process in there, None where there is none."""
         depth = len(identities.namespace_pids(self.init_pid))
-        for pid in identities.descendants(self.init_pid):
+        for pid in identities.descendants(self.init_pid) if depth else ():
             known = identities.namespace_pids(pid)
             if len(known) == depth and known[-1] == inner:
                 self._inner[pid] = inner
