@@ -25,7 +25,8 @@ RUN HEADGATE_CONNECTORS=/opt/connectors python bootstrap/kafka.py --connector
 FROM ${BASE}
 RUN mkdir -p /usr/share/man/man1 \
     && apt-get update \
-    && apt-get install -y --no-install-recommends openjdk-17-jre-headless tini procps \
+    && apt-get install -y --no-install-recommends \
+        openjdk-17-jre-headless tini procps bubblewrap \
     && rm -rf /var/lib/apt/lists/* \
     && groupadd --gid 10001 headgate \
     && useradd --uid 10001 --gid headgate --home-dir /var/lib/headgate --create-home headgate

@@ -1,5 +1,6 @@
 """The image holds what its services and drivers import, and docs name only what it holds."""
 
+import json
 import re
 import subprocess
 import tomllib
@@ -17,6 +18,10 @@ REPOSITORY = Path(settings.BASE_DIR)
 DOCKERFILE = (REPOSITORY / "Dockerfile").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+#: What is laid over the worker, for walls of its drivers.
+WALLS: dict[str, dict[str, Any]] = yaml.safe_load((REPOSITORY / "docker-walls.yml").read_text())[
+    "services"
+]
 #: The last stage: what is in the image.
 IMAGE = DOCKERFILE.rpartition("\nFROM ")[2]
 OPERATIONS = (REPOSITORY / "docs" / "operations.md").read_text()
@@ -102,6 +107,31 @@ def test_no_service_is_root(name: str) -> None:
     service = SERVICES[name]
     user = re.findall(r"^USER (\w+)$", IMAGE, re.M)[-1] if "build" in service else service["user"]
     assert user in {"headgate", "valkey", "postgres"}
+
+
+def test_walls_of_drivers_take_no_capability_and_change_the_worker_alone() -> None:
+    assert set(WALLS) == {"worker"}
+    worker = WALLS["worker"]
+    assert set(worker) == {"security_opt", "environment"}
+    assert worker["environment"] == {"HEADGATE_WALLS": "bubblewrap"}
+    assert worker["security_opt"] == [
+        "seccomp=docker-seccomp.json",
+        "apparmor=unconfined",
+        "systempaths=unconfined",
+    ]
+    assert " bubblewrap " in IMAGE
+    assert all(f"`{option}`" in _containers_page() for option in worker["security_opt"])
+
+
+def test_the_profile_for_walls_lets_through_what_bubblewrap_calls_and_no_door_to_the_kernel() -> (
+    None
+):
+    profile = json.loads((REPOSITORY / "docker-seccomp.json").read_text())
+    [rule] = profile["syscalls"]
+    assert (profile["defaultAction"], rule["action"]) == ("SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO")
+    refused = set(rule["names"])
+    assert not refused & {"clone", "clone3", "unshare", "mount", "umount2", "pivot_root"}
+    assert {"bpf", "init_module", "finit_module", "kexec_load", "keyctl", "setns"} <= refused
 
 
 def test_spark_uis_are_shown_from_the_network_of_their_drivers() -> None:

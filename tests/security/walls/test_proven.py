@@ -1,6 +1,9 @@
 """Walls are tried before they are used, and what a host lacks is named."""
 
 import logging
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from pytest_django.fixtures import Settings
 from queries.domain.protocol import Assignment
 from queries.domain.walls import Choice, Mode, choose
 from queries.launchers.base import LaunchRefused
+from queries.launchers.process.environment import REPOSITORY
 from queries.launchers.process.launcher import LocalProcessLauncher
 from queries.launchers.process.walls import bubblewrap, mounts, proven
 from tests.launchers.test_contract import _spec
@@ -46,6 +50,27 @@ def test_where_the_kernel_gives_no_namespace_that_is_said(
     assert choice.refused
     assert "No permissions to create new namespace" in choice.told
     assert "kernel.apparmor_restrict_unprivileged_userns" in choice.told
+
+
+@pytest.mark.walls
+def test_the_number_of_a_containers_first_process_is_another_one_within(tmp_path: Path) -> None:
+    """A worker may be process 1 of its container; within the walls that is their own init."""
+    prove = (
+        "import sys; from pathlib import Path; from queries.launchers.process.walls import proven"
+    )
+    say = "print(proven.prove('auto', Path(sys.argv[1])).told)"
+    done = subprocess.run(
+        [
+            *("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"),
+            *(sys.executable, "-P", "-c", f"{prove}; {say}", str(tmp_path / "drivers")),
+        ],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout.startswith("Walls of drivers: bubblewrap."), done.stdout + done.stderr
 
 
 @pytest.mark.walls

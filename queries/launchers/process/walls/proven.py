@@ -37,7 +37,7 @@ _PASSED = "within walls"
 _ATTEMPT = f"""
 import os, sys
 import pyspark, queries.domain.protocol
-own, control, hidden, worker = sys.argv[1:]
+own, control, hidden, worker, started = sys.argv[1:]
 open(f"{{own}}/written", "w").close()
 def stopped(act):
     try:
@@ -45,6 +45,13 @@ def stopped(act):
     except OSError:
         return
     sys.exit(f"it was not stopped from {{act.__doc__}}")
+def is_another():
+    "Whether the number belongs to a process in here: the worker's own may be as low as 1."
+    try:
+        stat = open(f"/proc/{{worker}}/stat").read()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[19] != started
 def read():
     "reading a file of the control plane"
     open(hidden).read()
@@ -54,13 +61,33 @@ def write():
 def signal():
     "signalling the worker"
     os.kill(int(worker), 0)
+    if is_another():
+        raise ProcessLookupError
 def environ():
     "reading the worker's environment"
     open(f"/proc/{{worker}}/environ").read()
+    if is_another():
+        raise ProcessLookupError
 for act in (read, write, signal, environ):
     stopped(act)
 print({_PASSED!r})
 """
+
+
+#: What bubblewrap says where the host refuses it -> what to do.
+_WAYS_OUT = (
+    (
+        ("new namespace", "uid map"),
+        " User namespaces are needed: see kernel.unprivileged_userns_clone, "
+        "kernel.apparmor_restrict_unprivileged_userns and user.max_user_namespaces. A container "
+        "needs a seccomp profile that allows them (docker-walls.yml).",
+    ),
+    (
+        ("mount proc", "Failed to make / slave", "max_user_namespaces"),
+        " A container needs a /proc of which nothing is masked, and no AppArmor profile that "
+        "forbids mounts (docker-walls.yml).",
+    ),
+)
 
 
 class Missing(Exception):
@@ -134,18 +161,13 @@ def _try_bubblewrap(drivers: Path) -> None:
 def _judge(status: int | None, folder: DriverFolder) -> None:
     said = read_tail(folder.own / DRIVER_LOG, 2000).strip().rpartition("\n")[2]
     if status != 0 or said != _PASSED:
-        way_out = ""
-        if "namespace" in said or "setting up uid map" in said:
-            way_out = (
-                " User namespaces are needed: see kernel.unprivileged_userns_clone, "
-                "kernel.apparmor_restrict_unprivileged_userns, user.max_user_namespaces; a "
-                "container needs a seccomp profile that allows them."
-            )
-        raise Missing(f"the trial failed: {said or 'it said nothing'}.{way_out}")
+        ways = (way for words, way in _WAYS_OUT if any(word in said for word in words))
+        raise Missing(f"the trial failed: {said.rstrip('.') or 'it said nothing'}.{next(ways, '')}")
 
 
 def _attempt(folder: DriverFolder, hidden: Path) -> list[str]:
-    told = (folder.own, folder.control, hidden, os.getpid())
+    worker = os.getpid()
+    told = (folder.own, folder.control, hidden, worker, identities.start_time(worker))
     return [sys.executable, "-P", "-c", _ATTEMPT, *map(str, told)]
 
 
