@@ -115,6 +115,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 _LONGEST = (
     "test_order_and_replay",
     "test_whole_system",
+    "test_within_walls",
     "test_async_progress_off",
     "test_lag_and_loss",
     "test_checkpoint_operations",

@@ -288,6 +288,7 @@ def test_a_shim_whose_epoch_is_not_current_starts_nothing(
     drivers.append(driver)
     driver.directory.mkdir(parents=True)
     current = current_file(driver.directory.parent)
+    current.parent.mkdir(exist_ok=True)
     current.write_text(Current(next(EPOCHS), "later").dumps())
     driver.launch()
     report = _report(driver)
