@@ -236,7 +236,7 @@ def _conflict(path: Path, command: int, byte: int | None) -> int | None:
 
 def sync(path: Path) -> None:
     """Wait until a file, or the names in a folder, are on disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a fifo may have been put there
     try:
         os.fsync(descriptor)
     finally:

@@ -11,15 +11,17 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from queries.checkpoints.inside import Inside, copy_plain
 from queries.checkpoints.logs import names_in
 from queries.checkpoints.snapshot import CannotCopy, sync_tree
 from queries.checkpoints.source_logs import numbered
 from queries.domain.definitions.locations import NotALocation, canonical, local_path
-from queries.files import read_bytes, sync
+from queries.files import NotPlain, read_bytes, sync
 
 LOG = "_spark_metadata"
 ASIDE = "_headgate"
@@ -48,7 +50,7 @@ class FileSink:
             found = local_path(canonical(path))
         except NotALocation:
             return None
-        return cls(Path(found)) if found else None
+        return cls(Path(found).resolve()) if found else None
 
     @property
     def log(self) -> Path:
@@ -86,11 +88,14 @@ class FileSink:
         aside = self.root / ASIDE / name / LOG
         if aside.exists() or not self.log.exists():
             return aside
-        draft = aside.with_name(f"{LOG}.building")
-        shutil.rmtree(draft, ignore_errors=True)
-        shutil.copytree(self.log, draft)
-        sync_tree(draft)
-        draft.rename(aside)
+        building = f"{LOG}.building"
+        with self._aside(name) as kept:
+            shutil.rmtree(building, ignore_errors=True, dir_fd=kept.folder(""))
+            for entry in names_in(self.log):
+                copy_plain(self.log / entry, kept, f"{building}/{entry}")
+            kept.folder(building)
+            sync_tree(aside.with_name(building))
+            kept.rename(building, LOG)
         sync(aside.parent)
         return aside
 
@@ -105,23 +110,22 @@ class FileSink:
             return Dropped((), ())
         dropped = self.beyond(batch, log=before)
         entries = _entries(self.log)
-        for number in sorted((n for n in entries if n > batch), reverse=True):
-            for gone in (f".{entries[number]}.crc", entries[number]):
-                (self.log / gone).unlink(missing_ok=True)
-        sync(self.log)
-        aside = self.root / ASIDE / name
-        for path in [*dropped.files, *self._unnamed(before)]:
-            _move(self.root / path, aside / path)
+        with self._aside(name) as aside, Inside(self.root) as sink:
+            for number in sorted((n for n in entries if n > batch), reverse=True):
+                for gone in (f".{entries[number]}.crc", entries[number]):
+                    with suppress(FileNotFoundError):
+                        sink.remove(f"{LOG}/{gone}")
+            sync(self.log)
+            for path in [*dropped.files, *self._unnamed(before)]:
+                _move(sink, aside, path)
         return dropped
 
     def move_aside(self, name: str) -> None:
         """Move log and data files aside whole, so that the sink is as if never written."""
-        aside = self.root / ASIDE / name
-        aside.mkdir(parents=True, exist_ok=True)
-        if self.log.exists() and not (aside / LOG).exists():
-            self.log.rename(aside / LOG)
-        for path in sorted(self._all_named(aside / LOG)):
-            _move(self.root / path, aside / path)
+        with self._aside(name) as aside, Inside(self.root) as sink:
+            aside.take(sink, LOG)
+            for path in sorted(self._all_named(aside.root / LOG)):
+                _move(sink, aside, path)
         sync(self.root)
 
     def seed(self, batch: int) -> None:
@@ -137,6 +141,14 @@ class FileSink:
 
     # --- inside -----------------------------------------------------------------------
 
+    @contextmanager
+    def _aside(self, name: str) -> Iterator[Inside]:
+        """Yield the folder for what is moved aside: in the sink, whatever links lie there."""
+        with Inside(self.root) as sink:
+            made = sink.folder(f"{ASIDE}/{name}")
+            with Inside(self.root / ASIDE / name, made) as aside:
+                yield aside
+
     def _named(self, entry: Path) -> Iterator[str]:
         """Yield the data files that an entry adds, relative to the sink."""
         root = str(self.root.resolve())
@@ -144,7 +156,7 @@ class FileSink:
             if not line.strip():
                 continue
             path = unquote(urlsplit(json.loads(line)["path"]).path)
-            if path.startswith(f"{root}/"):
+            if path.startswith(f"{root}/") and ".." not in path.split("/"):
                 yield path[len(root) + 1 :]
 
     def _all_named(self, log: Path) -> set[str]:
@@ -177,10 +189,10 @@ def write_empty_log(log: Path, batch: int) -> None:
 
     Spark's next compaction reads the compacted entry below it, and fails where it is missing.
     """
-    log.mkdir(parents=True, exist_ok=True)
     compacted = (batch + 1) // COMPACT_EVERY * COMPACT_EVERY - 1
-    for number in range(max(compacted, 0), batch + 1):
-        (log / (f"{number}.compact" if number == compacted else str(number))).write_text("v1")
+    with Inside(log) as made:
+        for number in range(max(compacted, 0), batch + 1):
+            made.write(f"{number}.compact" if number == compacted else str(number), "v1")
 
 
 def _entries(log: Path) -> dict[int, str]:
@@ -189,15 +201,12 @@ def _entries(log: Path) -> dict[int, str]:
     return {number: name for name in names if (number := numbered(name)) is not None}
 
 
-def _move(source: Path, to: Path) -> None:
-    """Move a file with its checksum; one that is moved already, or gone, is left."""
-    to.parent.mkdir(parents=True, exist_ok=True)
-    for old, new in (
-        (source.with_name(f".{source.name}.crc"), to.with_name(f".{to.name}.crc")),
-        (source, to),
-    ):
-        if old.exists() and not new.exists():
-            shutil.move(old, new)
+def _move(sink: Inside, aside: Inside, path: str) -> None:
+    """Move a file with its checksum; one that is moved already, gone, or behind a link, is left."""
+    folder, _, name = path.rpartition("/")
+    with suppress(NotPlain):
+        aside.take(sink, f"{folder}/.{name}.crc".lstrip("/"))
+        aside.take(sink, path)
 
 
 def _younger(place: Path, than: float) -> bool:

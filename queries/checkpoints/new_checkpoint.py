@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from queries.checkpoints.inside import Inside
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.snapshot import CannotCopy, building
 from queries.files import read_bytes
@@ -56,7 +57,7 @@ def fresh(
         )
     with building(destination, logs.root) as draft:
         identity = logs.root / "metadata"
-        _write(draft / "metadata", read_bytes(identity, within=logs.root).decode())
+        draft.write("metadata", read_bytes(identity, within=logs.root).decode())
         if not is_stateful(logs):
             _logs(draft, newest, logs, starts, now_ms)
             return Fresh(newest)
@@ -71,16 +72,16 @@ def fresh(
         return Fresh(None)
 
 
-def _first_offsets(draft: Path, start: Start) -> None:
+def _first_offsets(draft: Inside, start: Start) -> None:
     """Write a Kafka source's first offsets as it does: a zero byte, the version, JSON.
 
     Source: Spark's KafkaSourceInitialOffsetWriter.
     """
-    _write(draft / "sources" / start.source / "0", f"\0v1\n{_json(start.offset)}")
+    draft.write(f"sources/{start.source}/0", f"\0v1\n{_json(start.offset)}")
 
 
 def _logs(
-    draft: Path, batch: int, logs: CheckpointLogs, starts: Sequence[Start], now_ms: int
+    draft: Inside, batch: int, logs: CheckpointLogs, starts: Sequence[Start], now_ms: int
 ) -> None:
     """Write that `batch` has committed, having read up to where the sources are to begin."""
     begun = logs.root / "offsets" / str(batch)
@@ -97,18 +98,18 @@ def _logs(
         lines.append(_line(draft, start, name))
     written = "\n".join([version, about, *lines])
     for number in {batch, max(batch - 1, 0)}:
-        _write(draft / "offsets" / str(number), written)
-    _write(draft / "commits" / str(batch), 'v1\n{"nextBatchWatermarkMs":0}')
+        draft.write(f"offsets/{number}", written)
+    draft.write(f"commits/{batch}", 'v1\n{"nextBatchWatermarkMs":0}')
 
 
-def _line(draft: Path, start: Start, name: str) -> str:
+def _line(draft: Inside, start: Start, name: str) -> str:
     offset = start.offset
     if start.passed:
         entries = [
             _json({"path": path, "timestamp": modified, "batchId": 0})
             for path, modified in start.passed
         ]
-        _write(draft / "sources" / start.source / "0", "\n".join(["v1", *entries]))
+        draft.write(f"sources/{start.source}/0", "\n".join(["v1", *entries]))
         offset = {"logOffset": 0}
     if offset is None:
         return "-"
@@ -117,8 +118,3 @@ def _line(draft: Path, start: Start, name: str) -> str:
 
 def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
-
-
-def _write(place: Path, text: str) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(text, encoding="utf-8")

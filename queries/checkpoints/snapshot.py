@@ -6,7 +6,6 @@ versions is linked first, what is gone meanwhile is no error, and in the end the
 checked for all that Spark needs to go on from the batch. Nothing of the original is touched.
 """
 
-import errno
 import os
 import shutil
 import tempfile
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from queries.checkpoints import source_logs, state_files
+from queries.checkpoints.inside import Inside
 from queries.checkpoints.logs import CheckpointLogs, names_in, numbers_in
 from queries.domain.checkpoints.logs import Offsets, Unreadable
 from queries.domain.errors import NotAllowed
@@ -72,8 +72,10 @@ def snapshot(
             with building(destination, logs.root) as draft:
                 copied = _Copy(logs, draft, keep_commit).of(batch)
                 if new_id:
-                    write_id(draft, str(uuid.uuid4()))
+                    _write_id(draft, str(uuid.uuid4()))
             return copied
+        except NotPlain as error:  # a driver has put something else in its place
+            raise CannotCopy(f"The checkpoint {logs.root} cannot be copied: {error}") from error
         except CannotCopy:
             # Purged meanwhile: of a living query the newest batch is another one by now.
             if batch is not None or attempt == ATTEMPTS - 1:
@@ -81,13 +83,13 @@ def snapshot(
     raise AssertionError("the last attempt returns or raises")
 
 
-def write_id(checkpoint: Path, identity: str) -> None:
+def _write_id(checkpoint: Inside, identity: str) -> None:
     """Give a copy of a checkpoint the id by which Spark knows the query."""
-    place = checkpoint / "metadata"
     # A new file, for the old one may be a link to the original's.
-    place.unlink(missing_ok=True)
-    (checkpoint / ".metadata.crc").unlink(missing_ok=True)
-    place.write_text(f'{{"id":"{identity}"}}', encoding="utf-8")
+    for gone in ("metadata", ".metadata.crc"):
+        with suppress(FileNotFoundError):
+            checkpoint.remove(gone)
+    checkpoint.write("metadata", f'{{"id":"{identity}"}}')
 
 
 def remove(location: Path) -> None:
@@ -101,7 +103,7 @@ def remove(location: Path) -> None:
 
 
 @contextmanager
-def building(destination: Path, like: Path) -> Iterator[Path]:
+def building(destination: Path, like: Path) -> Iterator[Inside]:
     """Yield an empty folder next to `destination`; on leaving it is synced and renamed there.
 
     It gets the mode of the folder `like`. Nothing is left of it where the block raises, and
@@ -112,8 +114,9 @@ def building(destination: Path, like: Path) -> Iterator[Path]:
     remove_left_over(destination)
     draft = Path(tempfile.mkdtemp(prefix=f"{destination.name}.building-", dir=destination.parent))
     try:
-        yield draft
-        draft.chmod(like.stat().st_mode & 0o777)
+        with Inside(draft) as within:
+            yield within
+            os.fchmod(within.folder(""), like.stat().st_mode & 0o777)
         sync_tree(draft)
         draft.rename(destination)
         sync(destination.parent)
@@ -131,10 +134,11 @@ def remove_left_over(destination: Path) -> None:
 class _Copy:
     """One attempt: linked newest first, then checked."""
 
-    def __init__(self, logs: CheckpointLogs, to: Path, keep_commit: bool) -> None:
+    def __init__(self, logs: CheckpointLogs, to: Inside, keep_commit: bool) -> None:
         self._logs = logs
         self._from = logs.root
-        self._to = to
+        self._within = to
+        self._to = to.root  # to look at only
         self._keep_commit = keep_commit
         self._files = 0
         self._bytes = 0
@@ -213,7 +217,7 @@ class _Copy:
                 raise CannotCopy(f"{store}/{name} cannot be read: {error}") from error
             here = [self._link(f"{store}/{state_files.SSTS}/{sst}") for sst in sorted(needed)]
             if not all(here):
-                self._drop(linked, name)
+                self._drop(store, name)
 
     def _before(self, batch: int) -> int | None:
         """Fill the gap that async progress tracking leaves below the newest batch.
@@ -232,7 +236,11 @@ class _Copy:
                 way_out=_reach(self._logs),
             )
         stands_in = batch if self._keep_commit else max(older)
-        shutil.copyfile(place.with_name(str(stands_in)), place)
+        source = open_plain(place.with_name(str(stands_in)), within=self._to)
+        try:
+            self._within.copy(source, f"offsets/{batch - 1}")
+        finally:
+            os.close(source)
         return batch - 1
 
     # --- the check ----------------------------------------------------------------------
@@ -268,31 +276,29 @@ class _Copy:
 
     def _link(self, name: str) -> bool:
         """Link one file; False where it is gone, which is normal."""
-        to = self._to / name
-        if to.exists():
+        if self._within.has(name):
             return True
-        to.parent.mkdir(parents=True, exist_ok=True)
         try:
             # What was opened is linked, not what the name leads to by then: a driver writes there.
             source = open_plain(self._from / name, within=self._from)
         except (FileNotFoundError, NotPlain):
             return False
         try:
-            _link_or_copy(source, to)
+            self._within.link(source, name)
         except FileNotFoundError:
             return False
         finally:
             os.close(source)
         self._files += 1
-        self._bytes += to.stat().st_size
+        self._bytes += self._within.size(name)
         return True
 
-    def _drop(self, folder: Path, name: str) -> None:
-        for gone in (name, f"{name}.crc"):
+    def _drop(self, store: Path, name: str) -> None:
+        for gone in (f"{store}/{name}", f"{store}/{name}.crc"):
             with suppress(FileNotFoundError):
-                self._bytes -= (folder / gone).stat().st_size
+                self._bytes -= self._within.size(gone)
                 self._files -= 1
-                (folder / gone).unlink()
+                self._within.remove(gone)
 
 
 def sync_tree(root: Path) -> None:
@@ -325,13 +331,3 @@ def reachable(logs: CheckpointLogs) -> Iterator[int]:
     for batch in reversed(logs.committed()):
         if batch in begun and (batch == 0 or any(n < batch for n in begun)):
             yield batch
-
-
-def _link_or_copy(descriptor: int, to: Path) -> None:
-    source = f"/proc/self/fd/{descriptor}"
-    try:
-        os.link(source, to, src_dir_fd=descriptor)  # else link(2) would not follow
-    except OSError as error:
-        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP):
-            raise
-        shutil.copy2(source, to)

@@ -45,7 +45,7 @@ def checkpoints_of(application: str) -> Path:
     Its driver is given the folder when it starts, so that it can host queries that are added
     later. No query's name begins with "_".
     """
-    return Path(settings.CHECKPOINTS_DIR) / f"_{application}"
+    return Path(follow(str(settings.CHECKPOINTS_DIR))) / f"_{application}"
 
 
 def data_problems(spec: SqlQuery | PythonQuery, name: str) -> list[Problem]:

@@ -12,8 +12,8 @@ from queries.domain.walls import Mode
 from queries.driver_folder import DriverFolder
 from queries.files import open_plain
 from queries.launchers.process import environment, epoch_claims
-from queries.launchers.process.walls import mounts
 from queries.launchers.process.walls.bubblewrap import NotStarted, Walls
+from queries.launchers.process.walls.mounts import mounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def _begin_within(
     walls = Walls.raise_around(
         argv,
         env={**env, "HOME": str(folder.own / TMP)},
-        mounts=mounts.options(spec, folder, env),
+        mounts=mounts(spec, folder, env),
         log=log,
         pass_fds=passed,
         close=passed,

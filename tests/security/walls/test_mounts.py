@@ -20,9 +20,10 @@ def _run(home: Path, command: str, **spec: tuple[str, ...]) -> str:
     """Run a shell's command as a driver would be run; return what it says."""
     folder = DriverFolder.make(home / "drivers/app/1")
     (folder.own / TMP).mkdir(exist_ok=True)
-    options = mounts.options(replace(_spec(1), **spec), folder, os.environ)  # type: ignore[arg-type]
+    shown = mounts.mounts(replace(_spec(1), **spec), folder, os.environ)  # type: ignore[arg-type]
     done = subprocess.run(
-        ["bwrap", *NAMESPACES, *options, "--", "/bin/sh", "-c", command],
+        ["bwrap", *NAMESPACES, *shown.options, "--", "/bin/sh", "-c", command],
+        pass_fds=shown.descriptors,
         capture_output=True,
         text=True,
         check=False,
@@ -77,7 +78,7 @@ def test_a_file_that_is_replaced_by_rename_is_the_new_one_within(tmp_path: Path)
     replaced = f"echo new > {path}.draft && mv {path}.draft {path}"
     inside = f"cat {path}; read line; cat {path}"
     (folder.own / TMP).mkdir()
-    options = mounts.options(_spec(1), folder, os.environ)
+    options = mounts.mounts(_spec(1), folder, os.environ).options
     with subprocess.Popen(
         ["bwrap", *NAMESPACES, *options, "--", "/bin/sh", "-c", inside],
         stdin=subprocess.PIPE,
@@ -89,6 +90,25 @@ def test_a_file_that_is_replaced_by_rename_is_the_new_one_within(tmp_path: Path)
         subprocess.run(replaced, shell=True, check=True)
         said, _ = process.communicate("go\n", timeout=60)
     assert said == "new\n"
+
+
+def test_a_checkpoint_is_shown_and_what_a_link_in_its_place_leads_to_is_not(tmp_path: Path) -> None:
+    place, secrets = tmp_path / "checkpoints/q1", tmp_path / "secrets"
+    for folder in (place, secrets):
+        folder.mkdir(parents=True)
+    (secrets / "theirs").write_text("their-password")
+    look = f"touch {place}/mine && echo written; ls {place}; ls -l /proc/self/fd"
+    said = _run(tmp_path, look, checkpoints=(place.as_uri(),))
+    assert "written" in said
+    assert (place / "mine").exists()
+    assert str(tmp_path) not in said  # a folder that was open out here would be a way out
+    (place / "mine").unlink()
+    place.rmdir()
+    place.symlink_to(secrets)
+    said = _run(tmp_path, look, checkpoints=(place.as_uri(),))
+    assert "written" not in said
+    assert "theirs" not in said
+    assert not (secrets / "mine").exists()
 
 
 def test_the_lists_of_passwords_are_hidden_where_the_worker_is_root(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from django.conf import LazySettings
 from django.utils import timezone
 
+from queries.checkpoints.inside import Inside
 from queries.domain.errors import Conflict, Invalid, NotAllowed
 from queries.domain.kafka.topic_ids import GONE, Remembered, as_json, ids_of
 from queries.domain.states import OperationOutcome, Verb
@@ -302,19 +303,19 @@ def test_a_crash_in_the_middle_of_the_sinks_log_is_gone_on_from(
 ) -> None:
     query = bench.define(sink=True)
     operation = rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
-    unlink, gone = Path.unlink, [0]
+    remove, gone = Inside.remove, [0]
 
-    def dying(path: Path, missing_ok: bool = False) -> None:
-        if path.parent.name == "_spark_metadata":
+    def dying(folder: Inside, name: str) -> None:
+        if name.startswith("_spark_metadata/"):
             gone[0] += 1
             if gone[0] == 4:
                 raise Crash
-        unlink(path, missing_ok=missing_ok)
+        remove(folder, name)
 
-    monkeypatch.setattr(Path, "unlink", dying)
+    monkeypatch.setattr(Inside, "remove", dying)
     with pytest.raises(Crash):
         bench.work()
-    monkeypatch.setattr(Path, "unlink", unlink)
+    monkeypatch.setattr(Inside, "remove", remove)
     bench.recover()
     bench.work()
     _done(operation)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from queries.launchers.process import identities
+from queries.launchers.process.walls.mounts import Mounts
 
 PROGRAM = "bwrap"
 INIT = Path(__file__).with_name("init.py")
@@ -54,7 +55,7 @@ class Walls:
         argv: Sequence[str],
         *,
         env: Mapping[str, str],
-        mounts: Sequence[str],
+        mounts: Mounts,
         log: int,
         pass_fds: Iterable[int] = (),
         close: Iterable[int] = (),
@@ -63,10 +64,10 @@ class Walls:
         """Start bubblewrap; the init in it closes `close`, which are for the driver alone."""
         told, tells = os.pipe()
         goes, go = os.pipe()
-        options = _memory("\0".join((*NAMESPACES, *mounts)))
+        options = _memory("\0".join((*NAMESPACES, *mounts.options)))
         command = {"argv": list(argv), "env": dict(env), "close": list(close)}
         wanted = _memory(json.dumps(command))
-        passed = (options, wanted, goes, tells)
+        passed = (options, wanted, goes, tells, *mounts.descriptors)
         try:
             process = subprocess.Popen(
                 [

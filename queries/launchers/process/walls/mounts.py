@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -29,6 +30,14 @@ _ROOTS_OWN = "/etc/shadow /etc/shadow- /etc/gshadow /etc/gshadow- /etc/sudoers"
 _ROOTS_FOLDERS = "/etc/ssh /etc/ssl/private /etc/sudoers.d"
 
 
+@dataclass(frozen=True, slots=True)
+class Mounts:
+    """What bubblewrap is asked to show."""
+
+    options: list[str]
+    descriptors: tuple[int, ...]  # of folders that it mounts; closed by whoever starts it
+
+
 class Sees(StrEnum):
     """How a folder is seen; the later one wins where two name the same folder."""
 
@@ -38,10 +47,15 @@ class Sees(StrEnum):
     WRITE = "write"
 
 
-def options(spec: DriverSpec, folder: DriverFolder, environ: Mapping[str, str]) -> list[str]:
-    """Return bubblewrap's options for the file system of a driver."""
+def mounts(spec: DriverSpec, folder: DriverFolder, environ: Mapping[str, str]) -> Mounts:
+    """Return what a driver sees of the file system.
+
+    Folders that drivers write to are opened here, and mounted as they were opened: a driver may
+    put a link in the place of one. What a link leads to is not shown.
+    """
     scratch = str(folder.own / TMP)
     table: dict[str, Sees] = {}
+    opened: list[int] = []
     for kind, path in _seen(spec, folder, environ):
         table[path] = max(kind, table.get(path, kind), key=list(Sees).index)
     made: list[str] = []
@@ -49,16 +63,39 @@ def options(spec: DriverSpec, folder: DriverFolder, environ: Mapping[str, str]) 
     for path, wanted in sorted(table.items(), key=lambda each: Path(each[0]).parts):
         outer = next((kind for at, kind in reversed(shown.items()) if _is_in(path, at)), None)
         seen = _as_it_is(path, wanted, outer)
-        if seen is not None:
+        if seen == outer == Sees.WRITE:
+            continue
+        found: int | None = None
+        if seen is Sees.WRITE and path != str(folder.own):
+            found = _open_own(path)
+            seen = _absent(outer) if found is None else seen
+        if seen is None:
+            continue
+        if found is not None:
+            opened.append(found)
+            made += ("--bind-fd", str(found), path)
+        else:
             made += _mount(path, seen, scratch)
-            shown[path] = seen
+        shown[path] = seen
     hidden = [path for path, kind in shown.items() if kind is Sees.NOTHING]
     made += ["--proc", "/proc", "--dev", "/dev"]
     if os.geteuid() == 0:
         made += _hide_roots_own()
     for path in (*hidden, "/"):  # last: until then the places for further folders are made there
         made += ["--remount-ro", path]
-    return [*made, "--chdir", str(folder.own)]
+    return Mounts([*made, "--chdir", str(folder.own)], tuple(opened))
+
+
+def _open_own(path: str) -> int | None:
+    """Open a folder that no link leads to; None where one does."""
+    try:
+        found = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    if os.readlink(f"/proc/self/fd/{found}") == path:
+        return found
+    os.close(found)
+    return None
 
 
 def _seen(
@@ -90,8 +127,15 @@ def _as_it_is(path: str, kind: Sees, outer: Sees | None) -> Sees | None:
         return kind if outer not in (None, kind) and os.path.isdir(path) else None
     if kind is Sees.SCRATCH or os.path.isdir(path):
         return kind
-    # It is not there: what is written to it must fail, and not be gone with the scratch folder.
-    return Sees.NOTHING if kind is Sees.WRITE and outer is Sees.SCRATCH else None
+    return _absent(outer) if kind is Sees.WRITE else None
+
+
+def _absent(outer: Sees | None) -> Sees | None:
+    """Return how a folder to write to is shown that is not there.
+
+    What is written to it must fail, and not be gone with the scratch folder.
+    """
+    return Sees.NOTHING if outer is Sees.SCRATCH else None
 
 
 def writable(spec: DriverSpec, folder: DriverFolder) -> list[str]:

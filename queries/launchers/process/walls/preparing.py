@@ -1,11 +1,11 @@
 """What is made ready outside, so that a driver finds it within its walls: folders and secrets."""
 
 import contextlib
-import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from queries.checkpoints.inside import Inside
 from queries.domain.checkpoints.lock_files import (
     OWNER,
     earlier_lock_file,
@@ -15,7 +15,7 @@ from queries.domain.checkpoints.lock_files import (
 from queries.domain.masking import references
 from queries.domain.protocol import SECRETS, DriverSpec
 from queries.driver_folder import DriverFolder
-from queries.files import PYTHON_BYTE, is_locked, lock_holder, read_file, replace_file
+from queries.files import PYTHON_BYTE, NotPlain, is_locked, lock_holder, read_file, replace_file
 from queries.launchers.base import LaunchRefused
 from queries.launchers.process.walls import mounts
 
@@ -28,10 +28,17 @@ def prepare(spec: DriverSpec, folder: DriverFolder) -> None:
     """
     for place in spec.checkpoints:
         _refuse_held(place)
-    for path in mounts.writable(spec, folder):
-        Path(path).mkdir(mode=0o700, parents=True, exist_ok=True)
-    for place in spec.checkpoints:
-        _bring_owner(place)
+    with Inside(Path("/")) as root:
+        for path in mounts.writable(spec, folder):
+            try:
+                root.folder(path.lstrip("/"))
+            except NotPlain as error:
+                raise LaunchRefused(
+                    f"{path} is no folder of its own: there is a link in its path ({error}). "
+                    "Remove the link, or give the query a new checkpoint."
+                ) from error
+        for place in spec.checkpoints:
+            _bring_owner(root, place)
 
 
 def hand_over(named: Iterable[object], *, secrets: Path, folder: DriverFolder) -> None:
@@ -68,9 +75,14 @@ def _refuse_held(place: str) -> None:
         )
 
 
-def _bring_owner(place: str) -> None:
+def _bring_owner(root: Inside, place: str) -> None:
     held = lock_folder(place)
-    if held is None or os.path.lexists(Path(held) / OWNER):
+    if held is None:
         return
-    if text := read_file(Path(earlier_owner_file(place))):
-        replace_file(Path(held) / OWNER, text)
+    try:
+        text = read_file(Path(earlier_owner_file(place)))
+    except NotPlain:
+        return
+    if text:
+        with contextlib.suppress(FileExistsError):
+            root.write(str(held / OWNER).lstrip("/"), text, mode=0o600)

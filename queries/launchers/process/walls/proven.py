@@ -32,13 +32,16 @@ logger = logging.getLogger(__name__)
 FILE = "walls.json"
 PROVEN_WITHIN_S = 30
 _PASSED = "within walls"
+_GIVEN = "given"
 
-#: What the process within is to find: its own folder can be written, all else is out of reach.
+#: What the process within is to find: its own folder and a data root can be written, all else is
+#: out of reach.
 _ATTEMPT = f"""
 import os, sys
 import pyspark, queries.domain.protocol
-own, control, hidden, worker, started = sys.argv[1:]
-open(f"{{own}}/written", "w").close()
+own, given, control, hidden, worker, started = sys.argv[1:]
+for folder in (own, given):
+    open(f"{{folder}}/written", "w").close()
 def stopped(act):
     try:
         act()
@@ -81,6 +84,10 @@ _WAYS_OUT = (
         " User namespaces are needed: see kernel.unprivileged_userns_clone, "
         "kernel.apparmor_restrict_unprivileged_userns and user.max_user_namespaces. A container "
         "needs a seccomp profile that allows them (docker-walls.yml).",
+    ),
+    (
+        ("Unknown option",),
+        " bubblewrap is too old: 0.10 is needed, or 0.8 with Debian's security updates.",
     ),
     (
         ("mount proc", "Failed to make / slave", "max_user_namespaces"),
@@ -140,7 +147,7 @@ def _try_bubblewrap(drivers: Path) -> None:
         env = environment.for_driver(os.environ, allowlist=(), code_roots=(), tmp=folder.own / TMP)
         log = open_plain(folder.own / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         within = bubblewrap.Walls.raise_around(
-            _attempt(folder, hidden), env=env, mounts=mounts.options(spec, folder, env), log=log
+            _attempt(folder, hidden), env=env, mounts=mounts.mounts(spec, folder, env), log=log
         )
         os.close(log)
         status: int | None = None
@@ -167,7 +174,8 @@ def _judge(status: int | None, folder: DriverFolder) -> None:
 
 def _attempt(folder: DriverFolder, hidden: Path) -> list[str]:
     worker = os.getpid()
-    told = (folder.own, folder.control, hidden, worker, identities.start_time(worker))
+    given = hidden.with_name(_GIVEN)
+    told = (folder.own, given, folder.control, hidden, worker, identities.start_time(worker))
     return [sys.executable, "-P", "-c", _ATTEMPT, *map(str, told)]
 
 
@@ -175,13 +183,15 @@ def _attempt(folder: DriverFolder, hidden: Path) -> list[str]:
 def _ground(drivers: Path) -> Iterator[tuple[DriverFolder, DriverSpec, Path]]:
     """Yield the folder and spec of a driver to be tried, and a file that it must not read."""
     drivers.mkdir(mode=0o700, parents=True, exist_ok=True)
-    trial = Path(tempfile.mkdtemp(prefix=".walls-", dir=drivers))
+    trial = Path(tempfile.mkdtemp(prefix=".walls-", dir=drivers.resolve()))
     try:
         folder = DriverFolder.make(trial / "1")
         (folder.own / TMP).mkdir(mode=0o700)
         hidden = trial / "hidden"
         hidden.write_text("not for drivers")
-        yield folder, replace(_SPEC, own_folders=(f"file://{drivers.parent}",)), hidden
+        (trial / _GIVEN).mkdir(mode=0o700)
+        home, given = drivers.parent.resolve().as_uri(), (trial / _GIVEN).as_uri()
+        yield folder, replace(_SPEC, own_folders=(home,), data_roots=(given,)), hidden
     finally:
         shutil.rmtree(trial, ignore_errors=True)
 

@@ -1,0 +1,161 @@
+"""Work inside a folder whose contents a driver may replace meanwhile: through open folders only.
+
+Names are relative to the folder; none leads upwards or through a link, whenever that was put
+there. What is written so lies in the folder, or nowhere.
+"""
+
+import errno
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import Self
+
+from queries.files import NotPlain, open_plain
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+#: Of link(2): the two are on different file systems, or this one has no (more) links.
+_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
+
+
+class Inside:
+    """One folder, open; it is made where it is missing. Raises `NotPlain` where it is a link."""
+
+    def __init__(self, root: Path, descriptor: int | None = None) -> None:
+        """`descriptor` is the folder's where it is open already; it stays its owner's."""
+        self.root = root
+        if descriptor is None:
+            root.mkdir(parents=True, exist_ok=True)
+            descriptor = _opened(root, None)
+        else:
+            descriptor = os.dup(descriptor)
+        self._open = {PurePosixPath(): descriptor}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for descriptor in self._open.values():
+            os.close(descriptor)
+
+    def folder(self, name: str | PurePosixPath) -> int:
+        """Return the descriptor of a folder in here, made where it is missing."""
+        path = PurePosixPath(name)
+        if (found := self._open.get(path)) is not None:
+            return found
+        if path.is_absolute() or ".." in path.parts:
+            raise NotPlain(errno.EXDEV, f"leads out of {self.root}", str(path))
+        outer = self.folder(path.parent)
+        with suppress(FileExistsError):
+            os.mkdir(path.name, dir_fd=outer)
+        self._open[path] = found = _opened(path.name, outer)
+        return found
+
+    def link(self, descriptor: int, name: str) -> None:
+        """Give an open file a name in here, or a copy of it where that cannot be linked."""
+        folder, last = self._at(name)
+        source = f"/proc/self/fd/{descriptor}"
+        try:  # with a descriptor, else link(2) would not follow
+            os.link(source, last, src_dir_fd=descriptor, dst_dir_fd=folder)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            self.copy(descriptor, name)
+
+    def copy(self, descriptor: int, name: str) -> None:
+        """Copy an open file, with its mode and times, to a new one in here."""
+        folder, last = self._at(name)
+        there = os.fstat(descriptor)
+        with (
+            os.fdopen(os.dup(descriptor), "rb") as source,
+            os.fdopen(os.open(last, _NEW, 0o600, dir_fd=folder), "wb") as to,
+        ):
+            shutil.copyfileobj(source, to)
+            to.flush()  # or the times would be those of the last write
+            os.fchmod(to.fileno(), there.st_mode & 0o777)
+            os.utime(to.fileno(), ns=(there.st_atime_ns, there.st_mtime_ns))
+
+    def write(self, name: str, text: str, mode: int = 0o666) -> None:
+        """Write a new file; raise `FileExistsError` where something has the name."""
+        folder, last = self._at(name)
+        with os.fdopen(os.open(last, _NEW, mode, dir_fd=folder), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def size(self, name: str) -> int:
+        """Return the bytes of a file in here."""
+        folder, last = self._at(name)
+        return os.stat(last, dir_fd=folder, follow_symlinks=False).st_size
+
+    def has(self, name: str) -> bool:
+        """Tell whether something has the name."""
+        try:
+            self.size(name)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def remove(self, name: str) -> None:
+        """Remove a file; raise `FileNotFoundError` where there is none."""
+        folder, last = self._at(name)
+        os.unlink(last, dir_fd=folder)
+
+    def rename(self, name: str, to: str) -> None:
+        """Give what has a name in here another one."""
+        (begin, last), (end, called) = self.existing(name), self._at(to)
+        os.rename(last, called, src_dir_fd=begin, dst_dir_fd=end)
+
+    def take(self, other: "Inside", name: str) -> None:
+        """Move what has the name in another folder here, under the same name; if it is there."""
+        try:
+            begin, last = other.existing(name)
+        except FileNotFoundError:
+            return
+        if not self.has(name):
+            end, _ = self._at(name)
+            os.rename(last, last, src_dir_fd=begin, dst_dir_fd=end)
+
+    def existing(self, name: str) -> tuple[int, str]:
+        """Return folder and last part of what is in here; raise `FileNotFoundError` otherwise."""
+        path, outer = PurePosixPath(name), self._open[PurePosixPath()]
+        if path.is_absolute() or ".." in path.parts:
+            raise NotPlain(errno.EXDEV, f"leads out of {self.root}", str(path))
+        for parent in reversed(path.parents[:-1]):
+            if parent not in self._open:
+                self._open[parent] = _opened(parent.name, outer)
+            outer = self._open[parent]
+        os.stat(path.name, dir_fd=outer, follow_symlinks=False)
+        return outer, path.name
+
+    def _at(self, name: str) -> tuple[int, str]:
+        path = PurePosixPath(name)
+        if path.name in ("", ".."):
+            raise NotPlain(errno.EINVAL, "is no name", name)
+        return self.folder(path.parent), path.name
+
+
+def _opened(path: str | Path, outer: int | None) -> int:
+    try:
+        return os.open(path, _FOLDER, dir_fd=outer)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            raise NotPlain(error.errno, "is no folder of its own", str(path)) from error
+        raise
+
+
+def copy_plain(source: Path, to: Inside, name: str) -> None:
+    """Copy a regular file into a folder; what is none, or gone, is left out."""
+    try:
+        descriptor = open_plain(source)
+    except (FileNotFoundError, NotPlain):
+        return
+    try:
+        to.copy(descriptor, name)
+    finally:
+        os.close(descriptor)
