@@ -111,6 +111,20 @@ def test_a_checkpoint_is_shown_and_what_a_link_in_its_place_leads_to_is_not(tmp_
     assert not (secrets / "mine").exists()
 
 
+def test_the_control_planes_own_folder_in_etc_is_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    etc = tmp_path / "etc"
+    (etc / "headgate").mkdir(parents=True)
+    (etc / "headgate/key.pem").write_text("a-private-key")
+    look = f"cat {etc}/headgate/key.pem"
+    assert "a-private-key" in _run(tmp_path, look, code_roots=(str(etc),))
+    monkeypatch.setattr(mounts, "_OURS", str(etc / "headgate"))
+    assert "a-private-key" not in _run(tmp_path, look, code_roots=(str(etc),))
+    monkeypatch.undo()
+    assert mounts._OURS == "/etc/headgate"
+
+
 def test_the_lists_of_passwords_are_hidden_where_the_worker_is_root(tmp_path: Path) -> None:
     said = _run(tmp_path, "cat /etc/shadow /etc/passwd")
     assert "root:x:0:0" in said  # passwd, which Hadoop's log-in reads

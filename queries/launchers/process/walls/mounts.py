@@ -25,6 +25,8 @@ _SYSTEM = "/usr /bin /sbin /lib /lib32 /lib64 /libx32 /etc /sys /run/systemd/res
 _CODE = ("queries", "listeners", "headgate_async")
 #: Folders and files that the environment names.
 _NAMED = ["SPARK_HOME", "HADOOP_CONF_DIR", "KRB5_CONFIG", "SSL_CERT_FILE", "SSL_CERT_DIR"]
+#: Where the control plane's own files may lie in /etc (docs/operations.md): its TLS key among them.
+_OURS = "/etc/headgate"
 #: What only root may read in /etc; a worker that is root would hand it on.
 _ROOTS_OWN = "/etc/shadow /etc/shadow- /etc/gshadow /etc/gshadow- /etc/sudoers"
 _ROOTS_FOLDERS = "/etc/ssh /etc/ssl/private /etc/sudoers.d"
@@ -103,6 +105,7 @@ def _seen(
 ) -> Iterator[tuple[Sees, str]]:
     for path in (*_SYSTEM.split(), *_python(), *_java(environ), *_named(environ)):
         yield Sees.READ, path
+    yield Sees.NOTHING, _OURS
     for package in _CODE:
         yield Sees.READ, str(REPOSITORY / package)
     for kind, places in ((Sees.NOTHING, spec.own_folders), (Sees.WRITE, spec.data_roots)):
