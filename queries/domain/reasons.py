@@ -65,6 +65,7 @@ PHRASES: dict[Reason, str] = {
     Reason.START_TIMED_OUT: "did not start in time",
     Reason.EXECUTOR_CAME: "executor added",
     Reason.EXECUTOR_LOST: "executor lost",
+    Reason.SCRIPT_STARTED: "started by its script",
     Reason.OTHER: "unknown",
 }
 

@@ -135,14 +135,14 @@ QuerySpec = Annotated[SqlQuery | PythonQuery, Field(discriminator="kind")]
 
 
 class Submit(_Frozen):
-    """What `spark-submit` would be given beside what an application has fields for already."""
+    """What `spark-submit` would be given beside what an application has fields for; 0: not given."""
 
     py_files: tuple[str, ...] = ()  # --py-files: .py, .zip and .egg files in the code folders
     files: tuple[str, ...] = ()  # --files: in the code folders, found by SparkFiles.get(name)
     executor_memory: str = ""  # spark.executor.memory
-    executor_cores: int | None = Field(default=None, ge=1, le=1024)  # spark.executor.cores
-    num_executors: int | None = Field(default=None, ge=1, le=10000)  # spark.executor.instances
-    total_executor_cores: int | None = Field(default=None, ge=1, le=100000)  # spark.cores.max
+    executor_cores: int = Field(default=0, ge=0, le=1024)  # spark.executor.cores
+    num_executors: int = Field(default=0, ge=0, le=10000)  # spark.executor.instances
+    total_executor_cores: int = Field(default=0, ge=0, le=100000)  # spark.cores.max
 
 
 class Script(_Frozen):

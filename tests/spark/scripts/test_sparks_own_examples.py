@@ -1,14 +1,12 @@
 """Spark's own example scripts run unchanged, from the package that is installed."""
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from queries.domain.protocol import RunState, ScriptState
+from queries.domain.protocol import RunState
 from tests.spark.driver_under_test import wait_for
 from tests.spark.scripts.script_driver import ScriptUnderTest, example, line_server
 

@@ -1,4 +1,6 @@
-"""A driver that runs a user's script: the script has the main thread, supervision another.
+"""A script's driver, `python -m queries.runtime.scripts.main DIRECTORY`: a user's program in it.
+
+The program has the main thread, supervision another.
 
 The script decides which queries there are. The driver meets each of their starts, follows them,
 and sees to the end: of the script by itself, of a query that the script does not start again, or
@@ -6,6 +8,7 @@ of both because the application is to stop.
 """
 
 import logging
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -14,6 +17,7 @@ from typing import Any
 
 from queries.domain.protocol import (
     SCRIPT_FAILED,
+    SPEC,
     AssignmentEntry,
     DriverSpec,
     RunError,
@@ -26,6 +30,7 @@ from queries.domain.protocol import (
 )
 from queries.runtime.assignment import Assignments
 from queries.runtime.main import Driver
+from queries.runtime.process import SECOND, begin
 from queries.runtime.query_sessions import Sessions
 from queries.runtime.run import Run, Surroundings
 from queries.runtime.scripts import program, session, writers
@@ -42,6 +47,14 @@ LISTEN_S = 10.0
 HOLD_S = 120.0
 _NOTES_AT_MOST = 50
 _NOTE_LIMIT = 500
+
+
+def main(arguments: list[str]) -> int:
+    """Be the driver of a directory; return its exit code."""
+    directory = Path(arguments[0])
+    spec = DriverSpec.loads((directory / SPEC).read_text())
+    lock = begin(directory)
+    return SECOND if lock is None else ScriptDriver(directory, spec, lock).run()
 
 
 class ScriptDriver(Driver):
@@ -243,3 +256,7 @@ class ScriptRuns(Assignments):
         else:
             self._numbers.pop(run, None)
             self._meeting.forget(known.found.number)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
