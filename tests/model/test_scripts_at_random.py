@@ -6,6 +6,7 @@ Seeds are fixed, so a walk that fails can be walked again.
 import random
 from pathlib import Path
 from re import MULTILINE, findall
+from typing import Any
 
 import pytest
 
@@ -150,7 +151,7 @@ class _Walk:
         if not self.stage.launcher.living():
             raise LookupError("no driver lives")
 
-    def _running(self):  # type: ignore[no-untyped-def]
+    def _running(self) -> Any:
         self._alive()
         driver = self.stage.launcher._driver("job", None)
         if not driver.ready or self.stage.launcher.assignment("job").end:

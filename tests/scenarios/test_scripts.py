@@ -96,7 +96,7 @@ def test_a_script_is_started_and_its_queries_are_found() -> None:
     assert stage.row("job/counts").desired == "RUNNING"
     run = stage.run("job/counts")
     assert run.found == 1
-    assert run.checkpoint.location.endswith("/.scripts/job/queries/counts")
+    assert run.checkpoint.location.endswith("/_job/counts")
     [entry] = stage.launcher.assignment("job").queries
     assert (entry.run, entry.found, entry.want) == (run.pk, 1, Want.RUN)
 

@@ -135,7 +135,7 @@ QuerySpec = Annotated[SqlQuery | PythonQuery, Field(discriminator="kind")]
 
 
 class Submit(_Frozen):
-    """What `spark-submit` would be given beside what an application has fields for; 0: not given."""
+    """What `spark-submit` takes and an application has no field for; 0: not given."""
 
     py_files: tuple[str, ...] = ()  # --py-files: .py, .zip and .egg files in the code folders
     files: tuple[str, ...] = ()  # --files: in the code folders, found by SparkFiles.get(name)

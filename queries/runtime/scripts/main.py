@@ -28,6 +28,7 @@ from queries.domain.protocol import (
     ScriptState,
     Want,
 )
+from queries.driver_folder import DriverFolder
 from queries.runtime.assignment import Assignments
 from queries.runtime.main import Driver
 from queries.runtime.process import SECOND, begin
@@ -51,19 +52,19 @@ _NOTE_LIMIT = 500
 
 def main(arguments: list[str]) -> int:
     """Be the driver of a directory; return its exit code."""
-    directory = Path(arguments[0])
-    spec = DriverSpec.loads((directory / SPEC).read_text())
-    lock = begin(directory)
-    return SECOND if lock is None else ScriptDriver(directory, spec, lock).run()
+    folder = DriverFolder.of(Path(arguments[0]))
+    spec = DriverSpec.loads((folder.control / SPEC).read_text())
+    lock = begin(folder.own)
+    return SECOND if lock is None else ScriptDriver(folder, spec, lock).run()
 
 
 class ScriptDriver(Driver):
     """One driver of an application of kind script."""
 
-    def __init__(self, directory: Path, spec: DriverSpec, lock: int) -> None:
+    def __init__(self, folder: DriverFolder, spec: DriverSpec, lock: int) -> None:
         assert spec.script is not None
         held = {"hold_s": HOLD_S, **spec.event_settings}
-        super().__init__(directory, replace(spec, event_settings=held), lock)
+        super().__init__(folder, replace(spec, event_settings=held), lock)
         self.job: ScriptJob = spec.script
         self.program = program.Program(self.job, spec.code_roots, self.references.mask)
         self.report = ScriptReport(ScriptState.RUNNING)
@@ -220,7 +221,7 @@ class ScriptRuns(Assignments):
         def begin(_: AssignmentEntry) -> Run:
             raise ValueError("a script's driver starts no query by itself")
 
-        super().__init__(driver.directory, driver.spec.epoch, driver.board, begin, driver.each)
+        super().__init__(driver.folder.control, driver.spec.epoch, driver.board, begin, driver.each)
         self._driver = driver
         self._meeting = meeting
         self._numbers: dict[int, int] = {}  # run -> number

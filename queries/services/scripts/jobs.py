@@ -3,19 +3,17 @@
 import os
 from pathlib import Path
 
-from django.conf import settings
-
 from queries.domain.definitions.data_roots import resolved
-from queries.domain.definitions.locations import canonical
+from queries.domain.definitions.locations import canonical, local_path
 from queries.domain.definitions.spec import ApplicationSpec, Submit
 from queries.domain.protocol import KnownQuery, ScriptJob
 from queries.launchers.base import LaunchRefused
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint
-from queries.services.local_roots import follow
+from queries.services.local_roots import checkpoints_of, data_roots, follow
 
-#: Below the folder of checkpoints: no query's name begins with a dot.
-_FOLDER = ".scripts"
+#: Among the checkpoints of its queries, none of which begins with a dot.
+_WORK = ".work"
 
 
 def script_job(
@@ -33,16 +31,28 @@ def script_job(
     def copy_of(file: str) -> str:
         return _copy_of(file, spec.python_path, code_roots)
 
-    home = Path(settings.CHECKPOINTS_DIR) / _FOLDER / application.name
+    home = checkpoints_of(application.name)
     return ScriptJob(
         file=copy_of(script.file) if script.file else "",
         module=script.module,
         arguments=script.arguments,
-        folder=str(home / "work"),
-        checkpoints=resolved(canonical(str(home / "queries")), follow),
+        folder=str(home / _WORK),
+        checkpoints=resolved(canonical(str(home)), follow),
         py_files=tuple(copy_of(file) for file in script.submit.py_files),
         files=tuple(copy_of(file) for file in script.submit.files),
         known=known_queries(application),
+    )
+
+
+def folders(application: Application) -> tuple[str, ...]:
+    """Return the local folders in which a script's checkpoints may lie, known or not.
+
+    Those that are made for it, and wherever its data may: it names them as it starts a query.
+    """
+    roots = (local_path(root) for root in data_roots(application.name).roots)
+    return (
+        str(checkpoints_of(application.name)),
+        *(root for root in roots if root and os.path.isdir(root)),
     )
 
 

@@ -26,7 +26,7 @@ from queries.selectors.definitions.connectors import jars_of
 from queries.selectors.newest import newest_revisions
 from queries.selectors.secrets import bound_to
 from queries.services.local_roots import checkpoints_of, data_roots
-from queries.services.scripts.jobs import script_job, submitted
+from queries.services.scripts.jobs import folders, script_job, submitted
 from queries.services.secrets.refusals import application_refusal, query_refusal
 
 
@@ -87,9 +87,16 @@ def driver_spec(driver: Driver, code_roots: tuple[str, ...]) -> DriverSpec:
         own_folders=roots.own,
         data_umask=settings.DATA_UMASK,
         checkpoints=_checkpoints(driver),
-        folders=() if driver.application.own else (str(checkpoints_of(driver.application.name)),),
+        folders=_folders(driver, script is not None),
         start_deadline_s=settings.START_DEADLINE_S,
     )
+
+
+def _folders(driver: Driver, runs_script: bool) -> tuple[str, ...]:
+    """Return the folders in which further checkpoints of the application will lie."""
+    if runs_script:
+        return folders(driver.application)
+    return () if driver.application.own else (str(checkpoints_of(driver.application.name)),)
 
 
 def _checkpoints(driver: Driver) -> tuple[str, ...]:

@@ -140,7 +140,7 @@ def test_killed_in_mid_batch_it_goes_on_without_loss(
     after = driver.again()
     drivers.append(after)
     wait_for(lambda: len(rows_in(ours / "rows")) == 40, "all rows are there")
-    owner = json.loads((tmp_path / "checkpoints/.headgate/counts.owner.json").read_text())
+    owner = json.loads((tmp_path / "checkpoints/.headgate/counts.held/owner.json").read_text())
     assert owner["epoch"] == after.epoch
     after.assign(end=True)
     seen = after.wait_exit()
