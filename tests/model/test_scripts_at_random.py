@@ -18,8 +18,8 @@ from queries.models.drivers import Run
 from queries.models.history import Transition
 from queries.models.hosts import Host
 from queries.services.supervision import application_operations as verbs
+from tests.scenarios.scripts.stage import ScriptStage
 from tests.scenarios.stage import BROKEN_PIPE, DIVIDE, NO_SUCH_SOURCE
-from tests.scenarios.test_scripts import ScriptStage
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "scripts.md"
 STEPS = 40

@@ -8,7 +8,7 @@ from rest_framework.test import APIClient
 
 from queries.models.applications import Application, Script
 from tests.api.conftest import SPEC
-from tests.scenarios.test_scripts import ScriptStage
+from tests.scenarios.scripts.stage import ScriptStage
 
 pytestmark = pytest.mark.django_db
 

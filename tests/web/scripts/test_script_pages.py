@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from queries.models.applications import Application, Script
-from tests.scenarios.test_scripts import ScriptStage
+from tests.scenarios.scripts.stage import ScriptStage
 from tests.web.browserless import Page
 
 pytestmark = pytest.mark.django_db
