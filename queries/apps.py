@@ -3,6 +3,19 @@
 from importlib import import_module
 
 from django.apps import AppConfig
+from django.urls import converters, register_converter
+
+
+class QueryName(converters.StringConverter):
+    """A query's name in an address: the slash of `application/query` is written `~`."""
+
+    def to_python(self, value: str) -> str:
+        """Return the name."""
+        return value.replace("~", "/")
+
+    def to_url(self, value: str) -> str:
+        """Return the part of the address."""
+        return value.replace("/", "~")
 
 
 class QueriesConfig(AppConfig):
@@ -36,6 +49,7 @@ class QueriesConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the roles' rules and groups, and what keeps the audit log."""
+        register_converter(QueryName, "query")
         import_module("queries.roles").connect()
         import_module("queries.models.access.audit_guard").connect(self)
         import_module("queries.services.access.sign_ins").connect()

@@ -18,7 +18,7 @@ from queries.api.triggers import async_progress as tracking
 
 app_name = "api"
 
-_QUERY = "queries/<str:name>/"
+_QUERY = "queries/<query:name>/"
 _APPLICATION = "applications/<str:name>/"
 _INCIDENT = "incidents/<uuid:uuid>/"
 _GROUP = "failure-groups/<int:group_id>/"
@@ -89,6 +89,7 @@ urlpatterns = [
     _at("connectors/", connectors.ConnectorsView, "connectors"),
     _at("applications/", applications.ApplicationsView, "applications"),
     _at(_APPLICATION, applications.ApplicationView, "application"),
+    _at(f"{_APPLICATION}start/", applications.ApplicationStartView, "application-start"),
     _at(f"{_APPLICATION}stop/", applications.ApplicationStopView, "application-stop"),
     _at(f"{_APPLICATION}restart/", applications.ApplicationRestartView, "application-restart"),
     _at(f"{_APPLICATION}labels/", labels.ApplicationLabelsView, "application-labels"),

@@ -70,6 +70,7 @@ LEAVE_S = 30
 #: Codes that a driver's Python leaves with when something ended its Spark.
 JVM_DIED = 71
 SPARK_STOPPED = 74  # by users' code, or by a signal to the JVM
+SCRIPT_FAILED = 75  # `Status.error` says why
 
 
 class Want(StrEnum):
@@ -90,6 +91,16 @@ class RunState(StrEnum):
     ENDED = "ENDED"  # clean end: stopped as asked, or finished by itself
     FAILED = "FAILED"  # `error` says why; errors inside start() included
     REFUSED = "REFUSED"  # lock held, fenced or a stranger's checkpoint: `error`
+
+
+class ScriptState(StrEnum):
+    """Where a user's script is, as its driver sees it."""
+
+    RUNNING = "RUNNING"
+    RETURNED = "RETURNED"  # with exit code 0, while queries that it has started go on
+    STOPPING = "STOPPING"
+    COMPLETED = "COMPLETED"  # with exit code 0, and nothing runs any more
+    FAILED = "FAILED"  # `Status.error` says why
 
 
 class Hangs(StrEnum):
@@ -114,6 +125,30 @@ class Form:
         """Return the form that `text` holds; raise ValueError or TypeError where it holds none."""
         form: Self = read(cls, _object(text))
         return form
+
+
+@dataclass(frozen=True, slots=True)
+class KnownQuery:
+    """A query that an earlier driver has found in the script."""
+
+    query: int  # primary key
+    identity: str  # `queries.domain.scripts.found`
+    asked: str  # the checkpoint that the script names, "" for none
+    location: str  # the one that it continues from
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptJob:
+    """A user's program that a driver runs instead of queries that are defined."""
+
+    file: str  # "" for a module; in the copies of the code, as are the files below
+    module: str
+    arguments: tuple[str, ...]
+    folder: str  # that it works in; kept from one driver to the next
+    checkpoints: str  # location below which queries without a checkpoint get one
+    py_files: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    known: tuple[KnownQuery, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +185,7 @@ class DriverSpec(Form):
     walls: str = ""  # `domain.walls.Mode`, set by the launcher; "" for none
     stop_timeout_s: float = LEAVE_S  # for spark.stop() and the whole exit
     start_deadline_s: float | None = None  # from the assignment to Started; None: not checked
+    script: ScriptJob | None = None  # runs it; None: does what is assigned
     probe: bool = False  # runs `queries.runtime.probes.main` on its probe.json; no epoch fences it
     protocol: int = PROTOCOL
 
@@ -184,6 +220,7 @@ class AssignmentEntry:
     #: Ids of the topics that the checkpoint has offsets of, by name, as far as they are known.
     topic_ids: dict[str, list[str]] = field(default_factory=dict)
     refused: str = ""  # why it may not start: an admin has not allowed what it names
+    found: int = 0  # the script's query that it is about (`FoundQuery.number`); 0: none
 
     @property
     def called(self) -> str:
@@ -205,8 +242,9 @@ class Assignment(Form):
         """Return the JSON text; what an earlier release's drivers do not know only where needed."""
         held = asdict(self)
         for entry in held["queries"]:
-            if not entry["refused"]:
-                del entry["refused"]
+            for name in ("refused", "found"):
+                if not entry[name]:
+                    del entry[name]
         return _text(mask(held) if mask else held)
 
 
@@ -248,6 +286,29 @@ class RunStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class FoundQuery:
+    """A query that a script has started; its line stands among the runs under `-number`."""
+
+    number: int  # from 1, in this driver
+    identity: str  # `queries.domain.scripts.found`
+    name: str  # its queryName, "" for none
+    asked: str  # the checkpoint that the script names, "" for none
+    location: str  # the one that it has
+    temporary: str = ""  # why nothing is recovered from its checkpoint, "" where it is
+    trigger: dict[str, Any] = field(default_factory=dict)  # as a definition writes it
+    started: bool = False  # Spark has taken it
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptReport:
+    """What a driver says of the script that it runs."""
+
+    state: ScriptState
+    notes: tuple[str, ...] = ()  # what it asks for and does not get, and what it was told
+    failed_batch: int | None = None  # of the query by which it failed
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutorSeen:
     """One executor of a driver on a cluster, as Spark's own status store knows it."""
 
@@ -276,6 +337,8 @@ class Status(Form):
     runs: tuple[RunStatus, ...] = ()
     executors: tuple[ExecutorSeen, ...] = ()  # on a cluster: those there are, and the newest lost
     error: RunError | None = None  # the driver's own: a session that cannot be built
+    script: ScriptReport | None = None  # of a driver that runs one
+    found: tuple[FoundQuery, ...] = ()  # the queries that it has started
     protocol: int = PROTOCOL
 
 

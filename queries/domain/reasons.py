@@ -65,6 +65,7 @@ PHRASES: dict[Reason, str] = {
     Reason.START_TIMED_OUT: "did not start in time",
     Reason.EXECUTOR_CAME: "executor added",
     Reason.EXECUTOR_LOST: "executor lost",
+    Reason.SCRIPT_STARTED: "started by its script",
     Reason.OTHER: "unknown",
 }
 
@@ -124,6 +125,15 @@ class Detail(Enum):
         "find the one that ends it; the driver is starting."
     )
     STEPS_ON = "Its files are on host {host}, which does not respond; it goes on once that is back."
+    # scripts
+    SCRIPT_RUNS = "The script is running."
+    SCRIPT_RETURNED = "The script has returned; the queries that it has started go on."
+    SCRIPT_DONE = "The script has ended with exit code 0, and nothing that it started runs."
+    SCRIPT_ENDING = "Its queries stop after their batches in flight; then the script ends."
+    SCRIPT_RESTARTS = "It runs again in a new driver once this one has ended."
+    SCRIPT_STARTS = "The script has not started it yet."
+    SCRIPT_STOPPED = "The script has stopped it."
+    SCRIPT_MAY_RETRY = "{title}. The script may start it again; else the application starts anew."
     # failures, in the words of their diagnosis
     KILLS_DRIVER = (
         "The driver died {deaths} times in a row, and the last time nothing but the start or the "

@@ -194,6 +194,10 @@ PLAIN_VERBS = frozenset({Verb.START, Verb.STOP, Verb.RESTART})
 READING_VERBS = frozenset({Verb.SNAPSHOT, Verb.CLONE, Verb.PREFLIGHT, Verb.XRAY, Verb.RECORDS})
 
 
+#: Verbs with steps that a query which a script starts can take: they need no definition of it.
+SCRIPT_VERBS = frozenset({Verb.SNAPSHOT, Verb.REWIND, Verb.XRAY})
+
+
 class StepState(StrEnum):
     """Where one step of an operation with several is."""
 
@@ -276,6 +280,7 @@ class Reason(StrEnum):
     START_TIMED_OUT = "START_TIMED_OUT"
     EXECUTOR_CAME = "EXECUTOR_CAME"
     EXECUTOR_LOST = "EXECUTOR_LOST"
+    SCRIPT_STARTED = "SCRIPT_STARTED"
     OTHER = "OTHER"  # a text of another release
 
     @classmethod

@@ -8,7 +8,7 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import Q
 
-from queries.domain.states import Hold
+from queries.domain.states import Desired, Hold, Phase, Reason, StopMode
 from queries.models.because import BecauseField
 
 
@@ -68,6 +68,28 @@ class Application(models.Model):
         self.generation += 1
         self.target_revision = self.revisions.order_by("-number").first()
         self.save(update_fields=["generation", "target_revision"])
+
+
+class Script(models.Model):
+    """The script that an application runs instead of queries that are defined: what is wanted."""
+
+    application = models.OneToOneField(  # [C]
+        Application, on_delete=models.CASCADE, related_name="script"
+    )
+    desired = models.CharField(  # [O]; [R] sets STOPPED when the script has done its work
+        max_length=8, default=Desired.STOPPED, choices=[(d, d) for d in Desired]
+    )
+    stop_mode = models.CharField(max_length=8, default=StopMode.GRACEFUL)  # [O]
+    stop_deadline = models.DateTimeField(null=True)  # [O] a graceful stop becomes immediate
+    phase = models.CharField(max_length=10, default=Phase.STOPPED)  # [R]
+    phase_reason = models.CharField(max_length=60, default=Reason.NEVER_STARTED)  # [R] Reason
+    phase_detail = BecauseField()  # [R] what is going on, in addition to the reason
+    phase_since = models.DateTimeField(null=True)  # [R]
+    #: [R] what it asks for and does not get, and what of it is refused; of its newest driver
+    notes = models.JSONField(default=list)
+
+    def __str__(self) -> str:
+        return f"script of {self.application_id}"
 
 
 class ApplicationRevision(models.Model):

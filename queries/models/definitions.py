@@ -15,13 +15,19 @@ from queries.models.standing import changing_field, rank_field
 class Query(models.Model):
     """One streaming query: its desired state and what is observed."""
 
-    name = models.CharField(max_length=80)  # [C] unique among those not archived, immutable
+    #: [C] unique among those not archived, immutable; [R] `application/query` of a found one
+    name = models.CharField(max_length=160)
     application = models.ForeignKey(  # [C]
         "queries.Application", on_delete=models.PROTECT, related_name="queries"
     )
     labels = models.JSONField(default=dict, blank=True)  # [C] as those of an application
     created_at = models.DateTimeField()  # [C]
     archived_at = models.DateTimeField(null=True)  # [O]
+
+    #: [R] what a query that a script starts is known by; "" where it is defined here
+    identity = models.CharField(max_length=1200, default="", blank=True)
+    asked = models.CharField(max_length=1024, default="", blank=True)  # [R] the script's checkpoint
+    temporary = models.CharField(max_length=200, default="", blank=True)  # [R] why it is not kept
 
     desired = models.CharField(  # [O]; [R] sets STOPPED when a once/availableNow run completes
         max_length=8, default=Desired.STOPPED, choices=[(d, d) for d in Desired]
@@ -63,8 +69,13 @@ class Query(models.Model):
     class Meta:
         constraints: ClassVar = [
             models.UniqueConstraint(
+                fields=["application", "identity"],
+                name="query_identity_living",
+                condition=Q(archived_at__isnull=True) & ~Q(identity=""),
+            ),
+            models.UniqueConstraint(
                 fields=["name"], name="query_name_living", condition=Q(archived_at__isnull=True)
-            )
+            ),
         ]
         indexes: ClassVar = [
             models.Index(  # the order of lists
@@ -88,6 +99,11 @@ class Query(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def discovered(self) -> bool:
+        """Whether a script starts it, so that it is neither defined nor started by itself."""
+        return bool(self.identity)
 
 
 class QueryRevision(models.Model):

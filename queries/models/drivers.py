@@ -123,10 +123,12 @@ class Run(models.Model):
     at_death = models.CharField(max_length=8, default="")  # Candidacy, when its driver died
     batch_at_death = models.BigIntegerField(null=True)  # in flight at that moment
     accepts_loss = models.BooleanField(default=False)  # skips a gap in its sources, by go-on
+    found = models.IntegerField(null=True)  # its number among those that its script has started
 
     class Meta:
         constraints: ClassVar = [
-            models.UniqueConstraint(fields=["query"], name="run_one_open", condition=Q(outcome=""))
+            models.UniqueConstraint(fields=["query"], name="run_one_open", condition=Q(outcome="")),
+            models.UniqueConstraint(fields=["driver", "found"], name="run_found_once"),
         ]
         ordering: ClassVar = ["-epoch"]
 

@@ -60,7 +60,7 @@ class Callbacks:
 
     def __init__(self, returned: Callable[[], None] = lambda: None) -> None:
         self._lock = threading.Lock()
-        self._returned = returned
+        self.returned = returned  # called after each
         self.open = 0  # calls that have not returned
 
     def counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -79,7 +79,7 @@ class Callbacks:
             finally:
                 with self._lock:
                     self.open -= 1
-                self._returned()
+                self.returned()
 
         return call
 

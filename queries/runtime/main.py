@@ -101,14 +101,17 @@ class Driver:
         try:
             assignments, sessions = self._start()
         except Exception as error:  # a session that cannot be built is the driver's own failure
-            logger.error("Spark did not start: %s", self.references.mask(str(error)))
-            self.board.driver(error=from_python(error, self.references.mask))
-            self.board.write()
-            return self._leave(SESSION_FAILED, None)
+            return self._failed_to_start(error)
         while True:
             code = self._turn(assignments, sessions)
             if code is not None:
                 return self._leave(code, assignments)
+
+    def _failed_to_start(self, error: Exception) -> int:
+        logger.error("Spark did not start: %s", self.references.mask(str(error)))
+        self.board.driver(error=from_python(error, self.references.mask))
+        self.board.write()
+        return self._leave(SESSION_FAILED, None)
 
     # --- start ------------------------------------------------------------------------
 
@@ -122,10 +125,9 @@ class Driver:
         self.wake.catch_signals()  # again: Spark has replaced one (trap 22)
         jvm, jvm_pid = spark.sparkContext._jvm, self.gateway.proc.pid
         spark_session.close_in_forked_children(self.gateway, self.lock, self.shim.descriptor)
-        from pyspark.sql.streaming import DataStreamReader, DataStreamWriter
+        from pyspark.sql.streaming import DataStreamReader
 
-        build.refuse_starts_while_building(DataStreamWriter)
-        build.count_callbacks(DataStreamWriter)
+        self._meet_users_code()
         source_gaps.install(DataStreamReader)
         self.telemetry.attach(spark)
         self.board.tell_state = self.telemetry.status_changed
@@ -160,13 +162,24 @@ class Driver:
             jvm_pid=jvm_pid,
         )
         self.board.write()
+        return self._assignments(around), sessions
+
+    def _meet_users_code(self) -> None:
+        """Have Spark's own classes refuse, or count, what users' code does with them."""
+        from pyspark.sql.streaming import DataStreamWriter
+
+        build.refuse_starts_while_building(DataStreamWriter)
+        build.count_callbacks(DataStreamWriter)
+
+    def _assignments(self, around: Surroundings) -> Assignments:
+        """Return the runs of this driver, none of them begun."""
         return Assignments(
             self.folder.control,
             self.spec.epoch,
             self.board,
             lambda entry: Run(entry, around),
             self.each,
-        ), sessions
+        )
 
     # --- the loop ---------------------------------------------------------------------
 
@@ -192,13 +205,20 @@ class Driver:
             sessions.close_unused(assignments.hosted())
         with each("executors"):
             self._see_executors()
+        code = self._look(assignments)
         self.board.write()
+        if code is not None:
+            return code
         with each(DRIVER_LOG):
             driver_log.keep_small(self.folder.own)
         if assignments.end and not assignments.working:
             return 0
         if "jvm" in self.wake.wait(LOOK_S):
             return JVM_DIED
+        return None
+
+    def _look(self, assignments: Assignments) -> int | None:
+        """Return the exit code of a driver that is to leave for a reason of its own."""
         return None
 
     def _see_executors(self) -> None:

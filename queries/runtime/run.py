@@ -164,9 +164,7 @@ class Run:
     def _live(self) -> None:
         entry, around = self.entry, self._around
         try:
-            held = around.locks.take(
-                entry.checkpoint, run=entry.run, epoch=entry.epoch, takeover=entry.takeover
-            )
+            held = self._take()
         except Refused as refused:
             self._finish(RunState.REFUSED, error=self._named(refused))
             return
@@ -175,7 +173,7 @@ class Run:
             if held.warning:
                 self._change(warnings=(held.warning,))
             checkpoint = Checkpoint(entry.checkpoint, around.spark)
-            before = checkpoint.last_commit()
+            before = self._before(checkpoint)
             query = self._start(checkpoint)
             if query is not None:
                 epochs = of_continuous(
@@ -201,6 +199,17 @@ class Run:
             failure = partial(Failure, told)
         self._building = False
         self._end(held, failure)
+
+    def _take(self) -> Held:
+        """Lock the checkpoint; raise `Refused` where it cannot be had."""
+        entry = self.entry
+        return self._around.locks.take(
+            entry.checkpoint, run=entry.run, epoch=entry.epoch, takeover=entry.takeover
+        )
+
+    def _before(self, checkpoint: Checkpoint) -> int | None:
+        """Return the newest batch that was committed before this run."""
+        return checkpoint.last_commit()
 
     def _named(self, refused: Refused) -> RunError:
         """Return why the checkpoint cannot be had, with what is known of the run that has it."""
@@ -337,10 +346,7 @@ class Run:
             self._outlive(jquery, failure)
         try:  # nothing of the run is left: whatever else fails, its lock goes
             if jquery is not None:
-                run_id = str(jquery.runId().toString())
-                around.telemetry.query_ended(
-                    query=self.entry.query, run=self.entry.run, spark_run_id=run_id, jquery=jquery
-                )
+                self._tell_end(jquery)
             found = failure()
         except BaseException:
             around.locks.release(held)
@@ -353,6 +359,15 @@ class Run:
         around.locks.release(held)
         self._tell_outcome(judge(self._facts(failed=found is not None)), found)
         self._show(Hangs.NOTHING)  # of a run whose outcome was known before its end
+
+    def _tell_end(self, jquery: Any) -> None:
+        """Have telemetry read the query's memory once more."""
+        self._around.telemetry.query_ended(
+            query=self.entry.query,
+            run=self.entry.run,
+            spark_run_id=str(jquery.runId().toString()),
+            jquery=jquery,
+        )
 
     def _outlive(self, jquery: Any, failure: Read) -> None:
         """Return once nothing of the run is left that could write; say meanwhile what hangs."""

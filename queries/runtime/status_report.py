@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from listeners.loops.each import Each
-from queries.domain.protocol import STATUS, RunState, RunStatus, Status
+from queries.domain.protocol import STATUS, FoundQuery, RunState, RunStatus, Status
 from queries.files import replace_file
 
 logger = logging.getLogger(__name__)
@@ -56,6 +56,8 @@ class Board:
         self._lock = threading.Lock()
         self._status = Status(epoch=epoch, applied_generation=0, at=now())
         self._runs: dict[int, RunStatus] = {}
+        self._found: dict[int, FoundQuery] = {}  # of a script, by number
+        self._adopted: dict[int, int] = {}  # run under which a found one was reported -> its own
         self._dirty = False
         self._live_dirty = False
         self._written = 0.0  # monotonic
@@ -79,6 +81,7 @@ class Board:
     def run(self, run: int, **changes: Any) -> None:
         """Change a run's line; from any thread. A changed state is reported at once."""
         with self._lock:
+            run = self._adopted.get(run, run)
             before = self._runs[run]
             after = replace(before, **changes)
             self._runs[run] = after
@@ -94,6 +97,7 @@ class Board:
     def warn(self, run: int, text: str) -> None:
         """Add a warning to a run's line, once; from any thread, and about any run."""
         with self._lock:
+            run = self._adopted.get(run, run)
             before = self._runs.get(run)
             if before is None or before.state in ENDED or text in before.warnings:
                 return
@@ -104,17 +108,40 @@ class Board:
     def read(self, run: int) -> RunStatus | None:
         """Return a run's line."""
         with self._lock:
-            return self._runs.get(run)
+            return self._runs.get(self._adopted.get(run, run))
 
     def known(self) -> set[int]:
-        """Return the runs that have a line."""
+        """Return the runs that have a line; of those that a script has made, the adopted ones."""
         with self._lock:
-            return set(self._runs)
+            return {run for run in self._runs if run > 0}
 
     def forget(self, run: int) -> None:
         """Take an ended run off the board: its end was acknowledged."""
         with self._lock:
             self._dirty = self._runs.pop(run, None) is not None or self._dirty
+
+    # --- what a script has started ------------------------------------------------------
+
+    def found(self, query: FoundQuery) -> None:
+        """Report a query that a script has started, or that it is about to start."""
+        with self._lock:
+            self._found[query.number] = query
+            self._dirty = True
+
+    def adopt(self, number: int, *, run: int, query: int) -> None:
+        """Give a found query's line the keys of its rows, which are there by now."""
+        with self._lock:
+            status = self._runs.pop(-number)
+            self._runs[run] = replace(status, run=run, query=query)
+            self._adopted[-number] = run
+            self._dirty = True
+
+    def forget_found(self, number: int) -> None:
+        """Report a query no more: it never started, or its end was acknowledged."""
+        with self._lock:
+            self._found.pop(number, None)
+            self._runs.pop(self._adopted.pop(-number, -number), None)
+            self._dirty = True
 
     def write(self) -> None:
         """Write status.json where there is something new, or nothing was written for long.
@@ -126,7 +153,8 @@ class Board:
             live = self._live_dirty and age >= LIVE_EVERY_S
             if not (self._dirty or live or age >= ALIVE_EVERY_S):
                 return
-            self._status = replace(self._status, at=now(), runs=tuple(self._runs.values()))
+            runs, found = tuple(self._runs.values()), tuple(self._found.values())
+            self._status = replace(self._status, at=now(), runs=runs, found=found)
             # A full disk ends no query: what is news stays news, and the next turn tries again.
             with self._each.by_itself(self._path.name):
                 replace_file(self._path, self._status.dumps(self._mask), durable=False)

@@ -38,8 +38,9 @@ class Wake:
         ready, _, _ = select.select([self._read, *self._others], [], [], timeout_s)
         if self._read in ready:
             with contextlib.suppress(BlockingIOError):
-                while os.read(self._read, 4096):
-                    pass
+                while signals := os.read(self._read, 4096):
+                    # Its handler runs in the main thread, where users' code may be: later, or not.
+                    self.leave = self.leave or signal.SIGTERM in signals
         return {self._others[descriptor] for descriptor in ready if descriptor in self._others}
 
     def _nudged(self, *_: object) -> None:

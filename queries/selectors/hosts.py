@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from django.conf import settings
@@ -12,7 +14,7 @@ from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.states import OPEN_DRIVER_STATES, STOPPED_PHASES, Desired, Phase
 from queries.domain.supervision.hosts import SILENT_AFTER
-from queries.models.applications import Application
+from queries.models.applications import Application, Script
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver
 from queries.models.history import Operation
@@ -38,8 +40,9 @@ def at_work() -> QuerySet[Application]:
         drivers.order_by().values("application"),
         living.filter(desired=Desired.RUNNING).values("application"),
         living.filter(phase__in=sorted(set(Phase) - STOPPED_PHASES)).values("application"),
+        Script.objects.filter(desired=Desired.RUNNING).order_by().values("application"),
     ]
-    busy = Q(pk__in=found[0]) | Q(pk__in=found[1]) | Q(pk__in=found[2])
+    busy = reduce(or_, (Q(pk__in=each) for each in found))
     return Application.objects.filter(placed_here(), busy, archived_at=None)
 
 

@@ -60,4 +60,4 @@ def _shown(one: Operator, advice: Advice) -> dict[str, Any]:
     }
 
 
-urlpatterns = [path("queries/<str:name>/async/", async_tab, name="query-async")]
+urlpatterns = [path("queries/<query:name>/async/", async_tab, name="query-async")]

@@ -185,9 +185,9 @@ CANCEL_LEAVES[Verb.PREFLIGHT] = CANCEL_LEAVES[Verb.XRAY] = _ENDS
 CANCEL_LEAVES[Verb.RECORDS] = ("Its Spark process is ended.", "Nothing else changes.")
 
 urlpatterns = [
-    path("queries/<str:name>/preflight/", try_revision, name="query-preflight"),
-    path("queries/<str:name>/records/", new_records, name="query-records"),
-    path("queries/<str:name>/records/<uuid:uuid>/", batch_records, name="query-batch-records"),
-    path("queries/<str:name>/x-ray/", new_xray, name="query-x-ray"),
-    path("queries/<str:name>/x-ray/<uuid:uuid>/", xray_rows, name="query-x-ray-rows"),
+    path("queries/<query:name>/preflight/", try_revision, name="query-preflight"),
+    path("queries/<query:name>/records/", new_records, name="query-records"),
+    path("queries/<query:name>/records/<uuid:uuid>/", batch_records, name="query-batch-records"),
+    path("queries/<query:name>/x-ray/", new_xray, name="query-x-ray"),
+    path("queries/<query:name>/x-ray/<uuid:uuid>/", xray_rows, name="query-x-ray-rows"),
 ]

@@ -24,10 +24,13 @@ from queries.domain.protocol import (
     AssignmentEntry,
     DriverSpec,
     ExitReport,
+    FoundQuery,
     Hangs,
     RunError,
     RunState,
     RunStatus,
+    ScriptReport,
+    ScriptState,
     Status,
     Want,
 )
@@ -36,6 +39,7 @@ from queries.domain.supervision.observation import Liveness, Sighting
 from queries.domain.walls import Choice, Mode, choose
 from queries.launchers.base import LaunchRefused
 from tests.launchers.in_memory_probes import InMemoryProbes
+from tests.launchers.in_memory_scripts import InMemoryScripts
 
 ENDED = frozenset({RunState.ENDED, RunState.FAILED, RunState.REFUSED})
 BOOT_ID = "in-memory"
@@ -74,6 +78,9 @@ class _Driver:
     facts: dict[int, RunFacts] = field(default_factory=dict)  # what is left of each run
     places: dict[int, str] = field(default_factory=dict)  # the checkpoint of each run
     error: RunError | None = None
+    script: ScriptReport | None = None
+    found: dict[int, FoundQuery] = field(default_factory=dict)
+    numbers: set[int] = field(default_factory=set)
     exit: ExitReport | None = None
     gone: bool = False
     orphaned: bool = False
@@ -87,7 +94,7 @@ class _Driver:
         return self.alive or self.orphaned
 
 
-class InMemoryLauncher(InMemoryProbes):
+class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
     """The public double of a launcher, with failure switches.
 
     Switches: `refusal` (the next launches raise `LaunchRefused` with it), `crash_before` and
@@ -304,6 +311,8 @@ class InMemoryLauncher(InMemoryProbes):
         with self._lock:
             driver = self._driver(application, epoch)
             driver.ready = True
+            if driver.spec.script is not None:
+                driver.script = ScriptReport(ScriptState.RUNNING)
             self._apply(driver)
 
     def session_fails(self, application: str, error: RunError, *, exit_code: str = "70") -> None:
@@ -488,12 +497,16 @@ class InMemoryLauncher(InMemoryProbes):
             return
         wanted = {entry.run: entry for entry in driver.assignment.queries}
         for run in list(driver.runs.keys() - wanted.keys()):
+            if run < 0:  # a script has started it: its rows are on their way
+                continue
             self._ask(driver, run, Want.STOP)
             if driver.runs[run].state in ENDED and judge(driver.facts[run]).release:
                 del driver.runs[run], driver.facts[run], driver.places[run]
         begun: list[AssignmentEntry] = []
         for entry in wanted.values():
-            if entry.run not in driver.runs:
+            if entry.run not in driver.runs and entry.found:
+                self._adopt(driver, entry)
+            elif entry.run not in driver.runs:
                 self._begin(driver, entry)
                 if driver.runs[entry.run].state is RunState.STARTING:
                     begun.append(entry)
@@ -634,4 +647,6 @@ def _status(driver: _Driver, now: str) -> Status | None:
         jvm_pid=int(driver.process["jvm_pid"]),
         runs=tuple(driver.runs.values()),
         error=driver.error,
+        script=driver.script,
+        found=tuple(driver.found.values()),
     )

@@ -8,7 +8,7 @@ from django.db.models import Min
 
 from queries.domain.protocol import RunError
 from queries.domain.states import RunOutcome, StopMode
-from queries.models.applications import Application
+from queries.models.applications import Application, Script
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation, Transition
@@ -65,6 +65,8 @@ class Stage:
         revision = row.revisions.create(number=1, spec=form, author="ada", created_at=self.now)
         row.target_revision = revision
         row.save()
+        if form.get("kind") == "script":
+            Script.objects.create(application=row, phase_since=self.now)
         return row
 
     def query(self, name: str, application: str = "", **spec: Any) -> Query:

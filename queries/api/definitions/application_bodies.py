@@ -12,6 +12,8 @@ from queries.api.derived import Body, shows
 from queries.api.links import application_links
 from queries.api.reasons import DetailCodeField, PhraseField
 from queries.api.schema import ApplicationSpecField, LabelsField, ObjectField
+from queries.domain.states import Desired, Phase
+from queries.models.applications import Script
 from queries.models.definitions import Query
 from queries.models.drivers import Driver
 from queries.selectors.supervision.applications import ApplicationDetail, PoolHolding
@@ -64,9 +66,25 @@ class TelemetryBody(Body):
 
 
 @shows(
+    Script,
+    "desired phase phase_reason phase_reason_code=phase_reason phase_detail phase_since notes",
+    desired=Desired,
+    phase=Phase,
+)
+class ScriptBody(Body):
+    """The script of an application of kind script: what is wanted of it, and what it does.
+
+    notes: What it asks for and does not get, and what of it is refused.
+    """
+
+    phase_reason = PhraseField()
+    notes = serializers.ListField(child=serializers.CharField())
+
+
+@shows(
     ApplicationDetail,
     "application.name application.own team=application.team.name revision=newest.number "
-    "running_revision=driver.application_revision.number needs_restart driver queries pools "
+    "running_revision=driver.application_revision.number needs_restart driver script queries pools "
     "application.failures application.next_attempt_at application.hold "
     "application.hold_reason hold_reason_code application.labels telemetry "
     "application.created_at etag spec links",
@@ -75,6 +93,7 @@ class ApplicationBody(Body):
     """An application: its definition (masked), its driver, and what it holds.
 
     own: Created for one query.
+    script: Null where its queries are defined.
     team: Whose it is; null: everybody's.
     needs_restart: Why: revision, pools, code.
     """

@@ -85,7 +85,7 @@ class ForeignBatchesBody(Body):
     "health current_run=run last_progress=progress last_event_at dropped_events=dropped "
     "query.failures query.next_attempt_at crash_loop query.hold query.risk query.risk_at "
     "query.source_reachable query.source_unreachable_since lag foreign_batches "
-    "needs_application_restart query.labels "
+    "needs_application_restart query.labels query.discovered query.temporary "
     "kind pool checkpoint query.created_at etag spec links",
     desired=Desired,
 )
@@ -93,6 +93,8 @@ class QueryBody(Body):
     """A query: its definition (masked), what is wanted of it, and what it does.
 
     team: Of its application; null: everybody's.
+    discovered: Started by its application's script; not changed or started by itself.
+    temporary: Why nothing is recovered from its checkpoint; "" where it is.
     risk_at: When the first unread record is, or was, deleted.
     foreign_batches: In its checkpoint and of no run of Headgate, in the last 24 hours; null: none.
     """

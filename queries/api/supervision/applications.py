@@ -81,12 +81,23 @@ class ApplicationView(DefinitionView):
         application_operations.archive_application(application=row, **self.by)
 
 
+class ApplicationStartView(ApiView):
+    """The verb start, for an application that runs a script."""
+
+    @accepts("start_application")
+    def post(self, name: str) -> Operation:
+        """Run the script, on the newest revision and code; queries that are defined start alone."""
+        return application_operations.request_script_start(
+            application=applications.application(name), **self.by
+        )
+
+
 class ApplicationStopView(ApiView):
-    """The verb stop, for each of an application's queries."""
+    """The verb stop, for each of an application's queries, or for its script."""
 
     @accepts("stop_application", form=inputs.Stop, responses={202: OperationsBody})
     def post(self, sent: Sent, name: str) -> Response:
-        """Stop each query; return an operation for each."""
+        """Stop each query, or the script; return an operation for each."""
         begun = application_operations.request_application_stop(
             application=applications.application(name), mode=StopMode(sent["mode"]), **self.by
         )

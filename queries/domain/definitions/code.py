@@ -74,6 +74,8 @@ def _of_application(spec: ApplicationSpec) -> Iterator[tuple[str, object]]:
         yield "python_path", spec.python_path
     if spec.listeners:
         yield "listeners", spec.listeners
+    if spec.script is not None:
+        yield "script", spec.script
     if not spec.master.startswith("local"):
         yield "master", spec.master
     for name, value in spec.conf.items():

@@ -134,9 +134,32 @@ class PythonQuery(_QueryBase):
 QuerySpec = Annotated[SqlQuery | PythonQuery, Field(discriminator="kind")]
 
 
+class Submit(_Frozen):
+    """What `spark-submit` takes and an application has no field for; 0: not given."""
+
+    py_files: tuple[str, ...] = ()  # --py-files: .py, .zip and .egg files in the code folders
+    files: tuple[str, ...] = ()  # --files: in the code folders, found by SparkFiles.get(name)
+    executor_memory: str = ""  # spark.executor.memory
+    executor_cores: int = Field(default=0, ge=0, le=1024)  # spark.executor.cores
+    num_executors: int = Field(default=0, ge=0, le=10000)  # spark.executor.instances
+    total_executor_cores: int = Field(default=0, ge=0, le=100000)  # spark.cores.max
+
+
+class Script(_Frozen):
+    """A PySpark program, run as it is: a file, or a module as `python -m` runs one."""
+
+    file: str = ""  # absolute, in one of the application's code folders
+    module: str = ""  # "package.module"
+    arguments: tuple[str, ...] = ()  # sys.argv[1:]
+    submit: Submit = Field(default_factory=Submit)
+
+
 class ApplicationSpec(_Frozen):
     """One Spark driver process: what it runs on and with."""
 
+    #: Queries that are defined here, or those that a script of the user's starts.
+    kind: Literal["queries", "script"] = "queries"
+    script: Script | None = None
     description: str = Field(default="", max_length=2000)  # what it is for, shown on its page
     master: str = "local[2]"
     memory: str = "1g"  # spark.driver.memory

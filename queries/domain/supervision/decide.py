@@ -16,6 +16,7 @@ from queries.domain.states import (
     Hold,
     Reason,
 )
+from queries.domain.supervision import script
 from queries.domain.supervision.decision import (
     Decision,
     DriverAction,
@@ -108,6 +109,7 @@ def _conclude(draft: Draft) -> Decision:
         hold_reason=draft.hold_reason,
         seen_generation=draft.obs.generation,
         reached_generation=settled,
+        script=script.decision(draft),
         wake_at=max(draft.now, min(draft.wakes)) if draft.wakes else None,
         again=ended,
     )
@@ -119,6 +121,8 @@ def _calm(work: QueryDraft) -> bool:
 
 
 def _application_reached(draft: Draft) -> bool:
+    if draft.obs.script is not None:
+        return script.reached(draft)
     driver = draft.obs.driver
     if driver is not None and draft.exit is None and driver.generation < draft.obs.generation:
         return False
@@ -127,7 +131,8 @@ def _application_reached(draft: Draft) -> bool:
 
 
 def _query_decision(draft: Draft, work: QueryDraft) -> QueryDecision:
-    phase, reason, detail = name_phase(draft, work)
+    name = name_phase if draft.obs.script is None else script.name_query
+    phase, reason, detail = name(draft, work)
     seen = work.seen
     done = reached(draft, work, phase)
     return QueryDecision(

@@ -81,6 +81,16 @@ class DriverDecision:
 
 
 @dataclass(frozen=True, slots=True)
+class ScriptDecision:
+    """The state of an application's script now."""
+
+    phase: Phase
+    reason: Reason
+    detail: Because
+    completed: bool = False  # desired := STOPPED, unless the generation has moved on
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """The complete next step of one application."""
 
@@ -93,4 +103,5 @@ class Decision:
     seen_generation: int
     reached_generation: int
     wake_at: datetime | None  # look again then at the latest; None: only a nudge matters
+    script: ScriptDecision | None  # None: the application has none
     again: bool  # something ended: decide once more at once

@@ -50,6 +50,7 @@ class Draft:
     lost: bool = False
     waits: Reason = Reason.NONE
     one_by_one: bool = False  # queries start one after the other (`culprits.py`)
+    completed: bool = False  # its script has done its work
     turn: str = ""  # the query that is starting meanwhile
     wakes: list[datetime] = field(default_factory=list)
 
@@ -69,6 +70,8 @@ class Draft:
 
     def due(self, work: QueryDraft) -> bool:
         """Return whether the query should have a run now and has none."""
+        if self.obs.script is not None:  # the script starts its queries
+            return False
         if work.seen.desired is not Desired.RUNNING or work.run is not None or work.completed:
             return False
         if self.obs.paused or self.hold is Hold.FAILED or work.hold is Hold.FAILED:

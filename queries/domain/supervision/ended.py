@@ -6,6 +6,7 @@ from typing import assert_never
 from queries.domain import restart
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import Desired, DriverState, Hold, Policy, Reason, RunOutcome
+from queries.domain.supervision import script
 from queries.domain.supervision.culprits import convict, one_by_one
 from queries.domain.supervision.decision import DriverAction, Fault, RunEnd
 from queries.domain.supervision.draft import Draft, QueryDraft
@@ -21,10 +22,11 @@ def settle_ends(draft: Draft) -> None:
     3. Hold the query that ended the driver, where that is proven.
     4. Forget the failures of runs that have been healthy long enough.
     """
-    draft.one_by_one = one_by_one(draft)
+    draft.one_by_one = draft.obs.script is None and one_by_one(draft)
     _read_driver(draft)
     _settle_runs(draft)
-    convict(draft)
+    if draft.obs.script is None:
+        convict(draft)
     _forget_failures(draft)
 
 
@@ -64,10 +66,14 @@ def _end_driver(draft: Draft) -> None:
     draft.exit = exit_of(driver, at=draft.now.isoformat())
     fenced = draft.exit.python == FENCED
     draft.state = DriverState.FENCED if fenced else DriverState.ENDED
-    draft.fault = None if fenced else driver_fault(driver, draft.exit)
+    draft.completed = script.has_completed(draft)
+    draft.fault = None if fenced or draft.completed else driver_fault(driver, draft.exit)
     if draft.fault is None:
         return
     draft.failures += 1
+    if draft.obs.script is not None:
+        script.climb(draft, draft.fault)
+        return
     draft.hold_reason = Because(Detail.DRIVER_FAILURE, {"title": draft.fault.classified.title})
     if draft.fault.classified.policy is Policy.FATAL:
         draft.hold = Hold.FAILED
@@ -88,8 +94,12 @@ def _settle_runs(draft: Draft) -> None:
             work.run,
             driver_ended=draft.exit is not None,
             driver_asked=draft.exit is not None and draft.fault is None,
+            by_script=draft.obs.script is not None,
         )
         if ended is None:
+            continue
+        if draft.obs.script is not None:
+            script.settle(draft, work, ended)
             continue
         current = work.run.generation == work.seen.generation
         work.ended, work.run = ended, None
@@ -151,6 +161,8 @@ def _forget_failures(draft: Draft) -> None:
     for work in draft.queries:
         if work.run is None:
             continue
+        if work.run.committed and draft.hold is Hold.BROKEN:  # of a script
+            draft.hold, draft.failures, draft.hold_reason = Hold.NONE, 0, NOTHING
         if work.run.committed and work.hold is Hold.BROKEN:
             work.hold, work.failures, work.detail = Hold.NONE, 0, NOTHING
         if work.hold is not Hold.BROKEN:  # a retry probe that ends unproven is due again

@@ -152,6 +152,18 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class ScriptSeen:
+    """The script of an application: what is wanted of it, and what it was."""
+
+    desired: Desired
+    phase: Phase
+    reason: Reason
+    detail: Because = NOTHING
+    #: (fingerprint, batch) of its newest failures since the counters were cleared, newest first
+    recent_failures: tuple[tuple[str, int | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """Everything observed of one application."""
 
@@ -171,4 +183,5 @@ class Observation:
     hold: Hold = Hold.NONE
     hold_reason: Because = NOTHING
     paused: bool = False  # its host is being stopped: drivers end, desired states remain
+    script: ScriptSeen | None = None  # None: its queries are defined, and have desired states
     silent_host: str = ""  # the host that it is placed on, where that one is silent

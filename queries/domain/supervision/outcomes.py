@@ -47,7 +47,8 @@ def driver_fault(driver: DriverSeen, report: ExitReport) -> Fault | None:
     status = driver.sighting.status
     error = status.error if status else None
     if error is not None:
-        return fault_of(error)
+        script = status.script if status else None
+        return fault_of(error, batch=script.failed_batch if script else None)
     if driver.end_wanted is Reason.START_TIMED_OUT:
         text = "The driver's Spark session was not up in time."
         return fault_of(
@@ -61,9 +62,14 @@ def driver_fault(driver: DriverSeen, report: ExitReport) -> Fault | None:
 
 
 def run_end(
-    query: QuerySeen, run: RunSeen, *, driver_ended: bool, driver_asked: bool
+    query: QuerySeen,
+    run: RunSeen,
+    *,
+    driver_ended: bool,
+    driver_asked: bool,
+    by_script: bool = False,
 ) -> RunEnd | None:
-    """Return how the run ended, or None while it is open."""
+    """Return how the run ended, or None while it is open; a script may stop its queries itself."""
     status = run.status
     state = status.state if status else RunState.ABSENT
     if state is RunState.FAILED and status is not None and not _died_with_jvm(status, driver_ended):
@@ -75,6 +81,8 @@ def run_end(
             return RunEnd(run.id, RunOutcome.STOPPED)
         if run.ends_by_itself:
             return RunEnd(run.id, RunOutcome.COMPLETED)
+        if by_script:
+            return RunEnd(run.id, RunOutcome.STOPPED)
         print_ = fingerprint(
             error_class="", type_name="unasked", root_cause=UNASKED.title, message=""
         )

@@ -18,7 +18,7 @@ Named = tuple[Phase, Reason, Because]
 def name_phase(draft: Draft, work: QueryDraft) -> Named:
     """Return the phase, its reason and what is going on."""
     if work.run is not None:
-        return _with_run(draft, work)
+        return with_run(draft, work)
     if work.open_run is not None:
         return Phase.STARTING, work.open_run, Because(Detail.GIVEN)
     if work.seen.desired is Desired.STOPPED or work.completed:
@@ -34,11 +34,12 @@ def reached(draft: Draft, work: QueryDraft, phase: Phase) -> bool:
     return phase is Phase.RUNNING and current
 
 
-def _with_run(draft: Draft, work: QueryDraft) -> Named:
+def with_run(draft: Draft, work: QueryDraft) -> Named:
+    """Return the phase of a query that has an open run."""
     run = work.run
     assert run is not None
     if draft.lost:
-        return Phase.LOST, Reason.HOST_SILENT, _silent(draft, Detail.LOST_ON)
+        return Phase.LOST, Reason.HOST_SILENT, silent(draft, Detail.LOST_ON)
     if work.hangs:
         return Phase.STOPPING, Reason.STUCK, about(draft, work)
     if work.want is not Want.RUN:
@@ -52,9 +53,9 @@ def _with_run(draft: Draft, work: QueryDraft) -> Named:
         return Phase.RUNNING, reason, NOTHING
     if not draft.driver_ready:
         return Phase.STARTING, Reason.WAITS_DRIVER, Because(Detail.SESSION_STARTING)
-    silent = work.seen.source_unreachable_since
-    if silent is not None:
-        since = Because(Detail.SOURCE_SILENT, {"since": f"{silent:%H:%M:%S}"})
+    unheard = work.seen.source_unreachable_since
+    if unheard is not None:
+        since = Because(Detail.SOURCE_SILENT, {"since": f"{unheard:%H:%M:%S}"})
         return Phase.STARTING, Reason.WAITS_SOURCE, since
     if run.status is None or run.status.started_at is None:
         return Phase.STARTING, Reason.WAITS_DRIVER, Because(Detail.QUERY_BUILDING)
@@ -92,7 +93,7 @@ def _wanted_without_run(draft: Draft, work: QueryDraft) -> Named:
     if draft.hold is Hold.FAILED:
         return Phase.FAILED, Reason.FAILED_FATAL, draft.hold_reason
     if draft.lost:
-        return Phase.PENDING, Reason.HOST_SILENT, _silent(draft, Detail.WAITS_HOST)
+        return Phase.PENDING, Reason.HOST_SILENT, silent(draft, Detail.WAITS_HOST)
     if draft.obs.paused:
         return Phase.PENDING, Reason.SHUTDOWN, Because(Detail.WITH_INSTALLATION)
     if work.hangs:
@@ -103,7 +104,7 @@ def _wanted_without_run(draft: Draft, work: QueryDraft) -> Named:
     if draft.next_attempt_at is not None and draft.next_attempt_at > draft.now:
         return Phase.BACKOFF, Reason.DRIVER_DIED, draft.hold_reason
     if draft.waits is not Reason.NONE:
-        return Phase.PENDING, draft.waits, _taken(draft)
+        return Phase.PENDING, draft.waits, taken(draft)
     if draft.one_by_one and draft.driver_open:
         return Phase.PENDING, Reason.WAITS_TURN, _turn(draft)
     # The reason for waiting becomes the cause of its next run.
@@ -118,11 +119,13 @@ def _turn(draft: Draft) -> Because:
     return Because(Detail.TURN_AFTER_DRIVER, {"deaths": draft.failures})
 
 
-def _silent(draft: Draft, detail: Detail) -> Because:
+def silent(draft: Draft, detail: Detail) -> Because:
+    """Return that its host is silent, as `detail` says it."""
     return Because(detail, {"host": draft.obs.silent_host})
 
 
-def _taken(draft: Draft) -> Because:
+def taken(draft: Draft) -> Because:
+    """Return what of the host other drivers have taken."""
     slots = draft.obs.slots
     if draft.waits is Reason.WAITS_SLOT:
         params = {"starting": slots.starting, "limit": slots.limit}

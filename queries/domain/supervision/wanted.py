@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from queries.domain.protocol import RunState, Want
 from queries.domain.states import Desired, DriverState, Hold, Phase, Reason, StopMode
-from queries.domain.supervision import culprits
+from queries.domain.supervision import culprits, script
 from queries.domain.supervision.decision import DriverAction
 from queries.domain.supervision.draft import Draft, QueryDraft
 from queries.domain.supervision.hanging import note_hanging, nothing_else_runs, stop_deadline
@@ -35,7 +35,8 @@ def _want_driver(draft: Draft) -> None:
     if driver is not None and draft.exit is None:
         draft.end_wanted = draft.end_wanted or _end_reason(draft, driver.generation)
         return
-    if draft.exit is not None or not any(draft.due(work) for work in draft.queries):
+    due = any(draft.due(work) for work in draft.queries) or script.due(draft)
+    if draft.exit is not None or not due:
         return
     if draft.next_attempt_at is not None and draft.next_attempt_at > draft.now:
         return
@@ -48,6 +49,8 @@ def _want_driver(draft: Draft) -> None:
 def _end_reason(draft: Draft, generation: int) -> Reason:
     if draft.obs.paused:
         return Reason.SHUTDOWN
+    if draft.obs.script is not None:
+        return script.end_reason(draft, generation)
     if draft.obs.generation > generation:
         return Reason.REPLACED
     if not any(_needs_driver(draft, work) for work in draft.queries):
@@ -71,6 +74,8 @@ def _open_runs(draft: Draft) -> None:
     if draft.exit is not None or draft.lost or draft.end_wanted or not draft.driver_open:
         return
     if draft.action in {DriverAction.KILL, DriverAction.SEAL}:
+        return
+    if draft.obs.script is not None:
         return
     draft.one_by_one = culprits.one_by_one(draft)
     if not draft.one_by_one:
@@ -114,7 +119,7 @@ def _want_runs(draft: Draft) -> None:
         hung = _hung_in_start(draft, run)
         ending = seen.phase is Phase.STOPPING and seen.phase_reason is Reason.STALLED
         fresh = draft.obs.policy.restart_on_stall and seen.stalled
-        work.stalled = (fresh or ending) and not asked
+        work.stalled = (fresh or ending) and not asked and draft.obs.script is None
         told = run.stop_asked_at is not None  # no driver takes a stop back
         if not (asked or draft.end_wanted or hung or work.stalled or told):
             continue

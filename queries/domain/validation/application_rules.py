@@ -8,7 +8,7 @@ from queries.domain.definitions import configuration
 from queries.domain.definitions.parsing import as_json, mask_problems, once
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import Problem
-from queries.domain.validation import formats
+from queries.domain.validation import formats, script_rules
 
 #: The packages that share a driver's import path with users' code: ours, Spark's and py4j.
 RESERVED_MODULES = frozenset(
@@ -71,6 +71,7 @@ def application_problems(spec: ApplicationSpec, *, surroundings: Surroundings) -
         problems += _root(f"python_path.{index}", root, surroundings.code_roots)
     problems += _connectors(spec, surroundings.connectors)
     problems += _listeners(spec)
+    problems += script_rules.script_problems(spec)
     if spec.policy.max_delay_s < spec.policy.base_delay_s:
         problems.append(
             Problem(

@@ -43,7 +43,8 @@ def spawn(folder: DriverFolder, spec: DriverSpec, claim: socket.socket) -> Begun
         epoch_claims.CLAIM_FD: str(claim.fileno()),
     }
     at = datetime.now(UTC).isoformat()
-    program = "queries.runtime.probes.main" if spec.probe else "queries.runtime.main"
+    kind = "probes." if spec.probe else "scripts." if spec.script else ""
+    program = f"queries.runtime.{kind}main"
     # -P: the working directory is no place to import from.
     argv = [sys.executable, "-P", "-m", program, str(folder.root)]
     passed = (write, claim.fileno())

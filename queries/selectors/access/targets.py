@@ -1,6 +1,6 @@
 """Whose applications an address is about, read from the address itself.
 
-One table for pages and REST: an address below `queries/<str:name>/` is about that query's
+One table for pages and REST: an address below `queries/<query:name>/` is about that query's
 application, whatever it does. Who may act there is asked before its view runs, so a new view
 needs no line of its own; one that this table does not know, and that acts, is refused.
 """
@@ -69,7 +69,7 @@ def of_selector(selector: Any) -> Concerned:
 
 #: Beginning of an address, without that of the API -> the applications that its key leads to.
 _TABLE: dict[str, Callable[..., Concerned]] = {
-    "queries/<str:name>/": _of_query,
+    "queries/<query:name>/": _of_query,
     "applications/<str:name>/": _named,
     "operations/<uuid:uuid>/": _of_operation,
     "alerts/<uuid:uuid>/": _of_incident,

@@ -8,7 +8,7 @@ from listeners import selectors as heard
 from listeners.selectors import DriverTelemetry
 from queries.domain.errors import Missing
 from queries.domain.states import OPEN_DRIVER_STATES, DriverKind
-from queries.models.applications import Application, ApplicationRevision, SchedulerPool
+from queries.models.applications import Application, ApplicationRevision, SchedulerPool, Script
 from queries.models.definitions import Query
 from queries.models.drivers import Driver
 from queries.selectors.found import found
@@ -36,12 +36,13 @@ class ApplicationDetail:
     default_pool: list[Query]  # living queries that name no pool
     needs_restart: tuple[str, ...]  # why: "revision", "pools", "code"
     telemetry: DriverTelemetry | None
+    script: Script | None = None
 
 
 def applications() -> QuerySet[Application]:
     """Return living applications by name."""
     living = Application.objects.filter(archived_at__isnull=True)
-    return living.select_related("team").order_by("name")
+    return living.select_related("team", "script").order_by("name")
 
 
 def application(name: str) -> Application:
@@ -89,6 +90,7 @@ def application_details(rows: list[Application]) -> list[ApplicationDetail]:
             default_pool=[q for q in held[row.pk] if not named.get(q.pk)],
             needs_restart=drift(driver, newest=newest.get(row.pk), pools=pools.get(row.pk, [])),
             telemetry=telemetry.get(driver.pk) if driver else None,
+            script=getattr(row, "script", None),
         )
 
     return [detail(row) for row in rows]

@@ -37,13 +37,14 @@ from queries.domain.supervision.observation import (
     Observation,
     QuerySeen,
     RunSeen,
+    ScriptSeen,
     Sighting,
     Slots,
     Suspicion,
 )
 from queries.domain.triggers.async_progress import tracking
 from queries.domain.triggers.cores import HOLDING
-from queries.models.applications import Application, ApplicationRevision
+from queries.models.applications import Application, ApplicationRevision, Script
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
@@ -72,6 +73,7 @@ class Rows:
     runs: dict[int, Run]  # query -> its open run
     checkpoints: dict[int, Checkpoint]  # query -> its current one
     paused: bool
+    script: Script | None = None  # None: its queries are defined
 
     @property
     def locations(self) -> tuple[str, ...]:
@@ -95,7 +97,8 @@ def read_rows(application_id: int) -> Rows | None:
     # It is asked for each application every few seconds, and an order costs as much as a join:
     # what has to be in one is put into it here.
     try:
-        application = Application.objects.select_related("target_revision").get(pk=application_id)
+        found = Application.objects.select_related("target_revision", "script")
+        application = found.get(pk=application_id)
     except Application.DoesNotExist:
         return None
     newest = application.target_revision or application.revisions.order_by("-number").first()
@@ -140,6 +143,7 @@ def read_rows(application_id: int) -> Rows | None:
         queries=kept,
         runs=by_query,
         checkpoints=checkpoints,
+        script=getattr(application, "script", None),
         paused=Host.objects.filter(name=host).exclude(stopping_since=None).exists(),
     )
 
@@ -156,6 +160,8 @@ def observation(
     by_run = {run: _said(status, spec) for run, status in statuses(sighting).items()}
     stalled = _stalled(rows, now) if spec.policy.restart_on_stall else frozenset()
     ended = sighting is not None and sighting.liveness in _ENDED
+    # A script decides about its queries: what one of them fails by is no reason to end the rest.
+    scope = spec.failure_scope if rows.script is None else "query"
     return Observation(
         application=application.pk,
         name=application.name,
@@ -163,7 +169,7 @@ def observation(
         seen_generation=application.seen_generation,
         reached_generation=application.reached_generation,
         policy=spec.policy,
-        failure_scope=spec.failure_scope,
+        failure_scope=scope,
         queries=tuple(_query(rows, query, by_run, stalled, ended) for query in rows.queries),
         driver=_driver(rows.driver, sighting),
         slots=slots(spec) if rows.driver is None else _UNREAD,
@@ -176,6 +182,7 @@ def observation(
         hold=Hold(application.hold),
         hold_reason=application.hold_reason,
         paused=rows.paused,
+        script=_script(rows),
         silent_host=silent_host,
     )
 
@@ -242,22 +249,23 @@ def _query(
     ended: bool,
 ) -> QuerySeen:
     run = rows.runs.get(query.pk)
+    wanted: Script | Query = rows.script or query  # a script's queries are to do what it does
     return QuerySeen(
         id=query.pk,
         name=query.name,
-        desired=Desired(query.desired),
+        desired=Desired(wanted.desired),
         generation=query.generation,
         seen_generation=query.seen_generation,
         reached_generation=query.reached_generation,
         phase=Phase(query.phase),
         phase_reason=Reason(query.phase_reason),
         phase_detail=query.phase_detail,
-        stop_mode=StopMode(query.stop_mode),
-        stop_deadline=query.stop_deadline,
+        stop_mode=StopMode(wanted.stop_mode),
+        stop_deadline=wanted.stop_deadline,
         failures=query.failures,
         next_attempt_at=query.next_attempt_at,
         hold=Hold(query.hold),
-        run=_run(run, by_run.get(run.pk), ended) if run else None,
+        run=_run(run, _line(run, by_run), ended) if run else None,
         hangs=next((each.hangs for each in by_run.values() if _hangs(each, query)), Hangs.NOTHING),
         source_unreachable_since=query.source_unreachable_since,
         stalled=query.pk in stalled,
@@ -266,9 +274,38 @@ def _query(
     )
 
 
+def _line(run: Run, by_run: dict[int, RunStatus]) -> RunStatus | None:
+    """Return what is reported of a run; a found one may not have heard of its row yet."""
+    return by_run.get(run.pk) or (by_run.get(-run.found) if run.found else None)
+
+
+def _script(rows: Rows) -> ScriptSeen | None:
+    script = rows.script
+    if script is None:
+        return None
+    return ScriptSeen(
+        desired=Desired(script.desired),
+        phase=Phase(script.phase),
+        reason=Reason(script.phase_reason),
+        detail=script.phase_detail,
+        recent_failures=_recent_of_script(rows.application),
+    )
+
+
+def _recent_of_script(application: Application) -> tuple[tuple[str, int | None], ...]:
+    if not application.failures:
+        return ()
+    rows = Failure.objects.filter(
+        driver__application=application, driver__kind=DriverKind.SERVICE, run=None
+    ).order_by("-at", "-pk")
+    newest = rows.values_list("group__fingerprint", "batch")[: min(application.failures, 100)]
+    return tuple((fingerprint, batch) for fingerprint, batch in newest)
+
+
 def _looks_for_a_culprit(rows: Rows) -> bool:
     """Return whether it may matter what each query did at the last deaths of drivers."""
-    return rows.application.failures >= DEATHS and len(rows.queries) > 1
+    shared = rows.script is None and len(rows.queries) > 1
+    return shared and rows.application.failures >= DEATHS
 
 
 def _hangs(status: RunStatus, query: Query) -> bool:

@@ -15,7 +15,12 @@ from queries.domain.masking import unmask
 from queries.domain.reasons import Because, Detail
 from queries.domain.validation import query_rules
 from queries.models.access.teams import Team
-from queries.models.applications import Application, ApplicationRevision, SchedulerPool
+from queries.models.applications import (
+    Application,
+    ApplicationRevision,
+    SchedulerPool,
+    Script,
+)
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.installation import Installation
 from queries.services.definitions.code_rights import insist_application, insist_query
@@ -28,6 +33,7 @@ from queries.services.definitions.revisions import (
 )
 from queries.services.definitions.sql_check import ask_spark
 from queries.services.kafka import partitions
+from queries.services.scripts.discovered import refuse_discovered
 from queries.services.supervision.offset_gaps import gap_problems
 
 
@@ -192,6 +198,7 @@ def revise_query(
     Switching async progress tracking off while the offset log has a gap is `Invalid`, unless
     `gap_accepted`: its safe way off puts a definition back that way.
     """
+    refuse_discovered(query)
     before = query.revisions.order_by("-number")[0]
     parsed = None if spec.get("sql") == before.spec.get("sql") else ask_spark(spec)
     drafted = partial(QueryDraft, query.name, query=query, parsed=parsed)
@@ -224,6 +231,8 @@ def check_query(
     python: bool = False,
 ) -> None:
     """Validate without writing; raises `Invalid`. `query` is the one being edited, if any."""
+    if query is not None:
+        refuse_discovered(query)
     newest = query.revisions.order_by("-number")[0] if query else None
     spec = unmask(spec, before=newest.spec) if newest else spec
     drafted = partial(
@@ -291,10 +300,17 @@ def _revised_application(
 ) -> ApplicationSpec:
     form, problems = application_form(raw, application.name)
     insist_application(python, form, application)
-    if form is not None:
+    if form is not None and form.kind != _kind_of(application):
+        way_out = "Create another application of that kind."
+        problems = [*problems, Problem("kind", form.kind, "cannot be changed.", way_out)]
+    elif form is not None and form.kind == "queries":
         problems = problems + orphaned_queries(application, form)
     _refuse(problems)
     return form or ApplicationSpec()
+
+
+def _kind_of(application: Application) -> str:
+    return "script" if Script.objects.filter(application=application).exists() else "queries"
 
 
 def _pools_named_by(query: Query) -> set[str]:

@@ -16,7 +16,7 @@ from queries.domain.definitions.sql_verdict import SqlVerdict, has_own_grammar, 
 from queries.domain.errors import Invalid, Problem
 from queries.domain.secrets.bindings import application as holder_named
 from queries.domain.validation import application_rules, query_rules
-from queries.models.applications import Application
+from queries.models.applications import Application, Script
 from queries.models.definitions import Checkpoint, Query
 from queries.selectors.triggers.cores import cores_beside, known_partitions, newest_application_spec
 from queries.services import local_roots
@@ -68,6 +68,15 @@ class QueryDraft:
                 "Create the application first, or leave the field empty to give the query its own."
             )
             self.problems.append(Problem("application", name, "is not an application.", way_out))
+        elif Script.objects.filter(application=host).exists():
+            self.problems.append(
+                Problem(
+                    "application",
+                    name,
+                    "runs a script, which starts its queries itself.",
+                    "Start the query in that script, or choose another application.",
+                )
+            )
         elif host.own and host.queries.filter(archived_at=None).exists():
             holder = host.queries.filter(archived_at=None)[0].name
             self.problems.append(
@@ -162,7 +171,8 @@ def application_form(
     problems = application_rules.application_problems(form, surroundings=seen)
     problems += local_roots.conf_problems(form, name)
     problems += unbound_secrets(parsing.as_json(form), holder_named(name))
-    return form, problems + surroundings.listener_problems(form)
+    problems += surroundings.listener_problems(form)
+    return form, problems + surroundings.script_problems(form)
 
 
 def _faults(

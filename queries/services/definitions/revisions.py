@@ -8,7 +8,7 @@ from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQue
 from queries.domain.errors import Missing
 from queries.domain.reasons import NOTHING, Because
 from queries.models.access.teams import Team
-from queries.models.applications import Application, ApplicationRevision
+from queries.models.applications import Application, ApplicationRevision, Script
 from queries.models.definitions import Query, QueryRevision
 from queries.services.access.audit_trail import record_act
 from queries.services.changes import record
@@ -25,7 +25,10 @@ def add_application(
 ) -> Application:
     """Create an application with revision 1; the caller has validated and owns the transaction."""
     application = Application.objects.create(name=name, own=own, team=team, created_at=now)
-    add_application_revision(application, 1, spec or ApplicationSpec(), actor, now)
+    form = spec or ApplicationSpec()
+    if form.kind == "script":
+        Script.objects.create(application=application, phase_since=now)
+    add_application_revision(application, 1, form, actor, now)
     return application
 
 

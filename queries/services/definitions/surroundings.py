@@ -8,6 +8,7 @@ from pathlib import Path
 
 from django.conf import settings
 
+from queries.code_roots import has_module
 from queries.domain.definitions.data_roots import resolved
 from queries.domain.definitions.locations import canonical
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery
@@ -61,6 +62,27 @@ def listener_problems(application: ApplicationSpec) -> list[Problem]:
         for index, name in enumerate(application.listeners)
         for problem in _member_problems(f"listeners.{index}", name, application, "class")
     ]
+
+
+def script_problems(application: ApplicationSpec) -> list[Problem]:
+    """Return a problem for each file or module of its script that certainly does not exist."""
+    script = application.script
+    roots = tuple(root for root in application.python_path if _root(root).allowed)
+    if application.kind != "script" or script is None or not roots:
+        return []
+    named = {"script.file": script.file} if script.file else {}
+    for name, files in (("py_files", script.submit.py_files), ("files", script.submit.files)):
+        named |= {f"script.submit.{name}.{place}": file for place, file in enumerate(files)}
+    problems = [
+        Problem(field, file, "is not a file on this host.", "Correct the path, or write the file.")
+        for field, file in named.items()
+        if any(Path(file).is_relative_to(root) for root in roots) and not Path(file).is_file()
+    ]
+    if script.module and not has_module(roots, script.module):
+        message = f"cannot be found in {', '.join(roots)}."
+        way_out = "Correct the name, or add the module's folder to python_path."
+        problems.append(Problem("script.module", script.module, message, way_out))
+    return problems
 
 
 def _root(path: str) -> Root:

@@ -25,13 +25,21 @@ from listeners.loops.troubles import each
 from queries.domain.access import acts
 from queries.domain.errors import Conflict, HeadgateError, NotAllowed
 from queries.domain.reasons import NOTHING, Because, Detail
-from queries.domain.states import PLAIN_VERBS, READING_VERBS, OperationOutcome, StepState, Verb
+from queries.domain.states import (
+    PLAIN_VERBS,
+    READING_VERBS,
+    SCRIPT_VERBS,
+    OperationOutcome,
+    StepState,
+    Verb,
+)
 from queries.launchers.base import Launcher
 from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.selectors.hosts import is_silent, placed_here
 from queries.services.access.audit_trail import record_act
 from queries.services.access.rate_limits import record_operation
+from queries.services.scripts.discovered import refuse_discovered
 from queries.services.supervision.operations import locked
 
 logger = logging.getLogger(__name__)
@@ -122,6 +130,8 @@ def begin(
         row = locked(query)
         if row.archived_at is not None:
             raise NotAllowed(f"{row.name} has been deleted.")
+        if row.discovered and procedure.verb not in SCRIPT_VERBS:
+            refuse_discovered(row)
         _refuse_beside_another(row, procedure.verb)
         operation = Operation.objects.create(
             verb=procedure.verb,

@@ -1,34 +1,43 @@
 """The operator's verbs on a whole application: its driver, and all of its queries."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.db import transaction
 
+from controlplane.nudge import changed
 from queries.domain.access.acts import Act
-from queries.domain.errors import NotAllowed
+from queries.domain.errors import Conflict, NotAllowed
+from queries.domain.reasons import Because, Detail
 from queries.domain.states import (
+    FAILED_PHASES,
+    GOOD_OPERATIONS,
     OPEN_DRIVER_STATES,
+    STOPPED_PHASES,
+    Desired,
     GroupStatus,
     OperationOutcome,
     Reason,
     StopMode,
     Verb,
 )
-from queries.models.applications import Application
+from queries.models.applications import Application, Script
 from queries.models.definitions import Query
 from queries.models.failures import FailureGroup
 from queries.models.history import Operation
 from queries.services.access.audit_trail import record_act
 from queries.services.changes import record
 from queries.services.secrets.roots import take_everything
-from queries.services.supervision.operation_rows import follow
-from queries.services.supervision.operations import request_stop
+from queries.services.supervision.operation_rows import follow, new_operation
+from queries.services.supervision.operations import archive_query, request_stop
 
 
 def request_application_restart(
     *, application: Application, actor: str, now: datetime
 ) -> Operation:
     """Replace the application's driver by a fresh one on its newest revision, pools and code."""
+    if Script.objects.filter(application=application).exists():
+        return request_script_restart(application=application, actor=actor, now=now)
     with transaction.atomic():
         application = Application.objects.select_for_update().get(pk=application.pk)
         joined = Operation.objects.filter(
@@ -56,16 +65,22 @@ def request_application_restart(
 def request_application_stop(
     *, application: Application, mode: StopMode, actor: str, now: datetime
 ) -> list[Operation]:
-    """Stop each of the application's queries."""
+    """Stop each of the application's queries, or the script that starts them."""
+    if Script.objects.filter(application=application).exists():
+        return [request_script_stop(application=application, mode=mode, actor=actor, now=now)]
     living = Query.objects.filter(application=application, archived_at=None)
     with transaction.atomic():
         return [request_stop(query=query, mode=mode, actor=actor, now=now) for query in living]
 
 
 def archive_application(*, application: Application, actor: str, now: datetime) -> None:
-    """Delete an application without living queries; raises `NotAllowed` naming those it has."""
+    """Delete an application without living queries; raises `NotAllowed` naming those it has.
+
+    Those that its script has started go with it, once the script has ended.
+    """
     with transaction.atomic():
         application = Application.objects.select_for_update().get(pk=application.pk)
+        _archive_found(application, actor, now)
         names = list(application.queries.filter(archived_at=None).values_list("name", flat=True))
         if names:
             raise NotAllowed(
@@ -86,3 +101,142 @@ def archive_application(*, application: Application, actor: str, now: datetime) 
         record("definition", "", "DELETED", Reason.ARCHIVED, now=now, **about)
         said = {"of": "application", "after": "DELETED"}
         record_act(Act.DEFINITION, actor=actor, now=now, subject=application.name, **said)
+
+
+def _archive_found(application: Application, actor: str, now: datetime) -> None:
+    script = Script.objects.filter(application=application).first()
+    if script is None:
+        return
+    if script.desired != Desired.STOPPED or script.phase not in STOPPED_PHASES:
+        raise NotAllowed(
+            f"The script of {application.name} has not ended.", way_out="Stop it first."
+        )
+    for query in application.queries.filter(archived_at=None):
+        archive_query(query=query, actor=actor, now=now)
+
+
+# --- scripts --------------------------------------------------------------------------
+
+
+def request_script_start(
+    *, application: Application, actor: str, now: datetime, within: Operation | None = None
+) -> Operation:
+    """Want the script to run, on the application's newest revision and code.
+
+    A start already satisfied or under way returns that operation; on a failed script it clears
+    the counters and starts now. Raises `NotAllowed` for an application without a script, and
+    `Conflict` while a checkpoint of it is being switched. `within` is the operation with steps
+    that requests it.
+    """
+    with transaction.atomic():
+        row, script = _locked_script(application)
+        _refuse_in_the_midst(row, within)
+        if script.desired == Desired.RUNNING and script.phase not in FAILED_PHASES:
+            return _joined_script(row, Verb.START, script, actor, now)
+        return _ask_script(row, script, Verb.START, Desired.RUNNING, actor, now, within)
+
+
+def request_script_restart(*, application: Application, actor: str, now: datetime) -> Operation:
+    """Run the script in a new driver, on the application's newest revision and code."""
+    with transaction.atomic():
+        row, script = _locked_script(application)
+        _refuse_in_the_midst(row, None)
+        return _ask_script(row, script, Verb.RESTART, Desired.RUNNING, actor, now, None)
+
+
+def request_script_stop(
+    *,
+    application: Application,
+    mode: StopMode,
+    actor: str,
+    now: datetime,
+    within: Operation | None = None,
+) -> Operation:
+    """Want the script to end: its queries after their batches in flight, or all of it at once."""
+    with transaction.atomic():
+        row, script = _locked_script(application)
+        sooner = mode is StopMode.NOW and script.stop_mode == StopMode.GRACEFUL
+        ended = script.phase in STOPPED_PHASES
+        if script.desired == Desired.STOPPED and (ended or not sooner):
+            return _joined_script(row, Verb.STOP, script, actor, now)
+        Script.objects.filter(pk=script.pk).update(
+            stop_mode=mode, stop_deadline=now + timedelta(seconds=settings.STOP_DEADLINE_S)
+        )
+        return _ask_script(row, script, Verb.STOP, Desired.STOPPED, actor, now, within)
+
+
+def _locked_script(application: Application) -> tuple[Application, Script]:
+    row = Application.objects.select_for_update().get(pk=application.pk)
+    script = Script.objects.select_for_update().filter(application=row).first()
+    if row.archived_at is not None:
+        raise NotAllowed(f"{row.name} has been deleted.", way_out="Define it again.")
+    if script is None:
+        raise NotAllowed(
+            f"{row.name} runs queries that are defined here, and no script.",
+            way_out="Start its queries; each has a desired state of its own.",
+        )
+    return row, script
+
+
+def _refuse_in_the_midst(row: Application, within: Operation | None) -> None:
+    found = Operation.objects.filter(
+        application=row, outcome=OperationOutcome.OPEN, committed=True, query__isnull=False
+    )
+    other = found.exclude(pk=within.pk if within else 0).first()
+    if other is not None:
+        raise Conflict(
+            f"The {other.verb} of a query of {row.name} is past its point of no return.",
+            way_out=f"Wait for operation {other.uuid} to end; it takes seconds.",
+        )
+
+
+def _ask_script(
+    row: Application,
+    script: Script,
+    verb: Verb,
+    desired: Desired,
+    actor: str,
+    now: datetime,
+    within: Operation | None,
+) -> Operation:
+    before = script.desired
+    fields: dict[str, str] = {"desired": desired}
+    if desired is Desired.RUNNING:
+        fields["stop_mode"] = StopMode.GRACEFUL
+        row.renew()
+    else:
+        row.generation += 1
+        row.save(update_fields=["generation"])
+    Script.objects.filter(pk=script.pk).update(**fields)
+    Operation.objects.filter(application=row, query=None, outcome=OperationOutcome.OPEN).update(
+        outcome=OperationOutcome.SUPERSEDED,
+        ended_at=now,
+        detail=Because(Detail.SUPERSEDED_BY, {"verb": verb, "actor": actor}),
+    )
+    changed(f"application:{row.pk}")
+    return follow(
+        verb,
+        row,
+        None,
+        generation=row.generation,
+        before=before,
+        after=desired,
+        actor=actor,
+        now=now,
+        parent=within,
+    )
+
+
+def _joined_script(
+    row: Application, verb: Verb, script: Script, actor: str, now: datetime
+) -> Operation:
+    """Return the operation that already does what was requested, else one that is done."""
+    verbs = [Verb.STOP] if verb is Verb.STOP else [Verb.START, Verb.RESTART]
+    newest = Operation.objects.filter(application=row, query=None, verb__in=verbs).first()
+    if newest is not None and newest.outcome in GOOD_OPERATIONS:
+        return newest
+    operation = new_operation(verb, row, None, row.generation, actor, now)
+    if row.reached_generation >= row.generation:
+        operation.outcome, operation.ended_at = OperationOutcome.DONE, now
+        operation.save(update_fields=["outcome", "ended_at"])
+    return operation

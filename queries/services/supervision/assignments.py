@@ -26,6 +26,7 @@ from queries.selectors.definitions.connectors import jars_of
 from queries.selectors.newest import newest_revisions
 from queries.selectors.secrets import bound_to
 from queries.services.local_roots import checkpoints_of, data_roots
+from queries.services.scripts.jobs import folders, script_job, submitted
 from queries.services.secrets.refusals import application_refusal, query_refusal
 
 
@@ -57,6 +58,7 @@ def driver_spec(driver: Driver, code_roots: tuple[str, ...]) -> DriverSpec:
     if refused := application_refusal(spec, driver.application.name):
         raise LaunchRefused(refused)
     roots = data_roots(driver.application.name)
+    script = script_job(driver.application, spec, code_roots)
     return DriverSpec(
         driver=driver.pk,
         epoch=driver.epoch,
@@ -65,7 +67,8 @@ def driver_spec(driver: Driver, code_roots: tuple[str, ...]) -> DriverSpec:
         host=driver.host,
         master=spec.master,
         memory=spec.memory,
-        conf=spec.conf,
+        conf=spec.conf | (submitted(spec.script.submit) if script and spec.script else {}),
+        script=script,
         env=spec.env,
         code_roots=code_roots,
         code_sha256=driver.code_sha256,
@@ -84,9 +87,16 @@ def driver_spec(driver: Driver, code_roots: tuple[str, ...]) -> DriverSpec:
         own_folders=roots.own,
         data_umask=settings.DATA_UMASK,
         checkpoints=_checkpoints(driver),
-        folders=() if driver.application.own else (str(checkpoints_of(driver.application.name)),),
+        folders=_folders(driver, script is not None),
         start_deadline_s=settings.START_DEADLINE_S,
     )
+
+
+def _folders(driver: Driver, runs_script: bool) -> tuple[str, ...]:
+    """Return the folders in which further checkpoints of the application will lie."""
+    if runs_script:
+        return folders(driver.application)
+    return () if driver.application.own else (str(checkpoints_of(driver.application.name)),)
 
 
 def _checkpoints(driver: Driver) -> tuple[str, ...]:
@@ -153,6 +163,7 @@ def _entry(run: Run, choice: QueryDecision | None, checkpoint: Checkpoint) -> As
         takeover=checkpoint.takeover_at is not None,
         accepts_loss=run.accepts_loss,
         topic_ids=by_topic(ids_of(run.checkpoint.topic_ids)),
+        found=run.found or 0,
         # Of one that runs nothing is asked: what is taken away holds from the next start on.
         refused=query_refusal(run.revision.spec, run.query.application.name)
         if run.started_at is None

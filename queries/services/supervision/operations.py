@@ -32,6 +32,7 @@ from queries.models.failures import FailureGroup
 from queries.models.history import Operation
 from queries.services.access.audit_trail import record_act
 from queries.services.changes import record
+from queries.services.scripts.discovered import refuse_discovered
 from queries.services.secrets.roots import take_everything
 from queries.services.supervision.offset_gaps import refuse_start_on_gap
 from queries.services.supervision.operation_rows import follow, new_operation, wake
@@ -134,6 +135,7 @@ def _ask(
     for _ in range(ATTEMPTS):
         with transaction.atomic():
             row = locked(query)
+            refuse_discovered(row)
             _refuse_in_the_midst(row, within)
             change = verb(_asked(row))
             if change is None:

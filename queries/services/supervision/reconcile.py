@@ -33,6 +33,7 @@ from queries.selectors.hosts import at_work, is_silent, placed_here, to_look_aft
 from queries.selectors.supervision.observation import Rows, observation, read_rows, slots, statuses
 from queries.services.failures.driver_logs import read_log, without_secrets
 from queries.services.failures.recording import record_failure
+from queries.services.scripts.found import take_found
 from queries.services.supervision import assignments, epochs, operation_ends, records
 
 logger = logging.getLogger(__name__)
@@ -58,6 +59,11 @@ def reconcile(application_id: int, *, launcher: Launcher, now: datetime) -> bool
             return False
         silent = rows.placed_on if ours is Turn.SILENT else ""
         sighting = _sight(rows, launcher)
+        taken = take_found(rows, sighting, now=now)
+        if taken is None:
+            return False
+        if taken and (rows := read_rows(application_id)) is None:
+            return False
         decision = decide(observation(rows, sighting, now=now, silent_host=silent), now)
         if not _Step(rows, sighting, decision, launcher, now).take():
             return False
@@ -239,7 +245,8 @@ class _Step:
         for choice in self.decision.queries:
             query, run = rows[choice.query], self.rows.runs.get(choice.query)
             if run is not None:
-                records.update_run(run, by_run.get(run.pk), choice, now=self.now)
+                status = by_run.get(run.pk) or by_run.get(-(run.found or 0))
+                records.update_run(run, status, choice, now=self.now)
             failure = self.driver_failure if choice.ended is not None else None
             if choice.ended is not None and choice.ended.fault is not None and run is not None:
                 failure = record(choice.ended.fault, choice, driver=run.driver, run=run)
@@ -255,6 +262,8 @@ class _Step:
                 )
             about = self.rows.runs.get(choice.query) or run
             records.update_query(query, about, choice, now=self.now)
+        if self.rows.script is not None and self.decision.script is not None:
+            records.update_script(self.rows.script, self.decision.script, now=self.now)
         operation_ends.close_operations(
             self.application, self.driver, self.decision, failed, now=self.now
         )

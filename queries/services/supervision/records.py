@@ -17,6 +17,7 @@ from listeners.loops.troubles import each
 from queries.domain.protocol import ExecutorSeen, RunStatus, Want
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import (
+    STOPPED_PHASES,
     Desired,
     DriverKind,
     DriverState,
@@ -26,11 +27,11 @@ from queries.domain.states import (
     RunOutcome,
     Verb,
 )
-from queries.domain.supervision.decision import DriverDecision, QueryDecision
+from queries.domain.supervision.decision import DriverDecision, QueryDecision, ScriptDecision
 from queries.domain.supervision.observation import Sighting
 from queries.domain.triggers.async_progress import tracking
 from queries.launchers.base import Launcher
-from queries.models.applications import Application, ApplicationRevision
+from queries.models.applications import Application, ApplicationRevision, Script
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation
@@ -246,6 +247,9 @@ def update_query(query: Query, run: Run | None, choice: QueryDecision, *, now: d
         "phase_reason": choice.reason,
         "phase_detail": choice.detail,
     }
+    if query.discovered:  # its script decides: what runs or is to run is shown as wanted
+        at_rest = choice.phase in STOPPED_PHASES
+        fields["desired"] = Desired.STOPPED if at_rest else Desired.RUNNING
     if choice.phase != query.phase:
         fields["phase_since"] = now
         _query_transition(
@@ -253,6 +257,34 @@ def update_query(query: Query, run: Run | None, choice: QueryDecision, *, now: d
         )
     if update_changed(query, fields):
         changed(f"query:{query.pk}")
+
+
+def update_script(script: Script, choice: ScriptDecision, *, now: datetime) -> None:
+    """Write the phase of an application's script; one that has done its work is to stay stopped."""
+    application = script.application
+    about = {"application": application}
+    fields: dict[str, Any] = {
+        "phase": choice.phase,
+        "phase_reason": choice.reason,
+        "phase_detail": choice.detail,
+    }
+    if choice.completed:
+        fields["desired"] = Desired.STOPPED
+        after = Desired.STOPPED
+        record("desired", script.desired, after, Reason.COMPLETED, now=now, **about)
+    if choice.phase != script.phase:
+        fields["phase_since"] = now
+        record(
+            "phase",
+            script.phase,
+            choice.phase,
+            choice.reason,
+            now=now,
+            detail=choice.detail,
+            **about,
+        )
+    if update_changed(script, fields):
+        changed(f"application:{application.pk}")
 
 
 def refuse_launch(application: Application, driver: Driver, refusal: str, *, now: datetime) -> None:

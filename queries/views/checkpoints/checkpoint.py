@@ -258,12 +258,12 @@ def draw_batches(key: str, changes: Changes, now: datetime) -> Drawn:
 
 
 urlpatterns = [
-    path("queries/<str:name>/checkpoint/", batches_tab, name="query-checkpoint"),
-    path("queries/<str:name>/checkpoint/state/", state_tab, name="query-checkpoint-state"),
-    path("queries/<str:name>/checkpoint/kept/", kept_tab, name="query-checkpoint-kept"),
-    path("queries/<str:name>/checkpoint/compare/", compare_page, name="query-checkpoint-compare"),
+    path("queries/<query:name>/checkpoint/", batches_tab, name="query-checkpoint"),
+    path("queries/<query:name>/checkpoint/state/", state_tab, name="query-checkpoint-state"),
+    path("queries/<query:name>/checkpoint/kept/", kept_tab, name="query-checkpoint-kept"),
+    path("queries/<query:name>/checkpoint/compare/", compare_page, name="query-checkpoint-compare"),
     path(
-        "queries/<str:name>/checkpoint/batches/<int:number>/",
+        "queries/<query:name>/checkpoint/batches/<int:number>/",
         batch_page,
         name="query-checkpoint-batch",
     ),

@@ -264,13 +264,15 @@ def _suggested_sink(query: Query) -> dict[str, Any]:
 
 
 urlpatterns = [
-    path("queries/<str:name>/snapshot/", take_snapshot, name="query-snapshot"),
-    path("queries/<str:name>/rewind/", rewind_to, name="query-rewind"),
-    path("queries/<str:name>/reset/", reset_to, name="query-reset"),
-    path("queries/<str:name>/clone/", make_clone, name="query-clone"),
-    path("queries/<str:name>/snapshots/<int:number>/pin/", pin_snapshot, name="query-snapshot-pin"),
+    path("queries/<query:name>/snapshot/", take_snapshot, name="query-snapshot"),
+    path("queries/<query:name>/rewind/", rewind_to, name="query-rewind"),
+    path("queries/<query:name>/reset/", reset_to, name="query-reset"),
+    path("queries/<query:name>/clone/", make_clone, name="query-clone"),
     path(
-        "queries/<str:name>/snapshots/<int:number>/remove/",
+        "queries/<query:name>/snapshots/<int:number>/pin/", pin_snapshot, name="query-snapshot-pin"
+    ),
+    path(
+        "queries/<query:name>/snapshots/<int:number>/remove/",
         remove_snapshot,
         name="query-snapshot-remove",
     ),

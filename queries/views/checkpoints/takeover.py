@@ -35,4 +35,4 @@ def take_over(request: HttpRequest, name: str) -> HttpResponseBase:
     return render(request, "failures/takeover.html", context)
 
 
-urlpatterns = [path("queries/<str:name>/takeover/", take_over, name="query-takeover")]
+urlpatterns = [path("queries/<query:name>/takeover/", take_over, name="query-takeover")]

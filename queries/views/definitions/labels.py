@@ -48,6 +48,6 @@ def _labels(
 
 
 urlpatterns = [
-    path("queries/<str:name>/labels/", query_labels, name="query-labels"),
+    path("queries/<query:name>/labels/", query_labels, name="query-labels"),
     path("applications/<str:name>/labels/", application_labels, name="application-labels"),
 ]

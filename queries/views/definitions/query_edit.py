@@ -264,7 +264,7 @@ def delete_query(request: HttpRequest, name: str) -> HttpResponseBase:
 
 urlpatterns = [
     path("new/query/", new_query, name="query-new"),
-    path("queries/<str:name>/edit/", edit_query, name="query-edit"),
+    path("queries/<query:name>/edit/", edit_query, name="query-edit"),
     *label_urls,
-    path("queries/<str:name>/delete/", delete_query, name="query-delete"),
+    path("queries/<query:name>/delete/", delete_query, name="query-delete"),
 ]

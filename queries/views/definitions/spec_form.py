@@ -119,7 +119,7 @@ def spec_of(shape: Any, data: Mapping[str, Any], prefix: str = "") -> dict[str, 
             under = _under(name, info, prefix)
             if _typed(info.annotation, data, under):
                 spec[key] = spec_of(info.annotation, data, under)
-        elif name == "kind":
+        elif name == "kind" and len(get_args(info.annotation)) == 1:  # tells members of a union
             spec[key] = _default(info)
         elif field in data and (info.is_required() or data[field] not in _EMPTY):
             spec[key] = data[field]

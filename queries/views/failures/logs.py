@@ -139,8 +139,8 @@ def _number(request: HttpRequest, name: str) -> int | None:
 
 
 urlpatterns = [
-    path("queries/<str:name>/log/", log_tab, name="query-log"),
+    path("queries/<query:name>/log/", log_tab, name="query-log"),
     path("runs/<int:run_id>/log/", run_log, name="run-log"),
-    path("queries/<str:name>/log/lines/", log_lines, name="query-log-lines"),
-    path("queries/<str:name>/log/download/", log_download, name="query-log-download"),
+    path("queries/<query:name>/log/lines/", log_lines, name="query-log-lines"),
+    path("queries/<query:name>/log/download/", log_download, name="query-log-download"),
 ]

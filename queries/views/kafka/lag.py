@@ -150,6 +150,6 @@ def _confirmation(line: QueryLine, back: str, now: datetime) -> dict[str, Any]:
 
 
 urlpatterns = [
-    path("queries/<str:name>/lag/", lag_tab, name="query-lag"),
-    path("queries/<str:name>/go-on/", go_on_page, name="query-go-on"),
+    path("queries/<query:name>/lag/", lag_tab, name="query-lag"),
+    path("queries/<query:name>/go-on/", go_on_page, name="query-go-on"),
 ]

@@ -135,7 +135,7 @@ def _do(request: HttpRequest, line: QueryLine, verb: Verb) -> Item:
 urlpatterns = [
     path("bulk/queries/", bulk, name="queries-bulk"),
     *(
-        path(f"queries/<str:name>/{verb}/", act, {"verb": verb}, name=f"query-{verb}")
+        path(f"queries/<query:name>/{verb}/", act, {"verb": verb}, name=f"query-{verb}")
         for verb in sorted(PLAIN_VERBS)
     ),
 ]

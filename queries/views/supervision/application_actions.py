@@ -14,6 +14,7 @@ from queries.selectors.supervision.applications import ApplicationDetail, applic
 from queries.services.supervision.application_operations import (
     request_application_restart,
     request_application_stop,
+    request_script_start,
 )
 from queries.views.console.errors import answered
 from queries.views.console.guard import by, needs
@@ -30,7 +31,8 @@ def act(request: HttpRequest, name: str, *, restart: bool) -> HttpResponseBase:
     if restart:
         said, request_it = f"{name} will restart in a new driver.", request_application_restart
     else:
-        said = f"The queries of {name} will stop."
+        what = "script" if detail.script else "queries"
+        said = f"The {what} of {name} will stop."
         request_it = partial(request_application_stop, mode=stop_mode(request.POST))
     ask = partial(request_it, application=detail.application, **by(request))
     return answered(request, ask, said, reverse("application", args=[name]))
@@ -63,6 +65,13 @@ def _hanging(detail: ApplicationDetail) -> list[str]:
 
 
 def _restart_words(detail: ApplicationDetail, live: list[str]) -> list[str]:
+    if detail.script is not None:
+        return [
+            "Its queries stop after the batches in flight; then the script ends.",
+            "It runs again in a new driver, on the newest revision and the code as it is now.",
+            "Queries with a temporary checkpoint begin anew.",
+            "Other applications are not affected.",
+        ]
     hanging = _hanging(detail)
     ends = [
         f"A thread of {named(hanging)} does not end: the driver is ended by force once the other "
@@ -87,6 +96,14 @@ def _restart_words(detail: ApplicationDetail, live: list[str]) -> list[str]:
 
 
 def _stop_words(detail: ApplicationDetail, live: list[str]) -> list[str]:
+    if detail.script is not None:
+        return [
+            "Its queries stop after the batches in flight; then the script ends. One that goes on "
+            "though nothing runs is ended.",
+            "It will not run until a user starts it again.",
+            "Checkpoints are kept, temporary ones excepted.",
+            "Other applications are not affected.",
+        ]
     wanted = [query.name for query in detail.queries if query.desired == "RUNNING"]
     if not wanted and not live:
         return ["None of its queries is running or set to run: nothing changes."]
@@ -99,12 +116,26 @@ def _stop_words(detail: ApplicationDetail, live: list[str]) -> list[str]:
     ]
 
 
-urlpatterns = [
-    path(
-        f"applications/<str:name>/{verb}/",
-        act,
-        {"restart": verb == "restart"},
-        name=f"application-{verb}",
+@needs(OPERATE, "POST")
+def start(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Start the script of an application."""
+    ask = partial(
+        request_script_start, application=application_detail(name).application, **by(request)
     )
-    for verb in ("restart", "stop")
+    return answered(
+        request, ask, f"The script of {name} will start.", reverse("application", args=[name])
+    )
+
+
+urlpatterns = [
+    path("applications/<str:name>/start/", start, name="application-start"),
+    *(
+        path(
+            f"applications/<str:name>/{verb}/",
+            act,
+            {"restart": verb == "restart"},
+            name=f"application-{verb}",
+        )
+        for verb in ("restart", "stop")
+    ),
 ]

@@ -99,6 +99,7 @@ def _moving(detail: ApplicationDetail, now: datetime) -> dict[str, Any]:
         "detail": detail,
         "application": detail.application,
         "driver": detail.driver,
+        "script": detail.script,
         "spec": spec,
         "pools": _pools(detail),
         "advice": _advice(detail, spec),
@@ -129,7 +130,7 @@ def draw_applications(key: str, changes: Changes, now: datetime) -> Drawn:
     yield from newcomers("applications", applications(), key)
 
 
-_PARTS = ("state", "lead", "notes", "pools", "listening", "executors", "drivers", "acts")
+_PARTS = ("state", "lead", "notes", "script", "pools", "listening", "executors", "drivers", "acts")
 
 
 @fragments("application", hears=("application", "query", "driver"), own_key_only=("application",))

@@ -117,4 +117,4 @@ def columns(found: heard.Series) -> dict[str, Any]:
     return {"at": found.at, "columns": found.columns, "batches": found.batches}
 
 
-urlpatterns = [path("queries/<str:name>/series/", series, name="query-series")]
+urlpatterns = [path("queries/<query:name>/series/", series, name="query-series")]

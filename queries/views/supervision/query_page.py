@@ -243,9 +243,9 @@ def draw_query(key: str, changes: Changes, now: datetime) -> Drawn:
 
 urlpatterns = [
     *chart_urls,
-    path("queries/<str:name>/", live_tab, name="query"),
-    path("queries/<str:name>/runs/", runs_tab, name="query-runs"),
-    path("queries/<str:name>/failures/", failures_tab, name="query-failures"),
-    path("queries/<str:name>/definition/", definition_tab, name="query-definition"),
-    path("queries/<str:name>/activity/", activity_tab, name="query-activity"),
+    path("queries/<query:name>/", live_tab, name="query"),
+    path("queries/<query:name>/runs/", runs_tab, name="query-runs"),
+    path("queries/<query:name>/failures/", failures_tab, name="query-failures"),
+    path("queries/<query:name>/definition/", definition_tab, name="query-definition"),
+    path("queries/<query:name>/activity/", activity_tab, name="query-activity"),
 ]

@@ -92,4 +92,4 @@ def _consequences(line: QueryLine) -> list[str]:
     return said
 
 
-urlpatterns = [path("queries/<str:name>/async-off/", async_off, name="query-async-off")]
+urlpatterns = [path("queries/<query:name>/async-off/", async_off, name="query-async-off")]

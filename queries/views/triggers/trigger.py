@@ -103,6 +103,6 @@ def _revision(request: HttpRequest) -> int | None:
 
 
 urlpatterns = [
-    path("queries/<str:name>/trigger/", trigger_tab, name="query-trigger"),
-    path("queries/<str:name>/trigger/change/", trigger_change, name="query-trigger-change"),
+    path("queries/<query:name>/trigger/", trigger_tab, name="query-trigger"),
+    path("queries/<query:name>/trigger/change/", trigger_change, name="query-trigger-change"),
 ]

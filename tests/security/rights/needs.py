@@ -137,6 +137,7 @@ application-new: get D post d
 application-edit: get d post d
 application-delete: get d post d
 application-labels: get d post d
+application-start: post o
 application-restart: get o post o
 application-stop: get o post o
 application-team: post a
@@ -229,6 +230,7 @@ checkpoints: get v
 connectors: get v
 applications: get v post d
 application: get v put d patch d delete d
+application-start: post o
 application-stop: post o
 application-restart: post o
 application-labels: get v put d

@@ -1,0 +1,97 @@
+"""What an application's definition may say of the script that it runs."""
+
+import re
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+
+from queries.domain.definitions.spec import ApplicationSpec, Script
+from queries.domain.errors import Problem
+
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_MEMORY = re.compile(r"\d+[mg]", re.IGNORECASE)
+_ARGUMENTS_AT_MOST = 200
+_ARGUMENT_LIMIT = 4_096
+
+
+def script_problems(spec: ApplicationSpec) -> list[Problem]:
+    """Return what is wrong with the script of an application, or with its not having one."""
+    script = spec.script
+    if spec.kind == "queries":
+        if script is None:
+            return []
+        way_out = "Choose the kind script, or leave the script out."
+        return [Problem("script", "", "is for applications of kind script.", way_out)]
+    if script is None:
+        return [Problem("script.file", "", "is missing.", "Name the script's file, or a module.")]
+    problems = [*_program(script, spec.python_path), *_arguments(script), *_submit(script, spec)]
+    if spec.require_preflight:
+        text = "is not possible for a script: only its start shows which queries it has."
+        problems.append(Problem("require_preflight", "true", text, "Switch it off."))
+    return problems
+
+
+def _program(script: Script, folders: tuple[str, ...]) -> Iterable[Problem]:
+    if bool(script.file) == bool(script.module):
+        both = "is given twice." if script.file else "is missing."
+        yield Problem("script.file", script.file[:200], both, "Name either a file or a module.")
+        return
+    if not folders:
+        field = "script.file" if script.file else "script.module"
+        value = script.file or script.module
+        way_out = "Add the folder that contains it to them (python_path)."
+        message = "cannot be found: the application has no code folders."
+        yield Problem(field, value[:200], message, way_out)
+    elif script.file:
+        yield from _in_folders("script.file", script.file, folders)
+        if not script.file.endswith(".py"):
+            message = "is not a file of Python."
+            yield Problem(
+                "script.file", script.file[:200], message, "Name a file that ends in .py."
+            )
+    elif not _MODULE.fullmatch(script.module):
+        message, way_out = "does not name a module.", 'Write "package.module".'
+        yield Problem("script.module", script.module[:200], message, way_out)
+
+
+def _in_folders(field: str, file: str, folders: tuple[str, ...]) -> Iterable[Problem]:
+    if not file.startswith("/"):
+        yield Problem(field, file[:200], "is not absolute.", "Start it with /.")
+        return
+    place = PurePosixPath(file)
+    if ".." in place.parts or not any(place.is_relative_to(folder) for folder in folders):
+        way_out = f"Put it under {' or '.join(folders)}, or add its folder to python_path."
+        yield Problem(field, file[:200], "is outside the application's code folders.", way_out)
+
+
+def _arguments(script: Script) -> Iterable[Problem]:
+    if len(script.arguments) > _ARGUMENTS_AT_MOST:
+        way_out = f"Give {_ARGUMENTS_AT_MOST} at most; put the rest into a file of the code folder."
+        count = str(len(script.arguments))
+        yield Problem("script.arguments", count, "arguments are too many.", way_out)
+    for place, text in enumerate(script.arguments):
+        if len(text) > _ARGUMENT_LIMIT or "\0" in text:
+            way_out = f"Write {_ARGUMENT_LIMIT} characters at most, and no NUL."
+            yield Problem(f"script.arguments.{place}", text[:100], "is not an argument.", way_out)
+
+
+def _submit(script: Script, spec: ApplicationSpec) -> Iterable[Problem]:
+    submit = script.submit
+    for name, files in (("py_files", submit.py_files), ("files", submit.files)):
+        for place, file in enumerate(files):
+            yield from _in_folders(f"script.submit.{name}.{place}", file, spec.python_path)
+    if submit.executor_memory and not _MEMORY.fullmatch(submit.executor_memory):
+        message, way_out = "is not an amount of memory.", 'Write "1g" or "1536m".'
+        yield Problem(
+            "script.submit.executor_memory", submit.executor_memory[:200], message, way_out
+        )
+    given = {
+        "executor_memory": submit.executor_memory,
+        "executor_cores": submit.executor_cores,
+        "num_executors": submit.num_executors,
+        "total_executor_cores": submit.total_executor_cores,
+    }
+    for name, value in given.items():
+        if value and spec.master.startswith("local"):
+            message = f"has no effect on {spec.master}, where the driver is its only executor."
+            way_out = "Choose a cluster's master, or leave it out."
+            yield Problem(f"script.submit.{name}", str(value), message, way_out)

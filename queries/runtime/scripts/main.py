@@ -1,0 +1,263 @@
+"""A script's driver, `python -m queries.runtime.scripts.main DIRECTORY`: a user's program in it.
+
+The program has the main thread, supervision another.
+
+The script decides which queries there are. The driver meets each of their starts, follows them,
+and sees to the end: of the script by itself, of a query that the script does not start again, or
+of both because the application is to stop.
+"""
+
+import logging
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from queries.domain.protocol import (
+    SCRIPT_FAILED,
+    SPEC,
+    AssignmentEntry,
+    DriverSpec,
+    RunError,
+    RunState,
+    RunStatus,
+    ScriptJob,
+    ScriptReport,
+    ScriptState,
+    Want,
+)
+from queries.driver_folder import DriverFolder
+from queries.runtime.assignment import Assignments
+from queries.runtime.main import Driver
+from queries.runtime.process import SECOND, begin
+from queries.runtime.query_sessions import Sessions
+from queries.runtime.run import Run, Surroundings
+from queries.runtime.scripts import program, session, writers
+from queries.runtime.scripts.meeting import Meeting, Watch
+from queries.runtime.status_report import now
+
+logger = logging.getLogger("headgate.script")
+
+#: A query that failed and is not started again within this time ends the script.
+AGAIN_S = 30.0
+#: For the script to end by itself once its queries have, when the application is to stop.
+LISTEN_S = 10.0
+#: An event waits this long for the rows of its query, which the control plane makes.
+HOLD_S = 120.0
+_NOTES_AT_MOST = 50
+_NOTE_LIMIT = 500
+
+
+def main(arguments: list[str]) -> int:
+    """Be the driver of a directory; return its exit code."""
+    folder = DriverFolder.of(Path(arguments[0]))
+    spec = DriverSpec.loads((folder.control / SPEC).read_text())
+    lock = begin(folder.own)
+    return SECOND if lock is None else ScriptDriver(folder, spec, lock).run()
+
+
+class ScriptDriver(Driver):
+    """One driver of an application of kind script."""
+
+    def __init__(self, folder: DriverFolder, spec: DriverSpec, lock: int) -> None:
+        assert spec.script is not None
+        held = {"hold_s": HOLD_S, **spec.event_settings}
+        super().__init__(folder, replace(spec, event_settings=held), lock)
+        self.job: ScriptJob = spec.script
+        self.program = program.Program(self.job, spec.code_roots, self.references.mask)
+        self.report = ScriptReport(ScriptState.RUNNING)
+        self._noting = threading.Lock()
+        self._meeting: Meeting | None = None
+        self._watch: Watch | None = None
+        self._ending_since: float | None = None  # monotonic: nothing runs, and all is to end
+        self._spark: Any = None
+
+    def run(self) -> int:
+        """Start Spark, run the script in this thread and everything else in another."""
+        program.prepare(self.job, self.spec.code_roots)
+        self.wake.catch_signals()
+        self.board.write()
+        try:
+            assignments, sessions = self._start()
+        except Exception as error:  # a session that cannot be built is the driver's own failure
+            return self._failed_to_start(error)
+        self.board.driver(script=self.report)
+        work = threading.Thread(
+            target=self._work, args=(assignments, sessions), name="headgate", daemon=True
+        )
+        work.start()
+        self.program.run()
+        self.wake.call()
+        work.join()  # it ends this process
+        return SCRIPT_FAILED
+
+    def _work(self, assignments: Assignments, sessions: Sessions) -> None:
+        try:
+            while True:
+                code = self._turn(assignments, sessions)
+                if code is not None:
+                    self._leave(code, assignments)
+        except BaseException:  # the script must not go on without anybody who watches it
+            logger.exception("the driver's own loop ends")
+            self._leave(SCRIPT_FAILED, assignments)
+
+    # --- the start ----------------------------------------------------------------------
+
+    def _meet_users_code(self) -> None:
+        from pyspark.sql.streaming import DataStreamWriter
+
+        writers.install(DataStreamWriter, self._begin)
+        session.install(self._tell, self._stop_queries)
+
+    def _assignments(self, around: Surroundings) -> Assignments:
+        self._spark = around.spark
+        self._meeting = Meeting(self.job, around, epoch=self.spec.epoch)
+        self._watch = Watch(self._meeting, self.board, AGAIN_S)
+        self.telemetry.session_opened(around.spark, self.spec.listeners)
+        for file in self.job.py_files:
+            around.spark.sparkContext.addPyFile(file)
+        for file in self.job.files:
+            around.spark.sparkContext.addFile(file)
+        told = self.telemetry.status_changed
+
+        def tell_state(*, query: int, run: int, state: str) -> None:
+            if run > 0:
+                told(query=query, run=run, state=state)
+            else:
+                self.telemetry.driver_changed()
+
+        self.board.tell_state = tell_state
+        return ScriptRuns(self, around, self._meeting)
+
+    def _begin(self, writer: Any, start: Any) -> Any:
+        assert self._meeting is not None
+        return self._meeting.begin(writer, start)
+
+    def _stop_queries(self) -> None:
+        assert self._meeting is not None
+        for run in self._meeting.active():
+            run.stop_by_script()
+
+    def _tell(self, line: str) -> None:
+        """Say something about the script on its page, once."""
+        shown = self.references.mask(line)[:_NOTE_LIMIT]
+        with self._noting:
+            notes = self.report.notes
+            if shown in notes or len(notes) >= _NOTES_AT_MOST:
+                return
+            logger.warning("%s", shown)
+            self.report = replace(self.report, notes=(*notes, shown))
+            self.board.driver(script=self.report)
+        self.wake.call()
+
+    # --- the loop -----------------------------------------------------------------------
+
+    def _look(self, assignments: Assignments) -> int | None:
+        meeting, watch = self._meeting, self._watch
+        assert meeting is not None
+        assert watch is not None
+        with self.each.by_itself("queries that were started past us"):
+            self._end_strangers(meeting)
+        if assignments.end or meeting.closed:
+            return self._end_all(meeting)
+        over = self.program.over
+        if over and self.program.error is not None:
+            return self._fail(self.program.error, None)
+        failed = watch.failed(at_once=over)
+        if failed is not None and failed.error is not None:
+            return self._fail(failed.error, failed.failed_batch)
+        if over and not meeting.busy():
+            self._say(ScriptState.COMPLETED)
+            return 0
+        if over:
+            self._say(ScriptState.RETURNED)
+        return None
+
+    def _end_all(self, meeting: Meeting) -> int | None:
+        """End what runs after its batch, then a script that does not listen."""
+        meeting.closed = True
+        self._say(ScriptState.STOPPING)
+        for run in meeting.active():
+            run.ask(Want.DRAIN)
+        if meeting.busy():
+            return None
+        if self.program.over:
+            return 0
+        if self._ending_since is None:
+            self._ending_since = time.monotonic()
+        if time.monotonic() - self._ending_since < LISTEN_S:
+            return None
+        logger.warning("the script goes on though its queries have ended; it is ended")
+        return 0
+
+    def _end_strangers(self, meeting: Meeting) -> None:
+        for one in meeting.strangers(self._spark):
+            name = str(one.name() or one.id().toString())
+            self._tell(
+                f"The query {name} was started through the JVM, past Headgate, and was stopped: "
+                "its checkpoint is not locked. Start it through PySpark's DataStreamWriter."
+            )
+            one.stop()
+
+    def _fail(self, error: RunError, batch: int | None) -> int:
+        self._say(ScriptState.FAILED, failed_batch=batch)
+        self.board.driver(error=error)
+        return SCRIPT_FAILED
+
+    def _say(self, state: ScriptState, **changes: Any) -> None:
+        with self._noting:
+            if self.report.state is state and not changes:
+                return
+            self.report = replace(self.report, state=state, **changes)
+            self.board.driver(script=self.report)
+
+
+class ScriptRuns(Assignments):
+    """The runs of a script: entries name those that it has started, and start none."""
+
+    def __init__(self, driver: ScriptDriver, around: Surroundings, meeting: Meeting) -> None:
+        def begin(_: AssignmentEntry) -> Run:
+            raise ValueError("a script's driver starts no query by itself")
+
+        super().__init__(driver.folder.control, driver.spec.epoch, driver.board, begin, driver.each)
+        self._driver = driver
+        self._meeting = meeting
+        self._numbers: dict[int, int] = {}  # run -> number
+
+    def apply(self) -> None:
+        """Read the file and act on every difference."""
+        super().apply()
+        self.runs = {-number: run for number, run in list(self._meeting.runs.items())}
+
+    @property
+    def working(self) -> bool:
+        """Whether the script, or a query of it, has not ended; `ScriptDriver` decides."""
+        return True
+
+    def _want(self, entry: AssignmentEntry) -> None:
+        run = self._meeting.runs.get(entry.found)
+        if run is not None:
+            self._numbers[entry.run] = entry.found
+            run.adopt(entry)
+            run.ask(entry.want, entry.deadline)
+        elif not self._meeting.is_starting(entry.found) and self._board.read(entry.run) is None:
+            # Its start was refused, or it is too old to be remembered: nothing of it runs.
+            ended = RunStatus(entry.run, entry.query, RunState.ENDED, ended_at=now())
+            self._board.add(ended)
+
+    def _drop(self, run: int) -> None:
+        number = self._numbers.get(run)
+        known = self._meeting.runs.get(number) if number is not None else None
+        if known is None:
+            self._board.forget(run)
+        elif self._has_not_ended(run) or known.working:
+            known.ask(Want.STOP)
+        else:
+            self._numbers.pop(run, None)
+            self._meeting.forget(known.found.number)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,252 @@
+"""Every start of a query that a script makes, on any thread and in any session.
+
+The checkpoint is locked under the driver's epoch before Spark starts the query, and reported; the
+control plane is not waited for. What cannot be allowed raises in the script, with the way out.
+"""
+
+import logging
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from queries.domain.checkpoints.lock_files import local_path
+from queries.domain.definitions.locations import NotALocation, canonical
+from queries.domain.protocol import FoundQuery, KnownQuery, RunState, RunStatus, ScriptJob
+from queries.domain.scripts.found import FOUND_AT_MOST, UNNAMED, folder, identity
+from queries.runtime.checkpoints.logs import Checkpoint
+from queries.runtime.data_roots import require_options
+from queries.runtime.run import Surroundings
+from queries.runtime.scripts.run import MetRun
+from queries.runtime.scripts.writers import Said, said_to
+from queries.runtime.status_report import ENDED
+
+logger = logging.getLogger("headgate.script")
+
+#: Sinks whose rows are gone with the driver, so that a checkpoint would promise too much.
+_FORGETFUL_SINKS = frozenset({"memory"})
+#: In a plan's text: a source that cannot read again what it has given.
+_SOCKET = "TextSocket"
+_AGGREGATE = "Aggregate"
+#: The conf that gives queries without a checkpoint one (Spark: SQLConf.CHECKPOINT_LOCATION).
+_DEFAULT_PLACE = "spark.sql.streaming.checkpointLocation"
+
+
+class StartRefused(Exception):
+    """A query that the script starts cannot be hosted; the message has the way out."""
+
+
+class Meeting:
+    """The queries that a script has started in this driver."""
+
+    def __init__(self, job: ScriptJob, around: Surroundings, *, epoch: int) -> None:
+        self._job = job
+        self._around = around
+        self._epoch = epoch
+        self._known = {known.identity: known for known in job.known}
+        self._guard = threading.Lock()
+        self._numbers = 0
+        self._starting: dict[int, str] = {}  # number -> identity, until Spark has taken it
+        self.runs: dict[int, MetRun] = {}  # by number
+        self.closed = False  # the script is to end: nothing starts any more
+
+    def begin(self, writer: Any, start: Callable[[], Any]) -> Any:
+        """Lock the checkpoint of a writer's query, have Spark start it, and follow it."""
+        said, frame, board = said_to(writer), writer._df, self._around.board
+        asked = self._asked(said, frame)
+        found = self._register(said, frame, asked)
+        number, location = found.number, found.location
+        held = None
+        try:
+            require_options(self._around.roots, {"path": asked} if asked else {})
+            held = self._around.locks.take(location, run=-number, epoch=self._epoch)
+            if found.temporary:
+                _empty(location)
+            board.found(found)
+            board.add(RunStatus(-number, 0, RunState.STARTING))
+            before = Checkpoint(location, self._around.spark).last_commit()
+            writer._jwrite.option("checkpointLocation", location)
+            query = start()
+        except BaseException:
+            if held is not None:
+                self._around.locks.release(held)
+            board.forget_found(number)
+            with self._guard:
+                self._starting.pop(number, None)
+            raise
+        found = replace(found, started=True)
+        board.found(found)
+        run = MetRun(
+            found,
+            self._around,
+            epoch=self._epoch,
+            held=held,
+            before=before,
+            query=query,
+            frame=frame,
+            callbacks=said.callbacks,
+        )
+        with self._guard:
+            self.runs[number] = run
+            self._starting.pop(number, None)
+        if self.closed:  # asked to end while it was being started
+            run.stop_by_script()
+        return query
+
+    def is_starting(self, number: int) -> bool:
+        """Whether Spark has not taken a query yet."""
+        with self._guard:
+            return number in self._starting
+
+    def forget(self, number: int) -> None:
+        """Drop a query whose end was acknowledged."""
+        with self._guard:
+            self.runs.pop(number, None)
+        self._around.board.forget_found(number)
+
+    def active(self) -> list[MetRun]:
+        """Return the runs that have not ended, with all that is left of them."""
+        with self._guard:
+            runs = list(self.runs.values())
+        return [run for run in runs if run.working or not self._has_ended(run)]
+
+    def busy(self) -> bool:
+        """Whether anything is being started, or has not ended."""
+        with self._guard:
+            starting = bool(self._starting)
+        return starting or bool(self.active())
+
+    def newest(self) -> list[MetRun]:
+        """Return the newest run of each identity, those left out that are being started again."""
+        with self._guard:
+            found: dict[str, MetRun] = {}
+            for number in sorted(self.runs):
+                found[self.runs[number].found.identity] = self.runs[number]
+            again = set(self._starting.values())
+        return [run for known, run in found.items() if known not in again]
+
+    def strangers(self, spark: Any) -> list[Any]:
+        """Return the queries that were started past us, through the JVM."""
+        with self._guard:
+            if self._starting:
+                return []
+        active = spark._jsparkSession.sharedState().activeStreamingQueries().values().toArray()
+        with self._guard:
+            ours = {str(run._query.runId) for run in self.runs.values()}
+            if self._starting:
+                return []
+        return [one for one in active if str(one.runId().toString()) not in ours]
+
+    # --- one start ----------------------------------------------------------------------
+
+    def _asked(self, said: Said, frame: Any) -> str:
+        """Return the canonical location that the script names, "" where it names none."""
+        text = said.checkpoint
+        if not text and said.name:
+            place = frame.sparkSession.conf.get(_DEFAULT_PLACE, None)
+            text = f"{place}/{said.name}" if place else ""
+        if not text:
+            return ""
+        if ":" not in text.split("/", 1)[0]:
+            text = os.path.normpath(os.path.join(os.getcwd(), text))
+        try:
+            return canonical(text)
+        except NotALocation as error:
+            raise StartRefused(
+                f"checkpointLocation {text[:200]} {error} Write an absolute path, or a URI such as "
+                "s3a://bucket/folder."
+            ) from error
+
+    def _register(self, said: Said, frame: Any, asked: str) -> FoundQuery:
+        """Return the query under a number of its own; raise `StartRefused` where it may not be."""
+        known = identity(said.name, asked)
+        temporary = "" if asked else _temporary(said, frame)
+        location = self._location(said, asked, known, temporary)
+        with self._guard:
+            if self.closed:
+                raise StartRefused("The application is being stopped: no query starts any more.")
+            running = {run.found.identity for run in self.runs.values() if not self._has_ended(run)}
+            running |= set(self._starting.values())
+            if known == UNNAMED and known in running:
+                raise StartRefused(
+                    "A second query without a name and without a checkpoint cannot be told from "
+                    'the first. Add .queryName("…") before its .start(), with a name of its own.'
+                )
+            if len(running) >= FOUND_AT_MOST:
+                raise StartRefused(
+                    f"One script may run {FOUND_AT_MOST} queries at a time. Stop one, or give the "
+                    "rest a script and an application of their own."
+                )
+            self._numbers += 1
+            number = self._numbers
+            self._starting[number] = known
+        self._make_room()
+        return FoundQuery(number, known, said.name, asked, location, temporary, said.trigger)
+
+    def _location(self, said: Said, asked: str, known: str, temporary: str) -> str:
+        if temporary:
+            return f"{self._job.checkpoints}/{folder(said.name, asked)}.temporary"
+        row: KnownQuery | None = self._known.get(known)
+        if row is not None and row.asked == asked and not row.location.endswith(".temporary"):
+            return row.location  # another than the script names, after a rewind or a reset
+        return asked or f"{self._job.checkpoints}/{folder(said.name, asked)}"
+
+    def _make_room(self) -> None:
+        """Report no more of the oldest that have ended, where many have."""
+        with self._guard:
+            ended = [number for number, run in self.runs.items() if self._has_ended(run)]
+            gone = ended[: max(0, len(self.runs) + 1 - FOUND_AT_MOST)]
+        for number in gone:
+            self.forget(number)
+
+    def _has_ended(self, run: MetRun) -> bool:
+        status = self._around.board.read(-run.found.number)
+        return status is None or status.state in ENDED
+
+
+def _temporary(said: Said, frame: Any) -> str:
+    """Return why nothing is recovered from a query's checkpoint, "" where it is."""
+    if said.format in _FORGETFUL_SINKS:
+        return f"the {said.format} sink forgets its rows with the driver"
+    plan = frame._jdf.queryExecution().logical().toString()
+    if _SOCKET in plan:
+        return "a socket cannot send its rows again"
+    if said.format == "console" and (said.mode == "complete" or _AGGREGATE in plan):
+        return "the console cannot go on with an aggregation"
+    return ""
+
+
+def _empty(location: str) -> None:
+    """Take away what an earlier driver has left in a temporary checkpoint of ours."""
+    path = local_path(location)
+    if path is not None:
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        logger.warning("the temporary checkpoint %s is not local and is not emptied", location)
+
+
+class Watch:
+    """Since when the newest run of each identity has failed, and whether that ends the script."""
+
+    def __init__(self, meeting: Meeting, board: Any, wait_s: float) -> None:
+        self._meeting = meeting
+        self._board = board
+        self._wait_s = wait_s
+        self._since: dict[int, float] = {}  # number -> monotonic
+
+    def failed(self, *, at_once: bool) -> RunStatus | None:
+        """Return a failed run that the script has not started again in time, None for none.
+
+        `at_once`: nobody is left who could start it.
+        """
+        for run in self._meeting.newest():
+            status: RunStatus | None = self._board.read(-run.found.number)
+            if status is None or status.state not in (RunState.FAILED, RunState.REFUSED):
+                continue
+            since = self._since.setdefault(run.found.number, time.monotonic())
+            if at_once or time.monotonic() - since >= self._wait_s:
+                return status
+        return None

@@ -1,0 +1,137 @@
+"""A user's program, run as `python file` or `python -m module` would run it, in this process."""
+
+import importlib.util
+import logging
+import os
+import sys
+import threading
+import traceback
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from queries.domain.protocol import RunError, ScriptJob
+from queries.runtime.checkpoints.locks import Refused
+from queries.runtime.failures.error_capture import Mask, from_python
+
+logger = logging.getLogger("headgate.script")
+
+#: Condition of a program that ended with another exit code than 0, or could not be begun.
+EXITED = "HEADGATE_SCRIPT_EXIT"
+
+
+class Exited(Exception):
+    """The program ended with an exit code that means failure."""
+
+
+def prepare(job: ScriptJob, code_roots: tuple[str, ...]) -> None:
+    """Go where the program works, and let it, the JVM and Python workers find its modules.
+
+    To be called before the JVM is started, which inherits both.
+    """
+    folder = Path(job.folder)
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    os.chdir(folder)
+    first = first_path(job, code_roots)
+    os.environ["PYTHONPATH"] = ":".join(
+        part for part in (first, os.environ.get("PYTHONPATH", "")) if part
+    )
+
+
+def first_path(job: ScriptJob, code_roots: tuple[str, ...]) -> str:
+    """Return what the program finds as `sys.path[0]`: the folder of its file, or its code root."""
+    if job.file:
+        return str(Path(job.file).parent)
+    parts = job.module.split(".")
+    for root in code_roots:
+        place = Path(root, *parts)
+        if place.is_dir() or place.with_suffix(".py").is_file():
+            return root
+    return job.folder
+
+
+class Program:
+    """The program's life in the main thread."""
+
+    def __init__(self, job: ScriptJob, code_roots: tuple[str, ...], mask: Mask) -> None:
+        self._job = job
+        self._first = first_path(job, code_roots)
+        self._mask = mask
+        self._over = threading.Event()
+        self.error: RunError | None = None  # why it has failed; None: it has not
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, its own threads included."""
+        return self._over.is_set()
+
+    def run(self) -> None:
+        """Run it to its end, and its threads that are no daemons; never raises."""
+        try:
+            self._execute()
+            _join_threads()
+        except SystemExit as left:
+            self._note_exit(left.code)
+        except BaseException as raised:  # whatever it is, it ends the program and nothing else
+            shown = raised.with_traceback(_of_users(raised))
+            traceback.print_exception(shown)
+            self.error = (
+                raised.error if isinstance(raised, Refused) else from_python(raised, self._mask)
+            )
+        finally:
+            self._over.set()
+
+    def _note_exit(self, code: object) -> None:
+        if code in (None, 0):
+            _join_threads()
+            return
+        if not isinstance(code, int):  # as Python does: it is a message
+            sys.stderr.write(f"{code}\n")
+        told = code if isinstance(code, int) else 1
+        text = f"The script ended with exit code {told & 0xFF}."
+        self.error = RunError(EXITED, "SystemExit", text, text)
+
+    def _execute(self) -> None:
+        module = ModuleType("__main__")
+        code = self._file(module) if self._job.file else self._module(module)
+        # Kept: functions of it are called as long as its queries run, and pickled by its name.
+        sys.modules["__main__"] = module
+        sys.argv = [str(module.__file__), *self._job.arguments]
+        while self._first in sys.path:
+            sys.path.remove(self._first)
+        sys.path.insert(0, self._first)
+        exec(code, module.__dict__)
+
+    def _file(self, module: ModuleType) -> CodeType:
+        module.__file__ = self._job.file
+        return compile(Path(self._job.file).read_bytes(), self._job.file, "exec")
+
+    def _module(self, module: ModuleType) -> CodeType:
+        sys.path.insert(0, self._first)
+        name = self._job.module
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            name = f"{name}.__main__"
+            spec = importlib.util.find_spec(name)
+        loader: Any = spec.loader if spec is not None else None
+        code: CodeType | None = loader.get_code(name) if loader is not None else None
+        if spec is None or code is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        module.__spec__, module.__package__ = spec, spec.parent
+        module.__file__ = spec.origin
+        return code
+
+
+def _join_threads() -> None:
+    """Wait for the program's own threads, as Python does at its end."""
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.current_thread():
+            thread.join()
+
+
+def _of_users(error: BaseException) -> Any:
+    """Return the traceback from the program's own first line on."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+        frames = frames.tb_next
+    return frames

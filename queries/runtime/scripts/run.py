@@ -1,0 +1,109 @@
+"""A query that a script has started: followed from Spark's start to its end, like any run.
+
+Its checkpoint was locked and Spark has taken it before this begins. The control plane learns of
+it from `status.json` and gives it rows; until then its line stands under `-number`.
+"""
+
+import logging
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from queries.domain.protocol import AssignmentEntry, FoundQuery, Want
+from queries.runtime.build import Callbacks
+from queries.runtime.checkpoints.locks import Held
+from queries.runtime.checkpoints.logs import Checkpoint
+from queries.runtime.run import Run, Surroundings
+from queries.runtime.status_report import now
+
+logger = logging.getLogger("headgate.script")
+
+
+class MetRun(Run):
+    """The run of a query that was met at its start."""
+
+    def __init__(
+        self,
+        found: FoundQuery,
+        around: Surroundings,
+        *,
+        epoch: int,
+        held: Held,
+        before: int | None,
+        query: Any,
+        frame: Any,
+        callbacks: Callbacks,
+    ) -> None:
+        """`before` is the newest batch in the checkpoint at the start; `epoch` the driver's."""
+        self.found = found
+        self._held = held
+        self._newest_before = before
+        self._query = query
+        self._frame = frame
+        self._adoption = threading.Lock()
+        self._adopted = False
+        self._ended = False  # telemetry is to be told once its rows are there
+        entry = AssignmentEntry(
+            query=0,
+            name=found.name or found.identity,
+            run=-found.number,
+            epoch=epoch,
+            spec={"kind": "script", "trigger": found.trigger},
+            checkpoint=found.location,
+            pool="",
+            want=Want.RUN,
+        )
+        super().__init__(entry, around)
+        self._callbacks = callbacks
+        callbacks.returned = self._news.set
+
+    def adopt(self, entry: AssignmentEntry) -> None:
+        """Take the keys of the rows that the control plane has made for it."""
+        with self._adoption:
+            if self._adopted:
+                return
+            self._around.board.adopt(self.found.number, run=entry.run, query=entry.query)
+            self.entry = replace(self.entry, run=entry.run, query=entry.query, epoch=entry.epoch)
+            self._adopted = True
+            jquery = self._query._jsq
+            self._around.telemetry.query_started(
+                query=entry.query,
+                run=entry.run,
+                spark_run_id=str(self._query.runId),
+                jquery=jquery,
+            )
+            if self._ended:
+                super()._tell_end(jquery)
+
+    def stop_by_script(self) -> None:
+        """Stop the query as the script's own `stop()` would."""
+        with suppress(Exception):  # that it hangs, or that Spark is gone, shows elsewhere
+            self._query._jsq.stop()
+
+    # --- what a run does, of which the start is done ------------------------------------
+
+    def _take(self) -> Held:
+        return self._held
+
+    def _before(self, checkpoint: Checkpoint) -> int | None:
+        return self._newest_before
+
+    def _start(self, checkpoint: Checkpoint) -> Any:
+        query = self._query
+        self._jquery = query._jsq
+        self._building = False
+        self._change(spark_run_id=str(query.runId), spark_query_id=str(query.id), started_at=now())
+        look = partial(self._look_at_topics, self._frame, self._frame.sparkSession, checkpoint)
+        try:
+            look()
+        except Exception as error:  # it runs: what cannot be known of its topics ends nothing
+            logger.warning("%s: its topics are not known: %s", self.entry.called, error)
+        return query
+
+    def _tell_end(self, jquery: Any) -> None:
+        with self._adoption:
+            self._ended = True
+            if self._adopted:
+                super()._tell_end(jquery)

@@ -1,0 +1,183 @@
+"""Rows for the queries that a script has started, from what its driver reports.
+
+The report is not believed beyond its form (`domain.scripts.found`): where checkpoints may lie, and
+who holds them, is looked up here, as for a definition that somebody sends.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import F
+
+from controlplane.nudge import changed
+from queries.domain.definitions.locations import checkpoint_problem
+from queries.domain.errors import Problem
+from queries.domain.protocol import FoundQuery
+from queries.domain.scripts.found import FOUND_AT_MOST, believed, row_name, trigger_of
+from queries.domain.states import Desired, Phase, Reason
+from queries.domain.supervision.observation import Sighting
+from queries.models.applications import Application, Script
+from queries.models.definitions import Checkpoint, Query, QueryRevision
+from queries.models.drivers import Driver, Run
+from queries.models.installation import Installation
+from queries.selectors.supervision.observation import Rows
+from queries.services.changes import record
+from queries.services.local_roots import checkpoint_problems
+
+#: Of notes that a script's page shows.
+NOTES_AT_MOST = 100
+_NOTE_LIMIT = 600
+
+
+@dataclass(slots=True)
+class _News:
+    """What a report holds that has no rows yet."""
+
+    queries: list[FoundQuery] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def take_found(rows: Rows, sighting: Sighting | None, *, now: datetime) -> bool | None:
+    """Make the rows of queries that are reported and have none.
+
+    Returns whether any row was written; None where the application was changed meanwhile.
+    """
+    script, driver = rows.script, rows.driver
+    if script is None or driver is None or sighting is None or sighting.status is None:
+        return False
+    news = _news(rows, driver, sighting)
+    if not news.queries and news.notes == script.notes:
+        return False
+    with transaction.atomic():
+        won = Application.objects.filter(
+            pk=rows.application.pk, version=rows.application.version
+        ).update(version=F("version") + 1)
+        if not won:
+            return None
+        for found in news.queries:
+            problem = _problem(rows.application, found)
+            if problem:
+                news.notes.append(problem)
+            else:
+                _add(rows.application, driver, found, now)
+        Script.objects.filter(pk=script.pk).update(notes=news.notes[:NOTES_AT_MOST])
+        changed(f"application:{rows.application.pk}")
+    return True
+
+
+def _news(rows: Rows, driver: Driver, sighting: Sighting) -> _News:
+    status = sighting.status
+    assert status is not None
+    heard = believed(status.found)
+    report = status.script
+    said = [str(note)[:_NOTE_LIMIT] for note in report.notes] if report else []
+    known = set(
+        Run.objects.filter(driver=driver, found__isnull=False).values_list("found", flat=True)
+    )
+    busy = {query.identity for query in rows.queries if query.pk in rows.runs}
+    news = _News(notes=[*said, *heard.refused][:NOTES_AT_MOST])
+    for found in sorted(heard.queries, key=lambda one: one.number):
+        # An earlier run of it is settled first; then it is looked at again.
+        if not found.started or found.number in known or found.identity in busy:
+            continue
+        busy.add(found.identity)
+        problem = _problem(rows.application, found)
+        if problem:
+            news.notes.append(problem)
+        else:
+            news.queries.append(found)
+    return news
+
+
+def _problem(application: Application, found: FoundQuery) -> str:
+    """Return why a reported query gets no row, as a sentence; "" where it does."""
+    living = Query.objects.filter(application=application, archived_at=None).exclude(identity="")
+    own = living.filter(identity=found.identity).first()
+    if own is None and living.count() >= FOUND_AT_MOST:
+        return (
+            f"The query {found.name or found.identity} is not shown: the application has "
+            f"{FOUND_AT_MOST} already. Delete those that the script does not start any more."
+        )
+    held = Checkpoint.objects.filter(retired_at=None).select_related("query")
+    others = {row.location: row.query.name for row in held if own is None or row.query_id != own.pk}
+    nested = checkpoint_problem(found.location, others)
+    outside: list[Problem] = checkpoint_problems(found.location, application.name)
+    for problem in ([nested] if nested else []) + outside:
+        said = f"{problem.value[:200]} {problem.message} {problem.way_out}".strip()
+        return f"The query {found.name or found.identity} is not shown: its checkpoint {said}"
+    return ""
+
+
+def _add(application: Application, driver: Driver, found: FoundQuery, now: datetime) -> None:
+    """Insert the run of a found query; the query, its revision and its checkpoint where new."""
+    query = Query.objects.filter(
+        application=application, identity=found.identity, archived_at=None
+    ).first()
+    if query is None:
+        taken = Query.objects.filter(archived_at=None, name__startswith=f"{application.name}/")
+        query = Query.objects.create(
+            name=row_name(application.name, found, taken.values_list("name", flat=True)),
+            application=application,
+            identity=found.identity,
+            created_at=now,
+            phase_since=now,
+        )
+    revision = _revision(query, found, now)
+    before = query.phase
+    Query.objects.filter(pk=query.pk).update(
+        asked=found.asked,
+        temporary=found.temporary[:200],
+        target_revision=revision,
+        desired=Desired.RUNNING,
+        phase=Phase.STARTING,
+        phase_reason=Reason.SCRIPT_STARTED,
+        phase_detail={},
+        phase_since=now,
+    )
+    run = Run.objects.create(
+        query=query,
+        driver=driver,
+        epoch=Installation.draw_epoch(),
+        checkpoint=_checkpoint(query, found, now),
+        revision=revision,
+        code_sha256=driver.code_sha256,
+        generation=query.generation,
+        cause=Reason.SCRIPT_STARTED,
+        created_at=now,
+        found=found.number,
+    )
+    about = {"application": application, "query": query, "run": run, "driver": driver}
+    record("phase", before, Phase.STARTING, Reason.SCRIPT_STARTED, now=now, **about)
+    changed(f"query:{query.pk}")
+
+
+def _revision(query: Query, found: FoundQuery, now: datetime) -> QueryRevision:
+    """Return the newest revision, a new one where the script has changed what it shows."""
+    spec = {
+        "kind": "python",
+        "function": f"__main__:{query.name.partition('/')[2]}",
+        "params": {},
+        "description": "",
+        "sink": None,
+        "pool": "",
+        "conf": {},
+        "trigger": trigger_of(found) or {"kind": "processing_time", "interval": "0 seconds"},
+    }
+    newest: QueryRevision | None = query.revisions.order_by("-number").first()
+    if newest is not None and newest.spec == spec:
+        return newest
+    number = newest.number + 1 if newest else 1
+    return QueryRevision.objects.create(
+        query=query, number=number, kind="script", spec=spec, author="", created_at=now
+    )
+
+
+def _checkpoint(query: Query, found: FoundQuery, now: datetime) -> Checkpoint:
+    """Return the query's checkpoint; one at another place retires the one before."""
+    current = Checkpoint.objects.filter(query=query, retired_at=None).first()
+    if current is not None and current.location == found.location:
+        return current
+    if current is not None:
+        Checkpoint.objects.filter(pk=current.pk).update(retired_at=now)
+    return Checkpoint.objects.create(query=query, location=found.location, created_at=now)

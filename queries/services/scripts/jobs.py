@@ -1,0 +1,86 @@
+"""What a driver is told of the script that it is to run."""
+
+import os
+from pathlib import Path
+
+from queries.domain.definitions.data_roots import resolved
+from queries.domain.definitions.locations import canonical, local_path
+from queries.domain.definitions.spec import ApplicationSpec, Submit
+from queries.domain.protocol import KnownQuery, ScriptJob
+from queries.launchers.base import LaunchRefused
+from queries.models.applications import Application
+from queries.models.definitions import Checkpoint
+from queries.services.local_roots import checkpoints_of, data_roots, follow
+
+#: Among the checkpoints of its queries, none of which begins with a dot.
+_WORK = ".work"
+
+
+def script_job(
+    application: Application, spec: ApplicationSpec, code_roots: tuple[str, ...]
+) -> ScriptJob | None:
+    """Return what the driver runs, None where the application has no script.
+
+    `code_roots` are the copies of the application's code folders. Raises `LaunchRefused` where a
+    file of it is in none of them.
+    """
+    script = spec.script
+    if spec.kind != "script" or script is None:
+        return None
+
+    def copy_of(file: str) -> str:
+        return _copy_of(file, spec.python_path, code_roots)
+
+    home = checkpoints_of(application.name)
+    return ScriptJob(
+        file=copy_of(script.file) if script.file else "",
+        module=script.module,
+        arguments=script.arguments,
+        folder=str(home / _WORK),
+        checkpoints=resolved(canonical(str(home)), follow),
+        py_files=tuple(copy_of(file) for file in script.submit.py_files),
+        files=tuple(copy_of(file) for file in script.submit.files),
+        known=known_queries(application),
+    )
+
+
+def folders(application: Application) -> tuple[str, ...]:
+    """Return the local folders in which a script's checkpoints may lie, known or not.
+
+    Those that are made for it, and wherever its data may: it names them as it starts a query.
+    """
+    roots = (local_path(root) for root in data_roots(application.name).roots)
+    return (
+        str(checkpoints_of(application.name)),
+        *(root for root in roots if root and os.path.isdir(root)),
+    )
+
+
+def known_queries(application: Application) -> tuple[KnownQuery, ...]:
+    """Return the queries that earlier drivers found, with where each continues from."""
+    rows = Checkpoint.objects.filter(
+        query__application=application, query__archived_at=None, retired_at=None
+    ).exclude(query__identity="")
+    return tuple(
+        KnownQuery(row.query_id, row.query.identity, row.query.asked, row.location)
+        for row in rows.select_related("query").order_by("query_id")
+    )
+
+
+def submitted(submit: Submit) -> dict[str, str]:
+    """Return the configuration that `spark-submit` makes of its arguments."""
+    given = {
+        "spark.executor.memory": submit.executor_memory,
+        "spark.executor.cores": submit.executor_cores,
+        "spark.executor.instances": submit.num_executors,
+        "spark.cores.max": submit.total_executor_cores,
+    }
+    return {name: str(value) for name, value in given.items() if value}
+
+
+def _copy_of(file: str, roots: tuple[str, ...], copies: tuple[str, ...]) -> str:
+    place = Path(os.path.normpath(file))
+    for root, copy in zip(roots, copies, strict=False):
+        if place.is_relative_to(root):
+            return str(Path(copy) / place.relative_to(root))
+    raise LaunchRefused(f"{file} is in none of the application's code folders. Correct the path.")

@@ -1,0 +1,143 @@
+"""What supervision decides of an application that runs a script, whatever it can see."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from queries.domain.protocol import ScriptReport, ScriptState, Status
+from queries.domain.restart import RestartPolicy
+from queries.domain.states import STOPPED_PHASES, Desired, DriverState, Hold, Phase, Reason
+from queries.domain.supervision.decide import decide
+from queries.domain.supervision.decision import DriverAction
+from queries.domain.supervision.observation import (
+    DriverSeen,
+    Liveness,
+    Observation,
+    QuerySeen,
+    ScriptSeen,
+    Sighting,
+    Slots,
+)
+from tests.domain.supervision.seen import LIMITS, NOW, desires, observations
+from tests.examples import examples
+
+FREE = Slots(starting=0, limit=2, memory_used_mb=0, memory_budget_mb=4096, memory_needed_mb=1024)
+TAKEN = replace(FREE, starting=2)
+RUNNING = ScriptSeen(Desired.RUNNING, Phase.RUNNING, Reason.NONE)
+scripts = st.builds(
+    ScriptSeen,
+    desired=desires,
+    phase=st.sampled_from(list(Phase)),
+    reason=st.sampled_from(list(Reason)),
+)
+
+
+def seen(script: ScriptSeen = RUNNING, **changes: Any) -> Observation:
+    """Return an application with a script, whose driver lives unless `changes` say otherwise."""
+    status = Status(1, 1, "", ready=True, script=ScriptReport(ScriptState.RUNNING))
+    driver = DriverSeen(
+        id=1,
+        epoch=1,
+        state=DriverState.LIVE,
+        generation=1,
+        created_at=NOW,
+        sighting=Sighting(Liveness.ALIVE, status=status),
+    )
+    held: dict[str, Any] = {
+        "generation": 1,
+        "seen_generation": 1,
+        "reached_generation": 1,
+        "queries": (),
+        "driver": driver,
+        "slots": FREE,
+        **changes,
+    }
+    return Observation(
+        application=1,
+        name="job",
+        policy=held.pop("policy", RestartPolicy()),
+        failure_scope="query",
+        limits=LIMITS,
+        script=script,
+        **held,
+    )
+
+
+@settings(max_examples=examples(300))
+@given(observations, scripts)
+def test_a_script_has_one_driver_and_its_queries_are_never_started(
+    obs: Observation, script: ScriptSeen
+) -> None:
+    decision = decide(replace(obs, script=script), NOW)
+    assert decision.script is not None
+    assert all(choice.open_run is None for choice in decision.queries)
+    assert all(choice.hold is seen.hold for choice, seen in _pairs(decision, obs))
+    if decision.driver.action is DriverAction.LAUNCH:
+        assert obs.driver is None
+        assert script.desired is Desired.RUNNING
+        assert not obs.paused
+    if script.desired is Desired.STOPPED and obs.driver is None and not obs.silent_host:
+        assert decision.script.phase in STOPPED_PHASES
+
+
+def _pairs(decision: Any, obs: Observation) -> Any:
+    fresh = [seen for seen in obs.queries if seen.generation > seen.seen_generation]
+    pairs = zip(decision.queries, obs.queries, strict=True)
+    return [(choice, each) for choice, each in pairs if each not in fresh]
+
+
+@pytest.mark.parametrize(
+    ("obs", "phase", "reason"),
+    [
+        (seen(), Phase.RUNNING, Reason.NONE),
+        (seen(paused=True), Phase.STOPPING, Reason.SHUTDOWN),
+        (seen(generation=2), Phase.STOPPING, Reason.ASKED_RESTART),
+        (seen(replace(RUNNING, desired=Desired.STOPPED)), Phase.STOPPING, Reason.ASKED_STOP),
+        (seen(silent_host="two"), Phase.LOST, Reason.HOST_SILENT),
+        (seen(driver=None, silent_host="two"), Phase.PENDING, Reason.HOST_SILENT),
+        (seen(driver=None, slots=TAKEN), Phase.PENDING, Reason.WAITS_SLOT),
+        (seen(driver=None, paused=True), Phase.PENDING, Reason.SHUTDOWN),
+        (seen(driver=None), Phase.STARTING, Reason.WAITS_DRIVER),
+        (seen(driver=None, hold=Hold.FAILED), Phase.FAILED, Reason.FAILED_FATAL),
+        (
+            seen(ScriptSeen(Desired.STOPPED, Phase.COMPLETED, Reason.COMPLETED), driver=None),
+            Phase.COMPLETED,
+            Reason.COMPLETED,
+        ),
+        (
+            seen(
+                ScriptSeen(Desired.STOPPED, Phase.COMPLETED, Reason.COMPLETED),
+                driver=None,
+                generation=2,
+            ),
+            Phase.STOPPED,
+            Reason.STOPPED,
+        ),
+    ],
+)
+def test_a_script_is_called_what_it_does(obs: Observation, phase: Phase, reason: Reason) -> None:
+    decision = decide(obs, NOW)
+    assert decision.script is not None
+    assert (decision.script.phase, decision.script.reason) == (phase, reason)
+
+
+def test_a_stalled_query_ends_the_driver_where_the_policy_says_so() -> None:
+    stalled = QuerySeen(
+        id=1,
+        name="job/counts",
+        desired=Desired.RUNNING,
+        generation=0,
+        seen_generation=0,
+        reached_generation=0,
+        phase=Phase.RUNNING,
+        phase_reason=Reason.COMMITTED,
+        phase_detail=RUNNING.detail,
+        stalled=True,
+    )
+    policy = RestartPolicy(restart_on_stall=True)
+    decision = decide(seen(queries=(stalled,), policy=policy), NOW)
+    assert decision.driver.end_wanted is Reason.REPLACED
+    assert decide(seen(queries=(stalled,)), NOW).driver.end_wanted is Reason.NONE

@@ -1,0 +1,90 @@
+"""Drivers without processes that run a script: what the script starts, and how it ends."""
+
+from typing import Any
+
+from queries.domain.protocol import (
+    SCRIPT_FAILED,
+    FoundQuery,
+    RunError,
+    RunState,
+    RunStatus,
+    ScriptReport,
+    ScriptState,
+)
+from queries.domain.run_end import RunFacts
+from queries.domain.scripts.found import folder, identity
+
+
+class InMemoryScripts:
+    """What a test says that a script does, for the launcher of which this is a part."""
+
+    _lock: Any
+    _driver: Any
+    _exit: Any
+    _now: Any
+
+    def finds(
+        self,
+        application: str,
+        name: str = "",
+        *,
+        asked: str = "",
+        started: bool = True,
+        **more: Any,
+    ) -> int:
+        """The script starts a query; return the number under which its run stands, negative."""
+        with self._lock:
+            driver = self._driver(application, None)
+            number = max(driver.numbers, default=0) + 1
+            driver.numbers.add(number)
+            known = {one.identity: one.location for one in driver.spec.script.known}
+            made = f"{driver.spec.script.checkpoints}/{folder(name, asked)}"
+            more.setdefault("location", known.get(identity(name, asked)) or asked or made)
+            driver.found[number] = FoundQuery(
+                number, identity(name, asked), name, asked, started=started, **more
+            )
+            driver.runs[-number] = RunStatus(
+                -number, 0, RunState.STARTING, started_at=self._now() if started else None
+            )
+            driver.facts[-number] = RunFacts(thread_alive=True)
+            driver.places[-number] = driver.found[number].location
+            return -number
+
+    def says(self, application: str, *notes: str) -> None:
+        """The driver has something to say about the script."""
+        driver = self._driver(application, None)
+        driver.script = ScriptReport(driver.script.state, (*driver.script.notes, *notes))
+
+    def script_returns(self, application: str) -> None:
+        """The script ends with 0 while queries of it go on."""
+        self._driver(application, None).script = ScriptReport(ScriptState.RETURNED)
+
+    def script_completes(self, application: str) -> None:
+        """The script ends with 0, and nothing runs."""
+        with self._lock:
+            driver = self._driver(application, None)
+            driver.script = ScriptReport(ScriptState.COMPLETED)
+            driver.exit = self._exit("0", "0")
+
+    def script_fails(self, application: str, error: RunError, *, batch: int | None = None) -> None:
+        """The script, or a query that it does not start again, fails: the driver leaves."""
+        with self._lock:
+            driver = self._driver(application, None)
+            driver.script = ScriptReport(ScriptState.FAILED, failed_batch=batch)
+            driver.error = error
+            driver.exit = self._exit(str(SCRIPT_FAILED), "0")
+
+    def _adopt(self, driver: Any, entry: Any) -> None:
+        """Give a found query's run the keys of its rows."""
+        number = -entry.found
+        if number not in driver.runs:  # its start was refused
+            driver.runs[entry.run] = RunStatus(entry.run, entry.query, RunState.ENDED)
+            driver.facts[entry.run], driver.places[entry.run] = RunFacts(), entry.checkpoint
+            return
+        held = driver.runs.pop(number)
+        changes = {"run": entry.run, "query": entry.query}
+        driver.runs[entry.run] = RunStatus(
+            **{**{name: getattr(held, name) for name in RunStatus.__dataclass_fields__}, **changes}
+        )
+        driver.facts[entry.run] = driver.facts.pop(number)
+        driver.places[entry.run] = driver.places.pop(number)

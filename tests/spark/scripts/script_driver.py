@@ -1,0 +1,151 @@
+"""A driver that runs a script of a test's, the rows that a control plane would give it included."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from queries.domain.protocol import (
+    FoundQuery,
+    KnownQuery,
+    RunState,
+    RunStatus,
+    ScriptJob,
+    ScriptState,
+    Status,
+)
+from queries.domain.supervision.observation import Liveness
+from tests.spark.driver_under_test import DriverUnderTest, wait_for
+
+
+class ScriptUnderTest(DriverUnderTest):
+    """One driver of a script."""
+
+    def launch_script(
+        self, folder: Path, file: str, *arguments: str, module: str = "", **job: Any
+    ) -> "ScriptUnderTest":
+        """Launch a driver that runs a file of the folder, or a module of it."""
+        roots, digest = self.launcher.freeze_code((str(folder),))
+        script = ScriptJob(
+            file=f"{roots[0]}/{file}" if file else "",
+            module=module,
+            arguments=arguments,
+            folder=str(self.home / "work"),
+            checkpoints=f"file://{self.home}/checkpoints",
+            **job,
+        )
+        self.launch(code_roots=roots, code_sha256=digest, script=script)
+        return self
+
+    def again(self) -> "ScriptUnderTest":
+        """Return the next driver of the same script, as supervision launches it."""
+        status = self.status()
+        known = tuple(
+            KnownQuery(one.number, one.identity, one.asked, one.location) for one in status.found
+        )
+        after = ScriptUnderTest(self.home, application=self.application, epoch=self.epoch + 1)
+        assert self.spec.script is not None
+        spec = replace(self.spec, driver=after.epoch, epoch=after.epoch)
+        after.spec = replace(spec, script=replace(self.spec.script, known=known))
+        after.launch()
+        return after
+
+    def status(self) -> Status:
+        """Return what the driver reports."""
+        status = self.sight().status
+        assert status is not None, self.log()
+        return status
+
+    def found(self, name: str) -> FoundQuery | None:
+        """Return the newest query that is known by this name."""
+        status = self.sight().status
+        matching = [one for one in status.found if one.name == name] if status else []
+        return matching[-1] if matching else None
+
+    def line(self, name: str) -> RunStatus | None:
+        """Return the newest line of the query of this name."""
+        found, status = self.found(name), self.sight().status
+        if found is None or status is None:
+            return None
+        return next((line for line in status.runs if line.run == -found.number), None)
+
+    def wait_line(self, name: str, *states: RunState) -> RunStatus:
+        """Return the query's line once it is in one of the states."""
+
+        def look() -> RunStatus | None:
+            seen = self.sight()
+            line = self.line(name)
+            if line is not None and line.state in states:
+                return line
+            assert seen.liveness is not Liveness.EXITED, f"{seen.status}\n{self.log()}"
+            return None
+
+        return wait_for(look, f"query {name!r} is {states}")
+
+    def wait_script(self, *states: ScriptState) -> Status:
+        """Return what the driver reports once its script is in one of the states."""
+
+        def look() -> Status | None:
+            status = self.sight().status
+            return status if status and status.script and status.script.state in states else None
+
+        return wait_for(look, f"the script is {states}")
+
+    def log(self, lines: int = 200) -> str:
+        """Return the end of the driver's log."""
+        return self.launcher.log_tail(self.application, self.epoch, lines=lines)
+
+
+@contextmanager
+def line_server(lines: list[str]) -> Iterator[int]:
+    """Send lines to everybody who connects, and keep the connections open; yield the port."""
+    server = socket.create_server(("127.0.0.1", 0))
+    open_ones: list[socket.socket] = []
+
+    def serve() -> None:
+        while True:
+            try:
+                taken, _ = server.accept()
+            except OSError:
+                return
+            open_ones.append(taken)
+            taken.sendall("".join(f"{line}\n" for line in lines).encode())
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield server.getsockname()[1]
+    finally:
+        server.close()
+        for one in open_ones:
+            one.close()
+
+
+def rows_in(folder: Path) -> list[dict[str, Any]]:
+    """Return the rows that a JSON file sink has committed."""
+    log = folder / "_spark_metadata"
+    names: set[str] = set()
+    for entry in sorted(log.glob("[0-9]*")):
+        for text in entry.read_text().splitlines()[1:]:
+            names.add(json.loads(text)["path"].rpartition("/")[2])
+    return [
+        json.loads(text)
+        for name in sorted(names)
+        for text in (folder / name).read_text().splitlines()
+    ]
+
+
+def example(name: str) -> Path:
+    """Return one of the example scripts that Spark's own package brings; skip where it does not."""
+    import pyspark
+
+    place = Path(pyspark.__file__).parent / "examples/src/main/python/sql/streaming" / name
+    if not place.is_file():
+        pytest.skip(f"this pyspark package does not bring {name}")
+    return place
