@@ -133,7 +133,11 @@ class Meeting:
         with self._guard:
             if self._starting:
                 return []
-        active = spark._jsparkSession.sharedState().activeStreamingQueries().values().toArray()
+        # Of all sessions. py4j makes a Python mapping of it, which asks the JVM for each key.
+        elements = spark._jsparkSession.sharedState().activeStreamingQueries().elements()
+        active = []
+        while elements.hasMoreElements():
+            active.append(elements.nextElement())
         with self._guard:
             ours = {str(run._query.runId) for run in self.runs.values()}
             if self._starting:

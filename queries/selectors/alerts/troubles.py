@@ -31,7 +31,7 @@ from queries.domain.states import (
 )
 from queries.domain.supervision.culprits import DEATHS
 from queries.models.alerts import Channel
-from queries.models.applications import Application
+from queries.models.applications import Application, Script
 from queries.models.checkpoints import Loss
 from queries.models.definitions import Query
 from queries.models.drivers import Driver, Run
@@ -233,10 +233,11 @@ def _gaps(now: datetime) -> dict[int, int]:
 def _driver_deaths() -> Iterator[Trouble]:
     """Yield the applications whose drivers die again and again: one trouble each."""
     wanting = Query.objects.filter(archived_at=None, desired=Desired.RUNNING).order_by()
+    scripts = Script.objects.filter(desired=Desired.RUNNING).order_by()
     applications = Application.objects.filter(
-        Q(failures__gte=DEATHS) | Q(hold=Hold.FAILED),
+        Q(failures__gte=DEATHS) | ~Q(hold=Hold.NONE),
+        Q(pk__in=wanting.values("application")) | Q(pk__in=scripts.values("application")),
         archived_at=None,
-        pk__in=wanting.values("application"),
     )
     living = list(applications)
     if not living:
@@ -252,15 +253,17 @@ def _driver_deaths() -> Iterator[Trouble]:
     ).order_by("last_seen")
     newest = {group.application_id: group for group in groups}
     for application in living:
-        if application.pk not in wanted:  # stopped in between
+        script = scripts.filter(application=application).exists()
+        if application.pk not in wanted and not script:  # stopped in between
             continue
+        what = "script fails" if script else "driver dies"
         group = newest.get(application.pk)
         yield Trouble(
             kind=IncidentKind.DRIVER_DEATHS,
             fingerprint=f"{IncidentKind.DRIVER_DEATHS}:application:{application.pk}",
-            title=f"{application.name}: the driver dies again and again",
+            title=f"{application.name}: the {what} again and again",
             detail=group.title if group else "",
-            queries=tuple(wanted[application.pk]),
+            queries=tuple(wanted.get(application.pk, ())),
             application=_subject(application),
             host=application.host,
             labels=application.labels,
