@@ -96,9 +96,9 @@ def _function(spec: PythonQuery, application: ApplicationSpec) -> list[Problem]:
         message = "does not name a function."
         way_out = 'Write "module:function", such as "flights_by_hour:build".'
         problems.append(Problem("function", spec.function[:200], message, way_out))
-    if not application.python_path:
-        message = "cannot be found: the application has no code folders."
-        way_out = "Add the folder that contains the module to them (python_path)."
+    if not application.has_code:
+        message = "cannot be found: the application has no code."
+        way_out = "Add the folder that contains the module (python_path), or upload the code."
         problems.append(Problem("function", spec.function[:200], message, way_out))
     return problems
 
