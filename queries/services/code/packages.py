@@ -33,6 +33,8 @@ _NO_NETWORK = re.compile(
 )
 
 
+#: What uv says before anything else.
+_PREAMBLE = re.compile(r"^Using Python .*\n")
 #: A package that uv would install, as its dry run says.
 _MISSING = re.compile(r"^ \+ (\S+==\S+)$", re.MULTILINE)
 
@@ -57,7 +59,8 @@ def install(spec: ApplicationSpec) -> None:
         if not folder.is_dir():
             place.rename(folder)
     except CommandFailed as error:
-        raise InstallFailed(f"The packages cannot be installed. uv says: {error}") from error
+        said = _PREAMBLE.sub("", str(error))
+        raise InstallFailed(f"The packages cannot be installed. uv says: {said}") from error
     except OSError as error:
         raise InstallFailed(f"The packages cannot be kept: {error}.") from error
     finally:

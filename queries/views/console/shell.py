@@ -50,7 +50,7 @@ _ENTRIES = (
     Entry("Users", "users", "users", ("user",)),
     Entry("Secrets", "secrets", "lock", ("secret",)),
     Entry("Data roots", "data-roots", "database", ("data-root",)),
-    Entry("Git hosts", "code-hosts", "git-branch", ("code-host",)),
+    Entry("Git hosts", "code-hosts", "code", ("code-host",)),
 )
 #: What is counted beside an entry.
 _COUNTS = {"alerts": open_incidents, "failures": open_failure_groups}
