@@ -15,8 +15,8 @@ from queries.code_roots import digest_of, files_of
 from queries.models.access.audit_trail import AuditEntry
 from queries.models.applications import UploadedCode
 from queries.services.code.uploads import prune_uploads
-from tests.archives import BAD, member, packed, tar_of, zipped
 from tests.scenarios.stage import Stage
+from tests.services.code.archives import BAD, member, packed, tar_of, zipped
 
 pytestmark = pytest.mark.django_db
 

@@ -14,7 +14,7 @@ from queries.selectors.code import git_note, root_of
 from queries.services.code import git_fetch
 from queries.services.code.git_fetch import FetchFailed, fetch
 from queries.services.code.hosts import list_host, take_host
-from tests.git_server import GitServer
+from tests.services.code.git_server import GitServer
 
 pytestmark = pytest.mark.django_db
 

@@ -15,7 +15,7 @@ from queries.domain.definitions.spec import ApplicationSpec
 from queries.selectors.code import environment, packages_folder
 from queries.services.code import packages
 from queries.services.code.packages import INSTALLED, InstallFailed, install
-from tests.wheels import source_distribution, wheel
+from tests.services.code.wheels import source_distribution, wheel
 
 
 @pytest.fixture
