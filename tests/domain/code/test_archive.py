@@ -3,7 +3,7 @@
 import pytest
 
 from queries.domain.code.archive import Judge, Member, shown
-from queries.domain.code.digests import named, sha256_of
+from queries.domain.code.digests import named, origin, sha256_of
 from queries.domain.errors import Invalid
 
 
@@ -69,3 +69,11 @@ def test_a_digest_is_written_in_one_form() -> None:
     assert sha256_of(named("a" * 64)) == "a" * 64
     for text in ("a" * 64, "sha256:abc", f"sha256:{'A' * 64}", f"sha256:{'a' * 64}\n"):
         assert sha256_of(text) is None
+
+
+def test_a_run_says_where_its_code_is_from() -> None:
+    assert origin({}) == origin({"code": None}) == origin({"code": {"git": ""}}) == ""
+    assert origin({"code": {"upload": f"sha256:{'a' * 64}"}}) == f"upload sha256:{'a' * 12}"
+    git = {"git": "https://git.example.org/x", "commit": "0" * 40}
+    assert origin({"code": git}) == "https://git.example.org/x at 000000000000"
+    assert origin({"code": {**git, "folder": "jobs"}}).endswith("at 000000000000, folder jobs")

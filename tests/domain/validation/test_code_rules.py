@@ -41,7 +41,7 @@ def test_an_upload_that_is_there_and_a_commit_of_a_listed_host_are_taken() -> No
     ],
 )
 def test_a_fault_is_told_by_its_field(code: dict[str, str], field: str, said: str) -> None:
-    ((found, message),) = _said(**code)
+    ((found, message),) = _said(THERE, **code)
     assert found == field
     assert said in message
 
