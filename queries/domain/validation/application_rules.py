@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from queries.domain.definitions import configuration
+from queries.domain.definitions.declared_connectors import Declared
 from queries.domain.definitions.parsing import as_json, mask_problems, once
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import Problem
@@ -49,6 +50,7 @@ class Surroundings:
     kept: KeptCode = NO_CODE  # what the definition's code is
     code_hosts: frozenset[str] = frozenset()  # that an admin has listed
     connectors: frozenset[str] = frozenset()  # installed
+    declared: Mapping[str, Declared] = field(default_factory=dict)  # by connector, of those
     secret_env: tuple[str, ...] = ()  # names that "env:NAME" may resolve
     host_cores: int | None = None  # of this host, for local[*]
     partitions: Mapping[str, int] = field(default_factory=dict)  # by source's name, looked up

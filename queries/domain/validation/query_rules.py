@@ -49,13 +49,12 @@ def query_problems(
     """Return everything that is wrong with a query in its application."""
     problems = _pool(spec.pool, application, sorted(pools))
     problems += configuration.query_conf_problems(spec.conf)
-    problems += formats.sink_problems(
-        spec.sink, required=isinstance(spec, SqlQuery), connectors=application.connectors
-    )
+    offer = formats.Offer(application.connectors, surroundings.declared)
+    problems += formats.sink_problems(spec.sink, required=isinstance(spec, SqlQuery), offer=offer)
     problems += kinds.trigger_problems(spec, ground(spec, application, surroundings))
     problems += async_progress.evolution_problems(spec, application.conf)
     if isinstance(spec, SqlQuery):
-        problems += formats.source_problems(spec, connectors=application.connectors)
+        problems += formats.source_problems(spec, offer=offer)
         problems += formats.own_output_problems(spec)
         problems += sql_text.sql_problems(spec)
     else:

@@ -22,7 +22,7 @@ from queries.launchers.base import LaunchRefused
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.installation import Installation
-from queries.selectors.definitions.connectors import jars_of
+from queries.selectors.definitions.connectors import conf_of_connectors, jars_of
 from queries.selectors.newest import newest_revisions
 from queries.selectors.secrets import bound_to
 from queries.services.code.frozen import NO_CODE, Frozen
@@ -68,7 +68,9 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
         host=driver.host,
         master=spec.master,
         memory=spec.memory,
-        conf=spec.conf | (submitted(spec.script.submit) if script and spec.script else {}),
+        conf=conf_of_connectors(spec.connectors)
+        | spec.conf
+        | (submitted(spec.script.submit) if script and spec.script else {}),
         script=script,
         env=spec.env,
         code_roots=code.roots,
