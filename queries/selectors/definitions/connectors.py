@@ -68,9 +68,7 @@ class Connector:
             return self.fault
         spark = version("pyspark")
         if self.declared == NOTHING:
-            return (
-                f"It has no {FILE}: its formats and the Spark that it needs are not known."
-            )
+            return f"It has no {FILE}: its formats and the Spark that it needs are not known."
         if self.declared.tested(spark):
             return ""
         tested = ", ".join(self.declared.tested_with) or "no version of it"

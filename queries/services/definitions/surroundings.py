@@ -75,6 +75,10 @@ def script_problems(application: ApplicationSpec) -> list[Problem]:
     """Return a problem for each file or module of its script that certainly does not exist."""
     script = application.script
     roots = tuple(root for root in application.python_path if _root(root).allowed)
+    kept = root_of(application.code)
+    if application.code is not None and kept is None:
+        return []  # it is fetched at the start, or its absence is reported already
+    roots = (*roots, *([str(kept)] if kept is not None else []))
     if application.kind != "script" or script is None or not roots:
         return []
     named = {"script.file": script.file} if script.file else {}
@@ -83,13 +87,24 @@ def script_problems(application: ApplicationSpec) -> list[Problem]:
     problems = [
         Problem(field, file, "is not a file on this host.", "Correct the path, or write the file.")
         for field, file in named.items()
-        if any(Path(file).is_relative_to(root) for root in roots) and not Path(file).is_file()
+        if any(_is_missing(file, root) for root in (roots if file.startswith("/") else roots[-1:]))
     ]
     if script.module and not has_module(roots, script.module):
-        message = f"cannot be found in {', '.join(roots)}."
-        way_out = "Correct the name, or add the module's folder to python_path."
+        message = f"cannot be found in {_folders(application)}."
+        way_out = "Correct the name, or add the module to the application's code."
         problems.append(Problem("script.module", script.module, message, way_out))
     return problems
+
+
+def _is_missing(file: str, root: str) -> bool:
+    """Return whether a file belongs into a root, and is not there."""
+    place = Path(root) / file
+    return place.is_relative_to(root) and ".." not in place.parts and not place.is_file()
+
+
+def _folders(application: ApplicationSpec) -> str:
+    kept = ["the application's code"] if application.code is not None else []
+    return ", ".join([*application.python_path, *kept])
 
 
 def _root(path: str) -> Root:
@@ -140,16 +155,11 @@ def _member_problems(
     ]
     source = next((path for path in candidates if path.is_file()), None)
     if source is None:
-        names = [
-            *application.python_path,
-            *(["the application's code"] if application.code else []),
-        ]
-        folders = ", ".join(names)
         return [
             Problem(
                 field,
                 text,
-                f"cannot be found: there is no module {module} in {folders}.",
+                f"cannot be found: there is no module {module} in {_folders(application)}.",
                 "Correct the name, or add the module to the application's code.",
             )
         ]

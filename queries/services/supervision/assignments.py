@@ -59,7 +59,7 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
     if refused := application_refusal(spec, driver.application.name):
         raise LaunchRefused(refused)
     roots = data_roots(driver.application.name)
-    script = script_job(driver.application, spec, code_roots)
+    script = script_job(driver.application, spec, code.roots)
     return DriverSpec(
         driver=driver.pk,
         epoch=driver.epoch,

@@ -12,9 +12,12 @@ from pytest_django.fixtures import Settings
 from rest_framework.test import APIClient
 
 from queries.code_roots import digest_of, files_of
+from queries.domain.definitions.spec import ApplicationSpec
 from queries.models.access.audit_trail import AuditEntry
 from queries.models.applications import UploadedCode
+from queries.selectors.code import roots_of
 from queries.services.code.uploads import prune_uploads
+from queries.services.scripts.jobs import script_job
 from tests.scenarios.stage import Stage
 from tests.services.code.archives import BAD, member, packed, tar_of, zipped
 
@@ -169,3 +172,41 @@ def test_an_upload_that_somebody_sends_again_is_as_good_as_new(
 def test_a_digest_that_nobody_uploaded_is_missing(as_viewer: APIClient) -> None:
     for name in ("sha256:" + "0" * 64, "latest", "sha256:x"):
         assert as_viewer.get(f"{CODE}{name}/").status_code == 404
+
+
+def test_a_script_and_a_function_are_found_in_uploaded_code(as_author: APIClient) -> None:
+    digest = upload(as_author, packed(FILES)).json()["digest"]
+    code = {"upload": digest}
+
+    def made(name: str, **spec: Any) -> Any:
+        body = {"name": name, "spec": {"code": code, **spec}}
+        return as_author.post("/api/v1/applications/", body, format="json")
+
+    assert made("one", kind="script", script={"file": "job.py"}).status_code == 201
+    assert made("two", kind="script", script={"module": "shared.times"}).status_code == 201
+    (missing,) = made("a", kind="script", script={"file": "gone.py"}).json()["problems"]
+    assert (missing["field"], missing["value"]) == ("script.file", "gone.py")
+    (missing,) = made("a", kind="script", script={"module": "gone"}).json()["problems"]
+    assert "cannot be found in the application's code." in missing["message"]
+    assert made("jobs").status_code == 201
+    query = {"kind": "python", "function": "job:build", "sink": {"format": "noop"}}
+    body = {"name": "q", "application": "jobs", "spec": query}
+    assert as_author.post("/api/v1/queries/", body, format="json").status_code == 201
+    body = {"name": "r", "application": "jobs", "spec": {**query, "function": "job:gone"}}
+    (missing,) = as_author.post("/api/v1/queries/", body, format="json").json()["problems"]
+    assert "job.py contains no function gone" in missing["message"]
+
+
+def test_the_driver_is_told_the_file_in_the_copy_of_its_code(
+    as_author: APIClient, stage: Stage, kept: Path
+) -> None:
+    digest = upload(as_author, packed(FILES)).json()["digest"]
+    spec = ApplicationSpec.model_validate(
+        {"kind": "script", "script": {"file": "shared/times.py"}, "code": {"upload": digest}}
+    )
+    application = stage.application("jobs", **spec.model_dump(mode="json"))
+    roots = roots_of(spec)
+    assert roots is not None
+    job = script_job(application, spec, roots)
+    assert job is not None
+    assert job.file == str(kept / digest.removeprefix("sha256:") / "0" / "shared" / "times.py")

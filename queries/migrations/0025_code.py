@@ -5,7 +5,7 @@ class Migration(migrations.Migration):
     """Uploaded code, and the hosts that code may come from."""
 
     dependencies = [
-        ('queries', '0023_standing_columns'),
+        ('queries', '0024_scripts'),
     ]
 
     operations = [
