@@ -26,7 +26,7 @@ FROM ${BASE}
 RUN mkdir -p /usr/share/man/man1 \
     && apt-get update \
     && apt-get install -y --no-install-recommends \
-        openjdk-17-jre-headless tini procps bubblewrap \
+        openjdk-17-jre-headless tini procps bubblewrap git \
     && rm -rf /var/lib/apt/lists/* \
     && groupadd --gid 10001 headgate \
     && useradd --uid 10001 --gid headgate --home-dir /var/lib/headgate --create-home headgate
@@ -41,6 +41,7 @@ COPY headgate_async headgate_async
 COPY templates templates
 COPY static static
 COPY examples examples
+COPY connectors connectors
 
 ENV PATH=/opt/venv/bin:$PATH \
     PYTHONUNBUFFERED=1 \

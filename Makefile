@@ -3,7 +3,7 @@ PYTHON ?= python3
 SETUP := $(PYTHON) bootstrap/run.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop kafka cluster check test soak soak-demo sabotage lint fix bench lock try-containers
+.PHONY: help run stop kafka connector cluster check test soak soak-demo sabotage lint fix bench lock try-containers
 
 # What follows "bench" on the command line names a benchmark and is not a goal of make.
 ifeq (bench,$(firstword $(MAKECMDGOALS)))
@@ -25,6 +25,9 @@ stop: ## Stop everything that runs from this folder, drivers included
 
 kafka: ## Download the Kafka connector and a trial broker, and start the broker; make stop ends it
 	@$(SETUP) bootstrap/kafka.py $(ARGS)
+
+connector: ## Download a connector: make connector ARGS=avro
+	@$(SETUP) bootstrap/kafka.py --connector $(ARGS)
 
 cluster: ## Start a trial Spark standalone cluster on loopback; make stop ends it
 	@$(SETUP) manage.py cluster

@@ -1,8 +1,9 @@
-"""Get the Kafka connector and the trial broker as jars, by Maven, then start the broker.
+"""Get connectors and the trial broker as jars, by Maven, then start the broker.
 
-    python bootstrap/kafka.py [--jars | --connector]
+    python bootstrap/kafka.py [--jars | --connector [NAME…]]
 
-With `--jars` nothing is started; with `--connector` the broker's jars are left out, too.
+With `--jars` nothing is started; with `--connector` the broker's jars are left out, too, and other
+connectors than Kafka's may be named.
 Coordinates are in `connectors/*/pom.xml`. Each folder of jars is replaced as a whole, with the
 digest of its pom: where that matches, nothing is resolved and no network is needed.
 """
@@ -25,12 +26,22 @@ def main(arguments: list[str]) -> None:
     """Resolve what is missing; become the command that starts the broker."""
     home = Path(os.environ.get("HEADGATE_HOME") or REPOSITORY / "var").resolve()
     connectors = Path(os.environ.get("HEADGATE_CONNECTORS") or home / "connectors").resolve()
-    resolve("kafka", connectors / "kafka", what="the Kafka connector of Spark")
+    for name in _named(arguments):
+        resolve(name, connectors / name, what=f"the connector {name}")
     if "--connector" in arguments:
         return
     resolve("broker", home / "kafka" / "jars", what="the trial broker")
     if "--jars" not in arguments:
         os.execv(sys.executable, [sys.executable, str(REPOSITORY / "manage.py"), "kafka"])
+
+
+def _named(arguments: list[str]) -> list[str]:
+    """Return the connectors that are asked for: Kafka's, unless others are named."""
+    names = [one for one in arguments if not one.startswith("-")] or ["kafka"]
+    recipes = sorted(path.parent.name for path in REPOSITORY.glob("connectors/*/connector.toml"))
+    if unknown := [name for name in names if name not in recipes]:
+        fail(f"There is no recipe for {', '.join(unknown)}.", f"There are {', '.join(recipes)}.")
+    return names
 
 
 def resolve(name: str, target: Path, *, what: str) -> None:

@@ -11,6 +11,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 django: Any = get_asgi_application()
 
 from django.conf import settings  # noqa: E402
+from django.urls import reverse  # noqa: E402
 
 if settings.SECRET_KEY_IS_EPHEMERAL:
     raise ImproperlyConfigured(
@@ -24,6 +25,10 @@ from controlplane.web.front import bounded, served  # noqa: E402
 keep_readable()
 #: Forms and bodies are bounded by Django and the API, with better words; this is what none needs.
 application = served(
-    bounded(django, most=4 * settings.DATA_UPLOAD_MAX_MEMORY_SIZE),
+    bounded(
+        django,
+        most=4 * settings.DATA_UPLOAD_MAX_MEMORY_SIZE,
+        larger={reverse("api:code"): settings.CODE_UPLOAD_MOST_BYTES},
+    ),
     trusted=settings.TRUSTED_PROXIES,
 )

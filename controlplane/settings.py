@@ -40,7 +40,8 @@ HEADGATE_HOST = env.text(
     shown="HEADGATE_HOME/host, else the machine's name",
 )
 DRIVERS_DIR = HEADGATE_HOME / "drivers"
-CODE_DIR = HEADGATE_HOME / "code"
+CODE_DIR = HEADGATE_HOME / "code"  # copies of code, uploads and what git gave, by content
+PACKAGES_DIR = HEADGATE_HOME / "packages"  # what applications import, by content
 CHECKPOINTS_DIR = HEADGATE_HOME / "checkpoints"
 SECRETS_DIR = Path(
     env.text("HEADGATE_SECRETS", str(HEADGATE_HOME / "secrets"), shown="HEADGATE_HOME/secrets")
@@ -334,6 +335,7 @@ HOST_TICKS = {
     "queries.tasks.look_ahead": 15.0,  # for half a second; a round each minute at most
     "queries.tasks.prune": 3600.0,
     "queries.tasks.prune_snapshots": 600.0,
+    "queries.tasks.prune_code": 3600.0,
     "listeners.tasks.judge_gaps": 10.0,
 }
 #: Ticks that any worker takes: rows only. Seconds.
@@ -425,6 +427,9 @@ RISK_WITHIN_H = env.whole(  # data that will be lost within this puts a query at
     "HEADGATE_RISK_HOURS", 24, low=1, high=8760
 )
 SNAPSHOTS_KEPT = env.whole("HEADGATE_SNAPSHOTS", 10, low=0, high=1000)  # a query, unpinned
+#: Of the archive that an upload sends, in bytes; unpacked it may have less (queries.code_roots).
+CODE_UPLOAD_MOST_BYTES = 64 * 1024 * 1024
+UPLOAD_DAYS = env.whole("HEADGATE_UPLOAD_DAYS", 7, low=1, high=3650)  # that no revision names
 DISK_WARNING_MB = env.whole("HEADGATE_DISK_WARNING_MB", 1024, low=0, high=16_777_216)  # free space
 #: A query must have been LAGGING for so long before that is an incident.
 ALERT_LAGGING_MINUTES = env.whole("HEADGATE_ALERT_LAGGING_MINUTES", 10, low=0, high=10_080)

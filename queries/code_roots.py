@@ -1,5 +1,8 @@
 """The code roots of an application on disk: their files, and a digest of their contents.
 
+What Headgate keeps itself, uploads and commits of git, lies in `code/<sha256>/0`: a root like any
+other, and at the same place as the copy that a driver of it alone runs from.
+
 The launcher stores copies of roots under this digest; the pages compare it with the digest of a
 driver's code, to show that the code on disk has changed since. For them a look costs one `stat`
 per file: contents are read again only where size or times differ.
@@ -48,6 +51,17 @@ def files_of(roots: tuple[str, ...]) -> Iterator[File]:
                 path = os.path.join(folder, name)
                 if not name.endswith(".pyc") and os.path.isfile(path):
                     yield index, root, os.path.relpath(path, root)
+
+
+def kept_root(code_dir: Path, sha256: str) -> Path:
+    """Return the root of an upload or a commit of git."""
+    return code_dir / sha256 / "0"
+
+
+def is_left_out(name: str) -> bool:
+    """Return whether a file of this path below a root is no code: caches, version control…"""
+    *folders, file = name.split("/")
+    return file.endswith(".pyc") or not _SKIP.isdisjoint(folders)
 
 
 def read_digest(path: Path) -> str:

@@ -20,6 +20,7 @@ from queries.services.access import audit_trail, sessions
 from queries.services.alerts import dead_mans_switch, deliveries, incidents, outlook
 from queries.services.checkpoints import batch_repair, foreign_batches
 from queries.services.checkpoints.snapshot import prune as prune_kept_snapshots
+from queries.services.code.uploads import prune_uploads
 from queries.services.console import tokens
 from queries.services.definitions.sql_check import Answering
 from queries.services.kafka import lag, loss_ledger
@@ -244,3 +245,9 @@ def prune() -> None:
 def prune_snapshots() -> None:
     """Remove old snapshots of checkpoints beyond the configured number."""
     prune_kept_snapshots(now=timezone.now())
+
+
+@shared_task(name="queries.tasks.prune_code")
+def prune_code() -> None:
+    """Remove uploads that no revision has named for some days."""
+    prune_uploads(now=timezone.now())

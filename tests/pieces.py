@@ -134,6 +134,11 @@ def kafka_connector() -> Path:
     return _installed("connectors/kafka")
 
 
+def avro_jar() -> Path | None:
+    """Return the jar of the connector avro; None where it is not installed."""
+    return next(iter(sorted(_installed("connectors/avro").glob("*.jar"))), None)
+
+
 def _installed(folder: str) -> Path:
     """Return a folder of HEADGATE_HOME's where it holds jars, else the one of `make kafka`."""
     usual = Path(__file__).resolve().parent.parent / "var" / folder

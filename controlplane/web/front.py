@@ -1,7 +1,7 @@
 """What stands before Django: bodies are bounded, and a trusted proxy says whose request it is."""
 
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
@@ -28,10 +28,10 @@ def served(application: App, *, trusted: list[str]) -> App:
     return ProxyHeadersMiddleware(application, trusted_hosts=trusted)  # type: ignore[arg-type, return-value]
 
 
-def bounded(application: App, *, most: int) -> App:
+def bounded(application: App, *, most: int, larger: Mapping[str, int] | None = None) -> App:
     """Return an ASGI application that answers 413 to requests with a body of more bytes.
 
-    Django itself takes a body whole, to memory and then to disk, before any of its code can look
+    `larger` are the addresses that take more, each with its own limit. Django itself takes a body whole, to memory and then to disk, before any of its code can look
     at its size.
     """
 
@@ -39,9 +39,10 @@ def bounded(application: App, *, most: int) -> App:
         if scope["type"] != "http":
             await application(scope, receive, send)
             return
+        limit = (larger or {}).get(scope["path"], most)
         declared = dict(scope["headers"]).get(b"content-length", b"0")
-        if not declared.isdigit() or int(declared[:19]) > most:
-            await _refuse(send, most)
+        if not declared.isdigit() or int(declared[:19]) > limit:
+            await _refuse(send, limit)
             return
         taken = 0
 
@@ -49,14 +50,14 @@ def bounded(application: App, *, most: int) -> App:
             nonlocal taken
             message = await receive()
             taken += len(message.get("body", b""))
-            if taken > most:
+            if taken > limit:
                 raise _Exceeded
             return message
 
         try:
             await application(scope, counted, send)
         except _Exceeded:
-            await _refuse(send, most)
+            await _refuse(send, limit)
 
     return serve
 

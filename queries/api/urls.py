@@ -10,6 +10,8 @@ from queries.api import async_calls, docs, lag, probes
 from queries.api.access import audit_trail, group_roles, teams, tokens
 from queries.api.alerts import views as alerts
 from queries.api.checkpoints import checkpoint as checkpoints
+from queries.api.code import hosts as code_hosts
+from queries.api.code import uploads
 from queries.api.definitions import connectors, labels
 from queries.api.secrets import views as secrets
 from queries.api.supervision import applications, history, operations, queries, system
@@ -86,6 +88,10 @@ urlpatterns = [
     _at("maintenance/", alerts.MaintenancesView, "maintenances"),
     _at("maintenance/<int:window_id>/", alerts.MaintenanceView, "maintenance"),
     _at("checkpoints/", history.CheckpointsView, "checkpoints"),
+    _at("code/", uploads.UploadsView, "code"),
+    _at("code/<str:digest>/", uploads.UploadView, "upload"),
+    _at("code-hosts/", code_hosts.CodeHostsView, "code-hosts"),
+    _at("code-hosts/<int:host_id>/", code_hosts.CodeHostView, "code-host"),
     _at("connectors/", connectors.ConnectorsView, "connectors"),
     _at("applications/", applications.ApplicationsView, "applications"),
     _at(_APPLICATION, applications.ApplicationView, "application"),

@@ -174,6 +174,7 @@ class DriverSpec(Form):
     event_settings: dict[str, Any] = field(default_factory=dict)  # listeners.spark.settings
     ui_port: int = 0  # of its Spark UI; 0 for any that is free
     ui_key: str = ""  # what asks its Spark UI must be signed by it, hexadecimal; "" for anybody
+    packages: str = ""  # folder of what users' code imports after everything else; "" for none
     jars: tuple[str, ...] = ()
     secrets_dir: str = ""
     env_allowlist: tuple[str, ...] = ()  # names that "env:NAME" may resolve

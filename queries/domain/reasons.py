@@ -28,6 +28,7 @@ PHRASES: dict[Reason, str] = {
     Reason.ASKED_RESTART: "restart requested",
     Reason.WAITS_SLOT: "waiting for a start slot",
     Reason.WAITS_MEMORY: "waiting for memory",
+    Reason.WAITS_CODE: "waiting for its code",
     Reason.WAITS_DRIVER: "waiting for its driver",
     Reason.WAITS_LOCK: "waiting for the checkpoint's lock",
     Reason.WAITS_COMMIT: "waiting for its first commit",
@@ -115,6 +116,7 @@ class Detail(Enum):
     WITH_INSTALLATION = "It starts with the installation."
     SLOTS_TAKEN = "{starting} of {limit} drivers are starting on this host."
     MEMORY_TAKEN = "It needs {needed} MB; {used} of {budget} MB are taken by other drivers."
+    CODE_COMING = "Its code is fetched from git, or its packages are installed, on this host."
     DRIVER_LEAVING = "Waiting for the previous driver to exit."
     TURN = (
         "Its driver has died {deaths} times in a row. Queries now start one after the other, to "

@@ -151,6 +151,7 @@ LATER = [
     ),
     ("LABELS", "labels"),
     ("TEAM", "team"),
+    ("CODE_COMING", "Its code is fetched from git, or its packages are installed, on this host."),
     ("SECRET", "{secret} for {hosts}"),
     ("DATA_ROOT", "data root {root}"),
     ("STEPS_ON", "Its files are on host {host}, which does not respond."),

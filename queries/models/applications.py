@@ -1,4 +1,4 @@
-"""Applications: what is launched as one Spark driver process, and its scheduler pools.
+"""Applications: what is launched as one Spark driver process, its scheduler pools, its code.
 
 The writer of each column is marked: [C] catalog, [O] operations, [R] reconcile.
 """
@@ -8,6 +8,7 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import Q
 
+from queries.domain.code.digests import named
 from queries.domain.states import Desired, Hold, Phase, Reason, StopMode
 from queries.models.because import BecauseField
 
@@ -130,3 +131,25 @@ class SchedulerPool(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class UploadedCode(models.Model):
+    """Code that somebody has uploaded; its files lie in `CODE_DIR/<sha256>/0`. [P]"""
+
+    sha256 = models.CharField(max_length=64, unique=True)  # of names and contents
+    files = models.IntegerField()
+    bytes = models.BigIntegerField()  # unpacked
+    uploaded_at = models.DateTimeField()  # the last time: what nobody names goes some days later
+    uploaded_by = models.CharField(max_length=150)  # the first time
+    host = models.CharField(max_length=255)  # that has the files
+
+    class Meta:
+        ordering: ClassVar = ["-pk"]
+
+    def __str__(self) -> str:
+        return self.digest
+
+    @property
+    def digest(self) -> str:
+        """Return its name in definitions and REST."""
+        return named(self.sha256)

@@ -1,4 +1,4 @@
-"""What admins have given: secrets to applications and channels, data roots to applications.
+"""What admins have given: secrets, data roots of applications, hosts that code comes from.
 
 A row is never changed: what is given otherwise is taken away and given again, so the rows are
 also their own history. Holders are named, not linked: they may be given something before they are
@@ -66,3 +66,20 @@ class GivenRoot(Grant):
 
     def __str__(self) -> str:
         return f"{self.root} of {self.application}"
+
+
+class CodeHost(Grant):
+    """A host whose git repositories definitions may take code from."""
+
+    host = models.CharField(max_length=255)  # "host", "host:port" | "ssh://host"
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["host"], name="code_host_once", condition=Q(taken_at__isnull=True)
+            )
+        ]
+        ordering: ClassVar = ["host", "-given_at"]
+
+    def __str__(self) -> str:
+        return self.host

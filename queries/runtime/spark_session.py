@@ -17,6 +17,7 @@ from xml.sax.saxutils import quoteattr
 
 from queries.domain.protocol import POOLS, SPARK_LOG, TMP, DriverSpec
 from queries.driver_folder import DriverFolder
+from queries.runtime.code import packages
 from queries.runtime.process import claim
 from queries.secret_references import References
 
@@ -163,6 +164,7 @@ def _reserved(spec: DriverSpec, folder: DriverFolder, references: References) ->
         "spark.sql.streaming.stopActiveRunOnRestart": "false",  # one live run, or a refusal
         "spark.submit.deployMode": "client",
         "spark.sql.reflect.allowList": _REFLECT,
+        **packages.daemon_conf(spec.packages),
     }
     if makes_its_secret(spec.master):
         conf["spark.authenticate"] = "true"

@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 from pytest_django.fixtures import Settings
 
 from examples.flights import definitions
-from queries.domain.validation.application_rules import RESERVED_MODULES
+from queries.domain.validation.code_rules import RESERVED_MODULES
 from queries.models.applications import Application
 from queries.models.definitions import Query, QueryRevision
 

@@ -239,7 +239,7 @@ def test_the_driver_is_told_the_roots(home: Path) -> None:
     stage = Stage()
     stage.query("delays")
     stage.up("delays")
-    told = driver_spec(stage.driver("delays"), ())
+    told = driver_spec(stage.driver("delays"))
     assert f"file://{home}/data" in told.data_roots
     assert told.own_folders == (f"file://{home}/own",)
 

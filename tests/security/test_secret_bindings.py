@@ -249,7 +249,7 @@ def test_a_driver_is_given_no_variable_that_is_not_bound(settings: Any) -> None:
     stage.application("orders")
     stage.query("delays", "orders", conf={"spark.sql.a": "env:BOUND", "spark.sql.b": "env:UNBOUND"})
     stage.start("delays")
-    assert driver_spec(stage.driver("orders"), ()).env_allowlist == ("BOUND",)
+    assert driver_spec(stage.driver("orders")).env_allowlist == ("BOUND",)
 
 
 # --- when Headgate itself would send it ---------------------------------------------------

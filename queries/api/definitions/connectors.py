@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from rest_framework import serializers
+
 from queries.api.base import ApiView
 from queries.api.derived import Body, shows
 from queries.api.methods import answers
@@ -17,15 +19,29 @@ class JarBody(Body):
     """
 
 
-@shows(Connector, "name ready folder bytes jars applications way_out")
+@shows(
+    Connector,
+    "name ready folder bytes jars applications about=declared.about sources=declared.sources "
+    "tables=declared.tables sinks=declared.sinks tested_with=declared.tested_with note way_out",
+)
 class ConnectorBody(Body):
     """A connector that is installed, or that an application names although it is not.
 
     ready: Ready for drivers.
     bytes: The size of its jars.
     applications: Applications that use it.
+    sources: Formats that it brings, as its connector.toml says; so do tables and sinks.
+    tested_with: Versions of Spark.
+    note: What whoever uses it should know: it was not tested with this Spark; may be empty.
     way_out: The command that installs it; may be empty.
     """
+
+    sources = serializers.ListField(child=serializers.CharField(), source="declared.sources")
+    tables = serializers.ListField(child=serializers.CharField(), source="declared.tables")
+    sinks = serializers.ListField(child=serializers.CharField(), source="declared.sinks")
+    tested_with = serializers.ListField(
+        child=serializers.CharField(), source="declared.tested_with"
+    )
 
     def get_way_out(self, connector: Any) -> str:
         """Return what puts it into place, "" where it is there."""

@@ -8,7 +8,7 @@ from queries.api.derived import Body, described, shows
 from queries.api.links import failure_links, group_links, run_links
 from queries.api.operation_bodies import MaskedText
 from queries.api.reasons import PhraseField
-from queries.api.schema import MaskedObject
+from queries.api.schema import MaskedObject, ObjectField
 from queries.domain.masking import mask
 from queries.domain.states import Candidacy, GroupStatus, Policy
 from queries.models.drivers import Run
@@ -43,8 +43,8 @@ class ReplayedBody(Body):
     "id=pk query=query.name application=driver.application.name epoch "
     "revision=revision.number cause cause_code=cause actor outcome created_at started_at "
     "first_commit_at ended_at last_batch spark_run_id checkpoint=checkpoint.location "
-    "code_sha256 warnings replayed driver=driver_id driver_epoch=driver.epoch driver.host "
-    "driver.pid "
+    "code_sha256 code packages warnings replayed driver=driver_id driver_epoch=driver.epoch "
+    "driver.host driver.pid "
     "driver.jvm_pid driver.spark_version driver.java_version driver.exit_python "
     "driver.exit_jvm links",
     links=run_links,
@@ -53,8 +53,14 @@ class RunBody(Body):
     """One start of a query inside a driver.
 
     replayed: What it replayed; null if not measured.
+    code: What the definition says of it: an upload, or a commit of git; null: folders of the host.
+    packages: The requirements that its packages were installed by.
     """
 
+    code = ObjectField(
+        source="driver.application_revision.spec.code", default=None, allow_null=True
+    )
+    packages = serializers.CharField(source="driver.application_revision.spec.packages", default="")
     cause = PhraseField()
     warnings = serializers.ListField(child=MaskedText())
     replayed = ReplayedBody(allow_null=True)

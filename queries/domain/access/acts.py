@@ -25,6 +25,8 @@ class Act(StrEnum):
     SECRET_BOUND = "secret-bound"
     SECRET_UNBOUND = "secret-unbound"
     DATA_ROOT = "data-root"
+    CODE_UPLOADED = "code-uploaded"
+    CODE_HOST = "code-host"
     DEFINITION = "definition"
     FAILURES = "failures"
     ALERTS = "alerts"
@@ -58,6 +60,8 @@ ACT_WORDS = {
     Act.SECRET_BOUND: "bound a secret",
     Act.SECRET_UNBOUND: "unbound a secret",
     Act.DATA_ROOT: "gave or took a data root",
+    Act.CODE_UPLOADED: "uploaded code",
+    Act.CODE_HOST: "listed or removed a git host",
     Act.DEFINITION: "changed a definition",
     Act.FAILURES: "marked failures",
     Act.ALERTS: "changed alerts",

@@ -72,6 +72,10 @@ def _of_query(spec: Query) -> Iterator[tuple[str, object]]:
 def _of_application(spec: ApplicationSpec) -> Iterator[tuple[str, object]]:
     if spec.python_path:
         yield "python_path", spec.python_path
+    if spec.code:
+        yield "code", spec.code
+    if spec.packages.strip():
+        yield "packages", spec.packages.strip()
     if spec.listeners:
         yield "listeners", spec.listeners
     if spec.script is not None:

@@ -154,6 +154,15 @@ class Script(_Frozen):
     submit: Submit = Field(default_factory=Submit)
 
 
+class Code(_Frozen):
+    """Code that Headgate keeps itself: an upload, or a folder of a commit in git."""
+
+    upload: str = Field(default="", max_length=71)  # "sha256:…", as `POST code/` answers
+    git: str = Field(default="", max_length=500)  # https://host/path, ssh://git@host/path
+    commit: str = Field(default="", max_length=64)  # whole hash
+    folder: str = Field(default="", max_length=500)  # of the repository; "" for all of it
+
+
 class ApplicationSpec(_Frozen):
     """One Spark driver process: what it runs on and with."""
 
@@ -166,12 +175,19 @@ class ApplicationSpec(_Frozen):
     conf: dict[str, Text] = Field(default_factory=dict)  # allowlisted Spark configuration
     env: dict[str, Text] = Field(default_factory=dict)  # values may be "env:NAME" or "file:NAME"
     python_path: tuple[str, ...] = ()  # absolute code roots under an allowed root
+    code: Code | None = None  # imported after what lies in python_path
+    packages: str = ""  # a requirements text: wheels that the code imports
     connectors: tuple[str, ...] = ()
     scheduler_mode: Literal["FIFO", "FAIR"] = "FAIR"
     failure_scope: Literal["query", "application"] = "query"
     policy: RestartPolicy = Field(default_factory=RestartPolicy)
     listeners: tuple[str, ...] = ()  # "module:Class", plain StreamingQueryListeners
     require_preflight: bool = False  # a revision starts only once it has passed one
+
+    @property
+    def has_code(self) -> bool:
+        """Return whether modules of its authors can be imported."""
+        return bool(self.python_path) or self.code is not None
 
 
 class PoolSpec(_Frozen):

@@ -15,6 +15,7 @@ class DriverAction(StrEnum):
     """What is to be done to the application's driver process."""
 
     NOTHING = "NOTHING"
+    PREPARE = "PREPARE"  # put its code and packages into place; a launch follows
     LAUNCH = "LAUNCH"  # a new row, then the launcher
     SPAWN = "SPAWN"  # the row is there, its process is not: complete the launch
     SEAL = "SEAL"  # nobody has started its process: see that nobody ever will

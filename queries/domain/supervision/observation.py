@@ -182,6 +182,7 @@ class Observation:
     next_attempt_at: datetime | None = None
     hold: Hold = Hold.NONE
     hold_reason: Because = NOTHING
+    code_ready: bool = True  # nothing is to be fetched or installed before a driver may start
     paused: bool = False  # its host is being stopped: drivers end, desired states remain
     script: ScriptSeen | None = None  # None: its queries are defined, and have desired states
     silent_host: str = ""  # the host that it is placed on, where that one is silent

@@ -127,6 +127,8 @@ def silent(draft: Draft, detail: Detail) -> Because:
 def taken(draft: Draft) -> Because:
     """Return what of the host other drivers have taken."""
     slots = draft.obs.slots
+    if draft.waits is Reason.WAITS_CODE:
+        return Because(Detail.CODE_COMING)
     if draft.waits is Reason.WAITS_SLOT:
         params = {"starting": slots.starting, "limit": slots.limit}
         return Because(Detail.SLOTS_TAKEN, params)

@@ -40,6 +40,9 @@ def _want_driver(draft: Draft) -> None:
         return
     if draft.next_attempt_at is not None and draft.next_attempt_at > draft.now:
         return
+    if not obs.code_ready:
+        draft.waits, draft.action = Reason.WAITS_CODE, DriverAction.PREPARE
+        return
     draft.waits = obs.slots.free
     if draft.waits is Reason.NONE:
         draft.action = DriverAction.LAUNCH

@@ -5,26 +5,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from queries.domain.definitions import configuration
+from queries.domain.definitions.declared_connectors import Declared
 from queries.domain.definitions.parsing import as_json, mask_problems, once
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import Problem
 from queries.domain.validation import formats, script_rules
-
-#: The packages that share a driver's import path with users' code: ours, Spark's and py4j.
-RESERVED_MODULES = frozenset(
-    {
-        "queries",
-        "listeners",
-        "controlplane",
-        "headgate_async",
-        "examples",
-        "tests",
-        "benchmarks",
-        "manage",
-        "pyspark",
-        "py4j",
-    }
+from queries.domain.validation.code_rules import (
+    NO_CODE,
+    KeptCode,
+    code_problems,
+    package_problems,
+    reserved,
 )
+
 #: Spark refuses less: 1.5 × the 300 MB it reserves (INVALID_DRIVER_MEMORY).
 MEMORY_MIN_MB = 512
 
@@ -54,7 +47,10 @@ class Surroundings:
 
     code_roots: tuple[str, ...] = ()  # allowed ones, for the way out
     roots: tuple[Root, ...] = ()  # the definition's python_path
+    kept: KeptCode = NO_CODE  # what the definition's code is
+    code_hosts: frozenset[str] = frozenset()  # that an admin has listed
     connectors: frozenset[str] = frozenset()  # installed
+    declared: Mapping[str, Declared] = field(default_factory=dict)  # by connector, of those
     secret_env: tuple[str, ...] = ()  # names that "env:NAME" may resolve
     host_cores: int | None = None  # of this host, for local[*]
     partitions: Mapping[str, int] = field(default_factory=dict)  # by source's name, looked up
@@ -69,6 +65,8 @@ def application_problems(spec: ApplicationSpec, *, surroundings: Surroundings) -
     problems += configuration.environment_problems(spec.env, allowed=surroundings.secret_env)
     for index, root in enumerate(surroundings.roots):
         problems += _root(f"python_path.{index}", root, surroundings.code_roots)
+    problems += code_problems(spec, kept=surroundings.kept, hosts=surroundings.code_hosts)
+    problems += package_problems(spec)
     problems += _connectors(spec, surroundings.connectors)
     problems += _listeners(spec)
     problems += script_rules.script_problems(spec)
@@ -108,15 +106,7 @@ def _root(field: str, root: Root, allowed: tuple[str, ...]) -> list[Problem]:
         return [Problem(field, root.path, "is outside the folders that may contain code.", way_out)]
     if not root.exists:
         return [Problem(field, root.path, "is not a folder.", "Create it, or correct the path.")]
-    return [
-        Problem(
-            field,
-            root.path,
-            f"contains a module named {name}, which the driver imports from elsewhere.",
-            f"Rename {name}, or choose a folder below.",
-        )
-        for name in sorted(root.modules & RESERVED_MODULES)
-    ]
+    return reserved(field, root.path, root.modules)
 
 
 def _connectors(spec: ApplicationSpec, installed: frozenset[str]) -> list[Problem]:
@@ -140,8 +130,8 @@ def _listeners(spec: ApplicationSpec) -> list[Problem]:
             way_out = 'Write "module:Class".'
             message = "does not name a class."
             problems.append(Problem(f"listeners.{index}", name[:200], message, way_out))
-        elif not spec.python_path:
-            message = "cannot be found: the application has no code folders."
-            way_out = "Add the folder that contains the module to them (python_path)."
+        elif not spec.has_code:
+            message = "cannot be found: the application has no code."
+            way_out = "Add the folder that contains the module (python_path), or upload the code."
             problems.append(Problem(f"listeners.{index}", name, message, way_out))
     return problems

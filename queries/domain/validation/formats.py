@@ -1,10 +1,12 @@
 """Sources, tables and sinks: which formats there are and what each requires."""
 
+import dataclasses
 import re
 from collections.abc import Mapping
 
 from queries.domain.definitions import ddl
 from queries.domain.definitions.configuration import option_problems
+from queries.domain.definitions.declared_connectors import Declared, formats_of
 from queries.domain.definitions.locations import path_problem
 from queries.domain.definitions.spec import Sink, Source, SqlQuery, Table
 from queries.domain.errors import Problem
@@ -24,7 +26,7 @@ SINKS = FILES | {"kafka", "console", "memory", "noop"}
 #: Formats that Spark's own package lacks -> the connector that brings them.
 CONNECTORS = {"kafka": "kafka", "avro": "avro"}
 #: Connectors that a command installs.
-CONNECTOR_COMMANDS = {"kafka": "make kafka"}
+CONNECTOR_COMMANDS = {"kafka": "make kafka", "avro": "make connector ARGS=avro"}
 
 _VIEW_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 #: Formats whose schema is fixed: giving another one is refused by Spark.
@@ -35,19 +37,47 @@ _NUMBERS = re.compile(
 )
 
 
-def source_problems(spec: SqlQuery, *, connectors: tuple[str, ...]) -> list[Problem]:
+#: Kind of a part -> the formats that need nothing else, and those that Headgate knows itself.
+_OWN = {"sources": SOURCES, "tables": TABLES, "sinks": SINKS}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Offer:
+    """What an application's connectors let its queries use."""
+
+    connectors: tuple[str, ...] = ()  # that the application has
+    #: Of all that are installed, by name.
+    declared: Mapping[str, Declared] = dataclasses.field(default_factory=dict)
+
+    def formats(self, kind: str) -> frozenset[str]:
+        """Return the formats of a kind, those of connectors that it has not included."""
+        return _OWN[kind] | formats_of(self.declared, kind).keys()
+
+    def connector_of(self, name: str, kind: str) -> str | None:
+        """Return the connector that brings a format; None where Spark has it."""
+        if name in _OWN[kind] and name not in CONNECTORS:
+            return None
+        return CONNECTORS.get(name) or formats_of(self.declared, kind).get(name)
+
+    def options(self, name: str) -> tuple[str, ...]:
+        """Return the options that the format's connector names."""
+        found = (one.options.get(name, ()) for one in self.declared.values())
+        return next(filter(None, found), ())
+
+
+def source_problems(spec: SqlQuery, *, offer: Offer) -> list[Problem]:
     """Return what is wrong with a query's sources and tables."""
     problems = [] if spec.sources else [_no_sources()]
     seen: dict[str, str] = {}
     for index, source in enumerate(spec.sources):
         field = f"sources.{index}"
         problems += _name(field, source.name, seen)
-        problems += _input(field, source, SOURCES, connectors)
+        problems += _input(field, source, "sources", offer)
         problems += _watermark(field, source)
     for index, table in enumerate(spec.tables):
         field = f"tables.{index}"
         problems += _name(field, table.name, seen)
-        problems += _input(field, table, TABLES, connectors)
+        problems += _input(field, table, "tables", offer)
     return problems + group_problems(
         {
             f"sources.{index}.options": source.options
@@ -57,25 +87,23 @@ def source_problems(spec: SqlQuery, *, connectors: tuple[str, ...]) -> list[Prob
     )
 
 
-def sink_problems(
-    sink: Sink | None, *, required: bool, connectors: tuple[str, ...]
-) -> list[Problem]:
+def sink_problems(sink: Sink | None, *, required: bool, offer: Offer) -> list[Problem]:
     """Return what is wrong with a sink; a python function may bring its own."""
     if sink is None:
         missing = Problem("sink", "", "is missing.", "Set where the rows go: parquet, kafka, noop…")
         return [missing] if required else []
-    problems = _format("sink", sink.format, SINKS, connectors)
+    problems = _format("sink", sink.format, "sinks", offer)
     problems += option_problems("sink.options", sink.options)
     if sink.format != "kafka":
         problems += _whole_numbers("sink.options", sink.options)
-        problems += misspelt("sink.options", sink.format, sink.options)
+        problems += misspelt("sink.options", sink.format, sink.options, offer.options(sink.format))
     if sink.format in FILES:
         problems += _path("sink", sink.options)
         if sink.output_mode != "append":
             message = f"cannot be written to {sink.format} files."
             way_out = "File sinks support only append."
             problems.append(Problem("sink.output_mode", sink.output_mode, message, way_out))
-    elif sink.partition_by:
+    elif sink.partition_by and sink.format in SINKS:
         problems.append(
             Problem(
                 "sink.partition_by",
@@ -128,10 +156,8 @@ def _name(field: str, name: str, seen: dict[str, str]) -> list[Problem]:
     return [Problem(f"{field}.name", name, f"is also the name of {first}.", "Rename one.")]
 
 
-def _input(
-    field: str, one: Source | Table, formats: frozenset[str], connectors: tuple[str, ...]
-) -> list[Problem]:
-    problems = _format(field, one.format, formats, connectors)
+def _input(field: str, one: Source | Table, kind: str, offer: Offer) -> list[Problem]:
+    problems = _format(field, one.format, kind, offer)
     problems += option_problems(f"{field}.options", one.options)
     if one.format in FILES:
         problems += _path(field, one.options)
@@ -139,7 +165,7 @@ def _input(
         problems += source_option_problems(f"{field}.options", one.options)
     else:
         problems += _whole_numbers(f"{field}.options", one.options)
-        problems += misspelt(f"{field}.options", one.format, one.options)
+        problems += misspelt(f"{field}.options", one.format, one.options, offer.options(one.format))
     if one.format == "socket":
         problems += _need(field, one.options, "host", '"127.0.0.1"')
         problems += _need(field, one.options, "port", '"9999"')
@@ -187,14 +213,13 @@ def _watermark(field: str, source: Source) -> list[Problem]:
     return problems
 
 
-def _format(
-    field: str, name: str, allowed: frozenset[str], connectors: tuple[str, ...]
-) -> list[Problem]:
+def _format(field: str, name: str, kind: str, offer: Offer) -> list[Problem]:
+    allowed = offer.formats(kind)
     if name not in allowed:
         message = "is not a format that is supported here."
         return [Problem(f"{field}.format", name, message, f"Choose {', '.join(sorted(allowed))}.")]
-    connector = CONNECTORS.get(name)
-    if connector and connector not in connectors:
+    connector = offer.connector_of(name, kind)
+    if connector and connector not in offer.connectors:
         message = f"needs the connector {connector}, which the application does not have."
         way_out = f'Add "{connector}" to the application\'s connectors.'
         return [Problem(f"{field}.format", name, message, way_out)]

@@ -5,7 +5,7 @@ plug-in may read it.
 """
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from queries.domain.errors import Problem
@@ -46,9 +46,14 @@ KNOWN = MappingProxyType(
 )
 
 
-def misspelt(field: str, name: str, options: Mapping[str, str]) -> list[Problem]:
-    """Return the options of a format that Spark would ignore, each with the one that is meant."""
-    known = KNOWN.get(name, {})
+def misspelt(
+    field: str, name: str, options: Mapping[str, str], declared: Iterable[str] = ()
+) -> list[Problem]:
+    """Return the options of a format that Spark would ignore, each with the one that is meant.
+
+    `declared` are those that the format's connector names.
+    """
+    known = KNOWN.get(name) or {option.lower(): option for option in declared}
     problems = []
     for written, value in options.items():
         lower = written.lower()

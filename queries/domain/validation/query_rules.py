@@ -49,13 +49,12 @@ def query_problems(
     """Return everything that is wrong with a query in its application."""
     problems = _pool(spec.pool, application, sorted(pools))
     problems += configuration.query_conf_problems(spec.conf)
-    problems += formats.sink_problems(
-        spec.sink, required=isinstance(spec, SqlQuery), connectors=application.connectors
-    )
+    offer = formats.Offer(application.connectors, surroundings.declared)
+    problems += formats.sink_problems(spec.sink, required=isinstance(spec, SqlQuery), offer=offer)
     problems += kinds.trigger_problems(spec, ground(spec, application, surroundings))
     problems += async_progress.evolution_problems(spec, application.conf)
     if isinstance(spec, SqlQuery):
-        problems += formats.source_problems(spec, connectors=application.connectors)
+        problems += formats.source_problems(spec, offer=offer)
         problems += formats.own_output_problems(spec)
         problems += sql_text.sql_problems(spec)
     else:
@@ -96,9 +95,9 @@ def _function(spec: PythonQuery, application: ApplicationSpec) -> list[Problem]:
         message = "does not name a function."
         way_out = 'Write "module:function", such as "flights_by_hour:build".'
         problems.append(Problem("function", spec.function[:200], message, way_out))
-    if not application.python_path:
-        message = "cannot be found: the application has no code folders."
-        way_out = "Add the folder that contains the module to them (python_path)."
+    if not application.has_code:
+        message = "cannot be found: the application has no code."
+        way_out = "Add the folder that contains the module (python_path), or upload the code."
         problems.append(Problem("function", spec.function[:200], message, way_out))
     return problems
 

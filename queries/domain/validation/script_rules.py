@@ -23,26 +23,26 @@ def script_problems(spec: ApplicationSpec) -> list[Problem]:
         return [Problem("script", "", "is for applications of kind script.", way_out)]
     if script is None:
         return [Problem("script.file", "", "is missing.", "Name the script's file, or a module.")]
-    problems = [*_program(script, spec.python_path), *_arguments(script), *_submit(script, spec)]
+    problems = [*_program(script, spec), *_arguments(script), *_submit(script, spec)]
     if spec.require_preflight:
         text = "is not possible for a script: only its start shows which queries it has."
         problems.append(Problem("require_preflight", "true", text, "Switch it off."))
     return problems
 
 
-def _program(script: Script, folders: tuple[str, ...]) -> Iterable[Problem]:
+def _program(script: Script, spec: ApplicationSpec) -> Iterable[Problem]:
     if bool(script.file) == bool(script.module):
         both = "is given twice." if script.file else "is missing."
         yield Problem("script.file", script.file[:200], both, "Name either a file or a module.")
         return
-    if not folders:
+    if not spec.has_code:
         field = "script.file" if script.file else "script.module"
         value = script.file or script.module
-        way_out = "Add the folder that contains it to them (python_path)."
-        message = "cannot be found: the application has no code folders."
+        way_out = "Add the folder that contains it (python_path), or upload the code."
+        message = "cannot be found: the application has no code."
         yield Problem(field, value[:200], message, way_out)
     elif script.file:
-        yield from _in_folders("script.file", script.file, folders)
+        yield from _in_folders("script.file", script.file, spec)
         if not script.file.endswith(".py"):
             message = "is not a file of Python."
             yield Problem(
@@ -53,13 +53,19 @@ def _program(script: Script, folders: tuple[str, ...]) -> Iterable[Problem]:
         yield Problem("script.module", script.module[:200], message, way_out)
 
 
-def _in_folders(field: str, file: str, folders: tuple[str, ...]) -> Iterable[Problem]:
+def _in_folders(field: str, file: str, spec: ApplicationSpec) -> Iterable[Problem]:
+    """Yield what is wrong with a file's path: absolute in a folder, or relative in `code`."""
+    place, folders = PurePosixPath(file), spec.python_path
     if not file.startswith("/"):
-        yield Problem(field, file[:200], "is not absolute.", "Start it with /.")
+        if spec.code is None:
+            yield Problem(field, file[:200], "is not absolute.", "Start it with /.")
+        elif ".." in place.parts:
+            message, way_out = "leads out of the application's code.", "Write it without “..”."
+            yield Problem(field, file[:200], message, way_out)
         return
-    place = PurePosixPath(file)
     if ".." in place.parts or not any(place.is_relative_to(folder) for folder in folders):
-        way_out = f"Put it under {' or '.join(folders)}, or add its folder to python_path."
+        under = f"Put it under {' or '.join(folders)}, or add" if folders else "Add"
+        way_out = f"{under} its folder to python_path."
         yield Problem(field, file[:200], "is outside the application's code folders.", way_out)
 
 
@@ -78,7 +84,7 @@ def _submit(script: Script, spec: ApplicationSpec) -> Iterable[Problem]:
     submit = script.submit
     for name, files in (("py_files", submit.py_files), ("files", submit.files)):
         for place, file in enumerate(files):
-            yield from _in_folders(f"script.submit.{name}.{place}", file, spec.python_path)
+            yield from _in_folders(f"script.submit.{name}.{place}", file, spec)
     if submit.executor_memory and not _MEMORY.fullmatch(submit.executor_memory):
         message, way_out = "is not an amount of memory.", 'Write "1g" or "1536m".'
         yield Problem(

@@ -84,6 +84,7 @@ _TABLE: dict[str, Callable[..., Concerned]] = {
 _SAID_BY_THE_FORM = {
     *("new/query/", "new/application/", "bulk/queries/", "alerts/maintenance/new/"),
     *("queries/", "applications/", "maintenance/"),
+    "code/",  # an upload is nobody's until a definition names it
 }
 
 

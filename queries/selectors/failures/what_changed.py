@@ -5,6 +5,7 @@ from typing import Any
 
 from django.db.models import Q
 
+from queries.domain.code.digests import origin
 from queries.domain.masking import mask
 from queries.domain.states import FAILED_OUTCOMES
 from queries.models.applications import ApplicationRevision
@@ -111,6 +112,7 @@ def _driver_changes(good: Driver, failed: Driver) -> list[Change]:
         return []
     before, after = good.application_revision, failed.application_revision
     columns = (
+        ("code from", origin(before.spec), origin(after.spec)),
         ("code", good.code_sha256[:12], failed.code_sha256[:12]),
         ("Spark version", good.spark_version, failed.spark_version),
         ("Java version", good.java_version, failed.java_version),
@@ -121,7 +123,7 @@ def _driver_changes(good: Driver, failed: Driver) -> list[Change]:
     return _revision_changes("application revision", before, after) + [
         Change(what, was, now)
         for what, was, now in columns
-        if was != now and (now or what == "code")
+        if was != now and (now or what.startswith("code"))
     ]
 
 

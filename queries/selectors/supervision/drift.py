@@ -11,8 +11,10 @@ from django.conf import settings
 from django.db.models import OuterRef, Subquery
 
 from queries.code_roots import digest_on_disk
+from queries.domain.definitions.spec import ApplicationSpec
 from queries.models.applications import ApplicationRevision, SchedulerPool
 from queries.models.drivers import Driver
+from queries.selectors.code import roots_of
 
 REVISION = "revision"
 POOLS = "pools"
@@ -61,7 +63,8 @@ def _code_differs(driver: Driver) -> bool:
     """Return whether the driver's code roots have changed; False where that cannot be known."""
     if driver.host != settings.HEADGATE_HOST:
         return False  # its code is on its own host
-    roots = tuple(driver.application_revision.spec.get("python_path") or ())
+    spec = ApplicationSpec.model_validate(driver.application_revision.spec)
+    roots = roots_of(spec) if spec.python_path else None
     now = digest_on_disk(roots) if roots else None
     return now is not None and now != driver.code_sha256
 

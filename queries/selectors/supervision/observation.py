@@ -49,6 +49,7 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
 from queries.models.hosts import Host
+from queries.selectors.code import is_to_prepare
 from queries.selectors.supervision.health import healths
 
 #: Spark's own units of memory in MB; a bare number is MB in `spark.driver.memory`.
@@ -181,6 +182,7 @@ def observation(
         next_attempt_at=application.next_attempt_at,
         hold=Hold(application.hold),
         hold_reason=application.hold_reason,
+        code_ready=rows.driver is not None or not is_to_prepare(spec),
         paused=rows.paused,
         script=_script(rows),
         silent_host=silent_host,

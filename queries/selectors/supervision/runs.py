@@ -29,7 +29,11 @@ class RunDetail:
 def runs() -> QuerySet[Run]:
     """Return all runs, newest first, with query, driver, application, revision, checkpoint."""
     return Run.objects.select_related(
-        "query", "driver", "driver__application", "revision", "checkpoint"
+        "query",
+        "driver__application",
+        "driver__application_revision",
+        "revision",
+        "checkpoint",
     ).order_by("-epoch")
 
 

@@ -18,6 +18,7 @@ from queries.domain.secrets.bindings import application as holder_named
 from queries.domain.validation import application_rules, query_rules
 from queries.models.applications import Application, Script
 from queries.models.definitions import Checkpoint, Query
+from queries.selectors.definitions.connectors import conf_of_connectors
 from queries.selectors.triggers.cores import cores_beside, known_partitions, newest_application_spec
 from queries.services import local_roots
 from queries.services.definitions import surroundings
@@ -146,10 +147,14 @@ class QueryDraft:
         """Let Spark's refusal of a text stand in place of what was guessed about it."""
         if self._parsed is None or self._parsed.ok or not isinstance(form, SqlQuery):
             return
-        if has_own_grammar(self.application_form.conf):
+        if has_own_grammar(_conf(self.application_form)):
             return
         self.problems = [one for one in self.problems if one.field != "sql"]
         self.problems.append(refused(form.sql, self._parsed))
+
+
+def _conf(application: ApplicationSpec) -> dict[str, str]:
+    return {**conf_of_connectors(application.connectors), **application.conf}
 
 
 def free_application_name(name: str) -> str:

@@ -9,12 +9,16 @@ from pathlib import Path
 from django.conf import settings
 
 from queries.code_roots import has_module
+from queries.domain.code.digests import sha256_of
 from queries.domain.definitions.data_roots import resolved
 from queries.domain.definitions.locations import canonical
-from queries.domain.definitions.spec import ApplicationSpec, PythonQuery
+from queries.domain.definitions.spec import ApplicationSpec, Code, PythonQuery
 from queries.domain.errors import Problem
 from queries.domain.validation.application_rules import Root, Surroundings
-from queries.selectors.definitions.connectors import ready_connectors
+from queries.domain.validation.code_rules import KeptCode
+from queries.models.applications import UploadedCode
+from queries.selectors.code import code_hosts, root_of
+from queries.selectors.definitions.connectors import declared_connectors, ready_connectors
 from queries.services.local_roots import checkpoints_of, follow
 
 
@@ -23,7 +27,10 @@ def look(application: ApplicationSpec) -> Surroundings:
     return Surroundings(
         code_roots=tuple(str(root) for root in settings.CODE_ROOTS),
         roots=tuple(_root(path) for path in application.python_path),
+        kept=_kept(application.code),
+        code_hosts=code_hosts() if application.code else frozenset(),
         connectors=ready_connectors(),
+        declared=declared_connectors(),
         secret_env=tuple(settings.SECRET_ENV_ALLOWLIST),
         host_cores=os.cpu_count(),
     )
@@ -68,6 +75,10 @@ def script_problems(application: ApplicationSpec) -> list[Problem]:
     """Return a problem for each file or module of its script that certainly does not exist."""
     script = application.script
     roots = tuple(root for root in application.python_path if _root(root).allowed)
+    kept = root_of(application.code)
+    if application.code is not None and kept is None:
+        return []  # it is fetched at the start, or its absence is reported already
+    roots = (*roots, *([str(kept)] if kept is not None else []))
     if application.kind != "script" or script is None or not roots:
         return []
     named = {"script.file": script.file} if script.file else {}
@@ -76,13 +87,24 @@ def script_problems(application: ApplicationSpec) -> list[Problem]:
     problems = [
         Problem(field, file, "is not a file on this host.", "Correct the path, or write the file.")
         for field, file in named.items()
-        if any(Path(file).is_relative_to(root) for root in roots) and not Path(file).is_file()
+        if any(_is_missing(file, root) for root in (roots if file.startswith("/") else roots[-1:]))
     ]
     if script.module and not has_module(roots, script.module):
-        message = f"cannot be found in {', '.join(roots)}."
-        way_out = "Correct the name, or add the module's folder to python_path."
+        message = f"cannot be found in {_folders(application)}."
+        way_out = "Correct the name, or add the module to the application's code."
         problems.append(Problem("script.module", script.module, message, way_out))
     return problems
+
+
+def _is_missing(file: str, root: str) -> bool:
+    """Return whether a file belongs into a root, and is not there."""
+    place = Path(root) / file
+    return place.is_relative_to(root) and ".." not in place.parts and not place.is_file()
+
+
+def _folders(application: ApplicationSpec) -> str:
+    kept = ["the application's code"] if application.code is not None else []
+    return ", ".join([*application.python_path, *kept])
 
 
 def _root(path: str) -> Root:
@@ -90,16 +112,27 @@ def _root(path: str) -> Root:
     resolved = folder.resolve()
     exists = folder.is_absolute() and resolved.is_dir()
     allowed = any(resolved.is_relative_to(root) for root in settings.CODE_ROOTS)
-    modules = (
-        frozenset(
-            each.name.split(".")[0]
-            for each in resolved.iterdir()
-            if each.is_dir() or each.suffix in (".py", ".so", ".pyc")
-        )
-        if exists and allowed
-        else frozenset()
-    )
+    modules = _modules(resolved) if exists and allowed else frozenset()
     return Root(path=path, exists=exists, allowed=allowed, modules=modules)
+
+
+def _modules(folder: Path) -> frozenset[str]:
+    return frozenset(
+        each.name.split(".")[0]
+        for each in folder.iterdir()
+        if each.is_dir() or each.suffix in (".py", ".so", ".pyc")
+    )
+
+
+def _kept(code: Code | None) -> KeptCode:
+    """Return what is known of uploaded code, or of code from git that has been fetched."""
+    if code is None:
+        return KeptCode()
+    root = root_of(code)
+    known = root is not None
+    if code.upload:
+        known = UploadedCode.objects.filter(sha256=sha256_of(code.upload)).exists()
+    return KeptCode(known, _modules(root) if root is not None else frozenset())
 
 
 def _member_problems(
@@ -107,6 +140,11 @@ def _member_problems(
 ) -> list[Problem]:
     module, _, member = text.partition(":")
     roots = [Path(root) for root in application.python_path if _root(root).allowed]
+    if application.code is not None:
+        kept = root_of(application.code)
+        if kept is None:
+            return []  # it is fetched at the start, or its absence is reported already
+        roots.append(kept)
     if not member or not roots:
         return []  # reported already by the rules of form
     relative = Path(*module.split("."))
@@ -117,13 +155,12 @@ def _member_problems(
     ]
     source = next((path for path in candidates if path.is_file()), None)
     if source is None:
-        folders = ", ".join(str(root) for root in roots)
         return [
             Problem(
                 field,
                 text,
-                f"cannot be found: there is no module {module} in {folders}.",
-                "Correct the name, or add the module's folder to python_path.",
+                f"cannot be found: there is no module {module} in {_folders(application)}.",
+                "Correct the name, or add the module to the application's code.",
             )
         ]
     try:

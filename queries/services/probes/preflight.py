@@ -13,6 +13,7 @@ from typing import Any
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.checkpoints.replayable import batch_to_replay, is_continuous, pinned_configuration
 from queries.checkpoints.snapshot import remove, snapshot
+from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import NotAllowed
 from queries.domain.masking import unmask
 from queries.domain.probes.plan_comparison import pinned
@@ -22,6 +23,7 @@ from queries.domain.states import Verb
 from queries.domain.triggers.cores import cores_of
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
+from queries.selectors.code import count_of_roots
 from queries.selectors.probes import last_good_run
 from queries.selectors.triggers.cores import newest_application_spec
 from queries.services.definitions import catalog
@@ -133,8 +135,8 @@ def _old(
     spec: dict[str, Any] = run.revision.spec
     if spec.get("kind") != "python" or run.code_sha256 == code_sha256:
         return spec, "", (), True
-    count = len(run.driver.application_revision.spec.get("python_path") or ())
-    roots = turn.launcher.frozen_code(count, run.code_sha256)
+    before = ApplicationSpec.model_validate(run.driver.application_revision.spec)
+    roots = turn.launcher.frozen_code(count_of_roots(before), run.code_sha256)
     if roots is None:
         return None, f"revision {run.revision.number}: the code that it ran is gone", (), False
     return spec, "", roots, False

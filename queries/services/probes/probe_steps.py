@@ -32,6 +32,8 @@ from queries.models.history import Operation
 from queries.models.installation import Installation
 from queries.selectors.supervision.observation import slots
 from queries.services.changes import record, update_changed
+from queries.services.code.frozen import Frozen, freeze
+from queries.services.code.preparing import begin
 from queries.services.failures.driver_logs import probe_answer, read_log
 from queries.services.procedures.engine import DONE, StepContext, StepResult, waiting
 from queries.services.secrets.refusals import query_refusal
@@ -106,13 +108,15 @@ def launch(
     driver = _must(turn)
     spec = ApplicationSpec.model_validate(driver.application_revision.spec)
     try:
-        roots, driver.code_sha256 = turn.launcher.freeze_code(spec.python_path)
+        code = freeze(spec, turn.launcher)
+        driver.code_sha256 = code.sha256
         driver.save(update_fields=["code_sha256"])
         task = task_for(driver.code_sha256)
         _require_allowed(task, driver.application.name)
-        turn.launcher.launch_probe(_driver_spec(driver, roots), task.dumps())
+        turn.launcher.launch_probe(_driver_spec(driver, code), task.dumps())
     except LaunchRefused as error:
         if error.passing:
+            begin(spec)
             return waiting(str(error))
         raise NoAnswer(str(error)) from error
     turn.result["code_sha256"] = driver.code_sha256
@@ -125,9 +129,9 @@ def _require_allowed(task: PreflightTask | XrayTask | RecordsTask, application: 
         raise LaunchRefused(refused)
 
 
-def _driver_spec(driver: Driver, roots: tuple[str, ...]) -> DriverSpec:
+def _driver_spec(driver: Driver, code: Frozen) -> DriverSpec:
     """Return the spec of a probe driver: the application's, with few cores and without events."""
-    spec = driver_spec(driver, roots)
+    spec = driver_spec(driver, code)
     conf = {key: value for key, value in spec.conf.items() if not key.startswith(_DROPPED)}
     return replace(
         spec,

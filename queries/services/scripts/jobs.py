@@ -80,6 +80,8 @@ def submitted(submit: Submit) -> dict[str, str]:
 
 def _copy_of(file: str, roots: tuple[str, ...], copies: tuple[str, ...]) -> str:
     place = Path(os.path.normpath(file))
+    if not place.is_absolute() and len(copies) > len(roots):  # of the code that Headgate keeps
+        return str(Path(copies[-1]) / place)
     for root, copy in zip(roots, copies, strict=False):
         if place.is_relative_to(root):
             return str(Path(copy) / place.relative_to(root))

@@ -22,9 +22,10 @@ from queries.launchers.base import LaunchRefused
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.installation import Installation
-from queries.selectors.definitions.connectors import jars_of
+from queries.selectors.definitions.connectors import conf_of_connectors, jars_of
 from queries.selectors.newest import newest_revisions
 from queries.selectors.secrets import bound_to
+from queries.services.code.frozen import NO_CODE, Frozen
 from queries.services.local_roots import checkpoints_of, data_roots
 from queries.services.scripts.jobs import folders, script_job, submitted
 from queries.services.secrets.refusals import application_refusal, query_refusal
@@ -48,7 +49,7 @@ def digest(rows: tuple[AssignmentEntry, ...], *, end: bool) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def driver_spec(driver: Driver, code_roots: tuple[str, ...]) -> DriverSpec:
+def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
     """Return what the driver is started with.
 
     Raises `LaunchRefused` where a connector that its application names is not installed, and
@@ -58,7 +59,7 @@ def driver_spec(driver: Driver, code_roots: tuple[str, ...]) -> DriverSpec:
     if refused := application_refusal(spec, driver.application.name):
         raise LaunchRefused(refused)
     roots = data_roots(driver.application.name)
-    script = script_job(driver.application, spec, code_roots)
+    script = script_job(driver.application, spec, code.roots)
     return DriverSpec(
         driver=driver.pk,
         epoch=driver.epoch,
@@ -67,11 +68,14 @@ def driver_spec(driver: Driver, code_roots: tuple[str, ...]) -> DriverSpec:
         host=driver.host,
         master=spec.master,
         memory=spec.memory,
-        conf=spec.conf | (submitted(spec.script.submit) if script and spec.script else {}),
+        conf=conf_of_connectors(spec.connectors)
+        | spec.conf
+        | (submitted(spec.script.submit) if script and spec.script else {}),
         script=script,
         env=spec.env,
-        code_roots=code_roots,
+        code_roots=code.roots,
         code_sha256=driver.code_sha256,
+        packages=code.packages,
         scheduler_mode=spec.scheduler_mode,
         listeners=spec.listeners,
         redis_url=driver_users.address(driver.pk, driver.epoch),

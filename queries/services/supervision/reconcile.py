@@ -31,6 +31,9 @@ from queries.models.failures import Failure
 from queries.models.installation import Installation
 from queries.selectors.hosts import at_work, is_silent, placed_here, to_look_after
 from queries.selectors.supervision.observation import Rows, observation, read_rows, slots, statuses
+from queries.services.code import frozen as code
+from queries.services.code import preparing
+from queries.services.code.frozen import NO_CODE
 from queries.services.failures.driver_logs import read_log, without_secrets
 from queries.services.failures.recording import record_failure
 from queries.services.scripts.found import take_found
@@ -116,8 +119,7 @@ class _Step:
         self.now = now
         self.application = rows.application
         self.driver = rows.driver
-        self.code_roots: tuple[str, ...] = ()
-        self.code_sha256 = ""
+        self.code = NO_CODE
         self.assignment: Assignment | None = None  # what its driver has to do now
         self.assignment_is_news = False  # the file on disk is older
         self.driver_failure: Failure | None = None
@@ -136,9 +138,7 @@ class _Step:
                 self._write_queries(record)
                 self._write_assignment()
         except _NoSlot:
-            Application.objects.filter(pk=self.application.pk).update(
-                reconcile_after=self.now + WATCHFUL
-            )
+            self._look_again()
             return False
         self._act()
         return True
@@ -150,32 +150,31 @@ class _Step:
             return self._take_frozen(self.driver)
         if action is not DriverAction.LAUNCH:
             return True
-        spec = ApplicationSpec.model_validate(self.rows.revision.spec)
         try:
-            self.code_roots, self.code_sha256 = self.launcher.freeze_code(spec.python_path)
+            self.code = code.freeze(self._spec(), self.launcher)
         except LaunchRefused as error:
-            records.hold_application(self.application, str(error), now=self.now)
+            if error.passing:
+                self._look_again()
+            else:
+                records.hold_application(self.application, str(error), now=self.now)
             return False
         return True
 
     def _take_frozen(self, driver: Driver) -> bool:
         """Find the code that was frozen for a driver whose launch has to be completed."""
-        roots = ApplicationSpec.model_validate(driver.application_revision.spec).python_path
-        copies = self.launcher.frozen_code(len(roots), driver.code_sha256)
         try:
-            if copies is None:  # the same code gives the same copies
-                copies, now = self.launcher.freeze_code(roots)
-                if now != driver.code_sha256:
-                    raise LaunchRefused(
-                        f"The copy of the code that driver {driver.epoch} was to run "
-                        f"({driver.code_sha256[:12]}) is gone, and the files have changed since. "
-                        "Start it again: a new driver runs the current files."
-                    )
+            self.code = code.frozen(driver, self.launcher)
         except LaunchRefused as error:
             self._refuse(driver, str(error))
             return False
-        self.code_roots = copies
         return True
+
+    def _spec(self) -> ApplicationSpec:
+        return ApplicationSpec.model_validate(self.rows.revision.spec)
+
+    def _look_again(self) -> None:
+        rows = Application.objects.filter(pk=self.application.pk)
+        rows.update(reconcile_after=self.now + WATCHFUL)
 
     def _log_tail(self) -> str:
         ended = self.decision.driver.fault is not None or any(
@@ -210,7 +209,7 @@ class _Step:
     def _take_slot(self) -> None:
         """Check the host's slots again, under a lock: others may have launched since."""
         Installation.objects.select_for_update().filter(pk=1).first()
-        if slots(ApplicationSpec.model_validate(self.rows.revision.spec)).free:
+        if slots(self._spec()).free:
             raise _NoSlot
 
     def _write_driver(self, record: Callable[..., Failure]) -> None:
@@ -221,7 +220,7 @@ class _Step:
                 self.application,
                 self.rows.revision,
                 launcher=self.launcher,
-                code_sha256=self.code_sha256,
+                code_sha256=self.code.sha256,
                 now=self.now,
             )
         elif self.driver is not None:
@@ -300,6 +299,8 @@ class _Step:
     def _act(self) -> None:
         """Act on the process as the rows now say; the next call repeats whatever is lost here."""
         name, driver, action = self.application.name, self.driver, self.decision.driver.action
+        if action is DriverAction.PREPARE:
+            preparing.begin(self._spec())
         if driver is None or driver.host != settings.HEADGATE_HOST:
             return
         if action in {DriverAction.LAUNCH, DriverAction.SPAWN} and self.assignment is not None:
@@ -318,7 +319,7 @@ class _Step:
 
     def _launch(self, driver: Driver, assignment: Assignment) -> None:
         try:
-            spec = assignments.driver_spec(driver, self.code_roots)
+            spec = assignments.driver_spec(driver, self.code)
             self.launcher.launch(spec, assignment, assignments.pools_xml(driver))
         except LaunchRefused as error:
             logger.warning("driver %s not launched: %s", driver.epoch, error)

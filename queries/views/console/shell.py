@@ -50,11 +50,12 @@ _ENTRIES = (
     Entry("Users", "users", "users", ("user",)),
     Entry("Secrets", "secrets", "lock", ("secret",)),
     Entry("Data roots", "data-roots", "database", ("data-root",)),
+    Entry("Git hosts", "code-hosts", "code", ("code-host",)),
 )
 #: What is counted beside an entry.
 _COUNTS = {"alerts": open_incidents, "failures": open_failure_groups}
 #: Entries that only some may follow.
-_NEEDED = dict.fromkeys(("users", "secrets", "data-roots"), ADMINISTER)
+_NEEDED = dict.fromkeys(("users", "secrets", "data-roots", "code-hosts"), ADMINISTER)
 
 
 def shell(request: HttpRequest) -> dict[str, Any]:

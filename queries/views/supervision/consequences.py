@@ -49,6 +49,7 @@ def _start(line: QueryLine, others: list[str]) -> list[str]:
     said = [f"It starts on revision {line.revision}. {continues(line)}"]
     if line.driver or others:
         said.append(f"It joins the running driver of {application}; {_go_on(others)}")
+        said += _changed_since(line)
     else:
         said.append(f"A driver is launched for {application}, which takes a few seconds.")
     if line.phase in FAILED_PHASES:
@@ -80,12 +81,17 @@ def _restart(line: QueryLine, others: list[str]) -> list[str]:
         said.append(f"Only this query restarts: {_go_on(others)}")
     else:
         said.append("It restarts in a new driver process.")
-    if others and line.needs_application_restart:
-        said.append(
-            f"The application's {named(list(line.needs_application_restart))} changed since its "
-            f"driver started. Restart {line.query.application.name} to apply it."
-        )
-    return said
+    return said + (_changed_since(line) if others else [])
+
+
+def _changed_since(line: QueryLine) -> list[str]:
+    """Say what the living driver does not have yet: its code is a copy from its own start."""
+    if not line.needs_application_restart:
+        return []
+    return [
+        f"The application's {named(list(line.needs_application_restart))} changed since its "
+        f"driver started. Restart {line.query.application.name} to apply it."
+    ]
 
 
 def continues(line: QueryLine) -> str:

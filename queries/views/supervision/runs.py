@@ -11,6 +11,8 @@ from django.urls import path
 from django.utils import timezone
 
 from listeners import selectors as heard
+from queries.domain.code import requirements
+from queries.domain.code.digests import origin
 from queries.models.drivers import Run
 from queries.roles import VIEW
 from queries.selectors.supervision.run_batches import EdgeBatch, edge_batches
@@ -135,8 +137,14 @@ def _facts(detail: RunDetail) -> list[tuple[str, Any]]:
         ("Spark", driver.spark_version),
         ("Java", driver.java_version),
         ("Code", run.code_sha256[:12] or "none"),
+        ("Code from", origin(driver.application_revision.spec)),
+        ("Packages", _packages(driver.application_revision.spec)),
         ("Spark run ID", run.spark_run_id or ""),
     ]
+
+
+def _packages(spec: dict[str, Any]) -> str:
+    return ", ".join(requirements.read(spec.get("packages", "")).lines)
 
 
 urlpatterns = [

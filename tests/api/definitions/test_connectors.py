@@ -46,12 +46,59 @@ def test_each_tells_its_jars_and_the_applications_that_name_it(
             }
         ],
         "applications": ["flights"],
+        "about": "Apache Kafka as source and sink",
+        "sources": ["kafka"],
+        "tables": [],
+        "sinks": ["kafka"],
+        "tested_with": ["4.3"],
+        "note": "",
         "way_out": "",
     }
 
     (folder / "kafka" / "kafka-clients-3.9.2.jar").unlink()
     (found,) = as_viewer.get("/api/v1/connectors/").json()["results"]
     assert (found["ready"], found["way_out"]) == (False, "Get it with `make kafka`.")
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        (None, "It has no connector.toml"),
+        ("sources = ['own']\ntested_with = ['4.1']", "It was not tested with Spark 4."),
+        ("sources = ['own']", "but with no version of it"),
+        ("sources = [", "connector.toml is not TOML"),
+        ("sources = ['own']\ntested_with = ['4.3']", ""),
+    ],
+)
+def test_a_connector_that_was_not_tested_with_this_spark_says_so_and_is_not_refused(
+    as_viewer: APIClient, folder: Path, now: datetime, text: str | None, note: str
+) -> None:
+    (folder / "own").mkdir(parents=True)
+    (folder / "own" / "own-1.0.jar").touch()
+    if text is not None:
+        (folder / "own" / "connector.toml").write_text(text)
+    catalog.create_application(name="flights", spec={"connectors": ["own"]}, actor="a", now=now)
+    (found,) = as_viewer.get("/api/v1/connectors/").json()["results"]
+    assert note in found["note"]
+    assert bool(note) == bool(found["note"])
+
+
+@pytest.mark.django_db
+def test_a_format_of_an_installed_connector_may_be_saved(folder: Path, now: datetime) -> None:
+    (folder / "own").mkdir(parents=True)
+    (folder / "own" / "own-1.0.jar").touch()
+    (folder / "own" / "connector.toml").write_text("sources = ['own']")
+    spec = {
+        "kind": "sql",
+        "sources": [{"name": "events", "format": "own"}],
+        "sql": "SELECT * FROM events",
+        "sink": {"format": "noop"},
+    }
+    application = {"connectors": ["own"]}
+    made = catalog.create_query(
+        name="q", spec=spec, application_spec=application, actor="a", now=now
+    )
+    assert made.revisions.get().spec["sources"][0]["format"] == "own"
 
 
 def test_a_stranger_sees_nothing() -> None:

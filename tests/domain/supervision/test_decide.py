@@ -18,7 +18,7 @@ from queries.domain.states import (
     Reason,
     RunOutcome,
 )
-from queries.domain.supervision.decide import decide
+from queries.domain.supervision.decide import WATCHFUL, decide
 from queries.domain.supervision.decision import Decision, DriverAction
 from queries.domain.supervision.observation import (
     DriverSeen,
@@ -200,6 +200,15 @@ def test_a_query_waits_for_memory_and_says_how_much() -> None:
     assert (choice.phase, choice.reason) == (Phase.PENDING, Reason.WAITS_MEMORY)
     needs = {"needed": 1024, "used": 4000, "budget": 4096}
     assert choice.detail == Because(Detail.MEMORY_TAKEN, needs)
+
+
+def test_a_query_waits_for_its_code_which_is_put_into_place() -> None:
+    decision = decide(_obs(_query(), code_ready=False), NOW)
+    choice = _only(decision)
+    assert (choice.phase, choice.reason) == (Phase.PENDING, Reason.WAITS_CODE)
+    assert choice.detail == Because(Detail.CODE_COMING)
+    assert decision.driver.action is DriverAction.PREPARE
+    assert decision.wake_at == NOW + WATCHFUL
 
 
 def test_a_driver_larger_than_the_budget_starts_when_it_is_alone() -> None:

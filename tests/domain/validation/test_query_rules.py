@@ -214,7 +214,7 @@ def test_kafka_without_its_connector_is_refused_with_the_way_out() -> None:
 
 def test_a_function_needs_a_python_path() -> None:
     problems = found(python(), application={"memory": "1g"})
-    assert "no code folders" in said(problems)["function"]
+    assert "has no code" in said(problems)["function"]
 
 
 def test_a_secret_is_not_repeated_in_the_problem_it_makes() -> None:
@@ -260,7 +260,7 @@ def test_a_name_that_is_taken() -> None:
         ({"memory": "lots"}, "memory", "1536m"),
         ({"memory": "300m"}, "memory", "512m or more"),
         ({"listeners": ["mod"], "python_path": ["/code/a"]}, "listeners.0", "module:Class"),
-        ({"listeners": ["mod:Class"]}, "listeners.0", "no code folders"),
+        ({"listeners": ["mod:Class"]}, "listeners.0", "has no code"),
         ({"connectors": ["pulsar"]}, "connectors.0", "Choose kafka."),
         ({"connectors": ["pulsar"]}, "connectors.0", "a folder pulsar in HEADGATE_CONNECTORS"),
         ({"policy": {"base_delay_s": 10, "max_delay_s": 5}}, "policy.max_delay_s", "less than"),

@@ -8,6 +8,8 @@ from queries.domain.definitions.code import application_brings_code
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.validation.script_rules import script_problems
 
+UPLOAD = {"upload": f"sha256:{'a' * 64}"}
+
 
 def spec(script: dict[str, Any] | None, **changes: Any) -> ApplicationSpec:
     form = {"kind": "script", "script": script, "python_path": ["/srv/jobs"], **changes}
@@ -24,6 +26,9 @@ def spec(script: dict[str, Any] | None, **changes: Any) -> ApplicationSpec:
             {"module": "jobs", "submit": {"executor_memory": "2g", "num_executors": 3}},
             master="yarn",
         ),
+        spec({"file": "jobs/job.py"}, python_path=[], code=UPLOAD),
+        spec({"module": "jobs.daily"}, python_path=[], code=UPLOAD),
+        spec({"file": "/srv/jobs/job.py", "submit": {"files": ["data/x.csv"]}}, code=UPLOAD),
         ApplicationSpec(),
     ],
 )
@@ -48,17 +53,27 @@ def test_what_spark_submit_would_take_is_right(form: ApplicationSpec) -> None:
             "script.file",
             "is outside the application's code folders.",
         ),
+        (
+            spec({"file": "/etc/job.py"}, python_path=[], code=UPLOAD),
+            "script.file",
+            "is outside the application's code folders.",
+        ),
+        (
+            spec({"file": "a/../../job.py"}, code=UPLOAD),
+            "script.file",
+            "leads out of the application's code.",
+        ),
         (spec({"file": "/srv/jobs/job.jar"}), "script.file", "is not a file of Python."),
         (spec({"module": "jobs daily"}), "script.module", "does not name a module."),
         (
             spec({"file": "/srv/jobs/job.py"}, python_path=[]),
             "script.file",
-            "cannot be found: the application has no code folders.",
+            "cannot be found: the application has no code.",
         ),
         (
             spec({"module": "job"}, python_path=[]),
             "script.module",
-            "cannot be found: the application has no code folders.",
+            "cannot be found: the application has no code.",
         ),
         (
             spec({"module": "job", "arguments": ["x"] * 201}),

@@ -31,9 +31,9 @@ def test_a_driver_gets_the_variables_that_its_definitions_name(allowed: None) ->
     stage.revise("delays", conf={"spark.sql.x": "env:OF_QUERY"})
     stage.query("alerts", "others", **old)
     stage.up("alerts", "others")
-    given = driver_spec(stage.driver("mine"), ()).env_allowlist
+    given = driver_spec(stage.driver("mine")).env_allowlist
     assert given == ("OF_APPLICATION", "OF_QUERY", "OF_OLD")  # it still runs revision 1
-    assert driver_spec(stage.driver("others"), ()).env_allowlist == ("OF_OLD", "OF_OTHERS")
+    assert driver_spec(stage.driver("others")).env_allowlist == ("OF_OLD", "OF_OTHERS")
 
 
 def test_what_a_driver_was_not_given_is_told_with_the_way_out(

@@ -160,6 +160,8 @@ secrets: get a post a
 secret-unbind: post a
 data-roots: get a post a
 data-root-take: post a
+code-hosts: get a post a
+code-host-take: post a
 teams: get v
 team: get v
 team-new: post a
@@ -228,6 +230,10 @@ maintenances: get v post o
 maintenance: get v delete o
 checkpoints: get v
 connectors: get v
+code: get v post D
+upload: get v
+code-hosts: get a post a
+code-host: get a delete a
 applications: get v post d
 application: get v put d patch d delete d
 application-start: post o

@@ -10,12 +10,12 @@ from django.utils import timezone
 from queries.models.access.group_roles import GroupRole
 from queries.models.access.teams import Team
 from queries.models.alerts import AlertRule, Channel, Incident, Maintenance
-from queries.models.applications import Application
+from queries.models.applications import Application, UploadedCode
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Run
 from queries.models.failures import Failure, FailureGroup
-from queries.models.grants import GivenRoot, SecretBinding
+from queries.models.grants import CodeHost, GivenRoot, SecretBinding
 from queries.models.history import Operation
 from queries.models.saved_views import SavedView
 from queries.services.console.tokens import create_token
@@ -63,6 +63,10 @@ def build() -> dict[str, Keys]:
         secret="file:kept", holder_kind="application", holder="flights", **given
     )
     root = GivenRoot.objects.create(application="flights", root="/srv/flights", **given)
+    host = CodeHost.objects.create(host="git.example.org", **given)
+    upload = UploadedCode.objects.create(
+        sha256="0" * 64, files=1, bytes=1, uploaded_at=now, uploaded_by="ada", host="here"
+    )
     view = SavedView.objects.create(user=owner, name="mine", address="q=a", created_at=now)
     operation = Operation.objects.filter(query__name="delays").first()
     assert operation is not None
@@ -89,6 +93,9 @@ def build() -> dict[str, Keys]:
         "secret-bindings/": {"binding_id": str(binding.pk)},
         "settings/data-roots/": {"root_id": str(root.pk)},
         "data-roots/": {"root_id": str(root.pk)},
+        "code/": {"digest": upload.digest},
+        "settings/code-hosts/": {"host_id": str(host.pk)},
+        "code-hosts/": {"host_id": str(host.pk)},
         "group-roles/": {"row_id": str(group_role.pk)},
         "saved-views/": {"view_id": str(view.pk)},
         "applications/": {"name": "flights", "pool": "wide"},

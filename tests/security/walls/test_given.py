@@ -28,7 +28,7 @@ def test_a_driver_is_told_the_checkpoints_of_its_own_application(settings: Any) 
     for name, application in (("delays", "mine"), ("alerts", "mine"), ("theirs", "")):
         stage.query(name, application)
     stage.up("delays", "mine")
-    told = driver_spec(stage.driver("mine"), ())
+    told = driver_spec(stage.driver("mine"))
     held = Checkpoint.objects.filter(query__name__in=("delays", "alerts")).order_by("pk")
     assert told.checkpoints == tuple(held.values_list("location", flat=True))
     assert len(told.checkpoints) == 2

@@ -114,7 +114,8 @@ def _seen(
     task = _task(folder)
     old_code = task.old_code_roots if isinstance(task, PreflightTask) else ()
     jars = (str(Path(jar).parent) for jar in spec.jars)
-    for root in (*spec.code_roots, *old_code, *jars):
+    packages = (spec.packages,) if spec.packages else ()
+    for root in (*spec.code_roots, *old_code, *packages, *jars):
         yield Sees.READ, root
     for place in writable(spec, folder):
         yield Sees.WRITE, place

@@ -1,0 +1,90 @@
+"""What packages an application may ask for: names and versions, nothing that leads elsewhere.
+
+Wheels come from the installation's own index. A line that names a file, a URL, another index or
+an editable project is refused, for it would bring in what nobody has put there.
+"""
+
+import re
+from dataclasses import dataclass
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from queries.domain.errors import Problem
+
+LONGEST, MOST_LINES = 20_000, 200
+_FIELD = "packages"
+_VERSIONS = 'Write names with versions, one a line, such as "requests==2.32.3".'
+_PATH = re.compile(r"\.{0,2}/|~|[A-Za-z]:[\\/]|.*\.(whl|zip|tar\.gz|tgz)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a requirements text asks for, and what is wrong with it."""
+
+    lines: tuple[str, ...]  # in one form, sorted
+    problems: tuple[Problem, ...]
+
+    @property
+    def text(self) -> str:
+        """Return the text in one form: the same wishes give the same text."""
+        return "".join(f"{line}\n" for line in self.lines)
+
+
+def read(text: str) -> Wanted:
+    """Return what a requirements text asks for; comments and empty lines say nothing."""
+    if len(text) > LONGEST or text.count("\n") > MOST_LINES * 2:
+        message = f"has more than {MOST_LINES} lines or {LONGEST:,} characters."
+        return Wanted((), (Problem(_FIELD, "", message, "Name only what the code imports."),))
+    found: dict[str, str] = {}
+    problems: list[Problem] = []
+    for number, raw in enumerate(text.splitlines()):
+        line = re.sub(r"(^|\s)#.*", "", raw).strip()
+        if not line:
+            continue
+        wish = _requirement(f"{_FIELD}.{number}", line)
+        if isinstance(wish, Problem):
+            problems.append(wish)
+            continue
+        # Two lines of one package may differ by their markers.
+        key = f"{canonicalize_name(wish.name)};{wish.marker or ''}"
+        if key in found and found[key] != str(wish):
+            message = "asks for a package that another line asks for otherwise."
+            problems.append(Problem(f"{_FIELD}.{number}", line[:200], message, "Keep one."))
+        found[key] = str(wish)
+    if len(found) > MOST_LINES:
+        message = f"names more than {MOST_LINES} packages."
+        problems.append(Problem(_FIELD, "", message, "Name only what the code imports."))
+    return Wanted(tuple(sorted(found.values())), tuple(problems))
+
+
+def _requirement(field: str, line: str) -> Requirement | Problem:
+    shown = re.sub(r"://[^/@\s]*@", "://", line)[:200]  # no password of a URL
+
+    def refused(message: str, way_out: str = _VERSIONS) -> Problem:
+        return Problem(field, shown, message, way_out)
+
+    if any(not c.isprintable() and c != "\t" for c in line):
+        return Problem(field, "", "contains a control character.", _VERSIONS)
+    if line.startswith("-"):
+        return refused(
+            "is an option of the installer.",
+            "Leave it out: index and cache are the installation's, and only wheels are taken.",
+        )
+    if "://" in line or re.match(r"(git|hg|svn|bzr)\+|file:", line):
+        return refused("names a URL.", "Name the package; its wheel comes from the index.")
+    if _PATH.match(line):
+        return refused("names a file or folder.", "Name the package, or upload code instead.")
+    if line.endswith("\\"):
+        return refused("goes on in the next line.", "Write each requirement on one line.")
+    if re.search(r"\s--\w", line):
+        return refused("contains an option.", "Leave it out.")
+    try:
+        wish = Requirement(line)
+    except InvalidRequirement:
+        return refused("is not a requirement.")
+    if wish.url:
+        return refused("names a URL.", "Name the package; its wheel comes from the index.")
+    if len(str(wish.specifier)) > 500 or len(wish.name) > 200:
+        return refused("is too long.")
+    return wish

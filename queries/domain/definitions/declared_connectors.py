@@ -1,0 +1,68 @@
+"""What a connector says of itself in `connector.toml`: formats, options, extensions, versions.
+
+The file lies beside the connector's jars, put there by whoever runs the host. What it names may be
+used in definitions like Spark's own formats.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+FILE = "connector.toml"
+_EXTENSIONS = "spark.sql.extensions"
+
+
+class Declared(BaseModel):
+    """A connector as it declares itself."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    about: str = ""
+    sources: tuple[str, ...] = ()  # formats of spark.readStream
+    tables: tuple[str, ...] = ()  # formats of spark.read
+    sinks: tuple[str, ...] = ()  # formats of writeStream
+    options: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # names that a format knows
+    extensions: tuple[str, ...] = ()  # classes for spark.sql.extensions
+    catalogs: dict[str, str] = Field(default_factory=dict)  # name -> class
+    packages: tuple[str, ...] = ()  # Maven coordinates of its jars
+    tested_with: tuple[str, ...] = ()  # versions of Spark: "4.3"
+
+    def tested(self, spark: str) -> bool:
+        """Return whether it was tested with a version of Spark; "4.3" is any 4.3.x."""
+        return any(spark == one or spark.startswith(f"{one}.") for one in self.tested_with)
+
+
+class NotDeclared(Exception):
+    """A `connector.toml` cannot be read; the message says why."""
+
+
+def read(text: str) -> Declared:
+    """Return what a `connector.toml` declares; raise `NotDeclared` where it is malformed."""
+    try:
+        return Declared.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise NotDeclared(f"{FILE} is not TOML: {error}.") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise NotDeclared(f"{FILE}: {where}: {first['msg']}.") from error
+
+
+def conf_of(connectors: Iterable[Declared]) -> dict[str, str]:
+    """Return the configuration by which Spark takes in connectors' extensions and catalogs."""
+    conf: dict[str, str] = {}
+    extensions: list[str] = []
+    for one in connectors:
+        extensions += [name for name in one.extensions if name not in extensions]
+        conf |= {f"spark.sql.catalog.{name}": kind for name, kind in one.catalogs.items()}
+    return {**conf, _EXTENSIONS: ",".join(extensions)} if extensions else conf
+
+
+def formats_of(connectors: Mapping[str, Declared], kind: str) -> dict[str, str]:
+    """Return format -> connector of one kind ("sources", "tables", "sinks"); the first wins."""
+    found: dict[str, str] = {}
+    for name, one in sorted(connectors.items()):
+        for each in getattr(one, kind):
+            found.setdefault(each, name)
+    return found

@@ -1,0 +1,90 @@
+"""What an application may say of code that Headgate keeps, and of packages."""
+
+from dataclasses import dataclass
+
+from queries.domain.code import requirements
+from queries.domain.code.digests import sha256_of
+from queries.domain.code.git_references import git_problems
+from queries.domain.definitions.spec import ApplicationSpec, Code
+from queries.domain.errors import Problem
+
+#: The packages that share a driver's import path with users' code: ours, Spark's and py4j.
+RESERVED_MODULES = frozenset(
+    {
+        "queries",
+        "listeners",
+        "controlplane",
+        "headgate_async",
+        "examples",
+        "tests",
+        "benchmarks",
+        "manage",
+        "pyspark",
+        "py4j",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptCode:
+    """What is known of the code that a definition names."""
+
+    is_there: bool = False  # somebody has uploaded it, or it has been fetched
+    modules: frozenset[str] = frozenset()  # names of the modules and packages directly in it
+
+
+NO_CODE = KeptCode()
+
+
+def code_problems(spec: ApplicationSpec, *, kept: KeptCode, hosts: frozenset[str]) -> list[Problem]:
+    """Return what is wrong with an upload or a reference; `hosts` are those that are listed."""
+    code = spec.code
+    if code is None:
+        return []
+    if bool(code.upload) == bool(code.git):
+        said = "names both an upload and a git repository." if code.upload else "names no code."
+        way_out = 'Write {"upload": "sha256:…"} or {"git": "https://…", "commit": "…"}.'
+        return [Problem("code", "", said, way_out)]
+    problems = _upload_problems(code, kept) if code.upload else []
+    if code.git:
+        problems = git_problems(code.git, code.commit, code.folder, hosts=hosts)
+    field = "code.upload" if code.upload else "code.git"
+    return problems + reserved(field, code.upload or code.git, kept.modules)
+
+
+def _upload_problems(code: Code, kept: KeptCode) -> list[Problem]:
+    problems = [
+        Problem(f"code.{name}", value[:200], "belongs to code from git.", "Leave it out.")
+        for name, value in (("commit", code.commit), ("folder", code.folder))
+        if value
+    ]
+    if sha256_of(code.upload) is None:
+        way_out = "Write sha256: and 64 hexadecimal digits, as POST code/ answers."
+        problems.append(Problem("code.upload", code.upload, "is not a digest.", way_out))
+    elif not kept.is_there:
+        way_out = "Upload the code by POST code/, then name the digest that it answers."
+        problems.append(Problem("code.upload", code.upload, "has not been uploaded.", way_out))
+    return problems
+
+
+def reserved(field: str, value: str, modules: frozenset[str]) -> list[Problem]:
+    """Return a problem for each module that a driver imports from elsewhere."""
+    return [
+        Problem(
+            field,
+            value,
+            f"contains a module named {name}, which the driver imports from elsewhere.",
+            f"Rename {name}, or choose a folder below.",
+        )
+        for name in sorted(modules & RESERVED_MODULES)
+    ]
+
+
+def package_problems(spec: ApplicationSpec) -> list[Problem]:
+    """Return what is wrong with the packages that an application asks for."""
+    wanted = requirements.read(spec.packages)
+    if wanted.lines and not spec.master.startswith("local"):
+        message = "cannot be given to the executors of a cluster."
+        way_out = "Install them where the executors run, or set the master to local[N]."
+        return [*wanted.problems, Problem("packages", "", message, way_out)]
+    return list(wanted.problems)

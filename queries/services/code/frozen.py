@@ -1,0 +1,50 @@
+"""The code and packages of one driver: copies that no later edit can change."""
+
+from dataclasses import dataclass
+
+from queries.domain.definitions.spec import ApplicationSpec
+from queries.launchers.base import Launcher, LaunchRefused
+from queries.models.drivers import Driver
+from queries.selectors.code import count_of_roots
+from queries.services.code.preparing import take
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """What a driver imports."""
+
+    roots: tuple[str, ...] = ()  # copies, in order
+    sha256: str = ""  # of all of them
+    packages: str = ""  # folder; "" for none
+
+
+NO_CODE = Frozen()
+
+
+def freeze(spec: ApplicationSpec, launcher: Launcher) -> Frozen:
+    """Return what a driver that is launched now imports.
+
+    Raises `LaunchRefused` where that is not to be had; `passing` while it is put into place.
+    """
+    found = take(spec)
+    roots, sha256 = launcher.freeze_code(found.roots)
+    return Frozen(roots, sha256, found.packages)
+
+
+def frozen(driver: Driver, launcher: Launcher) -> Frozen:
+    """Return what was frozen for a driver whose launch has to be completed.
+
+    Raises `LaunchRefused` where it is gone, and cannot be had again.
+    """
+    spec = ApplicationSpec.model_validate(driver.application_revision.spec)
+    found = take(spec)
+    copies = launcher.frozen_code(count_of_roots(spec), driver.code_sha256)
+    if copies is None:  # the same code gives the same copies
+        copies, now = launcher.freeze_code(found.roots)
+        if now != driver.code_sha256:
+            raise LaunchRefused(
+                f"The copy of the code that driver {driver.epoch} was to run "
+                f"({driver.code_sha256[:12]}) is gone, and the files have changed since. "
+                "Start it again: a new driver runs the current files."
+            )
+    return Frozen(copies, driver.code_sha256, found.packages)

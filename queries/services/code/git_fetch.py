@@ -1,0 +1,125 @@
+"""Fetch one folder of one commit from git, with nothing of the repository being run.
+
+Git runs without configuration, hooks, filters, prompts, submodules and other transports than the
+one that is named. What it has fetched is read as an archive (`git archive`), so no working tree is
+ever made of it, and goes through the same judge as an upload.
+"""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from django.conf import settings
+
+from queries.domain.code.git_references import git_problems, repository
+from queries.domain.definitions.spec import Code
+from queries.domain.errors import Invalid, in_words
+from queries.files import replace_file
+from queries.selectors.code import code_hosts, git_note
+from queries.services.code.commands import CommandFailed, environment, run
+from queries.services.code.unpacking import DRAFT, unpack
+
+LIMIT_S = 300
+#: Bytes a second below which, for a minute, a transfer is given up.
+_SLOWEST = 1000
+_SSH = "ssh -o BatchMode=yes -o StrictHostKeyChecking=yes -o ClearAllForwardings=yes"
+
+
+class FetchFailed(Exception):
+    """The code could not be fetched; the message is a sentence with git's own words."""
+
+
+def fetch(code: Code) -> None:
+    """Put a folder of a commit into the place that its content names, and note which it is.
+
+    Raises `FetchFailed`. The host is asked for again: it may have been taken off the list.
+    """
+    if problems := git_problems(code.git, code.commit, code.folder, hosts=code_hosts()):
+        raise FetchFailed(in_words(problems))
+    code_dir = Path(settings.CODE_DIR)
+    code_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=code_dir))
+    try:
+        archive = draft / "code.tar"
+        _archive(code, draft, archive)
+        with archive.open("rb") as file:
+            sha256 = unpack(file).sha256
+    except CommandFailed as error:
+        raise FetchFailed(f"git could not fetch {_named(code)}: {error}") from error
+    except Invalid as error:
+        raise FetchFailed(f"The code of {_named(code)}: {in_words(error.problems)}") from error
+    except OSError as error:
+        raise FetchFailed(f"The code of {_named(code)} cannot be kept: {error}.") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    note = git_note(code)
+    note.parent.mkdir(mode=0o700, exist_ok=True)
+    replace_file(note, sha256)
+
+
+def _named(code: Code) -> str:
+    return f"{code.git} at {code.commit[:12]}"
+
+
+def _archive(code: Code, draft: Path, archive: Path) -> None:
+    where = repository(code.git)
+    assert where is not None, "its problems have been looked for"
+    scheme = where.url.partition(":")[0].lower()
+    env = environment(
+        "GIT_SSL_",
+        GIT_ALLOW_PROTOCOL=scheme,
+        GIT_TERMINAL_PROMPT="0",
+        GIT_ASKPASS="/bin/false",
+        SSH_ASKPASS="/bin/false",
+        GIT_SSH_COMMAND=f"{_SSH} -o ConnectTimeout=20",
+        GIT_CONFIG_NOSYSTEM="1",
+        GIT_CONFIG_GLOBAL="/dev/null",
+        GIT_CONFIG_COUNT="0",
+        GIT_ATTR_NOSYSTEM="1",
+        GIT_LFS_SKIP_SMUDGE="1",
+        GIT_NO_REPLACE_OBJECTS="1",
+        GIT_CEILING_DIRECTORIES=str(draft),
+    )
+    git = ["git", "--git-dir", str(draft / "git")]
+    for name, value in _settings(scheme).items():
+        git += ["-c", f"{name}={value}"]
+
+    def do(*arguments: str, output: Path | None = None) -> str:
+        return run([*git, *arguments], folder=draft, env=env, output=output, limit_s=LIMIT_S).out
+
+    do("init", "--quiet", "--bare", "--template=", str(draft / "git"))
+    do(
+        "fetch",
+        "--quiet",
+        "--depth=1",
+        "--no-tags",
+        "--no-write-fetch-head",
+        where.url,
+        code.commit,
+    )
+    if do("cat-file", "-t", code.commit).strip() != "commit":
+        raise CommandFailed(f"{code.commit} is not a commit.")
+    folder = code.folder.strip("/")
+    tree = f"{code.commit}:{folder}" if folder else code.commit
+    do("archive", "--format=tar", tree, output=archive)
+
+
+def _settings(scheme: str) -> dict[str, str]:
+    return {
+        "protocol.allow": "never",
+        f"protocol.{scheme}.allow": "always",
+        "core.hooksPath": "/dev/null",
+        "core.fsmonitor": "false",
+        "core.attributesFile": "/dev/null",
+        "core.symlinks": "false",
+        "fetch.recurseSubmodules": "no",
+        "submodule.recurse": "false",
+        "fetch.fsckObjects": "true",
+        "transfer.fsckObjects": "true",
+        "credential.helper": "",
+        "http.followRedirects": "false",  # a listed host must not send on to another
+        "http.lowSpeedLimit": str(_SLOWEST),
+        "http.lowSpeedTime": "60",
+        "gc.auto": "0",
+        "maintenance.auto": "false",
+    }

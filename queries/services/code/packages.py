@@ -1,0 +1,151 @@
+"""Install an application's packages: wheels from the installation's index, by uv, into a folder.
+
+1. Everything that drivers have already stays as it is: its versions are constraints.
+2. uv resolves the wishes against that, and names what is missing (`--dry-run`).
+3. The wheels of that are unpacked into a draft, which then gets its name. Nothing is built, and
+   nothing of a package is run.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import uv
+from django.conf import settings
+
+from queries.domain.code import requirements
+from queries.domain.definitions.spec import ApplicationSpec
+from queries.domain.errors import in_words
+from queries.selectors import code
+from queries.services.code.commands import CommandFailed, Said, environment, run
+from queries.services.code.unpacking import DRAFT
+
+LIMIT_S = 600
+#: File in a folder of packages that says what is in it.
+INSTALLED = "installed.txt"
+#: What uv says where the index cannot be asked; the cache may still do.
+_NO_NETWORK = re.compile(
+    r"error sending request|dns error|connection|timed out|failed to fetch", re.IGNORECASE
+)
+
+
+#: What uv says before anything else.
+_PREAMBLE = re.compile(r"^Using Python .*\n")
+#: A package that uv would install, as its dry run says.
+_MISSING = re.compile(r"^ \+ (\S+==\S+)$", re.MULTILINE)
+
+
+class InstallFailed(Exception):
+    """The packages could not be installed; the message is a sentence with uv's own words."""
+
+
+def install(spec: ApplicationSpec) -> None:
+    """Put an application's packages into the folder that its wishes name; raise `InstallFailed`."""
+    wanted, folder = requirements.read(spec.packages), code.packages_folder(spec)
+    if folder is None:
+        return
+    if wanted.problems:
+        raise InstallFailed(in_words(wanted.problems))
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=folder.parent))
+    try:
+        place = draft / "packages"
+        place.mkdir(mode=0o700)
+        _install(wanted.text, draft, place)
+        if not folder.is_dir():
+            place.rename(folder)
+    except CommandFailed as error:
+        said = _PREAMBLE.sub("", str(error))
+        raise InstallFailed(f"The packages cannot be installed. uv says: {said}") from error
+    except OSError as error:
+        raise InstallFailed(f"The packages cannot be kept: {error}.") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _install(text: str, draft: Path, place: Path) -> None:
+    given = code.environment()
+    wishes, limits, rest = (draft / f"{name}.txt" for name in ("wishes", "constraints", "rest"))
+    wishes.write_text(text)
+    limits.write_text("".join(f"{name}=={version}\n" for name, version in sorted(given.items())))
+    told = _uv(
+        *("pip", "install", "--dry-run", "--constraint", str(limits), "--requirement", str(wishes)),
+        folder=draft,
+    )
+    missing = _MISSING.findall(told.err)
+    rest.write_text("".join(f"{line}\n" for line in missing))
+    if missing:
+        _uv(
+            *("pip", "install", "--no-deps", "--target", str(place)),
+            *("--link-mode", "copy", "--requirement", str(rest)),
+            folder=draft,
+        )
+    (place / INSTALLED).write_text("".join(f"{line}\n" for line in missing))
+
+
+def _uv(*arguments: str, folder: Path) -> Said:
+    """Run uv as the installation's index settings say; where the index is away, from the cache."""
+    command = [
+        *(uv.find_uv_bin(), *arguments),
+        *(
+            "--only-binary",
+            ":all:",
+            "--python",
+            sys.executable,
+            "--no-progress",
+            "--color",
+            "never",
+        ),
+    ]
+    env = _environment()
+    try:
+        return run(command, folder=folder, env=env, limit_s=LIMIT_S)
+    except CommandFailed as error:
+        if not _NO_NETWORK.search(str(error)):
+            raise
+        try:
+            return run([*command, "--offline"], folder=folder, env=env, limit_s=LIMIT_S)
+        except CommandFailed:
+            raise error from None
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of uv: its own variables, else what pip is configured with."""
+    env = environment("UV_", "NETRC", "XDG_CONFIG_")
+    env.setdefault("UV_CACHE_DIR", str(Path(settings.PACKAGES_DIR) / "cache"))
+    for name, value in _of_pip().items():
+        env.setdefault(name, value)
+    return env | {"UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1"}
+
+
+#: pip's setting -> uv's variable.
+_FROM_PIP = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "cert": "SSL_CERT_FILE",
+}
+
+
+@cache
+def _of_pip() -> dict[str, str]:
+    """Return what pip's files and variables say of the index, in uv's variables."""
+    command = [sys.executable, "-m", "pip", "config", "list"]
+    env = environment("PIP_", "XDG_CONFIG_")
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    found: dict[str, str] = {}
+    for line in told.stdout.splitlines():
+        where, _, value = line.partition("=")
+        section, _, name = where.rpartition(".")
+        if section in ("global", "install", ":env:") and name in _FROM_PIP:
+            found[_FROM_PIP[name]] = " ".join(value.strip().strip("'\"").split())
+        if section in ("global", ":env:") and name == "no-index" and value.strip("'\" ") != "0":
+            found["UV_NO_INDEX"] = "1"
+    return found

@@ -1,0 +1,133 @@
+"""Have code and packages put into place before a driver needs them, in threads of the worker.
+
+Fetching and installing take minutes, and supervision does not wait: reconcile asks for it (`begin`)
+and looks again until the places are there (`take`). A failure is told once, as the application's;
+the next start that somebody asks for tries again.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from django.conf import settings
+from django.db import close_old_connections
+
+from queries.domain.definitions.spec import ApplicationSpec
+from queries.files import read_file, replace_file, take_lock
+from queries.launchers.base import LaunchRefused
+from queries.selectors import code as places
+from queries.services.code.git_fetch import FetchFailed, fetch
+from queries.services.code.packages import InstallFailed, install
+
+logger = logging.getLogger(__name__)
+
+#: Places that are filled at a time: each takes a core and much of the network.
+AT_ONCE = 2
+_at_work: dict[Path, threading.Thread] = {}
+_lock = threading.Lock()
+_slots = threading.Semaphore(AT_ONCE)
+
+
+@dataclass(frozen=True, slots=True)
+class InPlace:
+    """Where an application's code and packages are on this host."""
+
+    roots: tuple[str, ...] = ()  # of code, in order
+    packages: str = ""  # folder; "" for none
+
+
+def take(spec: ApplicationSpec) -> InPlace:
+    """Return where code and packages are.
+
+    Raises `LaunchRefused` with the failure where they could not be put there, which is forgotten by
+    that; `passing` where they are still to come.
+    """
+    told = [_told(place) for place in places.missing_places(spec)]
+    if said := " ".join(filter(None, told)):
+        raise LaunchRefused(said)
+    if told:
+        raise LaunchRefused("Its code or packages are being put into place.", passing=True)
+    roots = places.roots_of(spec)
+    if roots is None:
+        assert spec.code is not None, "what lies in python_path is always named"
+        raise LaunchRefused(
+            f"The code {spec.code.upload[:19]} is not on host {settings.HEADGATE_HOST}. "
+            "Upload it again, or share HEADGATE_HOME/code between the hosts."
+        )
+    folder = places.packages_folder(spec) if spec.packages.strip() else None
+    return InPlace(roots, str(folder or ""))
+
+
+def _told(place: Path) -> str:
+    """Return why a place could not be filled, and forget it; "" where nothing is known."""
+    marker = places.marker(place)
+    said = read_file(marker) or ""
+    marker.unlink(missing_ok=True)
+    return said
+
+
+def begin(spec: ApplicationSpec) -> None:
+    """Begin to fill the places that are still empty, each once at a time."""
+    missing = places.missing_places(spec)
+    for place in missing:
+        is_code = spec.code is not None and place == places.git_note(spec.code)
+        work = partial(fetch, spec.code) if spec.code and is_code else partial(install, spec)
+        with _lock:
+            if place in _at_work or places.marker(place).exists():
+                continue
+            thread = threading.Thread(
+                target=_fill, args=(place, spec, work), name="code and packages", daemon=True
+            )
+            _at_work[place] = thread
+        thread.start()
+
+
+def wait(timeout_s: float) -> None:
+    """Wait until nothing is being put into place, or for so long."""
+    with _lock:
+        threads = list(_at_work.values())
+    for thread in threads:
+        thread.join(timeout_s)
+
+
+def _fill(place: Path, spec: ApplicationSpec, work: Callable[[], None]) -> None:
+    try:
+        with _slots:
+            _alone(place, spec, work)
+    except (
+        Exception
+    ) as error:  # the thread's edge: whatever went wrong is the application's to tell
+        known = isinstance(error, FetchFailed | InstallFailed)
+        if not known:
+            logger.exception("code or packages could not be put into place")
+        _note(place, str(error) if known else f"An error in Headgate: {type(error).__name__}.")
+    finally:
+        close_old_connections()
+        with _lock:
+            _at_work.pop(place, None)
+
+
+def _alone(place: Path, spec: ApplicationSpec, work: Callable[[], None]) -> None:
+    """Do it unless another process of this host does, or has done it."""
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    held = take_lock(place.with_name(f".{place.name}.lock"))
+    if held is None:
+        return
+    try:
+        if place in places.missing_places(spec):
+            work()
+            logger.info("put into place: %s", place.name[:12])
+    finally:
+        os.close(held)
+
+
+def _note(place: Path, said: str) -> None:
+    try:
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(places.marker(place), said)
+    except OSError:
+        logger.exception("a failure cannot be noted: %s", said)

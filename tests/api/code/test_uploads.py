@@ -1,0 +1,212 @@
+"""Code is uploaded as a tar, kept by its content, and refused whole where anything is wrong."""
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.utils import timezone
+from pytest_django.fixtures import Settings
+from rest_framework.test import APIClient
+
+from queries.code_roots import digest_of, files_of
+from queries.domain.definitions.spec import ApplicationSpec
+from queries.models.access.audit_trail import AuditEntry
+from queries.models.applications import UploadedCode
+from queries.selectors.code import roots_of
+from queries.services.code.uploads import prune_uploads
+from queries.services.scripts.jobs import script_job
+from tests.scenarios.stage import Stage
+from tests.services.code.archives import BAD, member, packed, tar_of, zipped
+
+pytestmark = pytest.mark.django_db
+
+CODE = "/api/v1/code/"
+FILES = {"job.py": "def build(spark, params): ...\n", "shared/times.py": "ZONE = 'UTC'\n"}
+
+
+@pytest.fixture(autouse=True)
+def kept(settings: Settings, tmp_path: Path) -> Path:
+    """Return the folder that uploads go into."""
+    settings.CODE_DIR = tmp_path / "code"
+    return tmp_path / "code"
+
+
+def upload(client: APIClient, data: bytes, kind: str = "application/x-tar") -> Any:
+    """Send an archive as its own body."""
+    return client.generic("POST", CODE, data, content_type=kind)  # type: ignore[arg-type]
+
+
+def _tree(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_an_upload_is_kept_by_its_content_and_the_same_again_answers_200(
+    as_author: APIClient, kept: Path
+) -> None:
+    made = upload(as_author, packed(FILES))
+    assert made.status_code == 201
+    body = made.json()
+    assert (body["files"], body["bytes"]) == (2, sum(map(len, FILES.values())))
+    assert body["uploaded_by"] == "aude"
+    assert as_author.get(made["Location"]).json() == body
+    assert [one["digest"] for one in as_author.get(CODE).json()["results"]] == [body["digest"]]
+    # Another order, owner, time and packing: the same names and contents.
+    other = tar_of(
+        *(
+            member(f"./{name}", text, mtime=9, uid=7, mode=0o777)
+            for name, text in reversed(FILES.items())
+        )
+    )
+    again = upload(as_author, zipped(other), "application/gzip")
+    assert (again.status_code, again.json()["digest"]) == (200, body["digest"])
+    assert [entry.kind for entry in AuditEntry.objects.filter(subject=body["digest"])] == [
+        "code-uploaded",
+        "code-uploaded",
+    ]
+
+
+def test_the_digest_is_what_a_run_of_it_alone_is_known_by(as_author: APIClient, kept: Path) -> None:
+    digest = upload(as_author, packed(FILES)).json()["digest"].removeprefix("sha256:")
+    root = kept / digest / "0"
+    assert digest_of(list(files_of((str(root),)))) == digest
+    assert (root / "job.py").read_text() == FILES["job.py"]
+
+
+def test_what_is_kept_is_headgates_alone(as_author: APIClient, kept: Path) -> None:
+    upload(as_author, tar_of(*(member(name, text, mode=0o4777) for name, text in FILES.items())))
+    for path in kept.rglob("*"):
+        assert path.stat().st_mode & 0o7777 == (0o700 if path.is_dir() else 0o600)
+
+
+def test_caches_and_version_control_are_left_out(as_author: APIClient, kept: Path) -> None:
+    more = {".git/config": "x", "__pycache__/job.pyc": "x", "shared/a.pyc": "x"}
+    plain, full = upload(as_author, packed(FILES)), upload(as_author, packed(FILES | more))
+    assert plain.json()["digest"] == full.json()["digest"]
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_archive_is_refused_whole(
+    as_author: APIClient, kept: Path, tmp_path: Path, name: str
+) -> None:
+    make, said = BAD[name]
+    answer = upload(as_author, make())
+    assert answer.status_code == 422, answer.content
+    (problem,) = answer.json()["problems"]
+    assert problem["field"] == "archive"
+    assert problem["message"]
+    assert problem["way_out"]
+    assert said in f"{problem['field']} {problem['value']} {problem['message']}"
+    assert not kept.exists() or _tree(kept) == []
+    assert {path.name for path in tmp_path.iterdir()} <= {"code"}
+    assert not UploadedCode.objects.exists()
+    assert not AuditEntry.objects.filter(kind="code-uploaded").exists()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["application/json", "text/plain", "application/zip", "multipart/form-data; boundary=x", ""],
+)
+def test_a_body_of_another_kind_is_refused(as_author: APIClient, kind: str) -> None:
+    answer = upload(as_author, b"{}", kind)
+    assert answer.status_code == 415
+    assert answer.json()["way_out"]
+
+
+def test_who_may_not_write_python_uploads_nothing(db: None, kept: Path) -> None:
+    sam = User.objects.create_user("sam")
+    sam.groups.add(Group.objects.get(name="author"))
+    client = APIClient()
+    client.force_authenticate(sam)
+    answer = upload(client, packed(FILES))
+    assert answer.status_code == 403
+    assert "Python" in answer.json()["detail"]
+    assert not kept.exists()
+
+
+def test_an_operator_uploads_nothing(as_operator: APIClient, kept: Path) -> None:
+    assert upload(as_operator, packed(FILES)).status_code == 403
+    assert not kept.exists()
+
+
+def test_a_full_disk_leaves_nothing_half_stored(
+    as_author: APIClient, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: Any) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr("queries.services.code.unpacking.shutil.copyfileobj", no_room)
+    assert upload(as_author, packed(FILES)).status_code >= 500
+    assert _tree(kept) == []
+    assert not UploadedCode.objects.exists()
+
+
+def test_an_upload_that_no_revision_names_is_deleted_after_some_days(
+    as_author: APIClient, kept: Path, stage: Stage, settings: Settings
+) -> None:
+    named = upload(as_author, packed(FILES)).json()["digest"]
+    unused = upload(as_author, packed({"old.py": "x = 1\n"})).json()["digest"]
+    stage.application("flights", code={"upload": named})
+    soon = timezone.now() + timedelta(days=settings.UPLOAD_DAYS - 1)
+    assert prune_uploads(now=soon) == 0
+    later = timezone.now() + timedelta(days=settings.UPLOAD_DAYS + 1)
+    assert prune_uploads(now=later) == 1
+    assert [row.digest for row in UploadedCode.objects.all()] == [named]
+    assert (kept / named.removeprefix("sha256:") / "0" / "job.py").is_file()
+    assert not (kept / unused.removeprefix("sha256:")).exists()
+
+
+def test_an_upload_that_somebody_sends_again_is_as_good_as_new(
+    as_author: APIClient, settings: Settings
+) -> None:
+    digest = upload(as_author, packed(FILES)).json()["digest"]
+    old = timezone.now() - timedelta(days=settings.UPLOAD_DAYS + 1)
+    UploadedCode.objects.update(uploaded_at=old)
+    upload(as_author, packed(FILES))
+    assert prune_uploads(now=timezone.now()) == 0
+    assert UploadedCode.objects.get().digest == digest
+
+
+def test_a_digest_that_nobody_uploaded_is_missing(as_viewer: APIClient) -> None:
+    for name in ("sha256:" + "0" * 64, "latest", "sha256:x"):
+        assert as_viewer.get(f"{CODE}{name}/").status_code == 404
+
+
+def test_a_script_and_a_function_are_found_in_uploaded_code(as_author: APIClient) -> None:
+    digest = upload(as_author, packed(FILES)).json()["digest"]
+    code = {"upload": digest}
+
+    def made(name: str, **spec: Any) -> Any:
+        body = {"name": name, "spec": {"code": code, **spec}}
+        return as_author.post("/api/v1/applications/", body, format="json")
+
+    assert made("one", kind="script", script={"file": "job.py"}).status_code == 201
+    assert made("two", kind="script", script={"module": "shared.times"}).status_code == 201
+    (missing,) = made("a", kind="script", script={"file": "gone.py"}).json()["problems"]
+    assert (missing["field"], missing["value"]) == ("script.file", "gone.py")
+    (missing,) = made("a", kind="script", script={"module": "gone"}).json()["problems"]
+    assert "cannot be found in the application's code." in missing["message"]
+    assert made("jobs").status_code == 201
+    query = {"kind": "python", "function": "job:build", "sink": {"format": "noop"}}
+    body = {"name": "q", "application": "jobs", "spec": query}
+    assert as_author.post("/api/v1/queries/", body, format="json").status_code == 201
+    body = {"name": "r", "application": "jobs", "spec": {**query, "function": "job:gone"}}
+    (missing,) = as_author.post("/api/v1/queries/", body, format="json").json()["problems"]
+    assert "job.py contains no function gone" in missing["message"]
+
+
+def test_the_driver_is_told_the_file_in_the_copy_of_its_code(
+    as_author: APIClient, stage: Stage, kept: Path
+) -> None:
+    digest = upload(as_author, packed(FILES)).json()["digest"]
+    spec = ApplicationSpec.model_validate(
+        {"kind": "script", "script": {"file": "shared/times.py"}, "code": {"upload": digest}}
+    )
+    application = stage.application("jobs", **spec.model_dump(mode="json"))
+    roots = roots_of(spec)
+    assert roots is not None
+    job = script_job(application, spec, roots)
+    assert job is not None
+    assert job.file == str(kept / digest.removeprefix("sha256:") / "0" / "shared" / "times.py")

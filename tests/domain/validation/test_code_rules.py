@@ -1,0 +1,78 @@
+"""What an application may say of code that Headgate keeps, and of packages."""
+
+from typing import Any
+
+import pytest
+
+from queries.domain.definitions.code import application_brings_code
+from queries.domain.definitions.spec import ApplicationSpec, Code
+from queries.domain.validation.code_rules import KeptCode, code_problems, package_problems
+
+DIGEST, COMMIT = f"sha256:{'a' * 64}", "a" * 40
+THERE = KeptCode(is_there=True, modules=frozenset({"job"}))
+
+
+def _said(kept: KeptCode = THERE, **code: Any) -> list[tuple[str, str]]:
+    spec = ApplicationSpec(code=Code(**code))
+    found = code_problems(spec, kept=kept, hosts=frozenset({"git.example.org"}))
+    assert all(one.way_out for one in found)
+    return [(one.field, one.message) for one in found]
+
+
+def test_an_upload_that_is_there_and_a_commit_of_a_listed_host_are_taken() -> None:
+    assert code_problems(ApplicationSpec(), kept=KeptCode(), hosts=frozenset()) == []
+    assert _said(upload=DIGEST) == []
+    assert _said(git="https://git.example.org/x", commit=COMMIT, folder="jobs") == []
+    assert _said(KeptCode(), git="https://git.example.org/x", commit=COMMIT) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "field", "said"),
+    [
+        ({}, "code", "names no code"),
+        ({"commit": COMMIT}, "code", "names no code"),
+        ({"upload": DIGEST, "git": "https://git.example.org/x"}, "code", "names both"),
+        ({"upload": "latest"}, "code.upload", "is not a digest"),
+        ({"upload": "a" * 64}, "code.upload", "is not a digest"),
+        ({"upload": DIGEST, "commit": COMMIT}, "code.commit", "belongs to code from git"),
+        ({"upload": DIGEST, "folder": "a"}, "code.folder", "belongs to code from git"),
+        ({"git": "https://git.example.org/x"}, "code.commit", "is missing"),
+        ({"git": "https://else.org/x", "commit": COMMIT}, "code.git", "no admin has listed"),
+    ],
+)
+def test_a_fault_is_told_by_its_field(code: dict[str, str], field: str, said: str) -> None:
+    ((found, message),) = _said(THERE, **code)
+    assert found == field
+    assert said in message
+
+
+def test_an_upload_that_is_not_there_is_refused() -> None:
+    assert _said(KeptCode(), upload=DIGEST) == [("code.upload", "has not been uploaded.")]
+
+
+def test_code_holds_no_module_that_the_driver_imports_from_elsewhere() -> None:
+    ours = KeptCode(is_there=True, modules=frozenset({"job", "pyspark", "queries"}))
+    fields = [field for field, _ in _said(ours, upload=DIGEST)]
+    assert fields == ["code.upload", "code.upload"]
+    ((field, message),) = _said(
+        KeptCode(modules=frozenset({"py4j"})), git="https://git.example.org/x", commit=COMMIT
+    )
+    assert (field, "py4j" in message) == ("code.git", True)
+
+
+def test_packages_are_for_drivers_of_this_host() -> None:
+    assert package_problems(ApplicationSpec(packages="requests==2")) == []
+    assert package_problems(ApplicationSpec(master="yarn", packages="# none")) == []
+    (problem,) = package_problems(ApplicationSpec(master="spark://a:7077", packages="requests"))
+    assert (problem.field, "executors of a cluster" in problem.message) == ("packages", True)
+    assert len(package_problems(ApplicationSpec(master="yarn", packages="-e .\nrequests"))) == 2
+
+
+def test_code_and_packages_are_code_to_a_driver() -> None:
+    code = Code(upload=DIGEST)
+    assert application_brings_code(None, ApplicationSpec(code=code)) == ["code"]
+    assert application_brings_code(None, ApplicationSpec(packages="x")) == ["packages"]
+    assert application_brings_code(None, ApplicationSpec(packages="  ")) == []
+    before = ApplicationSpec(code=code, packages="x")
+    assert application_brings_code(before, before) == []
+    assert application_brings_code(before, ApplicationSpec()) == ["code", "packages"]
