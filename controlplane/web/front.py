@@ -31,8 +31,8 @@ def served(application: App, *, trusted: list[str]) -> App:
 def bounded(application: App, *, most: int, larger: Mapping[str, int] | None = None) -> App:
     """Return an ASGI application that answers 413 to requests with a body of more bytes.
 
-    `larger` are the addresses that take more, each with its own limit. Django itself takes a body whole, to memory and then to disk, before any of its code can look
-    at its size.
+    `larger` are the addresses that take more, each with its own limit. Django itself takes a body
+    whole, to memory and then to disk, before any of its code can look at its size.
     """
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
