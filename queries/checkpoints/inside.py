@@ -14,6 +14,8 @@ from typing import Self
 
 from queries.files import NotPlain, open_plain
 
+#: Folders that are kept open; a state of many partitions has thousands, a process 1,024 files.
+MOST_OPEN = 64
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 #: Of link(2): the two are on different file systems, or this one has no (more) links.
@@ -95,6 +97,7 @@ class Inside:
 
     def has(self, name: str) -> bool:
         """Tell whether something has the name."""
+        self._close_most()
         try:
             self.size(name)
         except FileNotFoundError:
@@ -123,6 +126,7 @@ class Inside:
 
     def existing(self, name: str) -> tuple[int, str]:
         """Return folder and last part of what is in here; raise `FileNotFoundError` otherwise."""
+        self._close_most()
         path, outer = PurePosixPath(name), self._open[PurePosixPath()]
         if path.is_absolute() or ".." in path.parts:
             raise NotPlain(errno.EXDEV, f"leads out of {self.root}", str(path))
@@ -132,6 +136,14 @@ class Inside:
             outer = self._open[parent]
         os.stat(path.name, dir_fd=outer, follow_symlinks=False)
         return outer, path.name
+
+    def _close_most(self) -> None:
+        if len(self._open) <= MOST_OPEN:
+            return
+        root = self._open.pop(PurePosixPath())
+        for descriptor in self._open.values():
+            os.close(descriptor)
+        self._open = {PurePosixPath(): root}
 
     def _at(self, name: str) -> tuple[int, str]:
         path = PurePosixPath(name)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from queries.checkpoints.file_sink import LOG, FileSink
-from queries.checkpoints.inside import Inside
+from queries.checkpoints.inside import MOST_OPEN, Inside
 from queries.checkpoints.snapshot import CannotCopy, snapshot
 from queries.domain.protocol import DriverSpec
 from queries.driver_folder import DriverFolder
@@ -85,6 +85,23 @@ def test_a_link_that_is_put_into_a_copy_meanwhile_is_not_gone_through(
         copy.write("offsets/1", "v1")
     assert list(packages.iterdir()) == []
     assert (draft / "elsewhere/1").read_text() == "v1"
+
+
+def test_a_state_of_many_folders_is_copied_with_few_of_them_open(tmp_path: Path) -> None:
+    root = write_checkpoint(tmp_path / "delays", batches=range(2), store="delta", partitions=300)
+    most = [0]
+
+    class Counted(Inside):
+        def link(self, descriptor: int, name: str) -> None:
+            most[0] = max(most[0], len(self._open))
+            super().link(descriptor, name)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("queries.checkpoints.snapshot.Inside", Counted)
+        copied = snapshot(root.as_uri(), tmp_path / "copy")
+    assert len(list((tmp_path / "copy/state/0").iterdir())) == 301
+    assert copied.files > 600
+    assert most[0] <= MOST_OPEN + 4
 
 
 def test_the_copy_of_a_sinks_log_holds_nothing_of_where_links_lead(
