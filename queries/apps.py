@@ -43,6 +43,8 @@ class QueriesConfig(AppConfig):
             "grants",
             "access.audit_trail",
             "access.sessions",
+            "manifests.managed",
+            "manifests.kept_answers",
         ):
             import_module(f"queries.models.{module}")
         super().import_models()

@@ -24,9 +24,11 @@ from queries.services.code.uploads import prune_uploads
 from queries.services.console import tokens
 from queries.services.definitions.sql_check import Answering
 from queries.services.kafka import lag, loss_ledger
+from queries.services.manifests.repeated import forget_answers
 from queries.services.probes.xray import forget_old_results
 from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance, due_operations, note_silent_hosts
+from queries.services.procedures.many import advance_many, due_many
 from queries.services.supervision import adoption, verdicts
 from queries.services.supervision import reconcile as service
 
@@ -152,13 +154,16 @@ def sweep() -> None:
 @shared_task(name="queries.tasks.advance_operation")
 def advance_operation(operation_id: int) -> None:
     """Take the next steps of one operation (a nudge)."""
-    advance(operation_id, procedures=PROCEDURES, launcher=launcher(), now=timezone.now())
+    now = timezone.now()
+    if not advance_many(operation_id, now=now):
+        advance(operation_id, procedures=PROCEDURES, launcher=launcher(), now=now)
 
 
 @shared_task(name="queries.tasks.advance_operations")
 def advance_operations() -> None:
     """Nudge this host's operations with steps that no worker has claimed: a nudge may be lost."""
-    for operation_id in due_operations(now=timezone.now()):
+    now = timezone.now()
+    for operation_id in due_operations(now=now) + due_many(now=now):
         advance_soon(operation_id)
     note_silent_hosts()
 
@@ -214,11 +219,12 @@ def adopt() -> None:
 
 @shared_task(name="queries.tasks.forget_expired_tokens")
 def forget_expired_tokens() -> None:
-    """Delete expired tokens and sessions, and visits of Spark UIs."""
+    """Delete expired tokens, sessions, kept answers, and visits of Spark UIs."""
     now = timezone.now()
     tokens.forget_expired_tokens(now=now)
     sessions.forget_expired_sessions(now=now)
     spark_ui.forget_visits(now=now)
+    forget_answers(now=now)
 
 
 @shared_task(name="queries.tasks.chain_audit_log")

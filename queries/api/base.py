@@ -12,18 +12,22 @@ from rest_framework.exceptions import NotAcceptable, ParseError
 from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.parsers import JSONParser
 from rest_framework.permissions import BasePermission
+from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
+from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
 from queries.api import errors
 from queries.api.schema import ProblemSchema
 from queries.domain.errors import Invalid, Problem
+from queries.models.manifests.kept_answers import KeptAnswer
 from queries.models.tokens import AccessToken
 from queries.roles import VIEW, WRITE_PYTHON, may
 from queries.selectors.access.insisting import insist_at, insist_scope
 from queries.services.access.asker import note_token
 from queries.services.access.by_token import ByToken
+from queries.services.manifests.repeated import digest_of, free_key, keep_answer, take_key
 
 #: Nesting of a body at most. A definition has about six levels.
 DEEPEST = 50
@@ -62,14 +66,16 @@ class AnyForm(DefaultContentNegotiation):
 class BoundedJSONParser(JSONParser):
     """JSON in UTF-8 of at most DATA_UPLOAD_MAX_MEMORY_SIZE bytes and `DEEPEST` levels."""
 
+    times = 1  # how many times as large a body may be
+
     def parse(
         self, stream: Any, media_type: str | None = None, context: Mapping[str, Any] | None = None
     ) -> Any:
         """Return the value in a body; raise `errors.TooLarge`, or `ParseError` where it is none."""
-        most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        most = self.times * settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         raw = stream.read(most + 1)
         if len(raw) > most:
-            raise errors.TooLarge
+            raise errors.TooLarge(most)
         try:
             found = json.loads(raw, parse_constant=_refuse)
         except RecursionError as error:
@@ -104,6 +110,14 @@ def _is_deep(value: Any) -> bool:
     return True
 
 
+class _Answered(Exception):
+    """The same request was answered before, under its key."""
+
+    def __init__(self, row: KeptAnswer) -> None:
+        self.row = row
+        super().__init__(str(row))
+
+
 class ApiView(APIView):
     """A view whose methods declare the permission that they require (VIEW by default)."""
 
@@ -130,8 +144,35 @@ class ApiView(APIView):
         """Return the one table's handler."""
         return errors.answer
 
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Let in who may; a POST that was answered before under its key is not served again."""
+        super().initial(request, *args, **kwargs)
+        key = request.headers.get("Idempotency-Key")
+        if key is not None and request.method == "POST":
+            digest = digest_of("POST", request.get_full_path(), request.data)
+            row = take_key(user=self.actor, key=key, digest=digest, now=self.now)
+            if row.status is not None:
+                raise _Answered(row)
+            self._taken = row
+
+    def finalize_response(self, request: Any, response: Any, *args: Any, **kwargs: Any) -> Any:
+        """Keep the answer of a request with a key; free the key where nothing has changed."""
+        response = super().finalize_response(request, response, *args, **kwargs)
+        if row := getattr(self, "_taken", None):
+            if response.status_code < 300 and isinstance(response, Response):
+                names = ("Location", "ETag")
+                headers = {name: response[name] for name in names if name in response}
+                body = json.loads(JSONRenderer().render(response.data) or b"null")
+                keep_answer(row, status=response.status_code, headers=headers, body=body)
+            else:
+                free_key(row)
+        return response
+
     def handle_exception(self, exc: Exception) -> Any:
         """Answer any error as a problem, the unknown ones too."""
+        if isinstance(exc, _Answered):
+            headers = exc.row.headers | {"Idempotency-Replayed": "true"}
+            return Response(exc.row.body, status=exc.row.status, headers=headers)
         response = super().handle_exception(exc)
         response.exception = True
         return response

@@ -6,7 +6,9 @@ branch: `title` names the kind, `detail` says what is wrong here, `way_out` what
 """
 
 import logging
+from collections.abc import Collection, Iterable
 from dataclasses import asdict
+from difflib import get_close_matches
 from typing import Any
 
 from django.conf import settings
@@ -53,6 +55,19 @@ TABLE: dict[type[HeadgateError], tuple[int, str]] = {
     HeadgateError: (status.HTTP_400_BAD_REQUEST, "The request failed"),
 }
 
+#: What to do about an error that does not say so itself; the most derived class that matches wins.
+_WAYS_OUT: dict[type[HeadgateError], str] = {
+    Forbidden: "Ask an admin for the right.",
+    SignInRefused: "Ask an admin to let you in.",
+    NotAllowed: "Look at its state, and try again once that has changed.",
+    Conflict: "Read it again, and make your change to what it is now.",
+    Missing: "Check the name: the lists show what there is.",
+    Unavailable: "Try again in a moment; GET /readyz says which part is down.",
+    HeadgateError: "Correct the request; GET /api/v1/docs/ describes it.",
+}
+_SEE = "Correct each field that “problems” names, and send it again."
+_CORRECT = "Correct the value; GET /api/v1/docs/ describes it."
+
 #: REST framework's own errors by status: code, title, way out.
 _HTTP: dict[int, tuple[str, str, str]] = {
     400: ("malformed", "Malformed request", "Send well-formed JSON."),
@@ -62,12 +77,16 @@ _HTTP: dict[int, tuple[str, str, str]] = {
         "Send “Authorization: Token …”, or sign in.",
     ),
     403: ("forbidden", "Your role does not allow this", "Ask an admin for the required role."),
-    404: ("missing", "Not found", ""),
-    405: ("method-not-allowed", "Method not allowed", ""),
+    404: ("missing", "Not found", "Check the address: GET /api/v1/docs/ lists them all."),
+    405: ("method-not-allowed", "Method not allowed", "Use a method that “Allow” names."),
     406: ("not-acceptable", "Not acceptable", "Accept application/json."),
     413: ("too-large", "The body is too large", "Send less at once."),
     415: ("unsupported-media-type", "Unsupported media type", "Send application/json."),
-    428: ("precondition-required", "If-Match is required", ""),
+    428: (
+        "precondition-required",
+        "If-Match is required",
+        "Send If-Match with the ETag of a GET, or If-None-Match: * to create it.",
+    ),
     429: ("too-many-requests", "Too many requests", "Wait for the time in Retry-After."),
 }
 
@@ -78,8 +97,8 @@ class TooLarge(exceptions.APIException):
     status_code = status.HTTP_413_REQUEST_ENTITY_TOO_LARGE
     default_code = "too-large"
 
-    def __init__(self) -> None:
-        most = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    def __init__(self, most: int = 0) -> None:
+        most = most or settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         super().__init__(f"The body is larger than {most:,} bytes.")
 
 
@@ -96,16 +115,34 @@ def invalid(field: str, value: Any, message: str, way_out: str = "") -> Invalid:
     return Invalid([Problem(field, str(value)[:200], message, way_out)])
 
 
+def refuse_unknown(sent: Iterable[str], known: Collection[str]) -> None:
+    """Raise `Invalid` for each query parameter that an address does not know.
+
+    One that is misspelt would narrow nothing, and a script would act on everything.
+    """
+    problems = []
+    for name in sent:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            way_out = f"Do you mean {near[0]}?" if near else f"Known: {', '.join(known)}."
+            problems.append(Problem(name[:200], "", "is not a parameter of this list.", way_out))
+    if problems:
+        raise Invalid(problems)
+
+
 def problem_of(error: HeadgateError) -> dict[str, Any]:
     """Return the problem of one of our errors."""
     code, title = next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
     if isinstance(error, Invalid):
         count = len(error.problems)
         faults = "1 problem" if count == 1 else f"{count} problems"
-        body = _problem(code, error.code, title, f"{faults}, see “problems”.".capitalize(), "")
-        body["problems"] = [asdict(problem) for problem in error.problems]
+        body = _problem(code, error.code, title, f"{faults}, see “problems”.".capitalize(), _SEE)
+        body["problems"] = [
+            asdict(problem) | {"way_out": problem.way_out or _CORRECT} for problem in error.problems
+        ]
         return body
-    return _problem(code, error.code, title, error.message, error.way_out)
+    way_out = next(_WAYS_OUT[kind] for kind in type(error).__mro__ if kind in _WAYS_OUT)
+    return _problem(code, error.code, title, error.message, error.way_out or way_out)
 
 
 def answer(error: Exception, context: dict[str, Any]) -> Response | None:
@@ -131,9 +168,12 @@ def answer(error: Exception, context: dict[str, Any]) -> Response | None:
         logger.exception("the API could not answer")
         set_rollback()
         detail = "This is an error in Headgate; the web process's log has the details."
-        return _response(_problem(500, "internal", "Internal error", detail, ""))
+        way_out = "Report it with these lines of the log."
+        return _response(_problem(500, "internal", "Internal error", detail, way_out))
     set_rollback()
-    code, title, way_out = _HTTP.get(error.status_code, ("error", "The request failed", ""))
+    code, title, way_out = _HTTP.get(
+        error.status_code, ("error", "The request failed", _WAYS_OUT[HeadgateError])
+    )
     if isinstance(error, exceptions.ValidationError):
         return _response(problem_of(Invalid(list(_problems(error.detail)))))
     response = _response(_problem(error.status_code, code, title, str(error.detail), way_out))

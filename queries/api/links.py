@@ -76,6 +76,6 @@ def operation_links(operation: Operation) -> Links:
         links["parent"] = reverse("api:operation", args=[operation.parent.uuid])
     if operation.query is not None and operation.query.archived_at is None:
         links["query"] = reverse("api:query", args=[operation.query.name])
-    if operation.application.archived_at is None:
+    if operation.application is not None and operation.application.archived_at is None:
         links["application"] = reverse("api:application", args=[operation.application.name])
     return links

@@ -4,7 +4,7 @@ A decorated method takes the address's own parts by name, and `sent`, what its f
 What it returns is shown by its body; a whole response goes out as it is.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import wraps
 from typing import Any
 
@@ -13,6 +13,7 @@ from django.urls import reverse
 from rest_framework.response import Response
 
 from queries.api.derived import Body
+from queries.api.errors import refuse_unknown
 from queries.api.operation_bodies import OperationBody
 from queries.api.paging import PAGING, page_of_rows
 from queries.api.schema import describe, listed
@@ -34,14 +35,21 @@ def accepted(operation: Operation) -> Response:
 
 
 def _method(
-    show: Callable[[Any, Any], Any], role: str, form: Any, description: dict[str, Any]
+    show: Callable[[Any, Any], Any],
+    role: str,
+    form: Any,
+    description: dict[str, Any],
+    known: Collection[str] | None = None,
 ) -> Callable[[Method], Method]:
+    """Make a method; where `known` names its query parameters, any other is refused."""
     if form is not None:
         description = {"request": form, **description}
 
     def decorate(method: Method) -> Method:
         @wraps(method)
         def answer(view: Any, request: Any, **key: Any) -> Any:
+            if known is not None:
+                refuse_unknown(request.query_params, known)
             sent = view.read(form, request.data or {}) if form is not None else {}
             if form not in (None, Nothing):
                 key["sent"] = sent
@@ -67,10 +75,20 @@ def answers(
 
 
 def creates(
-    operation_id: str, body: Any, form: Any, *, role: str = DEFINE
+    operation_id: str,
+    body: Any,
+    form: Any,
+    *,
+    role: str = DEFINE,
+    again: Any = None,
+    **more: Any,
 ) -> Callable[[Method], Method]:
-    """Answer 201 with what the method made; it says where that is."""
-    return answers(operation_id, body, role=role, form=form, responses={201: body})
+    """Answer 201 with what the method made; it says where that is.
+
+    `again` describes what is answered with 200: what is there already and is the same.
+    """
+    description = {"responses": ({200: again} if again else {}) | {201: body}, **more}
+    return answers(operation_id, body, role=role, form=form, **description)
 
 
 def accepts(
@@ -94,5 +112,9 @@ def lists(
     def show(view: Any, rows: Any) -> Response:
         return page_of_rows(view.request, rows, body, *by.split())
 
-    description = {"parameters": [*parameters, *PAGING], "responses": listed(body)}
-    return _method(show, role, None, {"operation_id": operation_id, **description})
+    description: dict[str, Any] = {
+        "parameters": [*parameters, *PAGING],
+        "responses": listed(body),
+    }
+    known = [one.name for one in description["parameters"]]
+    return _method(show, role, None, {"operation_id": operation_id, **description}, known)

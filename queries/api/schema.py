@@ -6,7 +6,13 @@ from typing import Any, TypeVar
 
 from drf_spectacular.contrib.knox_auth_token import KnoxTokenScheme
 from drf_spectacular.openapi import AutoSchema
-from drf_spectacular.utils import extend_schema, extend_schema_field, inline_serializer
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import (
+    OpenApiParameter,
+    extend_schema,
+    extend_schema_field,
+    inline_serializer,
+)
 from pydantic import TypeAdapter
 from rest_framework import serializers
 
@@ -22,6 +28,12 @@ class ByTokenScheme(KnoxTokenScheme):  # type: ignore[misc]  # registers itself
 
 View = TypeVar("View", bound=Callable[..., Any])
 
+IDEMPOTENCY_KEY = OpenApiParameter(
+    "Idempotency-Key",
+    OpenApiTypes.STR,
+    OpenApiParameter.HEADER,
+    description="The same request with the same key gets the same answer for a day.",
+)
 _REF = "#/components/schemas/{model}"
 _SPECS: dict[str, Any] = {
     "QuerySpec": QuerySpec,
@@ -59,6 +71,10 @@ _ANSWER = {"application/problem+json": {"schema": {"$ref": _REF.format(model="Pr
 
 class ProblemSchema(AutoSchema):  # type: ignore[misc]  # drf-spectacular has no types
     """Describe an address with the problems that it can answer with."""
+
+    def get_override_parameters(self) -> list[Any]:
+        """Return the header that every POST takes."""
+        return [IDEMPOTENCY_KEY] if self.method == "POST" else []
 
     def get_summary(self) -> str:
         """Return the first line of the method's docstring, which lists show."""

@@ -13,8 +13,9 @@ from queries.api.checkpoints import checkpoint as checkpoints
 from queries.api.code import hosts as code_hosts
 from queries.api.code import uploads
 from queries.api.definitions import connectors, labels
+from queries.api.manifests import views as manifests
 from queries.api.secrets import views as secrets
-from queries.api.supervision import applications, history, operations, queries, system
+from queries.api.supervision import applications, history, many, operations, queries, system
 from queries.api.triggers import advice, waiting
 from queries.api.triggers import async_progress as tracking
 
@@ -34,6 +35,9 @@ def _at(route: str, view: Any, name: str) -> URLPattern:
 
 urlpatterns = [
     _at("queries/", queries.QueriesView, "queries"),
+    _at("queries:start/", many.StartManyView, "queries-start"),
+    _at("queries:stop/", many.StopManyView, "queries-stop"),
+    _at("queries:restart/", many.RestartManyView, "queries-restart"),
     _at(_QUERY, queries.QueryView, "query"),
     _at(f"{_QUERY}start/", queries.QueryStartView, "query-start"),
     _at(f"{_QUERY}stop/", queries.QueryStopView, "query-stop"),
@@ -119,6 +123,12 @@ urlpatterns = [
     _at("audit/export/", audit_trail.AuditExportView, "audit-export"),
     _at("me/", tokens.MeView, "me"),
     _at("system/", system.SystemView, "system"),
+    _at("apply/", manifests.ApplyView, "apply"),
+    _at("export/", manifests.ExportView, "export"),
+    _at(f"{_QUERY}owner/", manifests.QueryOwnerView, "query-owner"),
+    _at(f"{_APPLICATION}owner/", manifests.ApplicationOwnerView, "application-owner"),
+    _at("alert-rules/<str:name>/owner/", manifests.RuleOwnerView, "alert-rule-owner"),
+    _at("schema/manifest.json", manifests.ManifestSchemaView, "manifest-schema"),
     _at("schema/", docs.SchemaView, "schema"),
     _at("docs/", docs.DocsView, "docs"),
     re_path(r"^(?P<rest>.*)$", docs.NothingHereView.as_view(), name="nothing"),

@@ -186,10 +186,21 @@ class Verb(StrEnum):
     PREFLIGHT = "preflight"
     XRAY = "x-ray"
     RECORDS = "records"  # look at what a batch read
+    START_MANY = "start-many"  # each of many queries: one operation, with the outcome of each
+    STOP_MANY = "stop-many"
+    RESTART_MANY = "restart-many"
+    PRUNE = "prune"  # stop and delete what an owner's files no longer hold
 
 
 #: Verbs that only change the desired state, done when their generation is reached.
 PLAIN_VERBS = frozenset({Verb.START, Verb.STOP, Verb.RESTART})
+#: Verbs of many queries -> what each of them is asked to do.
+MANY_VERBS = {
+    Verb.START_MANY: Verb.START,
+    Verb.STOP_MANY: Verb.STOP,
+    Verb.RESTART_MANY: Verb.RESTART,
+    Verb.PRUNE: Verb.STOP,
+}
 #: Verbs that only read the checkpoint: a start or a stop at the same time does no harm.
 READING_VERBS = frozenset({Verb.SNAPSHOT, Verb.CLONE, Verb.PREFLIGHT, Verb.XRAY, Verb.RECORDS})
 

@@ -17,8 +17,8 @@ class Operation(models.Model):
     query = models.ForeignKey(  # null: the application's
         "queries.Query", null=True, on_delete=models.CASCADE, related_name="operations"
     )
-    application = models.ForeignKey(
-        "queries.Application", on_delete=models.CASCADE, related_name="operations"
+    application = models.ForeignKey(  # null: of many queries (`MANY_VERBS`)
+        "queries.Application", null=True, on_delete=models.CASCADE, related_name="operations"
     )
     generation = models.BigIntegerField()  # DONE when it is reached
     actor = models.CharField(max_length=150)
@@ -49,6 +49,12 @@ class Operation(models.Model):
 
     def __str__(self) -> str:
         return f"{self.verb} {self.uuid}"
+
+    @property
+    def subject(self) -> str:
+        """Return the name of what it is about; "" for many queries."""
+        about = self.query or self.application
+        return about.name if about else ""
 
     @property
     def cancellable(self) -> bool:

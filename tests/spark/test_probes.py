@@ -125,7 +125,7 @@ class Ground:
 
     def log(self, operation: Operation) -> str:
         driver = probe_steps.probe_of(operation)
-        name = operation.application.name
+        name = operation.subject if driver is None else driver.application.name
         return self.launcher.log_tail(name, driver.epoch, probe=True) if driver else ""
 
     def left(self) -> list[Path]:

@@ -17,7 +17,9 @@ from queries.roles import ADMINISTER, OPERATE
 from queries.selectors.access.insisting import insist
 from queries.selectors.access.targets import of_selector
 from queries.selectors.alerts import incidents
+from queries.selectors.alerts.rules import rule_named
 from queries.selectors.found import found
+from queries.selectors.manifests.states import as_rule, of_rule
 from queries.services.alerts import incidents as verbs
 from queries.services.alerts import setup
 from queries.services.alerts.deliveries import try_channel
@@ -163,10 +165,6 @@ class ChannelTestView(ApiView):
         return channel
 
 
-def _rule(name: str) -> AlertRule:
-    return found(AlertRule.objects.filter(name=name), f"Rule {name[:80]} does not exist.")
-
-
 class RulesView(ApiView):
     """All rules."""
 
@@ -175,9 +173,18 @@ class RulesView(ApiView):
         """List rules, newest first."""
         return AlertRule.objects.prefetch_related("channels", "escalate_to")
 
-    @creates("create_alert_rule", bodies.RuleBody, bodies.RuleForm, role=ADMINISTER)
+    @creates(
+        "create_alert_rule",
+        bodies.RuleBody,
+        bodies.RuleForm,
+        role=ADMINISTER,
+        again=bodies.RuleBody,
+    )
     def post(self, sent: Sent) -> Response:
-        """Make a rule."""
+        """Make a rule; one that is there and is the same is returned as it is."""
+        there = AlertRule.objects.filter(name=sent["name"]).first()
+        if there is not None and of_rule(there) == as_rule(sent):
+            return Response(bodies.RuleBody(there).data)
         return _made("alert-rule", bodies.RuleBody, setup.save_rule(sent, **self.by))
 
 
@@ -187,17 +194,17 @@ class RuleView(ApiView):
     @answers("get_alert_rule", bodies.RuleBody)
     def get(self, name: str) -> AlertRule:
         """Return a rule."""
-        return _rule(name)
+        return rule_named(name)
 
     @answers("replace_alert_rule", bodies.RuleBody, role=ADMINISTER, form=bodies.RuleForm)
     def put(self, name: str, sent: Sent) -> AlertRule:
         """Replace a rule."""
-        return setup.save_rule(sent, rule=_rule(name), **self.by)
+        return setup.save_rule(sent, rule=rule_named(name), **self.by)
 
     @answers("delete_alert_rule", None, role=ADMINISTER)
     def delete(self, name: str) -> None:
         """Delete a rule; without any, every channel is told of everything."""
-        setup.delete_rule(_rule(name), **self.by)
+        setup.delete_rule(rule_named(name), **self.by)
 
 
 def _window(number: int) -> Maintenance:

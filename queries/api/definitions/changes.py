@@ -5,12 +5,13 @@ from typing import Any
 
 from django.urls import reverse
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter
+from drf_spectacular.utils import OpenApiParameter, PolymorphicProxySerializer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from queries.api.base import ApiView, BoundedJSONParser
 from queries.api.definitions.etags import check_if_match, etag
+from queries.api.definitions.trials import DRY_RUN, TrialBody
 from queries.api.errors import invalid
 from queries.api.methods import Method, answers
 from queries.domain.errors import StaleRevision
@@ -23,6 +24,14 @@ ATTEMPTS = 5
 
 IF_MATCH = OpenApiParameter(
     "If-Match", OpenApiTypes.STR, OpenApiParameter.HEADER, description="ETag of a GET."
+)
+
+IF_NONE_MATCH = OpenApiParameter(
+    "If-None-Match",
+    OpenApiTypes.STR,
+    OpenApiParameter.HEADER,
+    enum=["*"],
+    description="*: create it; 412 where it is there.",
 )
 
 Spec = dict[str, Any]
@@ -46,18 +55,49 @@ def changes(operation_id: str, body: Any, form: Any) -> Callable[[Method], Metho
     """Read a definition, whole or in part, and answer with what it has become."""
     kinds = [each.media_type for each in DefinitionView.parser_classes]
     sent = dict.fromkeys(kinds if operation_id.startswith("patch") else kinds[:1], form)
-    return answers(operation_id, body, role=DEFINE, form=form, request=sent, parameters=[IF_MATCH])
+    headers = [IF_MATCH, DRY_RUN]
+    more: dict[str, Any] = {"responses": {200: or_trial(body)}}
+    if operation_id.startswith("replace"):
+        headers.append(IF_NONE_MATCH)
+        more["responses"][201] = body
+    return answers(
+        operation_id, body, role=DEFINE, form=form, request=sent, parameters=headers, **more
+    )
+
+
+def or_trial(body: Any) -> Any:
+    """Describe an answer that is the definition, or what a dry run tells."""
+    name = f"{body.__name__.removesuffix('Body')}OrTrial"
+    return PolymorphicProxySerializer(name, [body, TrialBody], resource_type_field_name=None)
 
 
 def defined(
-    view: ApiView, body: Any, owner: Query | Application, revision: int | None, *, new: bool = False
+    body: Any, owner: Query | Application, revision: int | None, *, new: bool = False
 ) -> Response:
     """Answer with an owner's body and the ETag of its definition, with its address where new."""
     headers = {"ETag": etag(owner, revision)}
     if new:
         address = reverse(f"api:{owner._meta.model_name}", args=[owner.name])
-        headers["Location"] = view.request.build_absolute_uri(address)
+        headers["Location"] = address
     return Response(body, status=201 if new else 200, headers=headers)
+
+
+def is_new(request: Request) -> bool:
+    """Return whether a put is to create: only where nothing is there (`If-None-Match: *`)."""
+    header = request.headers.get("If-None-Match", "").strip()
+    if header not in ("", "*"):
+        way_out = "Send *, or If-Match with the ETag of a GET to replace."
+        raise invalid("If-None-Match", header, "is not * and means nothing here.", way_out)
+    return header == "*"
+
+
+def refuse_there(name: str, *, there: bool) -> None:
+    """Raise where a put that creates meets what is there already."""
+    if there:
+        raise StaleRevision(
+            f"{name} is there already.",
+            way_out="Send If-Match with the ETag of a GET to replace it.",
+        )
 
 
 def check_deleted(request: Request, owner: Query | Application) -> None:

@@ -8,7 +8,7 @@ from rest_framework.response import Response
 
 from queries.api.base import ApiView
 from queries.api.definitions import changes as definitions
-from queries.api.definitions import inputs
+from queries.api.definitions import inputs, trials
 from queries.api.definitions.application_bodies import ApplicationBody, PoolBody
 from queries.api.definitions.changes import IF_MATCH, DefinitionView, changes, defined
 from queries.api.errors import invalid
@@ -17,11 +17,14 @@ from queries.api.operation_bodies import OperationsBody
 from queries.api.paging import Key, page, page_of_rows, word
 from queries.domain.errors import Conflict
 from queries.domain.states import StopMode
+from queries.models.applications import Application
 from queries.models.history import Operation
 from queries.roles import DEFINE
 from queries.selectors.access.teams import team_for_new
+from queries.selectors.manifests.states import normal_application
 from queries.selectors.supervision import applications
-from queries.services.definitions import catalog
+from queries.selectors.supervision.drift import pool_form
+from queries.services.definitions import catalog, repeated
 from queries.services.supervision import application_operations
 
 
@@ -42,11 +45,21 @@ class ApplicationsView(ApiView):
 
         return page(self.request, fetch, lambda row: [row.application.name], ApplicationBody)
 
-    @creates("create_application", ApplicationBody, inputs.ApplicationCreate)
+    @creates(
+        "create_application",
+        ApplicationBody,
+        inputs.ApplicationCreate,
+        parameters=[trials.DRY_RUN],
+        again=definitions.or_trial(ApplicationBody),
+    )
     def post(self, sent: Sent) -> Response:
-        """Create an application that queries can share."""
-        sent["team"] = team_for_new(self.request.user, sent["team"])
-        return _answer(catalog.create_application(**sent, **self.author).name, self, new=True)
+        """Create an application that queries can share.
+
+        One that is there and is the same is returned as it is, with 200.
+        """
+        if (same := repeated.same_application(self.request.user, sent)) is not None:
+            return _answer(same.name)
+        return _create(self, sent)
 
 
 class ApplicationView(DefinitionView):
@@ -55,23 +68,42 @@ class ApplicationView(DefinitionView):
     @answers("get_application", ApplicationBody)
     def get(self, name: str) -> Response:
         """Return an application; the ETag covers its definition only."""
-        return _answer(name, self)
+        return _answer(name)
 
     @changes("replace_application", ApplicationBody, inputs.ApplicationReplace)
     def put(self, sent: Sent, name: str) -> Response:
         """Replace the definition; a running driver keeps its own until it is replaced."""
+        if definitions.is_new(self.request):
+            return self._create(sent, name)
         row = applications.application(name)
-        store = partial(catalog.revise_application, application=row, **self.author)
+        store = self._store(row)
         definitions.replace(self.request, row, sent, {"name": row.name}, store)
-        return _answer(name, self)
+        return store.answer() if isinstance(store, trials.Trial) else _answer(name)
 
     @changes("patch_application", ApplicationBody, inputs.ApplicationMerge)
     def patch(self, sent: Sent, name: str) -> Response:
         """Merge into the newest definition; If-Match is optional."""
         row = applications.application(name)
-        store = partial(catalog.revise_application, application=row, **self.author)
+        store = self._store(row)
         definitions.patch(self.request, row, sent["spec"], store)
-        return _answer(name, self)
+        return store.answer() if isinstance(store, trials.Trial) else _answer(name)
+
+    def _create(self, sent: Sent, name: str) -> Response:
+        """Create the application of this address."""
+        if sent.get("name", name) != name:
+            raise invalid("name", sent["name"], f"is not {name}.", "Leave it out.")
+        there = Application.objects.filter(name=name, archived_at=None).exists()
+        definitions.refuse_there(name, there=there)
+        return _create(self, {"team": "", **sent, "name": name})
+
+    def _store(self, row: Application) -> Any:
+        """Return what stores a definition, or only tries it."""
+        if not trials.is_dry(self):
+            return partial(catalog.revise_application, application=row, **self.author)
+        python = self.author["python"]
+        check = partial(catalog.check_application, application=row, python=python)
+        newest = row.revisions.order_by("-number")[0].spec
+        return trials.Trial(newest, check, normal_application)
 
     @answers("delete_application", None, role=DEFINE, parameters=[IF_MATCH])
     def delete(self, name: str) -> None:
@@ -131,11 +163,14 @@ class PoolsView(ApiView):
 
         return page_of_rows(self.request, row.pools.all(), body, "name", descending=False)
 
-    @creates("create_pool", PoolBody, inputs.PoolCreate)
+    @creates("create_pool", PoolBody, inputs.PoolCreate, again=PoolBody)
     def post(self, sent: Sent, name: str) -> Response:
         """Create a pool; it takes effect with the application's next driver."""
         row = applications.application(name)
-        if row.pools.filter(name=sent["name"]).exists():
+        there = row.pools.filter(name=sent["name"]).first()
+        if there is not None and pool_form(there) == sent:
+            return Response(PoolBody(applications.pool_holding(row, there.name)).data)
+        if there is not None:
             raise Conflict(
                 f"Application {row.name} already has a pool named {sent['name']}.",
                 way_out="PUT to its own address to change it.",
@@ -172,7 +207,16 @@ class PoolView(ApiView):
         catalog.delete_pool(pool=held, **self.by)
 
 
-def _answer(name: str, view: ApiView, *, new: bool = False) -> Response:
+def _create(view: ApiView, sent: Sent) -> Response:
+    sent["team"] = team_for_new(view.request.user, sent["team"])
+    if trials.is_dry(view):
+        python = view.author["python"]
+        catalog.check_new_application(name=sent["name"], spec=sent["spec"], python=python)
+        return trials.would_create()
+    return _answer(catalog.create_application(**sent, **view.author).name, new=True)
+
+
+def _answer(name: str, *, new: bool = False) -> Response:
     detail = applications.application_detail(name)
     revision = detail.newest.number if detail.newest else None
-    return defined(view, ApplicationBody(detail).data, detail.application, revision, new=new)
+    return defined(ApplicationBody(detail).data, detail.application, revision, new=new)

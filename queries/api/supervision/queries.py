@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from listeners import selectors as heard
 from queries.api.base import ApiView
-from queries.api.definitions import changes, inputs
+from queries.api.definitions import changes, inputs, trials
 from queries.api.definitions.query_bodies import QueryBody, QueryRevisionBody
 from queries.api.errors import invalid
 from queries.api.methods import Sent, accepts, answers, creates, lists
@@ -18,7 +18,7 @@ from queries.api.paging import Key, page, word
 from queries.api.supervision.history_bodies import FailureBody, ProgressRowBody, RunBody
 from queries.domain.definitions.labels import searched_labels
 from queries.domain.states import Desired, Phase, StopMode, Verdict
-from queries.models.definitions import QueryRevision
+from queries.models.definitions import Query, QueryRevision
 from queries.models.drivers import Run
 from queries.models.failures import Failure
 from queries.models.history import Operation
@@ -26,10 +26,11 @@ from queries.roles import DEFINE
 from queries.selectors.access.teams import team_of_new_query
 from queries.selectors.definitions import definitions
 from queries.selectors.failures import failures
+from queries.selectors.manifests.states import normal_query
 from queries.selectors.query_lines import QueryLine, query_line, query_lines
 from queries.selectors.supervision import runs
 from queries.selectors.supervision.query_filters import Filters
-from queries.services.definitions import catalog
+from queries.services.definitions import catalog, repeated
 from queries.services.supervision import operations
 
 _SEVERAL = partial(word, about="Repeat for several values.", many=True)
@@ -75,11 +76,21 @@ class QueriesView(ApiView):
 
         return page(self.request, fetch, lambda line: [line.query.name], QueryBody)
 
-    @creates("create_query", QueryBody, inputs.QueryCreate)
+    @creates(
+        "create_query",
+        QueryBody,
+        inputs.QueryCreate,
+        parameters=[trials.DRY_RUN],
+        again=changes.or_trial(QueryBody),
+    )
     def post(self, sent: Sent) -> Response:
-        """Create a query, stopped; return its body and its ETag."""
-        sent["team"] = team_of_new_query(self.request.user, sent["application"], sent["team"])
-        return _answer(catalog.create_query(**sent, **self.author).name, self, new=True)
+        """Create a query, stopped; return its body and its ETag.
+
+        A query that is there and is the same is returned as it is, with 200.
+        """
+        if (same := repeated.same_query(self.request.user, sent)) is not None:
+            return _answer(same.name, self)
+        return _create(self, sent)
 
 
 class QueryView(changes.DefinitionView):
@@ -93,20 +104,40 @@ class QueryView(changes.DefinitionView):
     @changes.changes("replace_query", QueryBody, inputs.QueryReplace)
     def put(self, sent: Sent, name: str) -> Response:
         """Replace the definition; it takes effect at the next start or restart."""
+        if changes.is_new(self.request):
+            return self._create(sent, name)
         row = definitions.query(name)
         held = row.checkpoints.filter(retired_at=None).values_list("location", flat=True)
         fixed = {"name": row.name, "application": row.application.name, "checkpoint": held[0]}
-        store = partial(catalog.revise_query, query=row, **self.author)
+        store = self._store(row)
         changes.replace(self.request, row, sent, fixed, store)
-        return _answer(name, self)
+        return store.answer() if isinstance(store, trials.Trial) else _answer(name, self)
 
     @changes.changes("patch_query", QueryBody, inputs.QueryMerge)
     def patch(self, sent: Sent, name: str) -> Response:
         """Merge into the newest definition; If-Match is optional."""
         row = definitions.query(name)
-        store = partial(catalog.revise_query, query=row, **self.author)
+        store = self._store(row)
         changes.patch(self.request, row, sent["spec"], store)
-        return _answer(name, self)
+        return store.answer() if isinstance(store, trials.Trial) else _answer(name, self)
+
+    def _create(self, sent: Sent, name: str) -> Response:
+        """Create the query of this address."""
+        if sent.get("name", name) != name:
+            raise invalid("name", sent["name"], f"is not {name}.", "Leave it out.")
+        there = Query.objects.filter(name=name, archived_at=None).exists()
+        changes.refuse_there(name, there=there)
+        new = {"application": "", "checkpoint": "", "team": "", **sent, "name": name}
+        return _create(self, new)
+
+    def _store(self, row: Query) -> Any:
+        """Return what stores a definition, or only tries it."""
+        if not trials.is_dry(self):
+            return partial(catalog.revise_query, query=row, **self.author)
+        python = self.author["python"]
+        check = partial(catalog.check_query, name=row.name, query=row, python=python)
+        newest = row.revisions.order_by("-number")[0].spec
+        return trials.Trial(newest, check, normal_query)
 
     @answers("delete_query", None, role=DEFINE, parameters=[changes.IF_MATCH])
     def delete(self, name: str) -> None:
@@ -197,6 +228,15 @@ class QueryFailuresView(ApiView):
         return failures.failures_of(definitions.query(name))
 
 
+def _create(view: ApiView, sent: Sent) -> Response:
+    sent["team"] = team_of_new_query(view.request.user, sent["application"], sent["team"])
+    if trials.is_dry(view):
+        asked = {name: held for name, held in sent.items() if name != "team"}
+        catalog.check_query(**asked, python=view.author["python"])
+        return trials.would_create()
+    return _answer(catalog.create_query(**sent, **view.author).name, view, new=True)
+
+
 def _answer(name: str, view: ApiView, *, new: bool = False) -> Response:
     line = query_line(name, now=view.now, bars=0)
-    return changes.defined(view, QueryBody(line).data, line.query, line.revision, new=new)
+    return changes.defined(QueryBody(line).data, line.query, line.revision, new=new)

@@ -28,6 +28,8 @@ class Act(StrEnum):
     CODE_UPLOADED = "code-uploaded"
     CODE_HOST = "code-host"
     DEFINITION = "definition"
+    APPLIED = "applied"
+    RELEASED = "released"
     FAILURES = "failures"
     ALERTS = "alerts"
     OPERATION = "operation"
@@ -63,6 +65,8 @@ ACT_WORDS = {
     Act.CODE_UPLOADED: "uploaded code",
     Act.CODE_HOST: "listed or removed a git host",
     Act.DEFINITION: "changed a definition",
+    Act.APPLIED: "applied manifests",
+    Act.RELEASED: "released from its owner",
     Act.FAILURES: "marked failures",
     Act.ALERTS: "changed alerts",
     Act.OPERATION: "requested an operation",

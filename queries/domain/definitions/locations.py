@@ -75,6 +75,36 @@ def checkpoint_problem(location: str, held: Mapping[str, str]) -> Problem | None
     return None
 
 
+class HeldLocations:
+    """Checkpoints that are in use, to be asked about many others."""
+
+    def __init__(self, held: Mapping[str, str]) -> None:
+        self._held: dict[str, str] = {}
+        self._above: dict[str, str] = {}  # a folder -> a held location in it
+        for location, holder in held.items():
+            self.take(location, holder)
+
+    def take(self, location: str, holder: str) -> None:
+        """Add a canonical location, and the query that holds it."""
+        self._held[location] = holder
+        for folder in _folders_of(location):
+            self._above.setdefault(folder, location)
+
+    def problem(self, location: str) -> Problem | None:
+        """Return why a canonical location cannot be used, as `checkpoint_problem` does."""
+        near = [location, *_folders_of(location), self._above.get(location, "")]
+        return checkpoint_problem(
+            location, {other: self._held[other] for other in near if other in self._held}
+        )
+
+
+def _folders_of(location: str) -> list[str]:
+    """Return the locations of the folders that a canonical location lies in."""
+    scheme, _, path = location.partition("://")
+    parts = path.split("/")
+    return [f"{scheme}://{'/'.join(parts[:length])}" for length in range(2, len(parts))]
+
+
 def path_problem(field: str, text: str) -> Problem | None:
     """Return what is wrong with a path that a source reads or a sink writes, or None.
 

@@ -16,10 +16,11 @@ from queries.domain.definitions.spec import (
 from queries.domain.errors import Invalid, Problem
 from queries.domain.masking import mask, still_masked
 
-#: Members of the discriminated unions, which pydantic puts into an error's path: at its
-#: beginning (the query's kind) and after "trigger".
+#: Members of the discriminated unions, which pydantic puts into an error's path: at its beginning
+#: (the kind of a query or a manifest), after "trigger", and after a manifest's "spec".
 _TAGS = frozenset(
     {"sql", "python", "processing_time", "once", "available_now", "continuous", "real_time"}
+    | {"Application", "Query", "AlertRule"}
 )
 _QUERY: TypeAdapter[SqlQuery | PythonQuery] = TypeAdapter(QuerySpec)
 _Spec = TypeVar("_Spec")
@@ -68,7 +69,7 @@ def shape_problems(error: ValidationError) -> list[Problem]:
         parts = [
             str(part)
             for before, part in zip(("", *loc), loc, strict=False)
-            if not (part in _TAGS and before in ("", "trigger"))
+            if not (part in _TAGS and before in ("", "trigger", "spec"))
         ]
         if kind.startswith("union_tag"):
             parts.append("kind")
@@ -89,11 +90,35 @@ def _plain(kind: str, message: str, context: Mapping[str, Any]) -> tuple[str, st
         case "union_tag_invalid" | "union_tag_not_found":
             expected = str(context.get("expected_tags", "'sql', 'python'"))
             return "does not specify the kind.", f"Use one of {expected}."
-        case "literal_error":
+        case "literal_error" | "enum":
             return "is not an allowed value.", f"Use {context['expected']}."
         case _:
             plain = message.removeprefix("Input ").removeprefix("Value error, ")
-            return f"{plain[:1].lower()}{plain[1:]}.", ""
+            return f"{plain[:1].lower()}{plain[1:]}.", _way_out(kind)
+
+
+def _way_out(kind: str) -> str:
+    """Return what to write in place of a value whose type or size pydantic refuses."""
+    found = next((words for start, words in _WRITE.items() if kind.startswith(start)), None)
+    return found or "Correct the value."
+
+
+#: How a kind of pydantic's errors begins -> what to do.
+_WRITE = {
+    "string_too": "Write a text of another length.",
+    "string": "Write a text.",
+    "int": "Write a whole number.",
+    "float": "Write a number.",
+    "bool": "Write true or false.",
+    "list": "Write a list.",
+    "tuple": "Write a list.",
+    "too_long": "Send fewer.",
+    "dict": "Write an object.",
+    "model": "Write an object.",
+    "datetime": "Write a time with its offset: 2026-01-05T03:00:00+00:00.",
+    "greater": "Choose a larger number.",
+    "less": "Choose a smaller number.",
+}
 
 
 def mask_problems(form: dict[str, Any]) -> list[Problem]:

@@ -42,7 +42,15 @@ def _of_incident(uuid: Any) -> Concerned:
 
 
 def _of_operation(uuid: Any) -> Concerned:
-    return _of(Operation.objects.select_related("application__team").filter(uuid=uuid))
+    rows = Operation.objects.select_related("application__team").filter(uuid=uuid)
+    return [one for row in rows for one in ([row.application] if row.application else _many(row))]
+
+
+def _many(operation: Operation) -> list[Application]:
+    """Return the applications of the queries that an operation on many is about."""
+    ids = [line["id"] for line in operation.result.get("queries", ()) if not line.get("of")]
+    rows = Application.objects.select_related("team").filter(queries__in=ids)
+    return list(rows.distinct())
 
 
 def _of_group(group_id: int) -> Concerned:
@@ -83,7 +91,8 @@ _TABLE: dict[str, Callable[..., Concerned]] = {
 #: Addresses whose form names what they are about: their views ask, by `insist`.
 _SAID_BY_THE_FORM = {
     *("new/query/", "new/application/", "bulk/queries/", "alerts/maintenance/new/"),
-    *("queries/", "applications/", "maintenance/"),
+    *("queries/", "applications/", "maintenance/", "apply/"),
+    *("queries:start/", "queries:stop/", "queries:restart/"),
     "code/",  # an upload is nobody's until a definition names it
 }
 

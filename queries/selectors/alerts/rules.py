@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 from queries.domain.alerts.matching import Selector
 from queries.domain.alerts.routing import QuietHours, Rule, in_force
 from queries.models.alerts import AlertRule, Channel
+from queries.selectors.found import found
 
 
 def rules_in_force() -> list[Rule]:
@@ -27,6 +28,11 @@ def _rule(row: AlertRule, usable: frozenset[int]) -> Rule:
         escalate_to=_of(row.escalate_to.all(), usable),
         remind_every=_minutes(60 * row.remind_every_hours if row.remind_every_hours else None),
     )
+
+
+def rule_named(name: str) -> AlertRule:
+    """Return a rule; raise `Missing` where there is none of this name."""
+    return found(AlertRule.objects.filter(name=name), f"Rule {name[:80]} does not exist.")
 
 
 def quiet_hours(form: dict[str, Any]) -> QuietHours | None:

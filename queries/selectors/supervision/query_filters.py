@@ -1,6 +1,6 @@
 """Which queries a list, a bulk act or a REST call means: filters, as conditions of the database."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -9,10 +9,11 @@ from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Coalesce
 
 from queries.domain.states import RunOutcome
+from queries.domain.supervision.selection import Term
 from queries.models.definitions import Query, QueryRevision
 from queries.models.drivers import Run
 from queries.models.standing import JUDGED
-from queries.selectors.labels import labelled
+from queries.selectors.labels import label, labelled
 from queries.selectors.supervision.standing import GROUPS, ranked
 
 #: A query's own labels come before those of its application.
@@ -72,3 +73,37 @@ def _pool() -> Coalesce:
         Value(""),
         output_field=TextField(),
     )
+
+
+def selected(terms: Iterable[Term]) -> QuerySet[Query]:
+    """Return the living queries that all terms of a selector hold for, by name.
+
+    Those that a script starts are left out: they are not started or stopped by themselves.
+    """
+    rows = Query.objects.filter(archived_at__isnull=True, identity="")
+    rows = rows.select_related("application__team")
+    for number, term in enumerate(terms):
+        alias = f"label_{number}"
+        labels = Q(**{f"{alias}__in": term.values})
+        match term.name:
+            case "phase" | "desired" | "name":
+                holds = Q(**{f"{term.name}__in": term.values})
+            case "application":
+                holds = Q(application__name__in=term.values)
+            case "health":
+                holds = Q(phase__in=JUDGED, verdict__in=term.values)
+            case "pool":
+                rows = rows.alias(pool=_pool())
+                holds = Q(pool__in=term.values)
+            case "team":
+                rows = rows.alias(**{alias: label("team", *LABELS)})
+                team = Coalesce("application__team__name", Value(""))
+                rows = rows.alias(team_name=team)
+                none = "" in term.values  # neither a team nor a label of this name
+                both = Q(team_name="") & labels
+                holds = both if none else Q(team_name__in=term.values) | labels
+            case name:
+                rows = rows.alias(**{alias: label(name, *LABELS)})
+                holds = labels
+        rows = rows.exclude(holds) if term.is_not else rows.filter(holds)
+    return rows.order_by("name")

@@ -44,6 +44,13 @@ def record_act(
 
     `details` are texts, whole numbers, flags, None, and lists of them; never a secret.
     """
+    insert_acts([sealed_act(kind, actor=actor, now=now, subject=subject, **details)])
+
+
+def sealed_act(
+    kind: Act, /, *, actor: str, now: datetime, subject: str = "", **details: Any
+) -> AuditEntry:
+    """Return an entry as `record_act` inserts it: made before a transaction that must be short."""
     here = asker() or Asker()
     entry = AuditEntry(
         at=now,
@@ -57,9 +64,15 @@ def record_act(
         key=key().name,
     )
     entry.seal = key().seal(entry.content())
+    return entry
+
+
+def insert_acts(entries: list[AuditEntry]) -> None:
+    """Insert entries, in the transaction of their acts; they are chained after it."""
     with transaction.atomic():
-        entry.save(force_insert=True)
-        transaction.on_commit(chain_entries, robust=True)
+        AuditEntry.objects.bulk_create(entries)
+        for _ in range(0, len(entries), SLICE):
+            transaction.on_commit(chain_entries, robust=True)
 
 
 def note_act(kind: Act, /, *, actor: str, now: datetime, subject: str = "", **details: Any) -> None:

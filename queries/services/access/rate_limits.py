@@ -42,8 +42,7 @@ def record_operation(operation: Operation, *, now: datetime) -> None:
     kind = Act.BULK_ITEM if here is not None and here.bulk else plain
     _allow(kind, operation.actor, now)
     about = {"verb": operation.verb, "operation": operation.uuid}
-    subject = (operation.query or operation.application).name
-    record_act(kind, actor=operation.actor, now=now, subject=subject, **about)
+    record_act(kind, actor=operation.actor, now=now, subject=operation.subject, **about)
 
 
 def begin_bulk(*, verb: Verb, count: int, actor: str, now: datetime) -> None:

@@ -53,12 +53,8 @@ def create_application(
     code in a definition of those who may not. Raises `Invalid` with every problem found.
     """
     with transaction.atomic():
-        _one_at_a_time()
-        taken = Application.objects.filter(name=name, archived_at=None).exists()
-        problems = query_rules.name_problems(name, taken=taken, what="application")
-        form, found = application_form(spec, name)
-        insist_application(python, form, None)
-        _refuse(problems + found)
+        one_at_a_time()
+        form = _new_application(name, spec, python)
         made = add_application(name=name, spec=form, actor=actor, now=now, own=own, team=team)
         changed(f"application:{made.pk}")
         return made
@@ -79,7 +75,7 @@ def revise_application(
     A spec equal to the newest adds nothing and returns that one.
     """
     with transaction.atomic():
-        _one_at_a_time()
+        one_at_a_time()
         _refuse_archived(Application.objects.get(pk=application.pk))
         newest = application.revisions.order_by("-number")[0]
         _refuse_stale(newest.number, expected_revision)
@@ -89,6 +85,11 @@ def revise_application(
         revision = add_application_revision(application, newest.number + 1, form, actor, now)
         changed(f"application:{application.pk}")
         return revision
+
+
+def check_new_application(*, name: str, spec: dict[str, Any], python: bool = False) -> None:
+    """Validate an application that is to be created, without writing; raises `Invalid`."""
+    _new_application(name, spec, python)
 
 
 def check_application(
@@ -123,7 +124,7 @@ def save_pool(
 def delete_pool(*, pool: SchedulerPool, actor: str, now: datetime) -> None:
     """Delete a pool; raises `Conflict` naming the queries that use it."""
     with transaction.atomic():
-        _one_at_a_time()
+        one_at_a_time()
         users = [
             query.name
             for query in pool.application.queries.filter(archived_at=None)
@@ -164,7 +165,7 @@ def create_query(
     )
     seen = _partitions(drafted, spec)
     with transaction.atomic():
-        _one_at_a_time()
+        one_at_a_time()
         draft = drafted(partitions=seen)
         _insist(python, draft)
         _refuse(draft.problems)
@@ -205,7 +206,7 @@ def revise_query(
     known = unmask(spec, before=before.spec)
     seen = _partitions(partial(drafted, known), known, query)
     with transaction.atomic():
-        _one_at_a_time()
+        one_at_a_time()
         _refuse_archived(Query.objects.get(pk=query.pk))
         newest = query.revisions.order_by("-number")[0]
         _refuse_stale(newest.number, expected_revision)
@@ -260,7 +261,7 @@ def _partitions(
     return partitions.look(spec, query)
 
 
-def _one_at_a_time() -> None:
+def one_at_a_time() -> None:
     """Let one definition be written at a time, so that no two take overlapping checkpoints.
 
     SQLite's IMMEDIATE transactions wait for each other already; on PostgreSQL the lock on
@@ -293,6 +294,15 @@ def _refuse_stale(newest: int, expected: int | None) -> None:
 def _refuse_archived(row: Application | Query) -> None:
     if row.archived_at is not None:
         raise NotAllowed(f"{row} has been deleted.", way_out="Create it again.")
+
+
+def _new_application(name: str, spec: dict[str, Any], python: bool) -> ApplicationSpec | None:
+    taken = Application.objects.filter(name=name, archived_at=None).exists()
+    problems = query_rules.name_problems(name, taken=taken, what="application")
+    form, found = application_form(spec, name)
+    insist_application(python, form, None)
+    _refuse(problems + found)
+    return form
 
 
 def _revised_application(

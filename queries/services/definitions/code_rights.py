@@ -19,7 +19,16 @@ def insist_query(python: bool, form: SqlQuery | PythonQuery | None, query: Query
     if python or form is None:
         return
     newest = query.revisions.order_by("-number")[0] if query else None
-    fields = brings_code(parsed(newest.spec) if newest else None, form)
+    insist_query_form(python, newest.spec if newest else None, form)
+
+
+def insist_query_form(
+    python: bool, before: dict[str, Any] | None, form: SqlQuery | PythonQuery
+) -> None:
+    """Raise `Forbidden` where a form brings code in; `before` is what was there, None: nothing."""
+    if python:
+        return
+    fields = brings_code(parsed(before) if before else None, form)
     if fields == ["kind"]:
         raise Forbidden(
             "You may write SQL, not Python.",
@@ -39,7 +48,15 @@ def insist_application(
         before = parse_application(newest.spec) if newest else None
     except Invalid:  # today's models cannot read it any more
         before = None
-    _insist(application_brings_code(before, form))
+    insist_application_form(python, before, form)
+
+
+def insist_application_form(
+    python: bool, before: ApplicationSpec | None, form: ApplicationSpec
+) -> None:
+    """Raise `Forbidden` where an application's form brings in other code than it had before."""
+    if not python:
+        _insist(application_brings_code(before, form))
 
 
 def _insist(fields: list[str]) -> None:

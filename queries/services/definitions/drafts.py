@@ -136,21 +136,41 @@ class QueryDraft:
             return
         pools = list(self.host.pools.values_list("name", flat=True)) if self.host else []
         beside = cores_beside(self.host, but=self._id) if self.host else {}
-        self.problems += _faults(self.form, pools, self._partitions, beside, self.application_form)
-        self.problems += local_roots.data_problems(self.form, self.host_name)
-        self.problems += unbound_secrets(parsing.as_json(self.form), holder_named(self.host_name))
-        self._heed_spark(self.form)
-        if isinstance(self.form, PythonQuery):
-            self.problems += surroundings.function_problems(self.form, self.application_form)
+        self.problems += form_problems(
+            self.form,
+            host_name=self.host_name,
+            application=self.application_form,
+            pools=pools,
+            partitions=self._partitions,
+            beside=beside,
+            parsed=self._parsed,
+        )
 
-    def _heed_spark(self, form: SqlQuery | PythonQuery) -> None:
-        """Let Spark's refusal of a text stand in place of what was guessed about it."""
-        if self._parsed is None or self._parsed.ok or not isinstance(form, SqlQuery):
-            return
-        if has_own_grammar(_conf(self.application_form)):
-            return
-        self.problems = [one for one in self.problems if one.field != "sql"]
-        self.problems.append(refused(form.sql, self._parsed))
+
+def form_problems(
+    form: SqlQuery | PythonQuery,
+    *,
+    host_name: str,
+    application: ApplicationSpec,
+    pools: list[str],
+    partitions: Mapping[str, int],
+    beside: Mapping[str, int],
+    parsed: SqlVerdict | None,
+) -> list[Problem]:
+    """Return what is wrong with a query in the application of this name.
+
+    `parsed` is what Spark says of its SQL, as far as it was asked.
+    """
+    problems = faults(form, pools, partitions, beside, application)
+    problems += local_roots.data_problems(form, host_name)
+    problems += unbound_secrets(parsing.as_json(form), holder_named(host_name))
+    if isinstance(form, PythonQuery):
+        problems += surroundings.function_problems(form, application)
+    elif parsed is not None and not parsed.ok and not has_own_grammar(_conf(application)):
+        # Spark's refusal of a text stands in place of what was guessed about it.
+        problems = [one for one in problems if one.field != "sql"]
+        problems.append(refused(form.sql, parsed))
+    return problems
 
 
 def _conf(application: ApplicationSpec) -> dict[str, str]:
@@ -180,13 +200,14 @@ def application_form(
     return form, problems + surroundings.script_problems(form)
 
 
-def _faults(
+def faults(
     spec: SqlQuery | PythonQuery,
     pools: list[str],
     counts: Mapping[str, int],
     beside: Mapping[str, int],
     application: ApplicationSpec,
 ) -> list[Problem]:
+    """Return what is wrong with a query by the rules of definitions alone."""
     seen = replace(surroundings.look(application), partitions=counts, beside=beside)
     return query_rules.query_problems(spec, application=application, pools=pools, surroundings=seen)
 
@@ -200,11 +221,11 @@ def orphaned_queries(application: Application, form: ApplicationSpec) -> list[Pr
         raw = query.revisions.order_by("-number")[0].spec
         counts = known_partitions(query.pk, raw)
         beside = cores_beside(application, but=query.pk)
-        look = partial(_faults, parsing.parse_query(raw), pools, counts, beside)
+        look = partial(faults, parsing.parse_query(raw), pools, counts, beside)
         known = {(each.field, each.message) for each in look(before)}
         problems += [
             Problem(
-                _BLAMED.get(each.field, "connectors"),
+                BLAMED.get(each.field, "connectors"),
                 each.value,
                 f"query {query.name} would no longer work: its {each.field} {each.message}",
                 f"Change query {query.name} first.",
@@ -216,4 +237,4 @@ def orphaned_queries(application: Application, form: ApplicationSpec) -> list[Pr
 
 
 #: A query's field that an application breaks -> the application's own field that causes it.
-_BLAMED = {"pool": "scheduler_mode", "trigger.kind": "master"}
+BLAMED = {"pool": "scheduler_mode", "trigger.kind": "master"}

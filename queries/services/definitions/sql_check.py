@@ -9,9 +9,10 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 from uuid import uuid4
 
@@ -36,6 +37,7 @@ _KEPT_S = 30
 _WAIT_S = 2
 _AGAIN_S = 5
 _LONGEST = 200_000  # characters
+_SOME = 20  # questions of one set that wait at once; some tenths of a second
 
 
 def _questions() -> str:
@@ -44,29 +46,79 @@ def _questions() -> str:
 
 def ask_spark(spec: Mapping[str, Any]) -> SqlVerdict | None:
     """Return what Spark says of a definition's SQL; None where it has none, or nobody answers."""
+    text = _text_of(spec)
+    if text is None or not _is_answered():
+        return None
+    return _ask([text], limit_s=ASK_LIMIT_S)[0]
+
+
+def _text_of(spec: Mapping[str, Any]) -> str | None:
+    """Return the SQL of a definition, of whatever shape; None where it has none to ask about."""
     text, conf = spec.get("sql"), spec.get("conf") or {}
     if not isinstance(text, str) or not text.strip() or len(text) > _LONGEST:
         return None
-    if not isinstance(conf, Mapping) or has_own_grammar(conf):
-        return None
-    mine = f"{_questions()}:{uuid4()}"
-    limit_s = ASK_LIMIT_S + 1.0  # for the connection; the wait itself is bounded by the command
+    return text if isinstance(conf, Mapping) and not has_own_grammar(conf) else None
+
+
+def _is_answered() -> bool:
+    """Return whether a worker gives signs of life that would answer."""
     try:
-        with redis_client.client(settings.REDIS_URL, limit_s=limit_s) as client:
+        with redis_client.client(settings.REDIS_URL, limit_s=ASK_LIMIT_S + 1.0) as client:
             worker = signs_of_life.heard(client).get(signs_of_life.WORKER)
-            if worker is None or (datetime.now(UTC) - worker.at).total_seconds() > SILENT_AFTER_S:
-                return None  # nobody would answer
-            asked = json.dumps({"to": mine, "text": text, "at": time.time()})
-            client.rpush(_questions(), asked)
-            client.expire(_questions(), _KEPT_S)
-            answer: Any = client.blpop([mine], timeout=ASK_LIMIT_S)
     except redis.RedisError as error:
         logger.info("Spark's parser was not asked: %s", error)
-        return None
-    if answer is None:
-        return None
-    told = json.loads(answer[1])
-    return SqlVerdict(**told) if told else None
+        return False
+    return worker is not None and (datetime.now(UTC) - worker.at).total_seconds() <= SILENT_AFTER_S
+
+
+def _ask(texts: Sequence[str], *, limit_s: float) -> list[SqlVerdict | None]:
+    """Ask about texts, and wait for all answers together; None for those that do not come."""
+    mine = {f"{_questions()}:{uuid4()}": text for text in texts}
+    answers: dict[str, SqlVerdict | None] = {}
+    deadline = time.monotonic() + limit_s
+    # One second more, for the connection; the wait itself is bounded by the command.
+    try:
+        with redis_client.client(settings.REDIS_URL, limit_s=limit_s + 1.0) as client:
+            asked = [{"to": to, "text": text, "at": time.time()} for to, text in mine.items()]
+            client.rpush(_questions(), *map(json.dumps, asked))
+            client.expire(_questions(), _KEPT_S)
+            while (open_ := [to for to in mine if to not in answers]) and (
+                left := deadline - time.monotonic()
+            ) > 0:
+                found: Any = client.blpop(open_, timeout=left)
+                if found is None:
+                    break
+                told = json.loads(found[1])
+                answers[_as_text(found[0])] = SqlVerdict(**told) if told else None
+    except redis.RedisError as error:
+        logger.info("Spark's parser was not asked: %s", error)
+    return [answers.get(to) for to in mine]
+
+
+def _as_text(name: str | bytes) -> str:
+    return name if isinstance(name, str) else name.decode()
+
+
+def ask_spark_of_many(
+    specs: Sequence[Mapping[str, Any]], *, limit_s: float
+) -> list[SqlVerdict | None]:
+    """Return what Spark says of the SQL of many definitions, as far as it is told in time.
+
+    A few at a time, so that a person who saves a form need not wait for all of them. Each text is
+    asked once. None for those of which nothing was said within `limit_s` seconds.
+    """
+    texts = {text: spec for spec in specs if (text := _text_of(spec)) is not None}
+    said: dict[str, SqlVerdict | None] = {}
+    deadline = time.monotonic() + limit_s
+    if texts and _is_answered():
+        waiting = iter(texts.items())
+        while (left := deadline - time.monotonic()) > 0 and (some := list(islice(waiting, _SOME))):
+            answers = _ask([text for text, _ in some], limit_s=min(left, ASK_LIMIT_S))
+            said |= dict(zip((text for text, _ in some), answers, strict=True))
+            if not any(answers):
+                break  # nobody answers any more
+    found = (_text_of(spec) for spec in specs)
+    return [said.get(text) if text is not None else None for text in found]
 
 
 class Answering:

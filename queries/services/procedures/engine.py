@@ -26,6 +26,7 @@ from queries.domain.access import acts
 from queries.domain.errors import Conflict, HeadgateError, NotAllowed
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import (
+    MANY_VERBS,
     PLAIN_VERBS,
     READING_VERBS,
     SCRIPT_VERBS,
@@ -47,6 +48,8 @@ _each = each("operations", logger)
 
 #: A worker's claim on a step; renewed at a third of it, so a dead one costs at most this much.
 LEASE = timedelta(seconds=15)
+#: Verbs without steps of this engine's: of many queries, `procedures.many` takes them.
+_NO_STEPS = PLAIN_VERBS | MANY_VERBS.keys()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +174,11 @@ def cancel(operation: Operation, *, actor: str, now: datetime) -> Operation:
         row.outcome, row.ended_at = OperationOutcome.CANCELLED, now
         row.detail = Because(Detail.CANCELLED_BY, {"actor": actor})
         row.save(update_fields=["outcome", "ended_at", "detail"])
-        subject = (row.query or row.application).name
+        subject = row.subject
         about = {"verb": row.verb, "operation": row.uuid}
         record_act(acts.Act.CANCELLED, actor=actor, now=now, subject=subject, **about)
         advance_soon(row.pk)
-        changed(f"query:{row.query_id}", f"operation:{row.uuid}")
+        changed(*([f"query:{row.query_id}"] if row.query_id else []), f"operation:{row.uuid}")
         return row
 
 
@@ -184,7 +187,7 @@ def due_operations(*, now: datetime) -> list[int]:
 
     Those of this host, and those of none.
     """
-    found = _free(now).filter(_here()).exclude(verb__in=PLAIN_VERBS)
+    found = _free(now).filter(_here()).exclude(verb__in=_NO_STEPS)
     return list(found.order_by("pk").values_list("pk", flat=True)[:200])
 
 
@@ -199,7 +202,7 @@ def advance(
     lease = _lease(operation_id, now)
     if lease is None:
         return False
-    with _renewed(operation_id, lease):
+    with renewed(operation_id, lease):
         while True:
             operation = Operation.objects.select_related("query__application").get(pk=operation_id)
             procedure = procedures.get(Verb(operation.verb))
@@ -347,14 +350,14 @@ def _here() -> Q:
 
 def note_silent_hosts() -> None:
     """Say of each operation with steps that waits for a host without signs of life why it waits."""
-    waits = Operation.objects.filter(outcome=OperationOutcome.OPEN).exclude(verb__in=PLAIN_VERBS)
+    waits = Operation.objects.filter(outcome=OperationOutcome.OPEN).exclude(verb__in=_NO_STEPS)
     for operation in waits.exclude(_here()).select_related("application"):
         with _each.by_itself(f"operation {operation.uuid}"):
             _note_silent_host(operation)
 
 
 def _note_silent_host(operation: Operation) -> None:
-    host = operation.host or operation.application.host
+    host = operation.host or (operation.application.host if operation.application else "")
     detail = Because(Detail.STEPS_ON, {"host": host})
     if not is_silent(host) or operation.detail == detail:
         return
@@ -370,8 +373,8 @@ def _free(now: datetime) -> QuerySet[Operation]:
 
 
 @contextmanager
-def _renewed(operation_id: int, until: datetime) -> Iterator[None]:
-    """Renew the lease while the block runs, then release it."""
+def renewed(operation_id: int, until: datetime) -> Iterator[None]:
+    """Renew a lease that holds until then while the block runs, then release it."""
     over = threading.Event()
     held = [until]
 

@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import F
 
 from controlplane.nudge import changed
 from queries.domain.access.acts import Act
@@ -29,9 +30,8 @@ from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
 from queries.models.failures import FailureGroup
-from queries.models.history import Operation
-from queries.services.access.audit_trail import record_act
-from queries.services.changes import record
+from queries.models.history import Operation, Transition
+from queries.services.access.audit_trail import insert_acts, sealed_act
 from queries.services.scripts.discovered import refuse_discovered
 from queries.services.secrets.roots import take_everything
 from queries.services.supervision.offset_gaps import refuse_start_on_gap
@@ -89,32 +89,53 @@ def archive_query(*, query: Query, actor: str, now: datetime) -> None:
     with transaction.atomic():
         query = locked(query)
         transitions.archive(_asked(query))
-        generation = query.generation
-        updated = Query.objects.filter(
-            pk=query.pk, generation=generation, desired=Desired.STOPPED, archived_at=None
-        ).update(archived_at=now, generation=generation + 1)
-        if not updated:
-            raise Conflict(f"{query.name} has just been changed.", way_out="Check it again.")
-        Checkpoint.objects.filter(query=query, retired_at=None).update(retired_at=now)
-        # Nobody has anything to do about them any more.
-        FailureGroup.objects.filter(query=query, status=GroupStatus.OPEN).update(
-            status=GroupStatus.RESOLVED, resolved_at=now, resolved_by=actor
-        )
-        Operation.objects.filter(query=query, outcome=OperationOutcome.OPEN).update(
-            outcome=OperationOutcome.SUPERSEDED,
-            ended_at=now,
-            detail=Because(Detail.DELETED_BY, {"actor": actor}),
-        )
-        application = query.application
-        about = {"application": application, "query": query, "actor": actor}
-        record("definition", "", "DELETED", Reason.ARCHIVED, now=now, **about)
-        said = {"of": "query", "after": "DELETED"}
-        record_act(Act.DEFINITION, actor=actor, now=now, subject=query.name, **said)
-        if application.own and not application.queries.filter(archived_at=None).exists():
-            take_everything(application.name, actor=actor, now=now)
-            Application.objects.filter(pk=application.pk).update(archived_at=now)
-        wake(application.pk, now)
-        changed(f"query:{query.pk}")
+        archive_stopped([query], actor=actor, now=now)
+
+
+def archive_stopped(rows: list[Query], *, actor: str, now: datetime) -> None:
+    """Delete queries that are stopped, with their own applications, in the caller's transaction.
+
+    Raises `Conflict` where one has been started or deleted meanwhile.
+    """
+    ids = [row.pk for row in rows]
+    places = sorted({row.application_id for row in rows})
+    # In the order in which reconcile locks.
+    list(Application.objects.select_for_update().filter(pk__in=places).order_by("pk"))
+    open_runs = Run.objects.filter(query__in=ids, outcome=RunOutcome.OPEN)
+    stopped = Query.objects.filter(pk__in=ids, desired=Desired.STOPPED, archived_at=None)
+    free = stopped.exclude(pk__in=open_runs.values("query"))
+    if free.update(archived_at=now, generation=F("generation") + 1) != len(ids):
+        names = ", ".join(row.name for row in rows[:3])
+        raise Conflict(f"{names} has just been changed.", way_out="Check it again.")
+    Checkpoint.objects.filter(query__in=ids, retired_at=None).update(retired_at=now)
+    # Nobody has anything to do about them any more.
+    FailureGroup.objects.filter(query__in=ids, status=GroupStatus.OPEN).update(
+        status=GroupStatus.RESOLVED, resolved_at=now, resolved_by=actor
+    )
+    Operation.objects.filter(query__in=ids, outcome=OperationOutcome.OPEN).update(
+        outcome=OperationOutcome.SUPERSEDED,
+        ended_at=now,
+        detail=Because(Detail.DELETED_BY, {"actor": actor}),
+    )
+    about = {"subject": "definition", "before": "", "after": "DELETED", "actor": actor, "at": now}
+    Transition.objects.bulk_create(
+        Transition(application_id=row.application_id, query=row, reason=Reason.ARCHIVED, **about)
+        for row in rows
+    )
+    said = {"of": "query", "after": "DELETED"}
+    insert_acts(
+        [sealed_act(Act.DEFINITION, actor=actor, now=now, subject=row.name, **said) for row in rows]
+    )
+    living = Query.objects.filter(application__in=places, archived_at=None)
+    alone = Application.objects.filter(pk__in=places, own=True).exclude(
+        pk__in=living.values("application")
+    )
+    for name in alone.values_list("name", flat=True):
+        take_everything(name, actor=actor, now=now)
+    alone.update(archived_at=now)
+    for place in places:
+        wake(place, now)
+    changed(*(f"query:{pk}" for pk in ids))
 
 
 def confirm_takeover(*, query: Query, actor: str, now: datetime) -> Operation:

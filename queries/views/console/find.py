@@ -156,7 +156,7 @@ def _rows(found: Found) -> Iterator[tuple[str, list[Hit]]]:
         [
             Hit(
                 "clipboard-list",
-                f"{row.verb.capitalize()} {row.query.name if row.query else row.application.name}",
+                f"{row.verb.capitalize()} {row.subject}",
                 reverse("operation", args=[row.uuid]),
                 words(row.outcome) if row.outcome else "in progress",
             )

@@ -110,7 +110,7 @@ def _context(row: Operation, now: datetime) -> dict[str, Any]:
 
 
 def _subject(row: Operation) -> str:
-    return str(row.query.name if row.query else row.application.name)
+    return row.subject or f"{len(row.result.get('queries', ()))} queries"
 
 
 def _templates(part: str, verb: str) -> list[str]:
@@ -145,6 +145,8 @@ def _step(step: dict[str, Any], *, over: bool) -> StepLine:
 
 def _changes(row: Operation, now: datetime) -> list[Any]:
     """Return how the query (or application) changed while the operation was under way."""
+    if row.application is None:
+        return []
     found = transitions(query=row.query, application=row.application)
     until = row.ended_at or now
     within = found.filter(at__gte=row.created_at, at__lte=until)

@@ -176,9 +176,13 @@ account-session: post v
 _REST = """
 queries: get v post d
 query: get v put d patch d delete d
+queries-start: post o
+queries-stop: post o
+queries-restart: post o
 query-start: post o
 query-stop: post o
 query-restart: post o
+query-owner: get v delete d
 query-revisions: get v
 query-runs: get v
 query-progress: get v
@@ -226,6 +230,7 @@ alert-channel: get a put a delete a
 alert-channel-test: post a
 alert-rules: get v post a
 alert-rule: get v put a delete a
+alert-rule-owner: get v delete a
 maintenances: get v post o
 maintenance: get v delete o
 checkpoints: get v
@@ -237,6 +242,7 @@ code-host: get a delete a
 applications: get v post d
 application: get v put d patch d delete d
 application-start: post o
+application-owner: get v delete d
 application-stop: post o
 application-restart: post o
 application-labels: get v put d
@@ -260,6 +266,9 @@ group-roles: get a post a
 group-role: get a put a delete a
 me: get v
 system: get v
+apply: post d
+export: get v
+manifest-schema: get v
 schema: get v
 docs: get v
 nothing: get v post v put v patch v delete v

@@ -60,6 +60,25 @@ FORMS = {
     "api:queries": json.dumps({"name": "new", "application": "flights", "spec": _SQL}),
     "api:applications": json.dumps({"name": "new", "team": "data"}),
     "api:maintenances": json.dumps(_WINDOW),
+    "api:apply": json.dumps(
+        {
+            "owner": "repo",
+            "manifests": [
+                {
+                    "manifest": {
+                        "apiVersion": "headgate/v1",
+                        "kind": "Query",
+                        "metadata": {"name": "new", "application": "flights"},
+                        "spec": _SQL,
+                    }
+                }
+            ],
+        }
+    ),
+    **{
+        f"api:queries-{verb}": json.dumps({"selector": "application=flights"})
+        for verb in ("start", "stop", "restart")
+    },
     "query-new": urlencode(
         {
             "tab": "json",

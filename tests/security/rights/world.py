@@ -12,11 +12,12 @@ from queries.models.access.teams import Team
 from queries.models.alerts import AlertRule, Channel, Incident, Maintenance
 from queries.models.applications import Application, UploadedCode
 from queries.models.checkpoints import Snapshot
-from queries.models.definitions import Checkpoint
+from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
 from queries.models.failures import Failure, FailureGroup
 from queries.models.grants import CodeHost, GivenRoot, SecretBinding
 from queries.models.history import Operation
+from queries.models.manifests.managed import Managed
 from queries.models.saved_views import SavedView
 from queries.services.console.tokens import create_token
 from tests.scenarios.stage import NO_SUCH_SOURCE, Stage
@@ -55,6 +56,7 @@ def build() -> dict[str, Keys]:
         seen_at=now,
     )
     window = _alerts(now)
+    _managed(now)
     group_role = GroupRole.objects.create(
         group="staff", role="viewer", created_at=now, created_by="ada"
     )
@@ -128,6 +130,13 @@ def _alerts(now: Any) -> Maintenance:
         created_at=now,
         created_by="ada",
     )
+
+
+def _managed(now: Any) -> None:
+    about = {"owner": "repo", "applied": {}, "applied_at": now, "applied_by": "ada"}
+    Managed.objects.create(query=Query.objects.get(name="delays"), **about)
+    Managed.objects.create(application=Application.objects.get(name="flights"), **about)
+    Managed.objects.create(rule=AlertRule.objects.get(name="nights"), **about)
 
 
 def address_of(route: str, keys: dict[str, Keys]) -> str:

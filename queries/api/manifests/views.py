@@ -1,0 +1,159 @@
+"""Desired state from files: apply a set of manifests, export what is there, their schema."""
+
+from typing import Any
+
+from drf_spectacular.types import OpenApiTypes
+from rest_framework.response import Response
+
+from queries.api.base import ApiView, BoundedJSONParser
+from queries.api.errors import PROBLEM_JSON
+from queries.api.manifests import bodies
+from queries.api.methods import answers
+from queries.api.paging import word
+from queries.api.schema import describe
+from queries.domain.errors import Missing
+from queries.domain.manifests.plans import Outcome
+from queries.domain.manifests.schema import manifest_schema
+from queries.domain.manifests.sets import parse_set
+from queries.roles import ADMINISTER, DEFINE
+from queries.selectors.alerts.rules import rule_named
+from queries.selectors.definitions import definitions
+from queries.selectors.manifests.export import export
+from queries.selectors.manifests.owners import managed_of, owned
+from queries.selectors.supervision import applications
+from queries.services.manifests.applying import apply_set
+from queries.services.manifests.ownership import release
+
+
+class SetParser(BoundedJSONParser):
+    """A set holds many definitions."""
+
+    times = 4  # the whole system takes no larger body (controlplane.asgi)
+
+
+class ApplyView(ApiView):
+    """The verb apply."""
+
+    parser_classes = (SetParser,)
+
+    @answers(
+        "apply",
+        bodies.AppliedBody,
+        role=DEFINE,
+        request=bodies.SetForm,  # for the document: what is wrong, `parse_set` says better
+        responses={
+            200: bodies.AppliedBody,
+            (422, "application/json"): bodies.AppliedBody,  # an object is refused
+            (422, PROBLEM_JSON): OpenApiTypes.OBJECT,  # the set itself is none
+        },
+    )
+    def post(self) -> Response:
+        """Apply a set of manifests: all of it, or nothing where an object is refused (422).
+
+        It writes definitions, and starts and stops where a manifest says so. What runs goes on with
+        its revision until it is restarted or deployed.
+        """
+        asked = parse_set(self.request.data)
+        done = apply_set(asked, user=self.request.user, via="rest", **self.by)
+        refused = any(one.outcome is Outcome.REFUSED for one in done.objects)
+        body = bodies.AppliedBody(
+            {
+                "dry_run": asked.dry_run,
+                "owner": asked.owner,
+                "objects": done.objects,
+                "operations": done.operations,
+            }
+        )
+        return Response(body.data, status=422 if refused else 200)
+
+
+class ExportView(ApiView):
+    """What is there, as files."""
+
+    @answers(
+        "export",
+        bodies.ExportBody,
+        parameters=[*map(word, ("application", "query", "owner"))],
+    )
+    def get(self) -> dict[str, Any]:
+        """Return living objects as manifests; what has its default is left out."""
+        asked = {name: self.asked(name) for name in ("application", "query", "owner")}
+        return {"manifests": export(**asked)}
+
+
+class _OwnerView(ApiView):
+    """Whose an object is."""
+
+    def look_up(self, name: str) -> Any:
+        """Return the object of this name."""
+        raise NotImplementedError
+
+    def shown(self, name: str) -> dict[str, Any]:
+        """Return what is said of an object's owner; raise `Missing` where it has none."""
+        found = owned(self.look_up(name))
+        if found is None:
+            way_out = "An apply with it in the set makes its owner."
+            raise Missing(f"{name} belongs to no owner.", way_out=way_out)
+        names = ("owner", "repository", "commit", "path", "applied_at", "applied_by")
+        return {one: getattr(found.managed, one) for one in names} | {"drift": found.drift}
+
+    def let_go(self, name: str) -> None:
+        """Release an object from its owner."""
+        release(managed_of(self.look_up(name)), **self.by)
+
+
+class QueryOwnerView(_OwnerView):
+    """Whose a query is."""
+
+    look_up = staticmethod(definitions.query)  # type: ignore[assignment]
+
+    @answers("get_query_owner", bodies.OwnerBody)
+    def get(self, name: str) -> dict[str, Any]:
+        """Return a query's owner, its file, and what was edited since that was applied."""
+        return self.shown(name)
+
+    @answers("release_query", None, role=DEFINE)
+    def delete(self, name: str) -> None:
+        """Release a query from its owner: its file no longer decides, and nothing prunes it."""
+        self.let_go(name)
+
+
+class ApplicationOwnerView(_OwnerView):
+    """Whose an application is."""
+
+    look_up = staticmethod(applications.application)  # type: ignore[assignment]
+
+    @answers("get_application_owner", bodies.OwnerBody)
+    def get(self, name: str) -> dict[str, Any]:
+        """Return an application's owner, its file, and what was edited since."""
+        return self.shown(name)
+
+    @answers("release_application", None, role=DEFINE)
+    def delete(self, name: str) -> None:
+        """Release an application from its owner."""
+        self.let_go(name)
+
+
+class RuleOwnerView(_OwnerView):
+    """Whose an alert rule is."""
+
+    look_up = staticmethod(rule_named)  # type: ignore[assignment]
+
+    @answers("get_alert_rule_owner", bodies.OwnerBody)
+    def get(self, name: str) -> dict[str, Any]:
+        """Return an alert rule's owner, its file, and what was edited since."""
+        return self.shown(name)
+
+    @answers("release_alert_rule", None, role=ADMINISTER)
+    def delete(self, name: str) -> None:
+        """Release an alert rule from its owner."""
+        self.let_go(name)
+
+
+class ManifestSchemaView(ApiView):
+    """The JSON Schema of a manifest."""
+
+    @describe(operation_id="get_manifest_schema", responses={200: OpenApiTypes.OBJECT})
+    def get(self, request: Any) -> Response:
+        """Return the JSON Schema of one manifest, for editors."""
+        return Response(manifest_schema(), content_type="application/schema+json")

@@ -1,0 +1,111 @@
+"""The verbs on many queries: a selector says which, one operation follows each to its end."""
+
+from typing import Any
+
+from rest_framework import serializers
+from rest_framework.response import Response
+
+from queries.api.base import ApiView
+from queries.api.derived import Body, described
+from queries.api.errors import invalid
+from queries.api.methods import Sent, answers
+from queries.domain.states import StopMode, Verb
+from queries.domain.supervision.selection import parse_selector
+from queries.roles import OPERATE
+from queries.selectors.access.insisting import insist
+from queries.selectors.supervision.query_filters import selected
+from queries.services.procedures.many import MOST_QUERIES, begin_many
+
+Form = serializers.Serializer[Any]
+
+
+@described
+class ManyForm(Form):
+    """Which queries are meant.
+
+    selector: name=value or name!=value, parted by commas; | between several values.
+    dry_run: Say which these are, and do nothing.
+    """
+
+    selector = serializers.CharField(max_length=2000)
+    dry_run = serializers.BooleanField(default=False)
+
+
+@described
+class StopManyForm(ManyForm):
+    """Which queries are stopped, and how.
+
+    mode: After the batch in flight (graceful), or at once (now).
+    """
+
+    mode = serializers.ChoiceField([str(mode) for mode in StopMode], default=str(StopMode.GRACEFUL))
+
+
+@described
+class ManyBody(Body):
+    """The queries that are meant, and the operation that asks each of them.
+
+    operation: Its result has the outcome of each query; null: none is meant, or a dry run.
+    """
+
+    queries = serializers.ListField(child=serializers.CharField())
+    operation = serializers.UUIDField(allow_null=True)
+
+
+class _ManyView(ApiView):
+    """A verb on the queries of a selector."""
+
+    verb: Verb
+
+    def _do(self, sent: Sent) -> Response:
+        """Ask each query that the selector means, or say which they are."""
+        text = sent["selector"]
+        rows = list(selected(parse_selector(text))[: MOST_QUERIES + 1])
+        if len(rows) > MOST_QUERIES:
+            way_out = "Name fewer: add a condition, such as application=NAME."
+            raise invalid("selector", text, f"means more than {MOST_QUERIES} queries.", way_out)
+        insist(
+            self.request.user, list({row.application_id: row.application for row in rows}.values())
+        )
+        uuid = None
+        if rows and not sent["dry_run"]:
+            about = {"selector": text} | ({"mode": sent["mode"]} if "mode" in sent else {})
+            uuid = begin_many(self.verb, rows, arguments=about, **self.by).uuid
+        body = ManyBody({"queries": [row.name for row in rows], "operation": uuid})
+        return Response(body.data, status=202 if uuid else 200)
+
+
+_ANSWERS: dict[str, Any] = {"responses": {200: ManyBody, 202: ManyBody}}
+
+
+class StartManyView(_ManyView):
+    """The verb start, for many."""
+
+    verb = Verb.START_MANY
+
+    @answers("start_queries", ManyBody, role=OPERATE, form=ManyForm, **_ANSWERS)
+    def post(self, sent: Sent) -> Response:
+        """Start each query that the selector means; one operation has the outcome of each."""
+        return self._do(sent)
+
+
+class StopManyView(_ManyView):
+    """The verb stop, for many."""
+
+    verb = Verb.STOP_MANY
+
+    @answers("stop_queries", ManyBody, role=OPERATE, form=StopManyForm, **_ANSWERS)
+    def post(self, sent: Sent) -> Response:
+        """Stop each query that the selector means; one operation has the outcome of each."""
+        return self._do(sent)
+
+
+class RestartManyView(_ManyView):
+    """The verb restart, for many."""
+
+    verb = Verb.RESTART_MANY
+
+    @answers("restart_queries", ManyBody, role=OPERATE, form=ManyForm, **_ANSWERS)
+    def post(self, sent: Sent) -> Response:
+        """Restart each query that the selector means; one operation has the outcome of each."""
+        return self._do(sent)

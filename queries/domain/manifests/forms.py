@@ -1,0 +1,223 @@
+"""A manifest: an application with its pools, a query or an alert rule, as a file says it.
+
+The fields are those of the definitions' own models, and so are their limits: a field that a
+definition gets is a field of its manifest too. A manifest is whole: what it leaves out has its
+default, except for the checkpoint, the desired state and the team, which then stay as they are.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+
+from queries.domain.alerts.forms import RuleForm, parse_rule
+from queries.domain.definitions.labels import parse_labels
+from queries.domain.definitions.parsing import parse_pool, shape_problems
+from queries.domain.definitions.spec import ApplicationSpec, PoolSpec, PythonQuery, SqlQuery
+from queries.domain.errors import Invalid, Problem
+from queries.domain.states import Desired
+from queries.domain.validation.query_rules import name_problems
+
+API_VERSION = "headgate/v1"
+
+
+class Kind(StrEnum):
+    """What a manifest is of."""
+
+    APPLICATION = "Application"
+    QUERY = "Query"
+    ALERT_RULE = "AlertRule"
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
+
+
+class Named(_Frozen):
+    """What names an alert rule."""
+
+    name: str = Field(max_length=80)
+
+
+class Labelled(Named):
+    """What names an application; `team` is whose a new one is."""
+
+    labels: dict[str, str] = Field(default_factory=dict)
+    team: str = Field(default="", max_length=63)
+
+
+class Placed(Labelled):
+    """What names a query; without `application` it runs in one of its own."""
+
+    application: str = Field(default="", max_length=80)
+
+
+class ApplicationManifestSpec(ApplicationSpec):
+    """An application's definition, with its scheduler pools."""
+
+    pools: tuple[PoolSpec, ...] = ()
+
+
+class SqlQueryManifestSpec(SqlQuery):
+    """A query's definition in SQL, with its checkpoint's location; "" for the usual place."""
+
+    checkpoint: str = Field(default="", max_length=1024)
+
+
+class PythonQueryManifestSpec(PythonQuery):
+    """A query's definition in Python, with its checkpoint's location; "" for the usual place."""
+
+    checkpoint: str = Field(default="", max_length=1024)
+
+
+_RULE_FIELDS: Any = {
+    name: (info.annotation, info) for name, info in RuleForm.model_fields.items() if name != "name"
+}
+_RuleSpec: Any = create_model("AlertRuleManifestSpec", __base__=_Frozen, **_RULE_FIELDS)
+
+
+class _Manifest(_Frozen):
+    api_version: Literal["headgate/v1"] = Field(alias="apiVersion")
+
+
+class ApplicationManifest(_Manifest):
+    """An application."""
+
+    kind: Literal["Application"]
+    metadata: Labelled
+    spec: ApplicationManifestSpec = Field(default_factory=ApplicationManifestSpec)
+
+
+class QueryManifest(_Manifest):
+    """A streaming query; without `desired` it stays as it is, and a new one is stopped."""
+
+    kind: Literal["Query"]
+    metadata: Placed
+    spec: Annotated[SqlQueryManifestSpec | PythonQueryManifestSpec, Field(discriminator="kind")]
+    desired: Desired | None = None
+
+
+class AlertRuleManifest(_Manifest):
+    """A rule that says who is told of which incidents."""
+
+    kind: Literal["AlertRule"]
+    metadata: Named
+    spec: _RuleSpec
+
+
+MANIFEST: TypeAdapter[ApplicationManifest | QueryManifest | AlertRuleManifest] = TypeAdapter(
+    Annotated[ApplicationManifest | QueryManifest | AlertRuleManifest, Field(discriminator="kind")]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One manifest that is well formed; whether it can work is validation's to say."""
+
+    kind: Kind
+    name: str
+    spec: dict[str, Any]  # the definition's one JSON form, without what is listed below
+    labels: dict[str, str]
+    team: str = ""
+    application: str = ""  # of a query; "": one of its own, or the one that it is in
+    checkpoint: str = ""  # of a query; "": where it is, or the usual place
+    pools: tuple[PoolSpec, ...] = ()  # of an application, by name
+    desired: Desired | None = None  # of a query; None: as it is
+
+    @property
+    def key(self) -> tuple[Kind, str]:
+        """Return what no two manifests of a set may share."""
+        return self.kind, self.name
+
+
+def parse_manifest(raw: Any) -> Manifest:
+    """Return a manifest; raise `Invalid` with each fault by its field."""
+    if not isinstance(raw, Mapping):
+        way_out = "Write apiVersion, kind, metadata and spec."
+        raise Invalid([Problem("manifest", str(raw)[:200], "is not an object.", way_out)])
+    if raw.get("kind") not in set(Kind):
+        way_out = f"Write one of {', '.join(Kind)}."
+        message = "is not a kind of manifest."
+        raise Invalid([Problem("kind", str(raw.get("kind", ""))[:200], message, way_out)])
+    try:
+        found = MANIFEST.validate_python(raw)
+    except ValidationError as error:
+        raise Invalid(shape_problems(error)) from error
+    problems: list[Problem] = []
+    spec = found.spec.model_dump(mode="json", by_alias=True)
+    if isinstance(found, AlertRuleManifest):
+        with _collecting(problems, "spec", name="metadata.name"):
+            spec = parse_rule({"name": found.metadata.name, **spec}).model_dump(
+                mode="json", by_alias=True, exclude={"name"}
+            )
+        _refuse(problems)
+        return Manifest(Kind.ALERT_RULE, found.metadata.name, spec, {})
+    named = found.metadata
+    what = "query" if isinstance(found, QueryManifest) else "application"
+    problems += _at("metadata", name_problems(named.name, what=what))
+    with _collecting(problems, "metadata"):
+        parse_labels(named.labels)
+    if isinstance(found, QueryManifest):
+        _refuse(problems)
+        return Manifest(
+            Kind.QUERY,
+            named.name,
+            spec,
+            named.labels,
+            team=named.team,
+            application=found.metadata.application,
+            checkpoint=spec.pop("checkpoint"),
+            desired=found.desired,
+        )
+    pools: dict[str, PoolSpec] = {}
+    for index, pool in enumerate(spec.pop("pools")):
+        with _collecting(problems, f"spec.pools.{index}"):
+            form = parse_pool(pool)
+            if form.name in pools:
+                way_out = "Keep one of the two."
+                problems.append(
+                    Problem(f"spec.pools.{index}.name", form.name, "stands twice.", way_out)
+                )
+            pools[form.name] = form
+    _refuse(problems)
+    ordered = tuple(pools[name] for name in sorted(pools))
+    return Manifest(
+        Kind.APPLICATION, named.name, spec, named.labels, team=named.team, pools=ordered
+    )
+
+
+class _collecting:
+    """Put the problems of what is checked inside among the others, below a field."""
+
+    def __init__(self, problems: list[Problem], field: str, **moved: str) -> None:
+        self._problems, self._field, self._moved = problems, field, moved
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
+        if not isinstance(error, Invalid):
+            return False
+        self._problems += [
+            Problem(self._moved[one.field], one.value, one.message, one.way_out)
+            if one.field in self._moved
+            else below(self._field, one)
+            for one in error.problems
+        ]
+        return True
+
+
+def below(field: str, problem: Problem) -> Problem:
+    """Return a problem of a part as one of the whole."""
+    return Problem(f"{field}.{problem.field}", problem.value, problem.message, problem.way_out)
+
+
+def _at(field: str, problems: list[Problem]) -> list[Problem]:
+    return [below(field, one) for one in problems]
+
+
+def _refuse(problems: list[Problem]) -> None:
+    if problems:
+        raise Invalid(problems)

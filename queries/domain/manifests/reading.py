@@ -1,0 +1,178 @@
+"""Read manifests from YAML, and put the values of an environment into them.
+
+YAML is read as its version 1.2 has it: `on`, `12:30` and `2026-01-05` are texts, and only `true`
+and `false` are flags. Aliases are refused, since a few lines of them stand for billions of nodes,
+and so is a key that stands twice, of which one would silently be lost.
+"""
+
+import re
+from collections.abc import Mapping
+from math import isfinite
+from typing import Any
+
+import yaml
+
+from queries.domain.errors import Invalid, Problem
+from queries.domain.masking import secrets_in
+
+#: Nesting of a manifest at most, as of a body of the API. A definition has about six levels.
+DEEPEST = 50
+
+_VALUE = re.compile(r"\$\{values\.([^}]{0,100})\}")
+_VALUE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,79}")
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Plain values of YAML 1.2's core schema, without aliases and keys that stand twice."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key, _ in node.value:
+            name = self.construct_object(key, deep=True)
+            if not isinstance(name, str):
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {str(name)[:40]!r} is not a text", key.start_mark
+                )
+            if name in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {name[:40]!r} stands twice", key.start_mark
+                )
+            seen.add(name)
+        found: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return found
+
+    def flatten_mapping(self, node: Any) -> None:
+        """Take “<<” as a key like any other: merging needs aliases."""
+
+
+#: Tag, what a plain text of it looks like, and the characters that it begins with.
+_CORE = (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", list("-+0123456789")),
+    (
+        "float",
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?",
+        list("-+.0123456789"),
+    ),
+)
+for _tag, _pattern, _firsts in _CORE:
+    _known = re.compile(f"(?:{_pattern})$")
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _known, _firsts)
+
+
+def _whole(loader: Any, node: Any) -> int:
+    text = loader.construct_scalar(node)
+    return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+
+
+def _number(loader: Any, node: Any) -> float:
+    number = float(loader.construct_scalar(node))
+    if not isfinite(number):
+        message = "this number is too large"
+        raise yaml.constructor.ConstructorError(None, None, message, node.start_mark)
+    return number
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _whole)
+_Loader.add_constructor("tag:yaml.org,2002:float", _number)
+
+
+def read_text(text: str) -> list[Any]:
+    """Return the documents of a YAML (or JSON) text, empty ones left out.
+
+    Raises `Invalid` naming the line for a text that is none.
+    """
+    try:
+        _look_through(text)
+        return [one for one in yaml.load_all(text, Loader=_Loader) if one is not None]
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        said = " ".join(filter(None, (error.context, error.problem)))
+        raise _no_yaml(f"{said}{place}") from None
+    except (yaml.YAMLError, ValueError) as error:  # a character or a number that it cannot hold
+        raise _no_yaml(" ".join(str(error).split())[:300]) from None
+
+
+def _look_through(text: str) -> None:
+    """Refuse aliases and deep nesting before anything is built from the text."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > DEEPEST:
+                message = f"this is nested more than {DEEPEST} levels deep"
+                raise _faulty(message, event)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        elif isinstance(event, yaml.AliasEvent):
+            raise _faulty("aliases (*name) are not read", event)
+
+
+def _faulty(message: str, event: Any) -> yaml.MarkedYAMLError:
+    return yaml.composer.ComposerError(None, None, message, event.start_mark)
+
+
+def _no_yaml(said: str) -> Invalid:
+    way_out = "Correct the file at this place."
+    return Invalid([Problem("text", "", f"is not YAML that can be read: {said}.", way_out)])
+
+
+def value_problems(values: Mapping[str, Any]) -> list[Problem]:
+    """Return what is wrong with the values of an environment: names, types, secrets."""
+    problems = []
+    for name, value in values.items():
+        field = f"values.{str(name)[:100]}"
+        if not _VALUE_NAME.fullmatch(str(name)):
+            way_out = "Use letters, digits and . _ -, starting with a letter or _."
+            problems.append(Problem(field, str(name)[:200], "is not a valid name.", way_out))
+        elif not isinstance(value, str | int | float):
+            way_out = "Write a text, a number, true or false."
+            problems.append(Problem(field, "", "is not a plain value.", way_out))
+        elif secrets_in(value, name=str(name)):
+            way_out = "Write env:NAME or file:NAME, or put that into the manifest."
+            problems.append(Problem(field, "", "looks like a secret in plain text.", way_out))
+    return problems
+
+
+def with_values(manifest: Any, values: Mapping[str, Any]) -> Any:
+    """Return a manifest with `${values.NAME}` replaced in its texts, keys excepted.
+
+    Raises `Invalid` for each name that has no value.
+    """
+    problems: list[Problem] = []
+    found = _filled(manifest, {name: _text(one) for name, one in values.items()}, "", problems)
+    if problems:
+        raise Invalid(problems)
+    return found
+
+
+def _filled(part: Any, values: Mapping[str, str], field: str, problems: list[Problem]) -> Any:
+    prefix = f"{field}." if field else ""
+    if isinstance(part, Mapping):
+        return {
+            name: _filled(held, values, f"{prefix}{name}", problems) for name, held in part.items()
+        }
+    if isinstance(part, list):
+        return [
+            _filled(held, values, f"{prefix}{index}", problems) for index, held in enumerate(part)
+        ]
+    if not isinstance(part, str) or "${values." not in part:
+        return part
+
+    def value(found: re.Match[str]) -> str:
+        if found[1] in values:
+            return values[found[1]]
+        known = f"Known: {', '.join(sorted(values))}." if values else "There are none."
+        way_out = f"Send it with the set's values. {known}"[:400]
+        problems.append(Problem(field or "manifest", found[0], "names no value.", way_out))
+        return ""
+
+    return _VALUE.sub(value, part)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,57 @@
+"""Whose an object is, and whether it still is what its file said."""
+
+from dataclasses import dataclass
+
+from queries.domain.manifests.forms import Kind
+from queries.domain.manifests.plans import Drift, differences, settle
+from queries.models.alerts import AlertRule
+from queries.models.applications import Application
+from queries.models.definitions import Query
+from queries.models.manifests.managed import Managed
+from queries.selectors.manifests import states
+from queries.selectors.newest import newest_revisions
+from queries.selectors.supervision.drift import newest_application_revisions, pools_of
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """An object with its owner."""
+
+    managed: Managed
+    drift: Drift | None  # None: it is as its file was when it was applied
+
+
+def owned(row: Application | Query | AlertRule) -> Owned | None:
+    """Return whose an object is; None: nobody's, and pages alone change it."""
+    managed = managed_of(row)
+    if managed is None:
+        return None
+    edited = differences(managed.applied, _state(row))
+    way_out = settle(_kind(row), row.name, managed.source)
+    return Owned(managed, Drift(edited, way_out) if edited else None)
+
+
+def managed_of(row: Application | Query | AlertRule) -> Managed | None:
+    """Return the row that says whose an object is; None: nobody's."""
+    return Managed.objects.filter(**{_column(row): row}).first()
+
+
+def _column(row: Application | Query | AlertRule) -> str:
+    return "rule" if isinstance(row, AlertRule) else str(row._meta.model_name)
+
+
+def _kind(row: Application | Query | AlertRule) -> Kind:
+    if isinstance(row, AlertRule):
+        return Kind.ALERT_RULE
+    return Kind.QUERY if isinstance(row, Query) else Kind.APPLICATION
+
+
+def _state(row: Application | Query | AlertRule) -> states.State:
+    if isinstance(row, AlertRule):
+        return states.of_rule(row)
+    if isinstance(row, Query):
+        spec = newest_revisions([row.pk])[row.pk].spec
+        return states.of_query(row.labels, states.normal_query(spec))
+    spec = newest_application_revisions([row.pk])[row.pk].spec
+    pools = states.pools_json(pools_of([row.pk]).get(row.pk, []))
+    return states.of_application(row.labels, states.normal_application(spec), pools)

@@ -1,0 +1,136 @@
+"""What is there of the objects that a set of manifests names: read in bulk, whatever its size."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db.models import Q
+
+from queries.domain.definitions.spec import ApplicationSpec
+from queries.domain.manifests.forms import Kind, Manifest
+from queries.models.alerts import AlertRule
+from queries.models.applications import Application, ApplicationRevision, SchedulerPool
+from queries.models.definitions import Checkpoint, Query, QueryRevision
+from queries.models.history import Transition
+from queries.models.manifests.managed import Managed
+from queries.selectors.manifests import states
+from queries.selectors.newest import newest_revisions
+from queries.selectors.supervision.drift import newest_application_revisions, pools_of
+
+Key = tuple[Kind, str]
+
+
+@dataclass(slots=True)
+class Present:
+    """Living rows by their names, and what belongs to them by their ids."""
+
+    as_of: int = 0  # the newest Transition: definitions changed since are told by later ones
+    applications: dict[str, Application] = field(default_factory=dict)
+    application_revisions: dict[int, ApplicationRevision] = field(default_factory=dict)
+    pools: dict[int, list[SchedulerPool]] = field(default_factory=dict)
+    queries: dict[str, Query] = field(default_factory=dict)
+    query_revisions: dict[int, QueryRevision] = field(default_factory=dict)
+    #: Every location that a query has had: a rewind moves it, and the file may name the first.
+    locations: dict[int, list[str]] = field(default_factory=dict)
+    rules: dict[str, AlertRule] = field(default_factory=dict)
+    managed: dict[Key, Managed] = field(default_factory=dict)  # of these, and all of the owner's
+
+    def application_state(self, row: Application) -> states.State:
+        """Return the state of an application."""
+        spec = states.normal_application(self.application_revisions[row.pk].spec)
+        pools = states.pools_json(self.pools.get(row.pk, []))
+        return states.of_application(row.labels, spec, pools)
+
+    def query_state(self, row: Query) -> states.State:
+        """Return the state of a query."""
+        return states.of_query(row.labels, states.normal_query(self.query_revisions[row.pk].spec))
+
+    def application_spec(self, row: Application) -> ApplicationSpec:
+        """Return the newest definition of an application."""
+        return ApplicationSpec.model_validate(self.application_revisions[row.pk].spec)
+
+
+def look_up(manifests: Iterable[Manifest], *, owner: str) -> Present:
+    """Return what is there of the objects that manifests name, and of those of an owner."""
+    # First: what changes while we read is told by a later Transition.
+    newest = Transition.objects.order_by("-pk").values_list("pk", flat=True).first()
+    found = Present(as_of=newest or 0)
+    named: dict[Kind, set[str]] = {kind: set() for kind in Kind}
+    for one in manifests:
+        named[one.kind].add(one.name)
+        if one.application:
+            named[Kind.APPLICATION].add(one.application)
+    owned = list(_managed(Q(owner=owner)))
+    # What a script starts has a "/" in its name, which no manifest's name has.
+    queries = Query.objects.filter(archived_at=None, name__in=named[Kind.QUERY])
+    found.queries = {row.name: row for row in queries.select_related("application__team")}
+    for held in owned:
+        if held.query is not None:
+            found.queries.setdefault(held.query.name, held.query)
+    applications = Application.objects.filter(archived_at=None).select_related("team")
+    found.applications = {
+        row.name: row for row in applications.filter(name__in=named[Kind.APPLICATION])
+    }
+    for query in found.queries.values():
+        found.applications.setdefault(query.application.name, query.application)
+    for held in owned:
+        if held.application is not None:
+            found.applications.setdefault(held.application.name, held.application)
+    rules = AlertRule.objects.filter(
+        Q(name__in=named[Kind.ALERT_RULE]) | Q(managed__owner=owner)
+    ).prefetch_related("channels", "escalate_to")
+    found.rules = {row.name: row for row in rules}
+    _fill(found)
+    mine = Q(query__in=[row.pk for row in found.queries.values()])
+    mine |= Q(application__in=[row.pk for row in found.applications.values()])
+    mine |= Q(rule__in=[row.pk for row in found.rules.values()])
+    found.managed = {key_of(row): row for row in [*_managed(mine), *owned]}
+    return found
+
+
+def _fill(found: Present) -> None:
+    ids = [row.pk for row in found.applications.values()]
+    found.application_revisions = newest_application_revisions(ids)
+    found.pools = pools_of(ids)
+    queries = [row.pk for row in found.queries.values()]
+    found.query_revisions = newest_revisions(queries)
+    used = Checkpoint.objects.filter(query__in=queries).order_by("-pk")
+    for query, location in used.values_list("query", "location"):
+        found.locations.setdefault(query, []).append(location)
+
+
+def key_of(row: Managed) -> Key:
+    """Return the kind and the name of a managed object."""
+    if row.query is not None:
+        return Kind.QUERY, row.query.name
+    if row.application is not None:
+        return Kind.APPLICATION, row.application.name
+    assert row.rule is not None, "a constraint of the table"
+    return Kind.ALERT_RULE, row.rule.name
+
+
+def _managed(which: Q) -> Iterable[Managed]:
+    rows = Managed.objects.filter(
+        which,
+        Q(query__isnull=True) | Q(query__archived_at=None),
+        Q(application__isnull=True) | Q(application__archived_at=None),
+    )
+    related: Any = ("query__application__team", "application__team", "rule")
+    return rows.select_related(*related)
+
+
+def changed_since(as_of: int) -> bool:
+    """Return whether a definition has changed since then."""
+    return Transition.objects.filter(pk__gt=as_of, subject="definition").exists()
+
+
+def held_checkpoints() -> dict[str, str]:
+    """Return the checkpoints that are in use, by location, with the query that holds each."""
+    rows = Checkpoint.objects.filter(retired_at=None).order_by()
+    return dict(rows.values_list("location", "query__name"))
+
+
+def retired_locations() -> set[str]:
+    """Return where queries, deleted or living, have left their files."""
+    rows = Checkpoint.objects.exclude(retired_at=None).order_by()
+    return set(rows.values_list("location", flat=True))

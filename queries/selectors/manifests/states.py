@@ -1,0 +1,102 @@
+"""What an object is, in the form of its manifest: rows and manifests are compared in it.
+
+Pools stand by their names, so that a new one among them is one change.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from queries.domain.alerts.forms import parse_rule
+from queries.domain.definitions import parsing
+from queries.domain.definitions.spec import PoolSpec
+from queries.domain.errors import Invalid
+from queries.domain.manifests.forms import Kind, Manifest
+from queries.models.alerts import AlertRule
+from queries.models.applications import SchedulerPool
+from queries.selectors.supervision.drift import pool_form
+
+State = dict[str, Any]
+
+
+def of_manifest(manifest: Manifest, spec: Mapping[str, Any]) -> State:
+    """Return the state that a manifest asks for; `spec` is its own, unmasked."""
+    if manifest.kind is Kind.ALERT_RULE:
+        return _rule_state(spec)
+    if manifest.kind is Kind.QUERY:
+        return _state(manifest.labels, spec)
+    return of_application(manifest.labels, spec, map(parsing.as_json, manifest.pools))
+
+
+def of_application(
+    labels: Mapping[str, str], spec: Mapping[str, Any], pools: Iterable[Mapping[str, Any]]
+) -> State:
+    """Return the state of an application."""
+    named = {pool["name"]: {k: v for k, v in pool.items() if k != "name"} for pool in pools}
+    return _state(labels, {**spec, "pools": named})
+
+
+def of_query(labels: Mapping[str, str], spec: Mapping[str, Any]) -> State:
+    """Return the state of a query."""
+    return _state(labels, spec)
+
+
+def of_rule(rule: AlertRule) -> State:
+    """Return the state of an alert rule; its channels must be prefetched where there are many."""
+    raw = {
+        "name": rule.name,
+        "enabled": rule.enabled,
+        "position": rule.position,
+        "selector": rule.selector,
+        "channels": [one.name for one in rule.channels.all()],
+        "quiet_hours": rule.quiet_hours or None,
+        "escalate_after_minutes": rule.escalate_after_minutes,
+        "escalate_to": [one.name for one in rule.escalate_to.all()],
+        "remind_every_hours": rule.remind_every_hours,
+    }
+    return as_rule(raw)
+
+
+def as_rule(raw: Mapping[str, Any]) -> State:
+    """Return the state of a rule in the form in which REST takes it."""
+    try:
+        form = parse_rule(raw).model_dump(mode="json", by_alias=True)
+    except Invalid:  # today's form cannot read it any more
+        form = dict(raw)
+    return _rule_state({name: value for name, value in form.items() if name != "name"})
+
+
+def _rule_state(spec: Mapping[str, Any]) -> State:
+    """Return the state of a rule: a channel's place among the others means nothing."""
+    named = {name: sorted(spec[name]) for name in ("channels", "escalate_to")}
+    return {"spec": {**spec, **named}}
+
+
+def pools_json(pools: Iterable[SchedulerPool]) -> list[dict[str, Any]]:
+    """Return pools in the JSON form of `PoolSpec`."""
+    return [pool_form(pool) for pool in pools]
+
+
+def pools_of_state(state: State) -> dict[str, PoolSpec]:
+    """Return the pools of an application's state, by name."""
+    named = state["spec"]["pools"]
+    return {name: PoolSpec(name=name, **held) for name, held in named.items()}
+
+
+def normal_query(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a stored definition with the fields and defaults of today's form."""
+    try:
+        return parsing.as_json(parsing.parse_query(spec))
+    except Invalid:  # it cannot be read any more; any manifest differs from it
+        return dict(spec)
+
+
+def normal_application(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an application's stored definition in the same way."""
+    try:
+        return parsing.as_json(parsing.parse_application(spec))
+    except Invalid:
+        return dict(spec)
+
+
+def _state(labels: Mapping[str, str], spec: Mapping[str, Any]) -> State:
+    return {"metadata": {"labels": dict(labels)}, "spec": dict(spec)}

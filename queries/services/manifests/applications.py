@@ -1,0 +1,158 @@
+"""Plan the applications of a set: their definitions, pools, labels and teams."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from queries.domain.definitions import parsing
+from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
+from queries.domain.errors import Invalid, Problem
+from queries.domain.masking import unmask
+from queries.models.access.teams import Team
+from queries.models.applications import Application
+from queries.models.definitions import Query
+from queries.roles import WRITE_PYTHON, may
+from queries.selectors.access.teams import team_for_new
+from queries.selectors.manifests import states
+from queries.selectors.manifests.present import Present
+from queries.selectors.newest import newest_revisions
+from queries.selectors.triggers.cores import parsed_or_none
+from queries.services.definitions.code_rights import insist_application_form
+from queries.services.definitions.drafts import BLAMED, application_form, faults
+from queries.services.manifests.pruning import Leaving
+from queries.services.manifests.works import Work, below_spec
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """An application as the set leaves it: what its queries are checked against."""
+
+    name: str
+    form: ApplicationSpec
+    pools: Mapping[str, PoolSpec]
+    row: Application | None = None  # None: it is not there yet
+    refused: bool = False  # its own manifest has faults
+
+
+@dataclass(slots=True)
+class Teams:
+    """Whose new applications are: asked once for each name of a team."""
+
+    user: Any
+    known: dict[str, Team | None] = field(default_factory=dict)
+
+    def of(self, work: Work) -> None:
+        """Give a new application its team, or note what is wrong with that."""
+        assert work.manifest is not None
+        name = work.manifest.team
+        try:
+            if name not in self.known:
+                self.known[name] = team_for_new(self.user, name)
+        except Invalid as error:
+            work.problems += [
+                Problem("metadata.team", one.value, one.message, one.way_out)
+                for one in error.problems
+            ]
+        else:
+            work.team = self.known[name]
+
+
+def plan_applications(works: list[Work], present: Present, *, user: Any) -> dict[str, Host]:
+    """Compare and validate applications; return those of the set and those that are there."""
+    python, teams = may(user, WRITE_PYTHON), Teams(user)
+    hosts = {
+        name: Host(name, present.application_spec(row), _pools(present.application_state(row)), row)
+        for name, row in present.applications.items()
+    }
+    for work in works:
+        _compare(work, present)
+        before = hosts[work.name].form if work.name in hosts else None
+        form = _validated(work, before)
+        if form is not None:
+            insist_application_form(python, before, form)
+        if work.is_new:
+            teams.of(work)
+        row = present.applications.get(work.name)
+        pools = states.pools_of_state(work.after)
+        known = form or before or ApplicationSpec()
+        hosts[work.name] = Host(work.name, known, pools, row, bool(work.problems))
+    return hosts
+
+
+def _pools(state: states.State) -> dict[str, PoolSpec]:
+    return states.pools_of_state(state)
+
+
+def _compare(work: Work, present: Present) -> None:
+    manifest, row = work.manifest, present.applications.get(work.name)
+    assert manifest is not None
+    spec = manifest.spec
+    if row is not None:
+        newest = present.application_revisions[row.pk]
+        work.before, work.revision = present.application_state(row), newest.number
+        spec = unmask(spec, before=newest.spec)
+        if manifest.team and manifest.team != (row.team.name if row.team else ""):
+            work.refuse(
+                "metadata.team",
+                manifest.team,
+                f"is not its team, which is {row.team or 'nobody'}.",
+                f"Leave it out, or have an admin PUT /api/v1/applications/{row.name}/team/.",
+            )
+    work.after = states.of_manifest(manifest, spec)
+    work.compare()
+
+
+def _validated(work: Work, before: ApplicationSpec | None) -> ApplicationSpec | None:
+    """Return the form of a new or changed definition, and note what is wrong with it."""
+    if not work.is_new and not work.spec_differs:
+        return before
+    spec = {name: held for name, held in work.after["spec"].items() if name != "pools"}
+    form, problems = application_form(spec, work.name)
+    work.problems += below_spec(problems)
+    work.application_form = form
+    if form is not None and before is not None and form.kind != before.kind:
+        way_out = "Create another application of that kind."
+        work.refuse("spec.kind", form.kind, "cannot be changed.", way_out)
+    return form
+
+
+def look_for_orphans(
+    works: list[Work], queries: list[Work], present: Present, going: Iterable[Leaving]
+) -> None:
+    """Note which living queries could not run with what the set makes of their applications.
+
+    Those that the set itself changes are validated in their new application already.
+    """
+    leaving = {one.query.pk for one in going if one.query is not None}
+    validated = {work.query.pk for work in queries if work.query is not None and work.spec_differs}
+    for work in works:
+        row = present.applications.get(work.name)
+        if row is None or not work.changes or work.problems:
+            continue
+        rows = Query.objects.filter(application=row, archived_at=None, identity="")
+        rows = rows.exclude(pk__in=leaving | validated)
+        names = dict(rows.values_list("pk", "name"))
+        before, after = states.pools_of_state(work.before), states.pools_of_state(work.after)
+        old = present.application_spec(row)
+        new = work.application_form or old
+        blamed = BLAMED if before.keys() <= after.keys() else BLAMED | {"pool": "pools"}
+        for pk, revision in sorted(newest_revisions(list(names)).items()):
+            form = parsed_or_none(revision.spec)
+            if form is None:
+                continue
+            known = {(p.field, p.message) for p in faults(form, sorted(before), {}, {}, old)}
+            work.problems += [
+                Problem(
+                    f"spec.{blamed.get(one.field, 'connectors')}",
+                    one.value,
+                    f"query {names[pk]} would no longer work: its {one.field} {one.message}",
+                    f"Change query {names[pk]} in the same set, or first.",
+                )
+                for one in faults(form, sorted(after), {}, {}, new)
+                if (one.field, one.message) not in known
+            ]
+
+
+def pools_json(pools: Iterable[PoolSpec]) -> list[dict[str, Any]]:
+    """Return pools in their JSON form."""
+    return [parsing.as_json(pool) for pool in pools]

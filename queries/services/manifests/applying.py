@@ -1,0 +1,345 @@
+"""Write what a plan says: all of it in one short transaction, or nothing.
+
+Everything slow has happened before: what is validated, sealed and looked up is in the plan. Where a
+definition has changed since it was made, nothing is written, and the plan is made again. What runs
+goes on with its revision; what is to start, stop, or be deleted once it has stopped, follows in an
+operation that the same transaction inserts.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import OuterRef, Subquery
+
+from controlplane.nudge import changed
+from queries.domain.access.acts import Act
+from queries.domain.definitions import parsing
+from queries.domain.definitions.labels import labels_text
+from queries.domain.definitions.spec import PythonQuery, SqlQuery
+from queries.domain.errors import Conflict
+from queries.domain.manifests.forms import Kind
+from queries.domain.manifests.plans import ObjectPlan
+from queries.domain.manifests.sets import ApplySet
+from queries.domain.reasons import NOTHING, Because, Detail
+from queries.domain.states import Desired, Verb
+from queries.models.access.audit_trail import AuditEntry
+from queries.models.alerts import AlertRule
+from queries.models.applications import Application, ApplicationRevision, SchedulerPool, Script
+from queries.models.definitions import Checkpoint, Query, QueryRevision
+from queries.models.history import Transition
+from queries.selectors.manifests import states
+from queries.selectors.manifests.present import changed_since
+from queries.services.access.audit_trail import insert_acts, sealed_act
+from queries.services.alerts.setup import delete_rule, save_rule
+from queries.services.definitions.catalog import one_at_a_time
+from queries.services.manifests import ownership
+from queries.services.manifests.planning import Plan, plan
+from queries.services.manifests.works import Work
+from queries.services.procedures.many import begin_many
+from queries.services.supervision.application_operations import archive_application
+from queries.services.supervision.operations import archive_stopped
+
+#: How often a plan is made again when somebody else has changed a definition meanwhile.
+ATTEMPTS = 5
+
+
+class StalePlan(Conflict):
+    """A definition has changed since the plan was made."""
+
+    code = "stale-plan"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What an apply has done: objects as the plan has them, and the operations that follow."""
+
+    objects: list[ObjectPlan]
+    operations: list[str] = field(default_factory=list)  # UUIDs
+
+
+def apply_set(asked: ApplySet, *, user: Any, actor: str, via: str, now: datetime) -> Applied:
+    """Plan a set and apply it, unless it is refused or a dry run; nothing is written then.
+
+    Raises `Forbidden`, and `Conflict` where others change definitions all the time.
+    """
+    for attempt in range(1, ATTEMPTS + 1):
+        found = plan(asked, user=user, now=now)
+        if found.refused or asked.dry_run:
+            return Applied(found.objects)
+        try:
+            return apply(found, actor=actor, via=via, now=now)
+        except StalePlan:
+            if attempt == ATTEMPTS:
+                raise
+    raise AssertionError("the loop returns or raises")
+
+
+def apply(found: Plan, *, actor: str, via: str, now: datetime) -> Applied:
+    """Write a plan that is not refused; `via` names what applied it ("rest", a deploy…).
+
+    Raises `StalePlan` where a definition has changed since the plan was made.
+    """
+    writer = _Writer(found, actor, via, now)
+    try:
+        with transaction.atomic():
+            one_at_a_time()
+            if changed_since(found.present.as_of):
+                raise StalePlan(way_out="Send it again.")
+            writer.write()
+    except IntegrityError as error:  # a location or a name was taken in another way
+        raise StalePlan(way_out="Send it again.") from error
+    return Applied(found.objects, writer.operations)
+
+
+class _Writer:
+    """The rows of one apply, made before the transaction: it writes them, and no more."""
+
+    def __init__(self, found: Plan, actor: str, via: str, now: datetime) -> None:
+        self._plan, self._actor, self._now = found, actor, now
+        self.operations: list[str] = []
+        works = found.works
+        self._applications = [work for work in works if work.kind == Kind.APPLICATION]
+        self._queries = [work for work in works if work.kind == Kind.QUERY]
+        self._rules = [work for work in works if work.kind == Kind.ALERT_RULE]
+        # Told by what is there now: what follows changes the works.
+        self._moves = {id(work): _moves(work) for work in (*self._applications, *self._queries)}
+        self._acts = self._sealed(via)
+        self._new_applications = self._make_applications()
+        self._rows = found.present.applications | self._new_applications
+        self._application_revisions = self._revise_applications()
+        self._scripts = [
+            Script(application=made, phase_since=now)
+            for one in self._applications
+            if one.application_form is not None
+            and one.application_form.kind == "script"
+            and (made := self._new_applications.get(one.name)) is not None
+        ]
+        self._new_queries = [self._make_query(one) for one in self._queries if one.is_new]
+        self._checkpoints = [
+            Checkpoint(query=one.query, location=one.location, created_at=now)
+            for one in self._queries
+            if one.is_new
+        ]
+        self._query_revisions = [
+            self._revise_query(one, one.query_form) for one in self._queries if one.query_form
+        ]
+        self._managed = ownership.Taking(works, found.asked, actor=actor, now=now)
+        self._transitions = self._story()
+
+    def _sealed(self, via: str) -> list[AuditEntry]:
+        """Return an entry for each definition that changes, and one for the whole."""
+        asked, found = self._plan.asked, []
+        for work in (*self._applications, *self._queries):
+            for before, after, detail in self._moves[id(work)]:
+                said = {"before": before, "after": after, "detail": str(detail), "via": via}
+                found.append(self._act(Act.DEFINITION, work.name, of=work.kind.lower(), **said))
+        rules = any(work.changes or work.is_new for work in self._rules)
+        if found or rules or self._plan.leaving:
+            source = {"commit": asked.source.commit, "repository": asked.source.repository}
+            counts = {"objects": len(self._plan.works), "pruned": len(self._plan.leaving)}
+            found.append(self._act(Act.APPLIED, asked.owner, **source, **counts, via=via))
+        return found
+
+    def _act(self, kind: Act, subject: str, **details: Any) -> AuditEntry:
+        return sealed_act(kind, actor=self._actor, now=self._now, subject=subject, **details)
+
+    def _make_applications(self) -> dict[str, Application]:
+        made = {}
+        for work in (*self._applications, *self._queries):
+            if not work.is_new or (work.kind == Kind.QUERY and work.own is None):
+                continue
+            name = work.host or work.name
+            labels = work.manifest.labels if work.manifest and work.own is None else {}
+            made[name] = Application(
+                name=name,
+                own=work.own is not None,
+                team=work.team,
+                labels=labels,
+                created_at=self._now,
+            )
+            if work.kind == Kind.APPLICATION:
+                work.row = made[name]
+        return made
+
+    def _revise_applications(self) -> list[ApplicationRevision]:
+        found = []
+        for work in (*self._applications, *self._queries):
+            form = work.own or work.application_form
+            if form is None:
+                continue
+            number = 1 if work.is_new else (work.revision or 0) + 1
+            if work.kind == Kind.APPLICATION:
+                work.revision = number
+            found.append(
+                ApplicationRevision(
+                    application=self._rows[work.host or work.name],
+                    number=number,
+                    spec=parsing.as_json(form),
+                    author=self._actor,
+                    created_at=self._now,
+                )
+            )
+        return found
+
+    def _make_query(self, work: Work) -> Query:
+        row = Query(
+            name=work.name,
+            application=self._rows[work.host],
+            labels=work.manifest.labels if work.manifest else {},
+            created_at=self._now,
+            phase_since=self._now,
+        )
+        work.row = row
+        return row
+
+    def _revise_query(self, work: Work, form: SqlQuery | PythonQuery) -> QueryRevision:
+        work.revision = (work.revision or 0) + 1
+        return QueryRevision(
+            query=work.query,
+            number=work.revision,
+            kind=form.kind,
+            spec=parsing.as_json(form),
+            author=self._actor,
+            created_at=self._now,
+        )
+
+    def _story(self) -> list[Transition]:
+        """Return the line of each definition that changes in its history."""
+        return [
+            Transition(
+                at=self._now,
+                subject="definition",
+                before=before[:40],
+                after=after[:40],
+                reason="",
+                detail=detail,
+                actor=self._actor,
+                application=self._rows[work.host or work.name],
+                query=work.query,
+            )
+            for work in (*self._applications, *self._queries)
+            for before, after, detail in self._moves[id(work)]
+        ]
+
+    def write(self) -> None:
+        """Write all rows, in the transaction of the caller."""
+        made = list(self._new_applications.values())
+        Application.objects.bulk_create(made)
+        Script.objects.bulk_create(self._scripts)
+        ApplicationRevision.objects.bulk_create(self._application_revisions)
+        # Later ones are pinned by a start or a restart, not by a relaunch.
+        first = ApplicationRevision.objects.filter(application=OuterRef("pk"), number=1)
+        Application.objects.filter(pk__in=[row.pk for row in made]).update(
+            target_revision=Subquery(first.values("pk")[:1])
+        )
+        for work in self._applications:
+            if work.is_new or work.changes:
+                self._set_pools(work)
+        Query.objects.bulk_create(self._new_queries)
+        Checkpoint.objects.bulk_create(self._checkpoints)
+        QueryRevision.objects.bulk_create(self._query_revisions)
+        self._relabel()
+        self._prune()
+        for work in self._rules:
+            if work.is_new or work.changes:
+                row = work.row if isinstance(work.row, AlertRule) else None
+                raw = {"name": work.name, **work.after["spec"]}
+                work.row = save_rule(raw, rule=row, actor=self._actor, now=self._now)
+        self._managed.write()
+        Transition.objects.bulk_create(self._transitions)
+        insert_acts(self._acts)
+        self._tell()
+        self._follow()
+
+    def _set_pools(self, work: Work) -> None:
+        row, pools = self._rows[work.name], states.pools_of_state(work.after)
+        before = {} if work.is_new else states.pools_of_state(work.before)
+        SchedulerPool.objects.filter(application=row, name__in=before.keys() - pools).delete()
+        for name, pool in pools.items():
+            if before.get(name) != pool:
+                SchedulerPool.objects.update_or_create(
+                    application=row, name=name, defaults=pool.model_dump(exclude={"name"})
+                )
+
+    def _relabel(self) -> None:
+        for work in (*self._applications, *self._queries):
+            if not work.is_new and work.labels_differ:
+                rows: Any = Query if work.query is not None else Application
+                assert work.row is not None, "what is not new is there"
+                labels = work.after["metadata"]["labels"]
+                rows.objects.filter(pk=work.row.pk).update(labels=labels)
+
+    def _prune(self) -> None:
+        now_gone = [one for one in self._plan.leaving if not one.later]
+        if queries := [one.query for one in now_gone if one.query is not None]:
+            archive_stopped(queries, actor=self._actor, now=self._now)
+        by: dict[str, Any] = {"actor": self._actor, "now": self._now}
+        for one in now_gone:
+            if one.kind is Kind.APPLICATION and one.application is not None:
+                if Application.objects.filter(pk=one.application.pk, archived_at=None).exists():
+                    archive_application(application=one.application, **by)
+            elif one.rule is not None:
+                delete_rule(one.rule, **by)
+            one.done = True
+
+    def _tell(self) -> None:
+        """Tell open pages what has changed."""
+        topics: dict[str, None] = {}
+        for work in (*self._applications, *self._queries):
+            if self._moves[id(work)]:
+                topics[f"application:{self._rows[work.host or work.name].pk}"] = None
+                if work.query is not None:
+                    topics[f"query:{work.query.pk}"] = None
+        if topics:
+            changed(*topics)
+
+    def _follow(self) -> None:
+        """Insert the operations that start, stop and delete what the set says."""
+        wanted = {Verb.START_MANY: Desired.RUNNING, Verb.STOP_MANY: Desired.STOPPED}
+        by: dict[str, Any] = {"actor": self._actor, "now": self._now}
+        about = {"owner": self._plan.asked.owner}
+        for verb, desired in wanted.items():
+            rows = [
+                work.query
+                for work in self._queries
+                if work.desired == desired and work.query is not None
+            ]
+            if rows:
+                operation = begin_many(verb, rows, arguments=about, **by)
+                self.operations.append(str(operation.uuid))
+        later = [one for one in self._plan.leaving if one.later]
+        if later:
+            queries = [one.query for one in later if one.query is not None]
+            places = [
+                one.application
+                for one in later
+                if one.kind is Kind.APPLICATION and one.application is not None
+            ]
+            operation = begin_many(Verb.PRUNE, queries, applications=places, arguments=about, **by)
+            self.operations.append(str(operation.uuid))
+
+
+def _moves(work: Work) -> list[tuple[str, str, Because]]:
+    """Return what of a definition moves: before, after, and what it is."""
+    number = work.revision or 0
+    found = []
+    if work.is_new:
+        found.append(("", "revision 1", NOTHING))
+    elif work.spec_differs:
+        found.append((f"revision {number}", f"revision {number + 1}", NOTHING))
+    if not work.is_new and work.labels_differ:
+        texts = [labels_text(one["metadata"]["labels"]) for one in (work.before, work.after)]
+        found.append((*texts, Because(Detail.LABELS)))  # type: ignore[arg-type]
+    if not work.is_new and work.kind == Kind.APPLICATION:
+        before, after = states.pools_of_state(work.before), states.pools_of_state(work.after)
+        for name in sorted(before.keys() | after.keys()):
+            if before.get(name) != after.get(name):
+                pools = [_pool_text(one.get(name)) for one in (before, after)]
+                found.append((*pools, Because(Detail.POOL, {"pool": name})))  # type: ignore[arg-type]
+    return found
+
+
+def _pool_text(pool: Any) -> str:
+    return f"weight {pool.weight}, min {pool.min_share}, {pool.mode}" if pool else ""

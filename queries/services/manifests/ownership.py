@@ -1,0 +1,81 @@
+"""Note whose an object is and what its file said; release it from its owner."""
+
+from datetime import datetime
+
+from django.db import transaction
+
+from controlplane.nudge import changed
+from queries.domain.access.acts import Act
+from queries.domain.errors import Missing
+from queries.domain.manifests.forms import Kind
+from queries.domain.manifests.sets import ApplySet
+from queries.models.manifests.managed import Managed
+from queries.selectors.manifests.present import key_of
+from queries.services.access.audit_trail import record_act
+from queries.services.manifests.works import Work
+
+#: The column of each kind of object.
+_COLUMNS: dict[str, str] = {
+    Kind.APPLICATION: "application",
+    Kind.QUERY: "query",
+    Kind.ALERT_RULE: "rule",
+}
+
+
+class Taking:
+    """Note that objects are as their owner's files say: made first, then written.
+
+    Of those that are as they were, only the source is written. A row that is made here may be of an
+    object that has no id before it is written itself.
+    """
+
+    def __init__(self, works: list[Work], asked: ApplySet, *, actor: str, now: datetime) -> None:
+        self._works = works
+        self._source = {"repository": asked.source.repository, "commit": asked.source.commit}
+        self._same, self._old, self._fresh = [], [], []
+        for work in works:
+            known = work.managed
+            if known is not None and (known.applied, known.path) == (work.after, work.path):
+                self._same.append(known.pk)
+                continue
+            if known is not None:
+                self._old.append(known.pk)
+            row = Managed(
+                owner=asked.owner,
+                path=work.path,
+                applied=work.after,
+                applied_at=now,
+                applied_by=actor,
+                **self._source,
+            )
+            self._fresh.append((work, row))
+
+    def write(self) -> None:
+        """Write the rows, in the caller's transaction and after those of their objects."""
+        for work, row in self._fresh:
+            setattr(row, _COLUMNS[work.kind], work.row)
+        if self._old:
+            Managed.objects.filter(pk__in=self._old).delete()
+        Managed.objects.bulk_create(row for _, row in self._fresh)
+        if self._same:
+            rows = Managed.objects.filter(pk__in=self._same)
+            rows.exclude(**self._source).update(**self._source)
+
+
+def release(row: Managed | None, *, actor: str, now: datetime) -> None:
+    """Let nobody own an object: its files no longer decide, and nothing prunes it.
+
+    Raises `Missing` where it has no owner.
+    """
+    if row is None:
+        raise Missing("It belongs to no owner.", way_out="There is nothing to release.")
+    kind, name = key_of(row)
+    with transaction.atomic():
+        if not Managed.objects.filter(pk=row.pk).delete()[0]:
+            raise Missing("It belongs to no owner.", way_out="There is nothing to release.")
+        about = {"of": kind.lower(), "owner": row.owner, "path": row.path}
+        record_act(Act.RELEASED, actor=actor, now=now, subject=name, **about)
+        if row.query_id is not None:
+            changed(f"query:{row.query_id}")
+        elif row.application_id is not None:
+            changed(f"application:{row.application_id}")

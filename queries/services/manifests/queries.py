@@ -1,0 +1,266 @@
+"""Plan the queries of a set: compared in bulk, and validated where they are new or changed."""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from queries.domain.definitions import parsing
+from queries.domain.definitions.locations import HeldLocations, NotALocation
+from queries.domain.definitions.spec import ApplicationSpec
+from queries.domain.errors import Invalid
+from queries.domain.manifests.forms import Manifest
+from queries.domain.manifests.plans import Change
+from queries.domain.masking import unmask
+from queries.domain.states import Desired
+from queries.domain.triggers.cores import HOLDING, ground_of, held
+from queries.models.applications import Application
+from queries.models.definitions import Query
+from queries.roles import WRITE_PYTHON, may
+from queries.selectors.access.insisting import insist
+from queries.selectors.manifests import states
+from queries.selectors.manifests.present import Present, held_checkpoints, retired_locations
+from queries.selectors.triggers.cores import cores_beside, known_partitions, parsed_or_none
+from queries.services import local_roots
+from queries.services.definitions import surroundings
+from queries.services.definitions.code_rights import insist_query_form
+from queries.services.definitions.drafts import application_form, form_problems
+from queries.services.definitions.sql_check import ask_spark_of_many
+from queries.services.kafka import partitions
+from queries.services.manifests.applications import Host, Teams
+from queries.services.manifests.works import Work, below_spec
+from queries.services.supervision.offset_gaps import gap_problems
+
+#: Seconds: Spark's parser and the brokers are asked for so long, whatever the size of the set. What
+#: is not answered by then is judged without them, as where they do not answer at all.
+ASK_LIMIT_S = 10.0
+
+
+def plan_queries(works: list[Work], present: Present, hosts: dict[str, Host], *, user: Any) -> None:
+    """Compare and validate queries in the applications that the set leaves."""
+    python, teams = may(user, WRITE_PYTHON), Teams(user)
+    places = _Places(works)
+    taken = _taken_names(works, hosts)
+    for work in works:
+        if work.query is not None:
+            _compare(work, work.query, present)
+        else:
+            _place(work, hosts, places, teams, taken, user)
+    fresh = [work for work in works if (work.is_new or work.spec_differs) and not work.problems]
+    for work in fresh:
+        try:
+            work.query_form = parsing.parse_query(work.after["spec"])
+        except Invalid as error:  # a masked text that was put back no longer fits
+            work.problems += below_spec(error.problems)
+            continue
+        row = present.query_revisions.get(work.query.pk) if work.query is not None else None
+        insist_query_form(python, row.spec if row else None, work.query_form)
+    _validate([work for work in fresh if not work.problems], works, present, hosts)
+
+
+def _compare(work: Work, row: Query, present: Present) -> None:
+    manifest, newest = work.manifest, present.query_revisions[row.pk]
+    assert manifest is not None
+    work.before, work.revision = present.query_state(row), newest.number
+    work.host = row.application.name
+    work.after = states.of_manifest(manifest, unmask(manifest.spec, before=newest.spec))
+    work.compare()
+    if manifest.application and manifest.application != work.host:
+        work.refuse(
+            "metadata.application",
+            manifest.application,
+            f"is not its application, which is {work.host} and cannot be changed.",
+            "Leave it out, or delete the query and create it again.",
+        )
+    if manifest.checkpoint:
+        _same_place(work, manifest, present.locations.get(row.pk, []))
+    if manifest.desired is not None and manifest.desired != row.desired:
+        work.desired = manifest.desired
+        work.changes.append(Change("desired", str(row.desired), str(manifest.desired)))
+
+
+def _same_place(work: Work, manifest: Manifest, locations: list[str]) -> None:
+    """Note where a manifest names another checkpoint than one that the query has had.
+
+    After a rewind or reset the query's directory is another, and its file names the first.
+    """
+    try:
+        location = surroundings.canonical_checkpoint(manifest.checkpoint)
+    except NotALocation as error:
+        _no_location(work, manifest, error)
+        return
+    if location not in locations:
+        work.refuse(
+            "spec.checkpoint",
+            manifest.checkpoint,
+            f"is not its checkpoint, which is {locations[0] if locations else 'not known'}.",
+            "Leave it out; a checkpoint is changed by rewind, reset or clone alone.",
+        )
+
+
+class _Places:
+    """Where new checkpoints may lie: looked up once for the whole set."""
+
+    def __init__(self, works: Iterable[Work]) -> None:
+        new = [work for work in works if work.is_new]
+        self.held = HeldLocations(held_checkpoints() if new else {})
+        self._left = retired_locations() if new else set()
+
+    def of(self, work: Work, manifest: Manifest) -> None:
+        """Give a new query its checkpoint, or note what is wrong with that."""
+        if not manifest.checkpoint:
+            location = surroundings.default_checkpoint(work.name, avoid=self._left)
+        else:
+            try:
+                location = surroundings.canonical_checkpoint(manifest.checkpoint)
+            except NotALocation as error:
+                _no_location(work, manifest, error)
+                return
+            work.problems += below_spec(local_roots.checkpoint_problems(location, work.host))
+        if problem := self.held.problem(location):
+            work.problems += below_spec([problem])
+        else:
+            self.held.take(location, work.name)
+        work.location = location
+
+
+def _no_location(work: Work, manifest: Manifest, error: NotALocation) -> None:
+    way_out = "Write an absolute path, or a URI such as s3a://bucket/folder."
+    work.refuse("spec.checkpoint", manifest.checkpoint, str(error), way_out)
+
+
+def _place(
+    work: Work,
+    hosts: dict[str, Host],
+    places: _Places,
+    teams: Teams,
+    taken: set[str],
+    user: Any,
+) -> None:
+    """Find the application and the checkpoint of a new query."""
+    manifest = work.manifest
+    assert manifest is not None
+    work.after = states.of_manifest(manifest, manifest.spec)
+    if manifest.desired is Desired.RUNNING:
+        work.desired = manifest.desired
+    if manifest.application:
+        _join(work, manifest, hosts, user)
+    else:
+        work.host = next(name for name in surroundings.numbered(work.name) if name not in taken)
+        taken.add(work.host)
+        form, _ = application_form({}, work.host)
+        work.own = form or ApplicationSpec()
+        hosts[work.host] = Host(work.host, work.own, {})
+        teams.of(work)
+    places.of(work, manifest)
+
+
+def _join(work: Work, manifest: Manifest, hosts: Mapping[str, Host], user: Any) -> None:
+    work.host = manifest.application
+    host = hosts.get(manifest.application)
+    if host is None:
+        way_out = "Put its manifest into the set, or leave it out for an application of its own."
+        message = "is neither an application nor one of the set."
+        work.refuse("metadata.application", manifest.application, message, way_out)
+        return
+    if host.refused:
+        message = "has faults itself."
+        way_out = "Correct its own manifest first."
+        work.refuse("metadata.application", manifest.application, message, way_out)
+    if host.form.kind == "script":
+        message = "runs a script, which starts its queries itself."
+        way_out = "Start the query in that script, or choose another application."
+        work.refuse("metadata.application", manifest.application, message, way_out)
+    if host.row is not None:
+        insist(user, [host.row])
+        holder = host.row.queries.filter(archived_at=None).first() if host.row.own else None
+        if holder is not None:
+            message = f"was created for query {holder.name} only."
+            way_out = "Create an application for queries that share a driver."
+            work.refuse("metadata.application", manifest.application, message, way_out)
+    if manifest.team:
+        way_out = f"Leave it out: the query belongs to the team of application {work.host}."
+        work.refuse("metadata.team", manifest.team, "is for a new application.", way_out)
+
+
+def _taken_names(works: Iterable[Work], hosts: Mapping[str, Host]) -> set[str]:
+    """Return the names that a new query's own application cannot have."""
+    if not any(work.is_new and work.manifest and not work.manifest.application for work in works):
+        return set()
+    living = Application.objects.filter(archived_at=None).order_by()
+    return {*living.values_list("name", flat=True), *hosts}
+
+
+def _validate(
+    fresh: list[Work], works: list[Work], present: Present, hosts: Mapping[str, Host]
+) -> None:
+    """Note what is wrong with new and changed queries, as if each were saved by itself."""
+    deadline = time.monotonic() + ASK_LIMIT_S
+    asked = [work for work in fresh if _sql(work.before) != _sql(work.after)]
+    verdicts = ask_spark_of_many([work.after["spec"] for work in asked], limit_s=ASK_LIMIT_S)
+    parsed = {id(work): verdict for work, verdict in zip(asked, verdicts, strict=True)}
+    beside = _Beside(works, hosts)
+    for work in fresh:
+        assert work.query_form is not None
+        host, row = hosts[work.host], work.query
+        counts = known_partitions(row.pk, work.after["spec"]) if row and _holds(work) else {}
+        look = partial(
+            form_problems,
+            work.query_form,
+            host_name=host.name,
+            application=host.form,
+            pools=sorted(host.pools),
+            beside=beside.of(work),
+            parsed=parsed.get(id(work)),
+        )
+        found = look(partitions=counts)
+        if not found and partitions.needed(work.after["spec"]) and time.monotonic() < deadline:
+            counts = partitions.look(work.after["spec"], row)
+            found = look(partitions=counts)
+        if row is not None:
+            found += gap_problems(row, present.query_revisions[row.pk], work.query_form)
+        work.problems += below_spec(found)
+
+
+def _sql(state: states.State) -> Any:
+    return state.get("spec", {}).get("sql")
+
+
+def _holds(work: Work) -> bool:
+    return work.after.get("spec", {}).get("trigger", {}).get("kind") in HOLDING
+
+
+class _Beside:
+    """The cores that queries hold permanently in their application, once the set is applied."""
+
+    def __init__(self, works: list[Work], hosts: Mapping[str, Host]) -> None:
+        self._hosts = hosts
+        self._names: dict[str, set[str]] = defaultdict(set)
+        self._holding: dict[str, list[Work]] = defaultdict(list)
+        for work in works:
+            self._names[work.host].add(work.name)
+            if _holds(work):
+                self._holding[work.host].append(work)
+        self._there: dict[str, dict[str, int]] = {}
+
+    def of(self, work: Work) -> dict[str, int]:
+        """Return what others hold beside a query, by name."""
+        host = self._hosts[work.host]
+        if host.row is not None and host.name not in self._there:
+            there = cores_beside(host.row, but=None)
+            names = self._names[host.name]
+            self._there[host.name] = {n: cores for n, cores in there.items() if n not in names}
+        others = [one for one in self._holding[work.host] if one is not work]
+        found = {one.name: _cores(one, host.form) for one in others}
+        return self._there.get(host.name, {}) | {n: cores for n, cores in found.items() if cores}
+
+
+def _cores(work: Work, application: ApplicationSpec) -> int:
+    spec = work.after["spec"]
+    form = work.query_form or parsed_or_none(spec)
+    if form is None:
+        return 0
+    counts = known_partitions(work.query.pk, spec) if work.query is not None else {}
+    ground = ground_of(form, application, host_cores=None, partitions=counts, beside={})
+    return held(form, ground)

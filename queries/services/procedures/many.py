@@ -1,0 +1,224 @@
+"""Operations on many queries: each is asked by itself, a few at a time, and none is asked twice.
+
+A request and its note are one transaction, so that the worker that follows a dead one goes on with
+the next query. The operation stays open until each of those that it asked for has ended, and its
+result has a line for each query: its outcome, why, and the operation that did it.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from controlplane import fail_points
+from controlplane.nudge import advance_soon, changed
+from queries.domain.errors import HeadgateError
+from queries.domain.reasons import NOTHING, Because, Detail
+from queries.domain.states import (
+    MANY_VERBS,
+    OPEN_DRIVER_STATES,
+    STOPPED_PHASES,
+    Desired,
+    OperationOutcome,
+    RunOutcome,
+    StopMode,
+    Verb,
+)
+from queries.models.applications import Application
+from queries.models.definitions import Query
+from queries.models.drivers import Run
+from queries.models.history import Operation
+from queries.services.access.asker import in_bulk
+from queries.services.access.rate_limits import begin_bulk
+from queries.services.procedures.engine import LEASE, renewed
+from queries.services.supervision import operations
+from queries.services.supervision.application_operations import archive_application
+
+logger = logging.getLogger(__name__)
+
+#: Queries that are asked before the lease and the cancellation are looked at again.
+SLICE = 20
+#: Queries of one operation at most: its result is one row.
+MOST_QUERIES = 2000
+#: Beyond the deadline of each request: for the queue in front of it.
+_SLACK = timedelta(minutes=10)
+REFUSED = "REFUSED"
+
+
+def begin_many(
+    verb: Verb,
+    queries: Sequence[Query],
+    *,
+    actor: str,
+    now: datetime,
+    arguments: dict[str, Any] | None = None,
+    applications: Iterable[Application] = (),
+) -> Operation:
+    """Insert the operation that asks each of these queries; `applications` are deleted after them.
+
+    Raises `TooMany` where its user asks too often.
+    """
+    lines = [_line("query", row) for row in queries]
+    lines += [_line("application", row) for row in applications]
+    with transaction.atomic():
+        begin_bulk(verb=MANY_VERBS[verb], count=len(lines), actor=actor, now=now)
+        operation = Operation.objects.create(
+            verb=verb,
+            generation=0,
+            actor=actor,
+            created_at=now,
+            deadline=now + timedelta(seconds=settings.OPERATION_DEADLINE_S) + _SLACK,
+            arguments=arguments or {},
+            result={"queries": lines},
+        )
+        advance_soon(operation.pk)
+    return operation
+
+
+def _line(of: str, row: Query | Application) -> dict[str, Any]:
+    line = {"id": row.pk, "name": row.name, "outcome": None, "detail": "", "operation": None}
+    return line if of == "query" else {**line, "of": of}
+
+
+def due_many(*, now: datetime) -> list[int]:
+    """Return the operations on many queries that no worker has claimed; any host may take one."""
+    return list(_free(now).order_by("pk").values_list("pk", flat=True)[:200])
+
+
+def _free(now: datetime) -> Any:
+    rows = Operation.objects.filter(verb__in=MANY_VERBS, outcome=OperationOutcome.OPEN)
+    return rows.filter(Q(leased_until=None) | Q(leased_until__lt=now))
+
+
+def advance_many(operation_id: int, *, now: datetime) -> bool:
+    """Go on with an operation on many queries; False where there is none that is free."""
+    until = now + LEASE
+    if not _free(now).filter(pk=operation_id).update(leased_until=until):
+        return False
+    with renewed(operation_id, until):
+        while _take_slice(operation_id):
+            pass
+        _look_at_the_end(operation_id)
+    return True
+
+
+def _take_slice(operation_id: int) -> bool:
+    """Ask the next few queries; return whether some may be left."""
+    operation = Operation.objects.get(pk=operation_id)
+    if operation.outcome or operation.deadline <= timezone.now():
+        return False
+    waiting = [one for one in operation.result["queries"] if not _is_asked(one)][:SLICE]
+    for line in waiting:
+        _ask_one(operation, line)
+    return len(waiting) == SLICE
+
+
+def _is_asked(line: dict[str, Any]) -> bool:
+    return bool(line["outcome"] or line["operation"] or line.get("of"))
+
+
+def _ask_one(operation: Operation, line: dict[str, Any]) -> None:
+    """Ask one query, and note that in the same transaction; its refusal is its outcome."""
+    try:
+        with transaction.atomic():
+            fail_points.reach("many.ask")
+            child = _request(operation, line["id"])
+            line["operation"] = str(child.uuid)
+            _save(operation)
+    except HeadgateError as error:
+        line.update(outcome=REFUSED, detail=str(error), operation=None)
+        _save(operation)
+    except Query.DoesNotExist:
+        line.update(outcome=REFUSED, detail="It has been deleted.", operation=None)
+        _save(operation)
+    except Exception as error:  # the loop's edge: one query, not the others
+        logger.exception("query %s of operation %s", line["name"], operation.pk)
+        line.update(outcome=REFUSED, detail=f"{type(error).__name__}: {error}", operation=None)
+        _save(operation)
+
+
+def _request(operation: Operation, query_id: int) -> Operation:
+    query = Query.objects.get(pk=query_id, archived_at=None)
+    by: dict[str, Any] = {"query": query, "actor": operation.actor, "now": timezone.now()}
+    with in_bulk():
+        match MANY_VERBS[Verb(operation.verb)]:
+            case Verb.START:
+                return operations.request_start(**by)
+            case Verb.RESTART:
+                return operations.request_restart(**by)
+            case _:
+                mode = StopMode(operation.arguments.get("mode", StopMode.GRACEFUL))
+                return operations.request_stop(mode=mode, **by)
+
+
+def _save(operation: Operation, **fields: Any) -> None:
+    rows = Operation.objects.filter(pk=operation.pk, outcome=OperationOutcome.OPEN)
+    rows.update(result=operation.result, **fields)
+
+
+def _look_at_the_end(operation_id: int) -> None:
+    """Note which requests have ended; end the operation with the last of them."""
+    operation = Operation.objects.get(pk=operation_id)
+    if operation.outcome:
+        return
+    now, lines = timezone.now(), operation.result["queries"]
+    asked = [line["operation"] for line in lines if line["operation"] and not line["outcome"]]
+    ended = {
+        str(row.uuid): row for row in Operation.objects.filter(uuid__in=asked).exclude(outcome="")
+    }
+    for line in lines:
+        row = ended.get(line["operation"] or "")
+        if row is not None and not line["outcome"]:
+            done = operation.verb != Verb.PRUNE or row.outcome != OperationOutcome.DONE
+            line.update(outcome=str(row.outcome) if done else None, detail=str(row.detail))
+    if operation.verb == Verb.PRUNE:
+        for line in lines:
+            if not line["outcome"]:
+                _delete(operation, line, now)
+    left = [line for line in lines if not line["outcome"]]
+    if left and operation.deadline > now:
+        _save(operation, detail=_said(f"{len(left)} of {len(lines)} are under way"))
+    else:
+        bad = [one for one in lines if one["outcome"] not in (OperationOutcome.DONE,)]
+        outcome = OperationOutcome.DONE
+        if bad:
+            outcome = OperationOutcome.TIMED_OUT if left else OperationOutcome.FAILED
+        first = f": {bad[0]['name']}…" if bad else ""
+        said = f"{len(bad)} of {len(lines)} did not succeed{first}" if bad else ""
+        _save(operation, outcome=outcome, ended_at=now, detail=_said(said))
+    changed(f"operation:{operation.uuid}")
+
+
+def _said(note: str) -> Because:
+    return Because(Detail.STEP, {"note": note}) if note else NOTHING
+
+
+def _delete(operation: Operation, line: dict[str, Any], now: datetime) -> None:
+    """Delete what has stopped; what still runs is looked at again."""
+    by: dict[str, Any] = {"actor": operation.actor, "now": now}
+    try:
+        if line.get("of") == "application":
+            place = Application.objects.get(pk=line["id"])
+            drivers = place.drivers.filter(state__in=sorted(OPEN_DRIVER_STATES))
+            if place.archived_at is None:
+                if place.queries.filter(archived_at=None).exists() or drivers.exists():
+                    return
+                archive_application(application=place, **by)
+        else:
+            query = Query.objects.get(pk=line["id"])
+            has_run = Run.objects.filter(query=query, outcome=RunOutcome.OPEN).exists()
+            if query.archived_at is None:
+                if query.desired != Desired.STOPPED:  # somebody has started it again
+                    line.update(outcome=REFUSED, detail="It has been started again.")
+                    return
+                if query.phase not in STOPPED_PHASES or has_run:
+                    return
+                operations.archive_query(query=query, **by)
+        line.update(outcome=str(OperationOutcome.DONE), detail="deleted")
+    except HeadgateError as error:
+        line.update(outcome=REFUSED, detail=str(error))

@@ -1,0 +1,338 @@
+"""Sets with faults: each is told by field, value and way out, and not one row is written."""
+
+import json
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.core.serializers import serialize
+from rest_framework.test import APIClient
+
+from tests.api.conftest import SPEC
+from tests.api.manifests.conftest import application, body, query
+
+pytestmark = pytest.mark.django_db
+
+DEFINITIONS = (
+    *("Application", "ApplicationRevision", "SchedulerPool", "Query", "QueryRevision"),
+    *("Checkpoint", "AlertRule", "Managed", "Transition", "Operation", "AuditEntry"),
+)
+HEAD = {"apiVersion": "headgate/v1", "kind": "Query", "metadata": {"name": "bad"}}
+
+
+def definitions() -> str:
+    """Return a hash over every row that a definition is made of."""
+    rows = [
+        serialize("json", apps.get_model("queries", name).objects.order_by("pk"))
+        for name in DEFINITIONS
+    ]
+    return sha256(json.dumps(rows).encode()).hexdigest()
+
+
+def of_spec(**changes: Any) -> dict[str, Any]:
+    """Return the manifest of a query with other fields in its spec."""
+    return query("bad", spec=changes)
+
+
+def without(name: str) -> dict[str, Any]:
+    """Return the manifest of a query that lacks a field of its spec."""
+    return HEAD | {"spec": {key: held for key, held in SPEC.items() if key != name}}
+
+
+def source(**changes: Any) -> dict[str, Any]:
+    """Return the manifest of a query with another source."""
+    return of_spec(sources=[{"name": "ticks", "format": "rate", **changes}])
+
+
+#: What is sent as a manifest, the field that is blamed, and a part of what is said.
+MANIFESTS: list[tuple[str, Any, str, str]] = [
+    ("empty", {}, "kind", "kind of manifest"),
+    ("unknown kind", HEAD | {"kind": "Pool"}, "kind", "kind of manifest"),
+    ("kind is a number", HEAD | {"kind": 7}, "kind", "kind of manifest"),
+    ("no version", {"kind": "Query", "metadata": {"name": "bad"}}, "apiVersion", "missing"),
+    (
+        "another version",
+        HEAD | {"apiVersion": "headgate/v2", "spec": SPEC},
+        "apiVersion",
+        "allowed",
+    ),
+    ("no spec", HEAD, "spec", "missing"),
+    ("spec is a text", HEAD | {"spec": "SELECT 1"}, "spec", "valid dictionary"),
+    ("spec is null", HEAD | {"spec": None}, "spec", ""),
+    ("no metadata", {"apiVersion": "headgate/v1", "kind": "Query", "spec": SPEC}, "metadata", ""),
+    ("no name", HEAD | {"metadata": {}, "spec": SPEC}, "metadata.name", "missing"),
+    ("name in capitals", query("Bad"), "metadata.name", "valid name"),
+    ("name is a path", query("../bad"), "metadata.name", "valid name"),
+    ("name is empty", query(""), "metadata.name", "valid name"),
+    ("name too long", query("b" * 64), "metadata.name", "valid name"),
+    ("bad label", query("bad", labels={"team": "A team"}), "metadata.labels.team", "valid label"),
+    ("label is a number", query("bad", labels={"tier": 1}), "metadata.labels.tier", "string"),
+    ("unknown field", HEAD | {"spec": SPEC, "status": {}}, "status", "not a field"),
+    (
+        "unknown in metadata",
+        HEAD | {"metadata": {"name": "bad", "namespace": "x"}, "spec": SPEC},
+        "metadata.namespace",
+        "not a field",
+    ),
+    ("unknown in spec", of_spec(schedule="daily"), "spec.schedule", "not a field"),
+    ("unknown kind of query", of_spec(kind="scala"), "spec.kind", "kind"),
+    ("no sources", without("sources"), "spec.sources", "missing"),
+    ("no sink", without("sink"), "spec.sink", ""),
+    ("no sql", of_spec(sql=""), "spec.sql", ""),
+    ("sql is a list", of_spec(sql=["SELECT 1"]), "spec.sql", "string"),
+    ("sql of nothing", of_spec(sql="SELECT * FROM nowhere"), "spec.sql", "nowhere"),
+    ("unknown format", source(format="telepathy"), "spec.sources.0.format", ""),
+    (
+        "bad interval",
+        of_spec(trigger={"kind": "processing_time", "interval": "soon"}),
+        "spec.trigger.interval",
+        "",
+    ),
+    ("unknown trigger", of_spec(trigger={"kind": "often"}), "spec.trigger.kind", ""),
+    ("unknown pool", of_spec(pool="light"), "spec.pool", "pool"),
+    (
+        "forbidden conf",
+        of_spec(conf={"spark.driver.memory": "8g"}),
+        "spec.conf.spark.driver.memory",
+        "",
+    ),
+    (
+        "plain secret",
+        source(options={"password": "hunter22"}),
+        "spec.sources.0.options.password",
+        "secret",
+    ),
+    ("checkpoint is relative", of_spec(checkpoint="here"), "spec.checkpoint", "absolute"),
+    ("checkpoint is the root", of_spec(checkpoint="/"), "spec.checkpoint", "root"),
+    ("checkpoint goes up", of_spec(checkpoint="/a/../b"), "spec.checkpoint", ""),
+    ("checkpoint is held", of_spec(checkpoint="/held/there"), "spec.checkpoint", "query there"),
+    ("checkpoint inside another", of_spec(checkpoint="/held/there/x"), "spec.checkpoint", "inside"),
+    ("bad desired", query("bad", desired="FLYING"), "desired", "allowed"),
+    ("no such application", query("bad", application="nowhere"), "metadata.application", ""),
+    (
+        "anothers own application",
+        query("bad", application="there"),
+        "metadata.application",
+        "created for query there",
+    ),
+    (
+        "team of a shared one",
+        HEAD | {"metadata": {"name": "bad", "application": "shared", "team": "data"}, "spec": SPEC},
+        "metadata.team",
+        "new application",
+    ),
+    (
+        "no such team",
+        HEAD | {"metadata": {"name": "bad", "team": "nowhere"}, "spec": SPEC},
+        "metadata.team",
+        "not a team",
+    ),
+    ("no such value", of_spec(description="${values.NOPE}"), "spec.description", "names no value"),
+    ("bad memory", application("bad", memory="much"), "spec.memory", "memory"),
+    ("bad master", application("bad", master="mesos://x"), "spec.master", "master"),
+    (
+        "bad pool name",
+        application("bad", pools=[{"name": "a/b"}]),
+        "spec.pools.0.name",
+        "pool name",
+    ),
+    (
+        "pool twice",
+        application("bad", pools=[{"name": "a"}, {"name": "a"}]),
+        "spec.pools.1.name",
+        "twice",
+    ),
+    (
+        "Spark's own pool",
+        application("bad", pools=[{"name": "default"}]),
+        "spec.pools.0.name",
+        "own",
+    ),
+    (
+        "pool too heavy",
+        application("bad", pools=[{"name": "a", "weight": 0}]),
+        "spec.pools.0.weight",
+        "greater",
+    ),
+    (
+        "code outside of the roots",
+        application("bad", python_path=["/etc"]),
+        "spec.python_path.0",
+        "outside",
+    ),
+    (
+        "no such connector",
+        application("bad", connectors=["carrier-pigeon"]),
+        "spec.connectors.0",
+        "connector",
+    ),
+    (
+        "checkpoint of one that is there",
+        query("there", spec={"checkpoint": "/moved"}),
+        "spec.checkpoint",
+        "not its checkpoint",
+    ),
+    (
+        "application of one that is there",
+        query("there", application="shared"),
+        "metadata.application",
+        "cannot be changed",
+    ),
+    (
+        "team of one that is there",
+        {
+            "apiVersion": "headgate/v1",
+            "kind": "Application",
+            "metadata": {"name": "shared", "team": "data"},
+            "spec": {},
+        },
+        "metadata.team",
+        "not its team",
+    ),
+    (
+        "pool that a query is in",
+        application("shared"),
+        "spec.pools",
+        "query pooled would no longer",
+    ),
+]
+
+#: What is sent in place of the set, the field that is blamed, and a part of what is said.
+SETS: list[tuple[str, Any, str, str]] = [
+    ("nothing", {}, "owner", "missing"),
+    ("a list", [], "body", "JSON object"),
+    ("a text", "apply this", "body", "JSON object"),
+    ("no manifests", {"owner": "repo"}, "manifests", "missing"),
+    ("an owner with a space", {"owner": "a repo", "manifests": []}, "owner", "name of an owner"),
+    ("an unknown field", body(owner="repo", force=True), "force", "not a field"),
+    ("a short commit", body(source={"commit": "abc123"}), "source.commit", "full commit hash"),
+    ("manifests are a text", {"owner": "repo", "manifests": "x"}, "manifests", "list"),
+    ("a file is a text", {"owner": "repo", "manifests": ["x"]}, "manifests.0", ""),
+    ("a file holds nothing", {"owner": "repo", "manifests": [{"path": "a"}]}, "manifests.0", "one"),
+    (
+        "a file holds both",
+        {"owner": "repo", "manifests": [{"manifest": {}, "text": "x"}]},
+        "manifests.0",
+        "one",
+    ),
+    (
+        "a secret among the values",
+        body(values={"PASSWORD": "hunter22"}),
+        "values.PASSWORD",
+        "secret",
+    ),
+    ("a value is a list", body(values={"A": [1]}), "values.A", "plain value"),
+    ("a value without a name", body(values={"": "x"}), "values.", "valid name"),
+    ("prune_running alone", body(prune_running=True), "prune_running", "without prune"),
+    ("dry_run is a word", body(dry_run="perhaps"), "dry_run", "boolean"),
+]
+
+#: What is sent as a file's text, and a part of what is said.
+TEXTS = [
+    ("not YAML", "a: [", "line"),
+    ("an alias", "a: &x 1\nb: *x", "aliases"),
+    ("billion laughs", "a: &a [1]\nb: &b [*a,*a]\nc: [*b,*b]", "aliases"),
+    ("a key twice", "kind: Query\nkind: Application", "stands twice"),
+    ("code", "!!python/object/apply:os.system ['true']", "constructor"),
+    ("a number as a key", "1: 2", "not a text"),
+    ("too deep", "[" * 60 + "]" * 60, "nested"),
+    ("a NUL", "a: \x00", "YAML"),
+    ("a huge number", "a: 1e999", "too large"),
+    ("nothing", "", "holds no manifest"),
+    ("a comment", "# nothing here", "holds no manifest"),
+    ("a list", "- a", "not an object"),
+    ("a word", "hello", "not an object"),
+]
+
+
+@pytest.fixture
+def unchanged(as_admin: APIClient, as_author: APIClient) -> Iterator[None]:
+    """Have something there, and see that it is the same afterwards; tokens are made before."""
+    there = {"name": "there", "spec": SPEC, "checkpoint": "/held/there"}
+    shared = {"name": "shared", "spec": {}}
+    pooled = {"name": "pooled", "spec": SPEC | {"pool": "light"}, "application": "shared"}
+    for address, sent in (
+        ("queries/", there),
+        ("applications/", shared),
+        ("applications/shared/pools/", {"name": "light"}),
+        ("queries/", pooled),
+    ):
+        assert as_admin.post(f"/api/v1/{address}", sent, format="json").status_code == 201
+    before = definitions()
+    yield
+    assert definitions() == before
+
+
+def problems_of(answer: Any) -> list[dict[str, str]]:
+    """Return what an answer blames, of the set or of its objects."""
+    assert answer.status_code == 422, answer.content
+    found = answer.json()
+    if "objects" not in found:
+        return list(found["problems"])
+    return [problem for one in found["objects"] for problem in one["problems"]]
+
+
+def check(problems: list[dict[str, str]], field: str, said: str) -> None:
+    """See that a field is blamed, and that each problem says what to do."""
+    blamed = [one for one in problems if one["field"] == field]
+    assert blamed, problems
+    assert any(said in f"{one['message']} {one['way_out']}" for one in blamed), blamed
+    assert all(one["way_out"] for one in problems), problems
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize(
+    ("manifest", "field", "said"),
+    [one[1:] for one in MANIFESTS],
+    ids=[one[0] for one in MANIFESTS],
+)
+def test_a_bad_manifest_refuses_its_set(
+    as_author: APIClient, manifest: Any, field: str, said: str
+) -> None:
+    files = [{"path": "bad.yaml", "manifest": manifest}]
+    files.append({"path": "good.yaml", "manifest": query("good")})
+    answer = as_author.post("/api/v1/apply/", {"owner": "r", "manifests": files}, format="json")
+    check(problems_of(answer), field, said)
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize(
+    ("sent", "field", "said"), [one[1:] for one in SETS], ids=[one[0] for one in SETS]
+)
+def test_a_bad_set_is_refused(as_author: APIClient, sent: Any, field: str, said: str) -> None:
+    check(problems_of(as_author.post("/api/v1/apply/", sent, format="json")), field, said)
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize(
+    ("text", "said"), [one[1:] for one in TEXTS], ids=[one[0] for one in TEXTS]
+)
+def test_a_bad_text_is_refused(as_author: APIClient, text: str, said: str) -> None:
+    sent = {"owner": "r", "manifests": [{"path": "bad.yaml", "text": text}]}
+    problems = problems_of(as_author.post("/api/v1/apply/", sent, format="json"))
+    assert any(said in one["message"] for one in problems), problems
+    assert all(one["way_out"] for one in problems)
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_an_object_that_stands_twice_is_refused(as_author: APIClient) -> None:
+    answer = as_author.post("/api/v1/apply/", body(query("one"), query("one")), format="json")
+    check(problems_of(answer), "metadata.name", "also defined in one.yaml")
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_two_of_a_set_cannot_share_a_checkpoint(as_author: APIClient) -> None:
+    place = {"checkpoint": "/shared/place"}
+    sent = body(query("one", spec=place), query("two", spec=place))
+    check(
+        problems_of(as_author.post("/api/v1/apply/", sent, format="json")), "spec.checkpoint", "one"
+    )
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_python_needs_its_right(as_author: APIClient) -> None:
+    python = HEAD | {"spec": {"kind": "python", "function": "flights:build"}}
+    answer = as_author.post("/api/v1/apply/", body(python, application("a")), format="json")
+    assert answer.status_code in (403, 422)
