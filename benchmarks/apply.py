@@ -106,7 +106,8 @@ def _manifests(count: int, *, interval: str = "5 seconds") -> list[dict[str, Any
                 },
             }
         )
-    files[-1]["manifest"]["spec"]["trigger"] = {"kind": "processing_time", "interval": interval}
+    last: Any = files[-1]["manifest"]
+    last["spec"]["trigger"] = {"kind": "processing_time", "interval": interval}
     return files
 
 

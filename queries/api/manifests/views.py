@@ -105,7 +105,7 @@ class _OwnerView(ApiView):
 class QueryOwnerView(_OwnerView):
     """Whose a query is."""
 
-    look_up = staticmethod(definitions.query)  # type: ignore[assignment]
+    look_up = staticmethod(definitions.query)
 
     @answers("get_query_owner", bodies.OwnerBody)
     def get(self, name: str) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class QueryOwnerView(_OwnerView):
 class ApplicationOwnerView(_OwnerView):
     """Whose an application is."""
 
-    look_up = staticmethod(applications.application)  # type: ignore[assignment]
+    look_up = staticmethod(applications.application)
 
     @answers("get_application_owner", bodies.OwnerBody)
     def get(self, name: str) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class ApplicationOwnerView(_OwnerView):
 class RuleOwnerView(_OwnerView):
     """Whose an alert rule is."""
 
-    look_up = staticmethod(rule_named)  # type: ignore[assignment]
+    look_up = staticmethod(rule_named)
 
     @answers("get_alert_rule_owner", bodies.OwnerBody)
     def get(self, name: str) -> dict[str, Any]:

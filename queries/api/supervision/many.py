@@ -9,8 +9,8 @@ from queries.api.base import ApiView
 from queries.api.derived import Body, described
 from queries.api.errors import invalid
 from queries.api.methods import Sent, answers
+from queries.domain.definitions.selection import parse_selector
 from queries.domain.states import StopMode, Verb
-from queries.domain.supervision.selection import parse_selector
 from queries.roles import OPERATE
 from queries.selectors.access.insisting import insist
 from queries.selectors.supervision.query_filters import selected

@@ -8,8 +8,8 @@ from django.db.models import OuterRef, Q, QuerySet, Subquery, TextField, Value
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Coalesce
 
+from queries.domain.definitions.selection import Term
 from queries.domain.states import RunOutcome
-from queries.domain.supervision.selection import Term
 from queries.models.definitions import Query, QueryRevision
 from queries.models.drivers import Run
 from queries.models.standing import JUDGED

@@ -110,7 +110,9 @@ class _Places:
     def of(self, work: Work, manifest: Manifest) -> None:
         """Give a new query its checkpoint, or note what is wrong with that."""
         if not manifest.checkpoint:
-            location = surroundings.default_checkpoint(work.name, avoid=self._left)
+            location = surroundings.default_checkpoint(
+                work.name, "" if work.own is not None else work.host, avoid=self._left
+            )
         else:
             try:
                 location = surroundings.canonical_checkpoint(manifest.checkpoint)

@@ -23,6 +23,7 @@ from queries.selectors.access.teams import teams
 from queries.selectors.definitions.connectors import connectors
 from queries.selectors.definitions.definitions import application_definition
 from queries.selectors.labels import label_names, labelled
+from queries.selectors.manifests.owners import owned
 from queries.selectors.supervision.applications import (
     ApplicationDetail,
     application_detail,
@@ -88,6 +89,7 @@ def application_page(request: HttpRequest, name: str) -> HttpResponseBase:
         **_moving(detail, timezone.now()),
         "readable": readable(mask(detail.newest.spec)) if detail.newest else "",
         "teams": list(teams().values_list("name", flat=True)),
+        "owned": owned(detail.application),
     }
     return render(request, "supervision/applications/application.html", context)
 

@@ -24,6 +24,7 @@ from queries.roles import VIEW
 from queries.selectors.console.badges import names_of, outcomes
 from queries.selectors.definitions.definitions import revisions_of
 from queries.selectors.failures.failures import failure_groups, failures_of
+from queries.selectors.manifests.owners import owned
 from queries.selectors.query_lines import QueryLine, query_line
 from queries.selectors.supervision.history import operations, transitions
 from queries.selectors.supervision.runs import runs_of
@@ -103,6 +104,7 @@ def definition_tab(request: HttpRequest, name: str) -> HttpResponse:
     context |= {
         "revisions": revisions,
         "shown": shown,
+        "owned": owned(context["query"]),
         "before": before,
         "sql": _colours(spec["sql"], "sql") if spec.get("sql") else "",
         "rest": _colours(readable({k: v for k, v in spec.items() if k != "sql"}), "yaml"),

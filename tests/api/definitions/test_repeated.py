@@ -164,7 +164,7 @@ def test_applications_pools_and_rules_are_created_once_too(as_admin: APIClient) 
 
 
 def test_a_put_creates_where_nothing_is_there(as_author: APIClient) -> None:
-    new = {"HTTP_IF_NONE_MATCH": "*", "format": "json"}
+    new: Any = {"HTTP_IF_NONE_MATCH": "*", "format": "json"}
     made = as_author.put(f"{QUERIES}ticks/", {"spec": SPEC}, **new)
     assert (made.status_code, made["Location"]) == (201, "/api/v1/queries/ticks/")
     again = as_author.put(f"{QUERIES}ticks/", {"spec": SPEC}, **new)
@@ -249,7 +249,7 @@ def test_every_error_has_a_way_out(as_author: APIClient, as_viewer: APIClient) -
     ]
     as_author.post(QUERIES, TICKS, format="json")
     answers.append(as_author.put(f"{QUERIES}ticks/", {"spec": SPEC}, format="json"))
-    stale = {"HTTP_IF_MATCH": '"query-1-r9"', "format": "json"}
+    stale: Any = {"HTTP_IF_MATCH": '"query-1-r9"', "format": "json"}
     answers.append(as_author.put(f"{QUERIES}ticks/", {"spec": SPEC}, **stale))
     for answer in answers:
         body = answer.json()

@@ -7,7 +7,7 @@ import pytest
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from queries.domain.states import Desired, OperationOutcome, Phase
+from queries.domain.states import Desired, OperationOutcome, Phase, Verb
 from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.services.procedures import many
@@ -160,9 +160,7 @@ def test_pruning_deletes_each_query_once_it_has_stopped(stage: Stage) -> None:
     application = stage.application("flights")
     rows = [stage.query(name, "flights") for name in ("one", "two")]
     Query.objects.filter(pk=rows[1].pk).update(desired=Desired.RUNNING, phase=Phase.RUNNING)
-    operation = many.begin_many(
-        many.Verb.PRUNE, rows, applications=[application], actor="ci", now=now
-    )
+    operation = many.begin_many(Verb.PRUNE, rows, applications=[application], actor="ci", now=now)
     many.advance_many(operation.pk, now=timezone.now())
     Operation.objects.filter(verb="stop").update(outcome=OperationOutcome.DONE)
     many.advance_many(operation.pk, now=timezone.now())

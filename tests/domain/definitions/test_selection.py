@@ -2,8 +2,8 @@
 
 import pytest
 
+from queries.domain.definitions.selection import MOST_TERMS, Term, parse_selector
 from queries.domain.errors import Invalid
-from queries.domain.supervision.selection import MOST_TERMS, Term, parse_selector
 
 
 @pytest.mark.parametrize(
