@@ -136,7 +136,7 @@ def head(request: HttpRequest, name: str, tab: str) -> dict[str, Any]:
     return {
         **_state(line, now),
         "tabs": _tabs(line, tab),
-        "curls": _curls(request, name),
+        "curls": _curls(request, name)[: 1 if line.query.discovered else None],
         "start_says": " ".join(consequences.of(Verb.START, line, [])),
     }
 
@@ -212,7 +212,7 @@ def async_names(line: QueryLine) -> list[str]:
 
 
 def _curls(request: HttpRequest, name: str) -> list[tuple[str, str]]:
-    base = request.build_absolute_uri(f"/api/v1/queries/{name}/")
+    base = request.build_absolute_uri(reverse("api:query", args=[name]))
     token = '-H "Authorization: Token $HEADGATE_TOKEN"'
     return [
         ("Read it", f"curl -s {token} {base}"),

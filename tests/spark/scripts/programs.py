@@ -191,3 +191,51 @@ def main(how):
 
 main(sys.argv[1])
 """
+
+#: State of its own in pandas: how often each word came, kept from batch to batch.
+STATEFUL = """
+import sys
+
+import pandas as pd
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StatefulProcessor
+
+SOURCE, OUT = sys.argv[1], sys.argv[2]
+spark = SparkSession.builder.appName("stateful").getOrCreate()
+spark.conf.set("spark.sql.shuffle.partitions", "1")
+spark.conf.set(
+    "spark.sql.streaming.stateStore.providerClass",
+    "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+)
+
+
+class Counting(StatefulProcessor):
+    def init(self, handle):
+        self.seen = handle.getValueState("seen", "n LONG")
+
+    def handleInputRows(self, key, rows, timers):
+        before = self.seen.get()[0] if self.seen.exists() else 0
+        now = before + sum(len(part) for part in rows)
+        self.seen.update((now,))
+        yield pd.DataFrame({"word": [key[0]], "n": [now]})
+
+    def close(self):
+        pass
+
+
+rows = spark.readStream.schema("id LONG, word STRING").option("maxFilesPerTrigger", "1")
+counts = rows.json(SOURCE).groupBy("word").transformWithStateInPandas(
+    Counting(), "word STRING, n LONG", "Update", "None"
+)
+
+
+def keep(batch, number):
+    with open(f"{OUT}/counted", "a") as file:
+        for row in sorted(batch.collect()):
+            file.write(f"{number} {row.word} {row.n}\\n")
+
+
+counts.writeStream.queryName("stateful").outputMode("update").foreachBatch(keep).trigger(
+    availableNow=True
+).start(checkpointLocation=f"{OUT}/cp").awaitTermination()
+"""

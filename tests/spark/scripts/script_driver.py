@@ -36,11 +36,12 @@ class ScriptUnderTest(DriverUnderTest):
             file=f"{roots[0]}/{file}" if file else "",
             module=module,
             arguments=arguments,
-            folder=str(self.home / "work"),
+            folder=str(self.home / "checkpoints/.work"),
             checkpoints=f"file://{self.home}/checkpoints",
             **job,
         )
-        self.launch(code_roots=roots, code_sha256=digest, script=script)
+        given = (str(self.home / "checkpoints"),)
+        self.launch(code_roots=roots, code_sha256=digest, script=script, folders=given)
         return self
 
     def again(self) -> "ScriptUnderTest":

@@ -12,7 +12,7 @@ import pytest
 
 from queries.domain.protocol import AssignmentEntry, RunState, ScriptState, Want
 from tests.spark.driver_under_test import holder, wait_for, write_rows
-from tests.spark.scripts.programs import COUNTING, HELPER, SEVERAL
+from tests.spark.scripts.programs import COUNTING, HELPER, SEVERAL, STATEFUL
 from tests.spark.scripts.script_driver import ScriptUnderTest, rows_in
 
 pytestmark = pytest.mark.spark
@@ -27,6 +27,7 @@ def code(tmp_path: Path) -> Path:
     (folder / "several.py").write_text(SEVERAL)
     (folder / "helper.py").write_text(HELPER)
     (folder / "counting.py").write_text(COUNTING)
+    (folder / "stateful.py").write_text(STATEFUL)
     return folder
 
 
@@ -153,6 +154,24 @@ def test_killed_in_mid_batch_it_goes_on_without_loss(
         for folder in (plain, ours)
     )
     assert got == expected
+
+
+def test_state_of_its_own_in_pandas_is_kept_from_batch_to_batch(
+    drivers: list[ScriptUnderTest], code: Path, tmp_path: Path
+) -> None:
+    source, ours, plain = tmp_path / "in", tmp_path / "ours", tmp_path / "plain"
+    for file in range(3):
+        words = [{"id": number, "word": f"w{number % 3}"} for number in range(file, file + 5)]
+        write_rows(source, f"{file}.json", words)
+    for folder in (ours, plain):
+        folder.mkdir()
+    [driver] = drivers
+    driver.launch_script(code, "stateful.py", str(source), str(ours))
+    seen = driver.wait_exit()
+    assert seen.exit is not None
+    assert seen.exit.python == "0", driver.log()
+    run_plainly(code / "stateful.py", str(source), str(plain))
+    assert (ours / "counted").read_text() == (plain / "counted").read_text()
 
 
 def test_the_control_plane_gives_it_rows_and_stops_one_run(

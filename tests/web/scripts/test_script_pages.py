@@ -60,6 +60,8 @@ def test_a_query_of_it_has_its_pages_and_no_buttons_of_its_own(
     assert page.status == 200
     assert "job/counts" in page.text
     assert "act-start" not in page.html
+    assert "/api/v1/queries/job~counts/" in page.html
+    assert "/api/v1/queries/job~counts/stop/" not in page.html
     assert "/queries/job~counts/edit/" not in page.html
     assert 'href="/applications/job/"' in page.html
 
