@@ -77,7 +77,9 @@ SENDER_SELECTORS = "queries.selectors.supervision.senders"
 DATA_UMASK = env.mode("HEADGATE_DATA_UMASK", "022")
 LAUNCHER = env.choice("HEADGATE_LAUNCHER", "process", tuple(LAUNCHERS))
 #: What keeps drivers from the rest of their host: queries.domain.walls, docs/security.md.
-WALLS = env.choice("HEADGATE_WALLS", "auto", ("auto", "bubblewrap", "neither"))
+WALLS = env.choice("HEADGATE_WALLS", "auto", ("auto", "accounts", "bubblewrap", "neither"))
+#: Accounts of this host for drivers, one for each application; `name*` for all that begin so.
+WALLS_ACCOUNTS = env.names("HEADGATE_WALLS_ACCOUNTS", ())
 #: Names that a definition's "env:NAME" may resolve, on the driver's host.
 SECRET_ENV_ALLOWLIST = env.names("HEADGATE_SECRET_ENV", ())
 

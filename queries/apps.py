@@ -35,7 +35,8 @@ class QueriesConfig(AppConfig):
         super().import_models()
 
     def ready(self) -> None:
-        """Register the roles' rules and groups, and what keeps the audit log."""
+        """Register the roles' rules and groups, what keeps the audit log, and drivers' accounts."""
         import_module("queries.roles").connect()
         import_module("queries.models.access.audit_guard").connect(self)
         import_module("queries.services.access.sign_ins").connect()
+        import_module("queries.launchers.process.walls.proven").connect()

@@ -4,11 +4,13 @@ A driver that an earlier release started has all of them in one folder, and is r
 it ends.
 """
 
+import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from queries.domain.protocol import CONTROL, CURRENT, OWN
-from queries.files import read_file
+from queries.files import read_file, replace_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,18 @@ class DriverFolder:
         for folder in (root / CONTROL, root / OWN):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return cls(root, root / CONTROL, root / OWN)
+
+
+def direct(path: Path, text: str) -> None:
+    """Replace a file that a driver reads: of its account's group where the folder is shared."""
+    shared = path.parent.stat().st_mode & stat.S_ISGID
+    replace_file(path, text, mode=0o640 if shared else 0o600)
+
+
+def share(folder: Path, gid: int) -> None:
+    """Let the group of a driver's account read a control folder, and what is put into it later."""
+    os.chown(folder, -1, gid)
+    folder.chmod(0o2750)
 
 
 def current_file(application: Path) -> Path:

@@ -21,6 +21,8 @@ import stat
 import struct
 import sys
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +38,8 @@ PYTHON_BYTE = 1
 
 #: Bytes of a file that is read whole: several times the largest that a driver writes.
 MOST_BYTES = 64 * 1024 * 1024
+
+WRITERS_LOCK_S = 5  # another writer holds it for milliseconds
 
 #: Less free space than this, and logs give way: drivers, database and Redis need the rest. Bytes.
 KEEP_FREE = 32 * 1024 * 1024
@@ -158,6 +162,24 @@ def give_lock_back(descriptor: int) -> None:
     """Release what `take_lock` has taken, in whichever process has inherited it, and close it."""
     try:
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _request(fcntl.F_UNLCK, None))
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold a lock among writers; raise TimeoutError rather than wait without a limit."""
+    descriptor = open_plain(path, os.O_RDWR | os.O_CREAT)
+    deadline = time.monotonic() + WRITERS_LOCK_S
+    try:
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{path} is held by another writer for {WRITERS_LOCK_S} s")
+            time.sleep(0.01)  # the kernel offers no bounded wait for a lock
+        yield
     finally:
         os.close(descriptor)
 

@@ -18,7 +18,9 @@ import redis
 from controlplane.machine import java as javas
 from controlplane.machine import valkey
 from controlplane.machine.trouble import Trouble
-from queries.launchers.process.walls import bubblewrap
+from queries.launchers.process.walls import bubblewrap, proven
+from queries.launchers.process.walls.accounts import Account, refuse_incapable
+from queries.launchers.process.walls.trial import Missing
 
 START_LIMIT_S = 60
 
@@ -87,6 +89,52 @@ def missing_walls() -> str:
     if tried.returncode:
         return f"{tried.stderr.strip()}; docs/operations.md says what walls of drivers need"
     return ""
+
+
+@cache
+def missing_accounts() -> str:
+    """Return why no driver can be run as an account of its own, "" where one can."""
+    if os.geteuid() != 0:
+        return "only root can make accounts; run the tests as root"
+    if shutil.which("useradd") is None:
+        return "there is no useradd; get it with `sudo apt-get install passwd`"
+    try:
+        refuse_incapable()
+        proven.insist_on_the_way(Account.of("nobody"))
+    except Missing as error:
+        return str(error)
+    return ""
+
+
+@contextmanager
+def reachable_folder() -> Iterator[Path]:
+    """Yield a folder that other accounts can be let into; pytest's own is closed to them."""
+    folder = Path(tempfile.mkdtemp(prefix="headgate-accounts-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def accounts_made(folder: Path, count: int) -> Iterator[list[str]]:
+    """Make accounts of this host with homes in a folder; yield their names; remove them."""
+    stem = f"hgt{os.getpid()}x{int(time.monotonic()) % 100_000}"
+    names = [f"{stem}-{number}" for number in range(1, count + 1)]
+    try:
+        for name in names:
+            subprocess.run(
+                [
+                    *("useradd", "--create-home", "--user-group", "--no-log-init"),
+                    *("--shell", "/usr/sbin/nologin", "--base-dir", str(folder), name),
+                ],
+                check=True,
+                capture_output=True,
+            )
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(["userdel", name], check=False, capture_output=True)
 
 
 def prometheus() -> str:

@@ -10,18 +10,24 @@ Every step can be taken again after a crash in the middle of it.
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from queries.acting import acting_in
 from queries.checkpoints.inside import Inside, copy_plain
 from queries.checkpoints.logs import names_in
 from queries.checkpoints.snapshot import CannotCopy, sync_tree
 from queries.checkpoints.source_logs import numbered
 from queries.domain.definitions.locations import NotALocation, canonical, local_path
 from queries.files import NotPlain, read_bytes, sync
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 LOG = "_spark_metadata"
 ASIDE = "_headgate"
@@ -35,6 +41,19 @@ class Dropped:
 
     batches: tuple[int, ...]  # entries that go, lowest first
     files: tuple[str, ...]  # relative paths of data files that no kept entry names
+
+
+def _as_owner(
+    change: Callable[Concatenate["FileSink", P], T],
+) -> Callable[Concatenate["FileSink", P], T]:
+    """Let a change be made with the rights of the sink's owner, where that is another account."""
+
+    @wraps(change)
+    def changed(sink: "FileSink", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with acting_in(sink.root, sink.root):
+            return change(sink, *args, **kwargs)
+
+    return changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +102,7 @@ class FileSink:
         others = {path for name in later.values() for path in self._named(folder / name)}
         return Dropped(tuple(sorted(later)), tuple(sorted(others - mine)))
 
+    @_as_owner
     def keep_log(self, name: str) -> Path:
         """Put a copy of the log as it is now aside, once; return where."""
         aside = self.root / ASIDE / name / LOG
@@ -99,6 +119,7 @@ class FileSink:
         sync(aside.parent)
         return aside
 
+    @_as_owner
     def put_back(self, batch: int, name: str) -> Dropped:
         """Make the log and the data those of a batch; what is later is moved aside.
 
@@ -120,6 +141,7 @@ class FileSink:
                 _move(sink, aside, path)
         return dropped
 
+    @_as_owner
     def move_aside(self, name: str) -> None:
         """Move log and data files aside whole, so that the sink is as if never written."""
         with self._aside(name) as aside, Inside(self.root) as sink:
@@ -128,6 +150,7 @@ class FileSink:
                 _move(sink, aside, path)
         sync(self.root)
 
+    @_as_owner
     def seed(self, batch: int) -> None:
         """Write an empty log up to a batch, for a query that continues there with a new sink."""
         if self.log.exists():

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from queries.acting import acting_in, give_like
 from queries.checkpoints import source_logs, state_files
 from queries.checkpoints.inside import Inside
 from queries.checkpoints.logs import CheckpointLogs, names_in, numbers_in
@@ -97,31 +98,35 @@ def remove(location: Path) -> None:
 
     What is not there is no error, so it can be called again until it has come to its end.
     """
-    with suppress(FileNotFoundError):
-        location.rename(location.with_name(f"{location.name}.removing-{uuid.uuid4().hex[:8]}"))
-    remove_left_over(location)
+    with acting_in(location.parent, location):
+        with suppress(FileNotFoundError):
+            location.rename(location.with_name(f"{location.name}.removing-{uuid.uuid4().hex[:8]}"))
+        remove_left_over(location)
 
 
 @contextmanager
 def building(destination: Path, like: Path) -> Iterator[Inside]:
     """Yield an empty folder next to `destination`; on leaving it is synced and renamed there.
 
-    It gets the mode of the folder `like`. Nothing is left of it where the block raises, and
+    It gets mode and owner of the folder `like`. Nothing is left of it where the block raises, and
     what an attempt that was killed has left is removed first. Raises OSError where something
     exists at `destination`.
     """
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    remove_left_over(destination)
-    draft = Path(tempfile.mkdtemp(prefix=f"{destination.name}.building-", dir=destination.parent))
-    try:
-        with Inside(draft) as within:
-            yield within
-            os.fchmod(within.folder(""), like.stat().st_mode & 0o777)
-        sync_tree(draft)
-        draft.rename(destination)
-        sync(destination.parent)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
+    with acting_in(destination.parent, like):
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        remove_left_over(destination)
+        name = f"{destination.name}.building-"
+        draft = Path(tempfile.mkdtemp(prefix=name, dir=destination.parent))
+        try:
+            with Inside(draft) as within:
+                yield within
+                os.fchmod(within.folder(""), like.stat().st_mode & 0o777)
+            give_like(draft, like)
+            sync_tree(draft)
+            draft.rename(destination)
+            sync(destination.parent)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
 
 
 def remove_left_over(destination: Path) -> None:

@@ -148,6 +148,7 @@ class DriverSpec(Form):
     checkpoints: tuple[str, ...] = ()  # locations of the application's, known at the launch
     folders: tuple[str, ...] = ()  # in which further ones of the application will lie
     walls: str = ""  # `domain.walls.Mode`, set by the launcher; "" for none
+    account: str = ""  # of the host that it runs as, set by the launcher; "" for the worker's
     stop_timeout_s: float = LEAVE_S  # for spark.stop() and the whole exit
     start_deadline_s: float | None = None  # from the assignment to Started; None: not checked
     probe: bool = False  # runs `queries.runtime.probes.main` on its probe.json; no epoch fences it
@@ -156,9 +157,10 @@ class DriverSpec(Form):
     def sees(self, location: str) -> bool:
         """Whether a checkpoint is within the driver's walls; True where there are none.
 
-        What is written elsewhere within walls would be gone with the driver.
+        What is written elsewhere within walls would be gone with the driver. An account of its own
+        is given further ones while it runs.
         """
-        if not self.walls or location in self.checkpoints:
+        if not self.walls or self.account or location in self.checkpoints:
             return True
         path = urlsplit(location)
         return path.scheme not in ("", "file") or any(

@@ -7,6 +7,7 @@ from enum import StrEnum
 class Mode(StrEnum):
     """What keeps the code of a driver's authors from the rest of the host."""
 
+    ACCOUNTS = "accounts"
     BUBBLEWRAP = "bubblewrap"
     NEITHER = "neither"
 
@@ -19,6 +20,11 @@ class Mode(StrEnum):
 AUTO = "auto"
 
 _SENTENCES = {
+    Mode.ACCOUNTS: (
+        "The drivers of each application run as an account of its own without capabilities: an "
+        "author's code reads and writes the files of its application and what the host lets every "
+        "account read, and signals no process of another account."
+    ),
     Mode.BUBBLEWRAP: (
         "Each driver sees its own folder, its checkpoints, the data roots and a read-only system: "
         "an author's code reaches no other file and no other process of this host."
@@ -36,7 +42,7 @@ class Choice:
 
     mode: Mode
     asked: str  # HEADGATE_WALLS
-    lacks: str = ""  # what this host lacks for bubblewrap, where that was wanted
+    lacks: str = ""  # what this host lacks for the walls that were wanted
 
     @property
     def refused(self) -> bool:
@@ -46,7 +52,8 @@ class Choice:
     @property
     def told(self) -> str:
         """Return the choice and its reason in sentences, for the log and for pages."""
-        why = f" bubblewrap cannot be used here: {self.lacks}" if self.lacks else ""
+        wanted = Mode.BUBBLEWRAP if self.asked == AUTO else self.asked
+        why = f" {wanted} cannot be used here: {self.lacks}" if self.lacks else ""
         if self.refused:
             return (
                 f"HEADGATE_WALLS is {self.asked}, so no driver is started:{why} Mend that, or set "
@@ -56,8 +63,11 @@ class Choice:
 
 
 def choose(asked: str, lacks: str = "") -> Choice:
-    """Return the walls to use; `lacks` says why bubblewrap cannot be had, "" where it can."""
+    """Return the walls to use; `lacks` says why what is wanted cannot be had, "" where it can.
+
+    `auto` wants bubblewrap: accounts have to be made and named by an admin.
+    """
     if asked == AUTO:
         return Choice(Mode.NEITHER if lacks else Mode.BUBBLEWRAP, asked, lacks)
     mode = Mode(asked)
-    return Choice(mode, asked, lacks if mode is Mode.BUBBLEWRAP else "")
+    return Choice(mode, asked, "" if mode is Mode.NEITHER else lacks)

@@ -14,6 +14,8 @@ LACKS = "bubblewrap is not installed; its package is called bubblewrap."
         ("auto", LACKS, Mode.NEITHER, False),
         ("bubblewrap", "", Mode.BUBBLEWRAP, False),
         ("bubblewrap", LACKS, Mode.BUBBLEWRAP, True),
+        ("accounts", "", Mode.ACCOUNTS, False),
+        ("accounts", "the worker lacks CAP_KILL.", Mode.ACCOUNTS, True),
         ("neither", "", Mode.NEITHER, False),
         ("neither", LACKS, Mode.NEITHER, False),
     ],
@@ -30,6 +32,10 @@ def test_each_choice_says_what_an_author_can_do_and_what_is_missing() -> None:
     fallen_back = choose("auto", LACKS).told
     assert "Walls of drivers: neither. Drivers run as the worker's account" in fallen_back
     assert LACKS in fallen_back
+    assert (
+        "accounts cannot be used here: none is named." in choose("accounts", "none is named.").told
+    )
+    assert choose("accounts").told.endswith("signals no process of another account.")
     refused = choose("bubblewrap", LACKS).told
     assert "no driver is started" in refused
     assert LACKS in refused

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ from queries.domain.supervision.observation import Liveness, Sighting
 from queries.domain.walls import Mode, choose
 from queries.files import lock_holder
 from queries.launchers.process.launcher import LocalProcessLauncher
+from queries.launchers.process.walls.accounts import Accounts
 
 T = TypeVar("T")
 
@@ -70,10 +71,14 @@ class DriverUnderTest:
         application: str = "app",
         epoch: int = 1,
         walls: Mode = Mode.NEITHER,
+        accounts: Sequence[str] = (),
     ) -> None:
         self.home = home
         self.launcher = LocalProcessLauncher(
-            home / "drivers", home / "code", walls=lambda: choose(walls)
+            home / "drivers",
+            home / "code",
+            walls=lambda: choose(walls),
+            accounts=Accounts(tuple(accounts), home),
         )
         self.application = application
         self.epoch = epoch

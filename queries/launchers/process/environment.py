@@ -3,6 +3,8 @@
 A driver runs users' code, so it must not see what only the control plane may know.
 """
 
+import os
+import shutil
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -55,3 +57,12 @@ def for_driver(
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "TMPDIR": str(tmp),
     }
+
+
+def java(environ: Mapping[str, str]) -> Path | None:
+    """Return the Java that a driver would start; None where there is none that can be run."""
+    if home := environ.get("JAVA_HOME"):
+        found = Path(home) / "bin" / "java"
+        return found if os.access(found, os.X_OK) else None
+    which = shutil.which("java", path=environ.get("PATH"))
+    return Path(which) if which else None

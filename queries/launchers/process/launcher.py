@@ -4,17 +4,15 @@
 from there and from the kernel, so that any worker can go on where another died.
 """
 
-import contextlib
-import fcntl
 import json
+import logging
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -45,9 +43,10 @@ from queries.domain.protocol import (
 )
 from queries.domain.supervision.observation import Liveness, Sighting
 from queries.domain.walls import Choice, Mode, choose
-from queries.driver_folder import DriverFolder, current_file, read_current
+from queries.driver_folder import DriverFolder, current_file, direct, read_current
 from queries.files import (
     NotPlain,
+    exclusive,
     is_locked,
     open_plain,
     read_bytes,
@@ -66,11 +65,13 @@ from queries.launchers.process import (
     identities,
     sighting,
 )
-from queries.launchers.process.walls import proven
+from queries.launchers.process.walls import giving, proven
+from queries.launchers.process.walls.accounts import Account, Accounts
 from queries.launchers.process.walls.preparing import hand_over, prepare
 
+logger = logging.getLogger(__name__)
+
 SHIM_TAKES_S = 20  # for the shim to lock its directory; it needs about 0.2 s
-ASSIGN_LOCK_S = 5  # another writer holds it for milliseconds
 KILL_WAIT_S = 5
 LOG_TAIL_BYTES = 256 * 1024
 PROBES = "probes"  # folder of an application's probes, next to its drivers' directories
@@ -85,6 +86,7 @@ def configured() -> "LocalProcessLauncher":
         code_dir=settings.CODE_DIR,
         secrets_dir=settings.SECRETS_DIR,
         walls=proven.walls,
+        accounts=proven.accounts(),
     )
 
 
@@ -101,11 +103,13 @@ class LocalProcessLauncher:
         code_dir: Path,
         secrets_dir: Path | None = None,
         walls: Callable[[], Choice] = _no_walls,
+        accounts: Accounts | None = None,
     ) -> None:
         self._drivers = drivers_dir
         self._code = code_dir
         self._secrets = secrets_dir or drivers_dir.parent / "secrets"
         self._walls = walls
+        self._accounts = accounts or Accounts((), drivers_dir.parent)
 
     def walls(self) -> Choice:
         """Return the walls that new drivers get; tried out at the first call."""
@@ -139,7 +143,7 @@ class LocalProcessLauncher:
         """
 
         def write_intent(directory: Path) -> None:
-            replace_file(DriverFolder.of(directory).control / POOLS, pools_xml)
+            direct(DriverFolder.of(directory).control / POOLS, pools_xml)
             self._write_assignment(directory, assignment)
             self._make_current(directory, spec.epoch)
 
@@ -152,6 +156,8 @@ class LocalProcessLauncher:
             return
         folder = DriverFolder.of(directory)
         if (spec := self._walled(folder)) is not None:
+            if spec.account:
+                self._give(spec, assignment)
             hand_over([asdict(spec), *_allowed(assignment)], secrets=self._secrets, folder=folder)
         if self._write_assignment(directory, assignment):
             self._signal(directory, signal.SIGUSR1)
@@ -237,7 +243,7 @@ class LocalProcessLauncher:
     def launch_probe(self, spec: DriverSpec, task: str) -> None:
         """Write the intent (spec, task), spawn the shim, return once it holds the directory."""
         self._launch(
-            spec, lambda directory: replace_file(DriverFolder.of(directory).control / TASK, task)
+            spec, lambda directory: direct(DriverFolder.of(directory).control / TASK, task)
         )
 
     def probe_result(self, application: str, epoch: int) -> str:
@@ -340,7 +346,7 @@ class LocalProcessLauncher:
             if begun or _is_held(directory) or sighting.processes_of(directory):
                 return
             spec = self._within_walls(spec, folder)
-            replace_file(control / SPEC, spec.dumps())
+            direct(control / SPEC, spec.dumps())
             write_intent(directory)
             if spec.walls:
                 self._prepare(spec, folder)
@@ -356,9 +362,27 @@ class LocalProcessLauncher:
         choice = self._walls()
         if choice.refused:
             raise LaunchRefused(choice.told)
-        if choice.mode is not Mode.BUBBLEWRAP or folder.control == folder.root:
+        if choice.mode is Mode.NEITHER or folder.control == folder.root:
             return spec
-        return replace(spec, walls=choice.mode, secrets_dir=str(folder.control / SECRETS))
+        spec = replace(spec, walls=choice.mode, secrets_dir=str(folder.control / SECRETS))
+        if choice.mode is Mode.ACCOUNTS:
+            account = self._accounts.of(spec.application)
+            giving.open_folders(folder, account, self._drivers)
+            spec = replace(spec, account=account.name)
+        return spec
+
+    def _give(self, spec: DriverSpec, assignment: Assignment | None) -> None:
+        """Give the checkpoints and file sinks of an assignment to the driver's account.
+
+        What cannot be given its driver cannot write, and says so.
+        """
+        account = Account.of(spec.account)
+        for entry in assignment.queries if assignment is not None else ():
+            try:
+                giving.give_checkpoint(entry.checkpoint, account, self._accounts)
+                giving.give_sink(entry.spec, spec, account)
+            except (LaunchRefused, OSError) as error:
+                logger.warning("%s: %s", entry.called, error)
 
     def _walled(self, folder: DriverFolder) -> DriverSpec | None:
         """Return the spec of a driver within walls, None of any other."""
@@ -368,15 +392,20 @@ class LocalProcessLauncher:
         return spec if spec is not None and spec.walls else None
 
     def _prepare(self, spec: DriverSpec, folder: DriverFolder) -> None:
-        prepare(spec, folder)
+        if spec.account:
+            giving.prepare(spec, folder, self._accounts)
+        else:
+            prepare(spec, folder)
         task = read_file(folder.control / TASK)
         assignment = sighting.loaded(Assignment, folder.control / ASSIGNMENT)
+        if spec.account:
+            self._give(spec, assignment)
         named = [*([json.loads(task)] if task else []), *_allowed(assignment)]
         hand_over([asdict(spec), *named], secrets=self._secrets, folder=folder)
 
     def _spawn(self, directory: Path, spec: DriverSpec) -> None:
         env = environment.passed(os.environ, spec.env_allowlist)
-        if not _finds_java(env):
+        if environment.java(env) is None:
             raise LaunchRefused(
                 "No Java was found: there is none in JAVA_HOME (bin/java) and none in PATH. "
                 "Install a Java of version 17 or later, or set JAVA_HOME."
@@ -416,22 +445,22 @@ class LocalProcessLauncher:
     def _write_assignment(self, directory: Path, assignment: Assignment) -> bool:
         """Write it unless a higher generation is there; tell whether it was written."""
         control = DriverFolder.of(directory).control
-        with _exclusive(control / ".assign.lock"):
+        with exclusive(control / ".assign.lock"):
             there = sighting.loaded(Assignment, control / ASSIGNMENT)
             if there is not None and there.generation > assignment.generation:
                 return False
-            replace_file(control / ASSIGNMENT, assignment.dumps())
+            direct(control / ASSIGNMENT, assignment.dumps())
             return True
 
     def _make_current(self, directory: Path, epoch: int) -> None:
         path = current_file(directory.parent)
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        with _exclusive(directory.parent / ".current.lock"):
+        with exclusive(directory.parent / ".current.lock"):
             text = read_current(directory.parent)
             if text is None or Current.loads(text).epoch <= epoch:
                 # A driver of an earlier release looks in the old place.
                 for place in (path, directory.parent / CURRENT):
-                    replace_file(place, Current(epoch, str(directory)).dumps())
+                    direct(place, Current(epoch, str(directory)).dumps())
 
     def _signal(self, directory: Path, number: signal.Signals) -> None:
         ident = self._ident(directory)
@@ -475,28 +504,3 @@ def _is_held(directory: Path) -> bool:
     folder = DriverFolder.of(directory)
     locked = is_locked(folder.control / SHIM_LOCK) or is_locked(folder.own / DRIVER_LOCK)
     return locked or epoch_claims.is_taken(directory)
-
-
-def _finds_java(env: dict[str, str]) -> bool:
-    home = env.get("JAVA_HOME")
-    if home:
-        return os.access(Path(home) / "bin" / "java", os.X_OK)
-    return shutil.which("java", path=env.get("PATH")) is not None
-
-
-@contextmanager
-def _exclusive(path: Path) -> Iterator[None]:
-    """Hold a lock among writers; raise TimeoutError rather than wait without a limit."""
-    descriptor = open_plain(path, os.O_RDWR | os.O_CREAT)
-    deadline = time.monotonic() + ASSIGN_LOCK_S
-    try:
-        while True:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{path} is held by another writer for {ASSIGN_LOCK_S} s")
-            time.sleep(0.01)  # the kernel offers no bounded wait for a lock
-        yield
-    finally:
-        os.close(descriptor)

@@ -1,4 +1,4 @@
-"""How a shim starts its driver: as a child of its own, or within bubblewrap's walls."""
+"""How a shim starts its driver: as its own child, as an account, or within bubblewrap's walls."""
 
 import os
 import socket
@@ -12,6 +12,7 @@ from queries.domain.walls import Mode
 from queries.driver_folder import DriverFolder
 from queries.files import open_plain
 from queries.launchers.process import environment, epoch_claims
+from queries.launchers.process.walls.accounts import Account
 from queries.launchers.process.walls.bubblewrap import NotStarted, Walls
 from queries.launchers.process.walls.mounts import mounts
 
@@ -29,8 +30,12 @@ class Begun:
 def spawn(folder: DriverFolder, spec: DriverSpec, claim: socket.socket) -> Begun:
     """Start the driver of a folder, and let it alone hold the claim on its epoch."""
     tmp = folder.own / TMP
+    account = Account.of(spec.account) if spec.account else None
     tmp.mkdir(mode=0o700, exist_ok=True)
     log = open_plain(folder.own / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    if account is not None:  # nothing of its has run yet, so nothing else can be there
+        os.chown(tmp, account.uid, account.gid, follow_symlinks=False)
+        os.fchown(log, account.uid, account.gid)
     told, write = os.pipe()
     env = environment.for_driver(
         os.environ, allowlist=spec.env_allowlist, code_roots=spec.code_roots, tmp=tmp
@@ -46,6 +51,8 @@ def spawn(folder: DriverFolder, spec: DriverSpec, claim: socket.socket) -> Begun
     program = "queries.runtime.probes.main" if spec.probe else "queries.runtime.main"
     # -P: the working directory is no place to import from.
     argv = [sys.executable, "-P", "-m", program, str(folder.root)]
+    if account is not None:
+        argv, env = account.command(argv), {**env, **account.environment}
     passed = (write, claim.fileno())
     walls: Walls | None = None
     if spec.walls == Mode.BUBBLEWRAP:

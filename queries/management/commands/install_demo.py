@@ -1,6 +1,8 @@
 """Create the demo's applications and queries once, through the services that users' go through."""
 
+import os
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -9,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from examples.flights import async_definitions, definitions, feeder, kafka_definitions, topics
 from queries.domain.errors import HeadgateError
+from queries.domain.walls import Mode
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.services.definitions import catalog
@@ -31,8 +34,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, kafka: str, **options: Any) -> None:
         """Create the definitions, and start the queries that have never been started."""
         demo = settings.HEADGATE_HOME / "demo"
-        feeder.prepare(demo / "flights")
-        (demo / "out").mkdir(parents=True, exist_ok=True)
+        _make_folders(demo)
         now = datetime.now(UTC)
         made: list[str] = []
         refused: list[str] = []
@@ -61,6 +63,18 @@ class Command(BaseCommand):
             self.stdout.write(f"Created the demo's queries: {', '.join(made)}")
         if refused:
             raise CommandError("; ".join(refused))
+
+
+def _make_folders(demo: Path) -> None:
+    """Make the flights' folders and one for output, for drivers that may be other accounts."""
+    before = os.umask(settings.DATA_UMASK)
+    try:
+        feeder.prepare(demo / "flights")
+        (demo / "out").mkdir(parents=True, exist_ok=True)
+        if settings.WALLS == Mode.ACCOUNTS:
+            (demo / "out").chmod(0o1777)
+    finally:
+        os.umask(before)
 
 
 def _make_application(demo: definitions.DemoApplication, now: datetime) -> None:

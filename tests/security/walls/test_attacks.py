@@ -1,10 +1,11 @@
 """An author of Python tries to get out: stopped within walls, and done where there are none.
 
-One real driver a mode, whose query's code tries everything (`users_attack`). That each attack
-succeeds in mode "neither" shows that it is one.
+One real driver for each mode, whose query's code tries everything (`users_attack`). That each
+attack succeeds in mode "neither" shows that it is one.
 """
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -14,9 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from queries.acting import give
 from queries.domain.protocol import RunState
 from queries.domain.walls import Mode
 from queries.files import take_lock
+from queries.launchers.process.walls.accounts import Account
+from tests import pieces
 from tests.spark.driver_under_test import DriverUnderTest
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(600)]
@@ -50,7 +54,8 @@ class Tried:
 
 
 def _control_plane(home: Path) -> None:
-    """Lay out what stands around a driver, and is not its own."""
+    """Lay out what stands around a driver, and is not its own; for its account alone, as we do."""
+    before = os.umask(0o077)
     for name, text in {
         "secret_key": SECRET,
         "headgate.sqlite3": "rows",
@@ -64,27 +69,50 @@ def _control_plane(home: Path) -> None:
     }.items():
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text(text)
+    os.umask(before)
 
 
-def _sleeper() -> "subprocess.Popen[bytes]":
-    return subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+def _sleeper(account: Account | None = None) -> "subprocess.Popen[bytes]":
+    argv = [sys.executable, "-c", "import signal; signal.pause()"]
+    return subprocess.Popen(account.command(argv) if account else argv)
+
+
+def _give_neighbours(home: Path, neighbour: Account) -> None:
+    """Let the other application be one of the other account's."""
+    for name in ("drivers/other/7/own", "checkpoints/other", "checkpoints/.headgate/other.held"):
+        give(home / name, neighbour.uid, neighbour.gid)
 
 
 @pytest.fixture(
-    scope="module", params=[Mode.NEITHER, pytest.param(Mode.BUBBLEWRAP, marks=pytest.mark.walls)]
+    scope="module",
+    params=[
+        Mode.NEITHER,
+        pytest.param(Mode.ACCOUNTS, marks=pytest.mark.accounts),
+        pytest.param(Mode.BUBBLEWRAP, marks=pytest.mark.walls),
+    ],
 )
 def tried(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Tried]:
-    home = tmp_path_factory.mktemp("home")
+    if request.param is not Mode.ACCOUNTS:
+        yield from _try(request.param, tmp_path_factory.mktemp("home"), [])
+        return
+    with pieces.reachable_folder() as home, pieces.accounts_made(home, 2) as names:
+        yield from _try(request.param, home, names)
+
+
+def _try(mode: Mode, home: Path, names: list[str]) -> Iterator[Tried]:
     _control_plane(home)
     root = home / "root"
     root.mkdir()
     shutil.copy(Path(__file__).with_name("users_attack.py"), root)
-    driver = DriverUnderTest(home, walls=request.param)
-    worker, neighbour = _sleeper(), _sleeper()
+    driver = DriverUnderTest(home, walls=mode, accounts=names)
+    other = Account.of(names[1]) if names else None
+    if other is not None:
+        _give_neighbours(home, other)
+    worker, neighbour = _sleeper(), _sleeper(other)
     secrets = home / "secrets"
-    if request.param is not Mode.NEITHER:
+    if mode is not Mode.NEITHER:
         secrets = driver.directory / "control/secrets"
     spec = {
         "kind": "python",
@@ -115,7 +143,7 @@ def tried(
         assert driver.wait_run(10, RunState.RUNNING, RunState.FAILED).state is RunState.RUNNING
         found = json.loads((home / "data/found.json").read_text())
         ended = found["ends a neighbour"] == "done" and neighbour.wait(60) != 0
-        yield Tried(request.param, driver, found, ended or neighbour.poll() is not None)
+        yield Tried(mode, driver, found, ended or neighbour.poll() is not None)
     finally:
         driver.end()
         for process in (worker, neighbour):

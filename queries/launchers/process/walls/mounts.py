@@ -111,10 +111,7 @@ def _seen(
     for kind, places in ((Sees.NOTHING, spec.own_folders), (Sees.WRITE, spec.data_roots)):
         found = (local_path(place) for place in places)
         yield from ((kind, str(path)) for path in found if path is not None)
-    task = _task(folder)
-    old_code = task.old_code_roots if isinstance(task, PreflightTask) else ()
-    jars = (str(Path(jar).parent) for jar in spec.jars)
-    for root in (*spec.code_roots, *old_code, *jars):
+    for root in readable(spec, folder):
         yield Sees.READ, root
     for place in writable(spec, folder):
         yield Sees.WRITE, place
@@ -139,6 +136,14 @@ def _absent(outer: Sees | None) -> Sees | None:
     What is written to it must fail, and not be gone with the scratch folder.
     """
     return Sees.NOTHING if outer is Sees.SCRATCH else None
+
+
+def readable(spec: DriverSpec, folder: DriverFolder) -> list[str]:
+    """Return the folders of a driver's code and jars, of a preflight's earlier code too."""
+    task = _task(folder)
+    old_code = task.old_code_roots if isinstance(task, PreflightTask) else ()
+    jars = (str(Path(jar).parent) for jar in spec.jars)
+    return [*spec.code_roots, *old_code, *dict.fromkeys(jars)]
 
 
 def writable(spec: DriverSpec, folder: DriverFolder) -> list[str]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import shutil
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,8 +15,8 @@ from queries.domain.checkpoints.lock_files import (
 )
 from queries.domain.masking import references
 from queries.domain.protocol import SECRETS, DriverSpec
-from queries.driver_folder import DriverFolder
-from queries.files import PYTHON_BYTE, NotPlain, is_locked, lock_holder, read_file, replace_file
+from queries.driver_folder import DriverFolder, direct
+from queries.files import PYTHON_BYTE, NotPlain, is_locked, lock_holder, read_file
 from queries.launchers.base import LaunchRefused
 from queries.launchers.process.walls import mounts
 
@@ -27,7 +28,7 @@ def prepare(spec: DriverSpec, folder: DriverFolder) -> None:
     lock is not among what the new one sees.
     """
     for place in spec.checkpoints:
-        _refuse_held(place)
+        refuse_held(place)
     with Inside(Path("/")) as root:
         for path in mounts.writable(spec, folder):
             try:
@@ -38,7 +39,9 @@ def prepare(spec: DriverSpec, folder: DriverFolder) -> None:
                     "Remove the link, or give the query a new checkpoint."
                 ) from error
         for place in spec.checkpoints:
-            _bring_owner(root, place)
+            if (held := lock_folder(place)) and (owner := earlier_owner(place)):
+                with contextlib.suppress(FileExistsError):
+                    root.write(str(held / OWNER).lstrip("/"), owner, mode=0o600)
 
 
 def hand_over(named: Iterable[object], *, secrets: Path, folder: DriverFolder) -> None:
@@ -50,11 +53,12 @@ def hand_over(named: Iterable[object], *, secrets: Path, folder: DriverFolder) -
     names = sorted(name.partition(":")[2] for name in found if name.startswith("file:"))
     copies = folder.control / SECRETS
     copies.mkdir(mode=0o700, exist_ok=True)
+    copies.chmod(stat.S_IMODE(folder.control.stat().st_mode))  # as its account may read that
     for name in names:
         if Path(name).name != name:
             continue
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            replace_file(copies / name, (secrets / name).read_text(encoding="utf-8"))
+            direct(copies / name, (secrets / name).read_text(encoding="utf-8"))
 
 
 def take_back(folder: DriverFolder) -> None:
@@ -63,7 +67,8 @@ def take_back(folder: DriverFolder) -> None:
         shutil.rmtree(folder.control / SECRETS, ignore_errors=True)
 
 
-def _refuse_held(place: str) -> None:
+def refuse_held(place: str) -> None:
+    """Raise `LaunchRefused` while a driver of an earlier release holds a checkpoint."""
     earlier = earlier_lock_file(place)
     if earlier is None:
         return
@@ -75,14 +80,9 @@ def _refuse_held(place: str) -> None:
         )
 
 
-def _bring_owner(root: Inside, place: str) -> None:
-    held = lock_folder(place)
-    if held is None:
-        return
+def earlier_owner(place: str) -> str:
+    """Return what an earlier release wrote of a checkpoint's owner, "" for nothing."""
     try:
-        text = read_file(Path(earlier_owner_file(place)))
+        return read_file(Path(earlier_owner_file(place))) or ""
     except NotPlain:
-        return
-    if text:
-        with contextlib.suppress(FileExistsError):
-            root.write(str(held / OWNER).lstrip("/"), text, mode=0o600)
+        return ""

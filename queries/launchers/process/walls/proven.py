@@ -11,72 +11,28 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
 from django.conf import settings
 
-from queries.domain.protocol import DRIVER_LOG, TMP, DriverSpec
+from queries import acting
+from queries.domain.protocol import DRIVER_LOG, TMP
 from queries.domain.walls import Choice, Mode, choose
 from queries.driver_folder import DriverFolder
 from queries.files import open_plain, read_file, read_tail, replace_file
+from queries.launchers.base import LaunchRefused
 from queries.launchers.process import environment, identities
-from queries.launchers.process.walls import bubblewrap, mounts
+from queries.launchers.process.walls import bubblewrap, giving, mounts
+from queries.launchers.process.walls.accounts import Account, Accounts, refuse_incapable
+from queries.launchers.process.walls.trial import PASSED, Missing, attempt, ground
 
 logger = logging.getLogger(__name__)
 
 FILE = "walls.json"
 PROVEN_WITHIN_S = 30
-_PASSED = "within walls"
-_GIVEN = "given"
-
-#: What the process within is to find: its own folder and a data root can be written, all else is
-#: out of reach.
-_ATTEMPT = f"""
-import os, sys
-import pyspark, queries.domain.protocol
-own, given, control, hidden, worker, started = sys.argv[1:]
-for folder in (own, given):
-    open(f"{{folder}}/written", "w").close()
-def stopped(act):
-    try:
-        act()
-    except OSError:
-        return
-    sys.exit(f"it was not stopped from {{act.__doc__}}")
-def is_another():
-    "Whether the number belongs to a process in here: the worker's own may be as low as 1."
-    try:
-        stat = open(f"/proc/{{worker}}/stat").read()
-    except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[19] != started
-def read():
-    "reading a file of the control plane"
-    open(hidden).read()
-def write():
-    "writing its control files"
-    open(f"{{control}}/written", "w")
-def signal():
-    "signalling the worker"
-    os.kill(int(worker), 0)
-    if is_another():
-        raise ProcessLookupError
-def environ():
-    "reading the worker's environment"
-    open(f"/proc/{{worker}}/environ").read()
-    if is_another():
-        raise ProcessLookupError
-for act in (read, write, signal, environ):
-    stopped(act)
-print({_PASSED!r})
-"""
-
-
 #: What bubblewrap says where the host refuses it -> what to do.
 _WAYS_OUT = (
     (
@@ -97,10 +53,6 @@ _WAYS_OUT = (
 )
 
 
-class Missing(Exception):
-    """This host cannot give bubblewrap's walls; the message says what it lacks."""
-
-
 _once = threading.Lock()
 
 
@@ -112,11 +64,21 @@ def walls() -> Choice:
 
 @cache
 def _walls() -> Choice:
-    found = prove(settings.WALLS, settings.DRIVERS_DIR)
+    found = prove(settings.WALLS, settings.DRIVERS_DIR, accounts())
     logger.log(logging.ERROR if found.refused else logging.INFO, "%s", found.told)
     with contextlib.suppress(OSError):  # a full disk hides a line of a page
         replace_file(settings.HEADGATE_HOME / FILE, json.dumps(asdict(found)))
     return found
+
+
+def accounts() -> Accounts:
+    """Return the accounts that this host's drivers may run as."""
+    return Accounts(tuple(settings.WALLS_ACCOUNTS), settings.HEADGATE_HOME)
+
+
+def connect() -> None:
+    """Let this process know whose folders it must not trust, whichever launcher it uses."""
+    acting.know(lambda: accounts().uids())
 
 
 def known() -> Choice | None:
@@ -129,13 +91,16 @@ def known() -> Choice | None:
         return None
 
 
-def prove(asked: str, drivers: Path) -> Choice:
+def prove(asked: str, drivers: Path, accounts: Accounts | None = None) -> Choice:
     """Return the walls that are asked for, or the best there are, tried in a folder of drivers."""
     if asked == Mode.NEITHER:
         return choose(asked)
     try:
-        _try_bubblewrap(drivers)
-    except (Missing, OSError) as error:
+        if asked == Mode.ACCOUNTS:
+            _try_accounts(accounts or Accounts((), drivers.parent), drivers)
+        else:
+            _try_bubblewrap(drivers)
+    except (Missing, LaunchRefused, OSError) as error:
         return choose(asked, str(error))
     return choose(asked)
 
@@ -143,11 +108,11 @@ def prove(asked: str, drivers: Path) -> Choice:
 def _try_bubblewrap(drivers: Path) -> None:
     if shutil.which(bubblewrap.PROGRAM) is None:
         raise Missing("bubblewrap is not installed; its package is called bubblewrap.")
-    with _ground(drivers) as (folder, spec, hidden):
+    with ground(drivers) as (folder, spec, hidden):
         env = environment.for_driver(os.environ, allowlist=(), code_roots=(), tmp=folder.own / TMP)
         log = open_plain(folder.own / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         within = bubblewrap.Walls.raise_around(
-            _attempt(folder, hidden), env=env, mounts=mounts.mounts(spec, folder, env), log=log
+            attempt(folder, [hidden]), env=env, mounts=mounts.mounts(spec, folder, env), log=log
         )
         os.close(log)
         status: int | None = None
@@ -165,51 +130,62 @@ def _try_bubblewrap(drivers: Path) -> None:
         _judge(status, folder)
 
 
+def _try_accounts(accounts: Accounts, drivers: Path) -> None:
+    """Try the first account, with what it must not reach; look whether all find the way."""
+    refuse_incapable()
+    known = accounts.all()
+    tried, another = known[0], known[-1]
+    with ground(drivers) as (folder, _, hidden):
+        giving.open_folders(folder, tried, drivers)
+        giving.give_folder(folder.own, tried, accounts)
+        others = folder.root.with_name("others")
+        if another != tried:
+            giving.give_folder(others, another, accounts)
+        for account in known:
+            insist_on_the_way(account)
+        env = environment.for_driver(os.environ, allowlist=(), code_roots=(), tmp=folder.own / TMP)
+        log = open_plain(folder.own / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        home = accounts.home
+        # A folder of HEADGATE_HOME that is none of our own, such as data, is not looked into.
+        closed = [
+            hidden,
+            others,
+            home,
+            drivers,
+            *(each for each in home.iterdir() if each.is_file()),
+        ]
+        closed += [settings.SECRETS_DIR, settings.CHECKPOINTS_DIR, settings.CODE_DIR]
+        try:
+            done = subprocess.run(
+                tried.command(attempt(folder, closed, rights=True)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=folder.own,
+                env={**env, **tried.environment},
+                timeout=PROVEN_WITHIN_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise Missing(f"the trial took longer than {PROVEN_WITHIN_S} s.") from None
+        finally:
+            os.close(log)
+        _judge(done.returncode, folder)
+
+
+def insist_on_the_way(account: Account) -> None:
+    """Raise `Missing` where an account does not get to our program, to Python or to Java."""
+    programs = (sys.executable, os.path.realpath(sys.executable), environment.java(os.environ))
+    places = [environment.REPOSITORY / "queries", *(Path(each) for each in programs if each)]
+    # "any" is not there, and to find that out one has to get into the folder.
+    places += [Path(folder) / "any" for folder in sys.path if os.path.isdir(folder)]
+    for place in places:
+        if (blocked := giving.unreachable(place, account)) is not None:
+            raise Missing(giving.not_through(blocked, account))
+
+
 def _judge(status: int | None, folder: DriverFolder) -> None:
     said = read_tail(folder.own / DRIVER_LOG, 2000).strip().rpartition("\n")[2]
-    if status != 0 or said != _PASSED:
+    if status != 0 or said != PASSED:
         ways = (way for words, way in _WAYS_OUT if any(word in said for word in words))
         raise Missing(f"the trial failed: {said.rstrip('.') or 'it said nothing'}.{next(ways, '')}")
-
-
-def _attempt(folder: DriverFolder, hidden: Path) -> list[str]:
-    worker = os.getpid()
-    given = hidden.with_name(_GIVEN)
-    told = (folder.own, given, folder.control, hidden, worker, identities.start_time(worker))
-    return [sys.executable, "-P", "-c", _ATTEMPT, *map(str, told)]
-
-
-@contextlib.contextmanager
-def _ground(drivers: Path) -> Iterator[tuple[DriverFolder, DriverSpec, Path]]:
-    """Yield the folder and spec of a driver to be tried, and a file that it must not read."""
-    drivers.mkdir(mode=0o700, parents=True, exist_ok=True)
-    trial = Path(tempfile.mkdtemp(prefix=".walls-", dir=drivers.resolve()))
-    try:
-        folder = DriverFolder.make(trial / "1")
-        (folder.own / TMP).mkdir(mode=0o700)
-        hidden = trial / "hidden"
-        hidden.write_text("not for drivers")
-        (trial / _GIVEN).mkdir(mode=0o700)
-        home, given = drivers.parent.resolve().as_uri(), (trial / _GIVEN).as_uri()
-        yield folder, replace(_SPEC, own_folders=(home,), data_roots=(given,)), hidden
-    finally:
-        shutil.rmtree(trial, ignore_errors=True)
-
-
-_SPEC = DriverSpec(
-    driver=0,
-    epoch=0,
-    application="",
-    installation="",
-    host="",
-    master="",
-    memory="",
-    conf={},
-    env={},
-    code_roots=(),
-    code_sha256="",
-    scheduler_mode="",
-    listeners=(),
-    redis_url="",
-    stream="",
-)
