@@ -80,6 +80,8 @@ LAUNCHER = env.choice("HEADGATE_LAUNCHER", "process", tuple(LAUNCHERS))
 WALLS = env.choice("HEADGATE_WALLS", "auto", ("auto", "accounts", "bubblewrap", "neither"))
 #: Accounts of this host for drivers, one for each application; `name*` for all that begin so.
 WALLS_ACCOUNTS = env.names("HEADGATE_WALLS_ACCOUNTS", ())
+#: Of the demo's flights, which drivers with accounts of their own read too.
+FLIGHTS_UMASK = DATA_UMASK if WALLS == "accounts" else 0o077
 #: Names that a definition's "env:NAME" may resolve, on the driver's host.
 SECRET_ENV_ALLOWLIST = env.names("HEADGATE_SECRET_ENV", ())
 

@@ -39,6 +39,7 @@ _NOBODY = "redis://127.0.0.1:9/0"  # the discard port: refused at once
 
 _NEEDS: dict[str, Callable[[], str]] = {
     "accounts": pieces.missing_accounts,
+    "open_python": pieces.missing_way,
     "browser": pieces.missing_browser,
     "kafka": pieces.missing_kafka,
     "oidc": pieces.missing_identity_provider,

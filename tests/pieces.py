@@ -93,13 +93,22 @@ def missing_walls() -> str:
 
 @cache
 def missing_accounts() -> str:
-    """Return why no driver can be run as an account of its own, "" where one can."""
+    """Return why no accounts can be made and used for drivers, "" where they can."""
     if os.geteuid() != 0:
         return "only root can make accounts; run the tests as root"
     if shutil.which("useradd") is None:
         return "there is no useradd; get it with `sudo apt-get install passwd`"
     try:
         refuse_incapable()
+    except Missing as error:
+        return str(error)
+    return ""
+
+
+@cache
+def missing_way() -> str:
+    """Return why other accounts cannot run this Python and this program, "" where they can."""
+    try:
         proven.insist_on_the_way(Account.of("nobody"))
     except Missing as error:
         return str(error)

@@ -41,12 +41,13 @@ def feeders(kafka_servers: str) -> list[Program]:
     script = REPOSITORY / "examples" / "flights" / "feeder.py"
     if not script.exists():
         return []
-    found = [Program("feeder", (sys.executable, str(script)), 60, 5)]
+    umask = settings.FLIGHTS_UMASK
+    found = [Program("feeder", (sys.executable, str(script)), 60, 5, umask=umask)]
     if kafka_servers:
         module = (sys.executable, "-m", "examples.flights.kafka_feeder", kafka_servers)
-        found.append(Program("kafka-feeder", module, 60, 8))
+        found.append(Program("kafka-feeder", module, 60, 8, umask=umask))
         store = ("-m", "examples.flights.planes", str(settings.HEADGATE_HOME / "demo"))
-        found.append(Program("planes", (sys.executable, *store), 60, 12))
+        found.append(Program("planes", (sys.executable, *store), 60, 12, umask=umask))
     return found
 
 

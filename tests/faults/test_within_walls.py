@@ -1,4 +1,4 @@
-"""The main job within bubblewrap's walls, end to end: the demos, what is done to them, both kills.
+"""The main job within each kind of walls, end to end: the demos, what is done to them, both kills.
 
 One system serves the stories in the order they stand in. What it does without walls, the rest of
 the tests tells: drivers under test have none.
@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,30 +21,58 @@ from tests import pieces
 from tests.faults.system import System
 
 pytestmark = [
-    *(pytest.mark.walls, pytest.mark.faults, pytest.mark.spark, pytest.mark.redis),
+    *(pytest.mark.faults, pytest.mark.spark, pytest.mark.redis),
     pytest.mark.timeout(1800),
 ]
 
 DEMO = ("flight-delays", "long-delays", "flights-by-hour")
 
 
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(Mode.ACCOUNTS, marks=[pytest.mark.accounts, pytest.mark.open_python]),
+        pytest.param(Mode.BUBBLEWRAP, marks=pytest.mark.walls),
+    ],
+)
+def mode(request: pytest.FixtureRequest) -> Mode:
+    found: Mode = request.param
+    return found
+
+
 @pytest.fixture(scope="module")
-def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+def system(mode: Mode) -> Iterator[System]:
     """Start the whole system, with a broker where its jars are; end it with its drivers."""
-    home = tmp_path_factory.mktemp("within")
+    with pieces.reachable_folder() as home:
+        if mode is Mode.BUBBLEWRAP:
+            yield from _started(home, HEADGATE_WALLS=mode)
+            return
+        with pieces.accounts_made(home, 8) as names:
+            yield from _started(
+                home, HEADGATE_WALLS=mode, HEADGATE_WALLS_ACCOUNTS=f"{names[0][:-1]}*"
+            )
+
+
+def _started(home: Path, **walls: str) -> Iterator[System]:
     connectors: dict[str, str] = {}
     if not pieces.missing_kafka():
         shutil.copytree(pieces.kafka_jars(), home / "kafka/jars", copy_function=os.link)
         kafka.Broker(home / "kafka", usual_port=None).address()  # as after `make kafka`
         connectors["HEADGATE_CONNECTORS"] = str(pieces.kafka_connector().parent)
     limits = {"HEADGATE_PROBES_PER_MINUTE": "0", "HEADGATE_OPERATION_DEADLINE_S": "600"}
-    walls = {"HEADGATE_WALLS": Mode.BUBBLEWRAP}
     running = System(home, pieces.free_port(), **walls, **limits, **connectors)
     try:
         running.up()
         yield running
     finally:
         running.close()
+
+
+def _is_within(ident: Ident, mode: Mode) -> bool:
+    """Return whether a driver's processes are within walls of that kind."""
+    if mode is Mode.BUBBLEWRAP:
+        return ident.init_pid is not None
+    return Path(f"/proc/{ident.pid}").stat().st_uid not in (0, os.geteuid())
 
 
 def _reach(system: System, name: str, batch: int) -> None:
@@ -73,20 +102,20 @@ def _done(system: System, name: str, verb: str, body: Any = None) -> Any:
     return ended
 
 
-def test_the_demo_streams_and_the_system_says_within_what(system: System) -> None:
+def test_the_demo_streams_and_the_system_says_within_what(system: System, mode: Mode) -> None:
     for name in DEMO:
         _reach(system, name, 2)
-        assert _ident(system, name).init_pid
+        assert _is_within(_ident(system, name), mode)
     [told] = [part for part in system.get("system/")["parts"] if part["name"] == "walls"]
-    assert told["sentence"] == f"Walls of drivers: bubblewrap. {Mode.BUBBLEWRAP.sentence}"
+    assert told["sentence"] == f"Walls of drivers: {mode}. {mode.sentence}"
 
 
 @pytest.mark.kafka
-def test_kafkas_demo_streams(system: System) -> None:
+def test_kafkas_demo_streams(system: System, mode: Mode) -> None:
     names = (topics.CLEAN, topics.DELAYS, topics.REAL_TIME)
     for name in names:
         _reach(system, name, 2)
-        assert _ident(system, name).init_pid
+        assert _is_within(_ident(system, name), mode)
     for name in names:
         _done(system, name, "stop", {"mode": "now"})
 
@@ -153,10 +182,10 @@ def test_ctrl_c_leaves_the_drivers_and_the_next_start_adopts_them(system: System
     assert {name: _ident(system, name) for name in DEMO} == known
 
 
-def test_every_driver_was_within_walls(system: System) -> None:
+def test_every_driver_was_within_walls(system: System, mode: Mode) -> None:
     specs = [
         DriverSpec.loads(path.read_text())
         for path in (system.home / "drivers").rglob("control/spec.json")
     ]
     assert len(specs) >= 5
-    assert {spec.walls for spec in specs} == {Mode.BUBBLEWRAP}
+    assert {spec.walls for spec in specs} == {mode}

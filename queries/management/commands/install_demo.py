@@ -1,6 +1,8 @@
 """Create the demo's applications and queries once, through the services that users' go through."""
 
 import os
+import stat
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -67,12 +69,16 @@ class Command(BaseCommand):
 
 def _make_folders(demo: Path) -> None:
     """Make the flights' folders and one for output, for drivers that may be other accounts."""
-    before = os.umask(settings.DATA_UMASK)
+    before = os.umask(settings.FLIGHTS_UMASK)
     try:
         feeder.prepare(demo / "flights")
         (demo / "out").mkdir(parents=True, exist_ok=True)
         if settings.WALLS == Mode.ACCOUNTS:
             (demo / "out").chmod(0o1777)
+            for place in (demo / "flights", *(demo / "flights").rglob("*")):  # of before, too
+                with suppress(FileNotFoundError):  # the feeder removes old ones
+                    mode = stat.S_IMODE(place.stat().st_mode)
+                    place.chmod(mode | (0o055 if place.is_dir() else 0o044))
     finally:
         os.umask(before)
 

@@ -118,6 +118,7 @@ def test_the_same_account_twice_is_no_second_account(home: Path, names: list[str
 # --- the proof ----------------------------------------------------------------------------
 
 
+@pytest.mark.open_python
 def test_accounts_are_proven(home: Path, accounts: Accounts) -> None:
     assert proven.prove(Mode.ACCOUNTS, home / "drivers", accounts) == Choice(
         Mode.ACCOUNTS, Mode.ACCOUNTS
@@ -125,6 +126,7 @@ def test_accounts_are_proven(home: Path, accounts: Accounts) -> None:
     assert list((home / "drivers").iterdir()) == []
 
 
+@pytest.mark.open_python
 def test_a_file_of_the_control_plane_that_accounts_can_read_is_a_hole(
     home: Path, accounts: Accounts
 ) -> None:
@@ -134,6 +136,7 @@ def test_a_file_of_the_control_plane_that_accounts_can_read_is_a_hole(
     assert f"not stopped from reading a file of the control plane: {home}/secret_key" in choice.told
 
 
+@pytest.mark.open_python
 def test_kept_capabilities_are_a_hole(
     home: Path, accounts: Accounts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +151,7 @@ def test_kept_capabilities_are_a_hole(
     )
 
 
+@pytest.mark.open_python
 def test_a_folder_that_cannot_be_traversed_is_named(names: list[str]) -> None:
     with pieces.reachable_folder() as closed:
         home = closed / "home"
@@ -210,6 +214,8 @@ def test_a_driver_reads_what_directs_it_and_no_other_account_does(
                 path.rename(path.with_name("gone"))
         with acting_as(other.uid, other.gid), pytest.raises(PermissionError):
             path.read_text()
+    with acting_as(other.uid, other.gid), pytest.raises(PermissionError):
+        control.stat()  # not even what there is
 
 
 def test_a_checkpoint_of_before_goes_to_the_account_with_all_that_is_in_it(

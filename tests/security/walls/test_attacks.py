@@ -87,7 +87,7 @@ def _give_neighbours(home: Path, neighbour: Account) -> None:
     scope="module",
     params=[
         Mode.NEITHER,
-        pytest.param(Mode.ACCOUNTS, marks=pytest.mark.accounts),
+        pytest.param(Mode.ACCOUNTS, marks=[pytest.mark.accounts, pytest.mark.open_python]),
         pytest.param(Mode.BUBBLEWRAP, marks=pytest.mark.walls),
     ],
 )

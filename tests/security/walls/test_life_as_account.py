@@ -22,7 +22,7 @@ from tests import pieces
 from tests.spark.driver_under_test import DriverUnderTest, holder, rate_query, wait_for
 
 pytestmark = [
-    *(pytest.mark.accounts, pytest.mark.spark, pytest.mark.faults),
+    *(pytest.mark.accounts, pytest.mark.open_python, pytest.mark.spark, pytest.mark.faults),
     pytest.mark.timeout(900),
 ]
 

@@ -26,7 +26,10 @@ _LOG = "_spark_metadata"  # of a file sink
 
 
 def open_folders(folder: DriverFolder, account: Account, drivers: Path) -> None:
-    """Let an account through to the folder of a driver, and read what directs it."""
+    """Let an account through to the folder of a driver, write its own part and read the other.
+
+    Raises `LaunchRefused` where it does not get there.
+    """
     let_through(drivers, drivers.parent)
     for place in (folder.root, *folder.root.parents):
         if place == drivers:
@@ -38,6 +41,9 @@ def open_folders(folder: DriverFolder, account: Account, drivers: Path) -> None:
     current.mkdir(mode=0o700, exist_ok=True)
     for control in (current, folder.control):
         share(control, account.gid)
+    give(folder.own, account.uid, account.gid)
+    if (blocked := unreachable(folder.own, account)) is not None:
+        raise LaunchRefused(not_through(blocked, account))
 
 
 def prepare(spec: DriverSpec, folder: DriverFolder, accounts: Accounts) -> None:
@@ -49,13 +55,13 @@ def prepare(spec: DriverSpec, folder: DriverFolder, accounts: Accounts) -> None:
     account = Account.of(spec.account)
     for place in spec.checkpoints:
         preparing.refuse_held(place)
-    for path in (str(folder.own), *mounts.writable(replace(spec, folders=()), folder)):
+    for path in mounts.writable(replace(spec, folders=()), folder):
         give_folder(Path(path), account, accounts)
     for place in spec.checkpoints:
         if (held := lock_folder(place)) and (owner := preparing.earlier_owner(place)):
-            with acting_as(account.uid, account.gid), Inside(Path(held)) as inside:
-                with suppress(FileExistsError):
-                    inside.write(OWNER, owner, mode=0o600)
+            rights = acting_as(account.uid, account.gid)
+            with rights, Inside(Path(held)) as inside, suppress(FileExistsError):
+                inside.write(OWNER, owner, mode=0o600)
     for path in mounts.readable(spec, folder):
         _let_read(Path(path), account, accounts.home)
     for place in spec.data_roots:

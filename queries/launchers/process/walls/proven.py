@@ -27,7 +27,7 @@ from queries.launchers.base import LaunchRefused
 from queries.launchers.process import environment, identities
 from queries.launchers.process.walls import bubblewrap, giving, mounts
 from queries.launchers.process.walls.accounts import Account, Accounts, refuse_incapable
-from queries.launchers.process.walls.trial import PASSED, Missing, attempt, ground
+from queries.launchers.process.walls.trial import GIVEN, PASSED, Missing, attempt, ground
 
 logger = logging.getLogger(__name__)
 
@@ -137,40 +137,42 @@ def _try_accounts(accounts: Accounts, drivers: Path) -> None:
     tried, another = known[0], known[-1]
     with ground(drivers) as (folder, _, hidden):
         giving.open_folders(folder, tried, drivers)
-        giving.give_folder(folder.own, tried, accounts)
-        others = folder.root.with_name("others")
-        if another != tried:
-            giving.give_folder(others, another, accounts)
+        others = hidden.with_name("others")
+        others.mkdir(mode=0o700)
+        for given, account in ((hidden.with_name(GIVEN), tried), (others, another)):
+            acting.give(given, account.uid, account.gid)
         for account in known:
             insist_on_the_way(account)
-        env = environment.for_driver(os.environ, allowlist=(), code_roots=(), tmp=folder.own / TMP)
-        log = open_plain(folder.own / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        home = accounts.home
-        # A folder of HEADGATE_HOME that is none of our own, such as data, is not looked into.
-        closed = [
-            hidden,
-            others,
-            home,
-            drivers,
-            *(each for each in home.iterdir() if each.is_file()),
-        ]
-        closed += [settings.SECRETS_DIR, settings.CHECKPOINTS_DIR, settings.CODE_DIR]
-        try:
-            done = subprocess.run(
-                tried.command(attempt(folder, closed, rights=True)),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=folder.own,
-                env={**env, **tried.environment},
-                timeout=PROVEN_WITHIN_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise Missing(f"the trial took longer than {PROVEN_WITHIN_S} s.") from None
-        finally:
-            os.close(log)
-        _judge(done.returncode, folder)
+        closed = [hidden, *([others] if another != tried else []), *_closed(accounts.home)]
+        _judge(_status_as(tried, attempt(folder, closed, rights=True), folder), folder)
+
+
+def _closed(home: Path) -> list[Path]:
+    """Return what no account may read or list: HEADGATE_HOME, its files and its folders for us."""
+    files = (each for each in home.iterdir() if each.is_file())
+    ours = (settings.SECRETS_DIR, settings.DRIVERS_DIR, settings.CHECKPOINTS_DIR, settings.CODE_DIR)
+    return [home, *files, *ours]
+
+
+def _status_as(account: Account, argv: list[str], folder: DriverFolder) -> int:
+    """Run a command as a driver of an account is run; return its code."""
+    env = environment.for_driver(os.environ, allowlist=(), code_roots=(), tmp=folder.own / TMP)
+    log = open_plain(folder.own / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        return subprocess.run(
+            account.command(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=folder.own,
+            env={**env, **account.environment},
+            timeout=PROVEN_WITHIN_S,
+            check=False,
+        ).returncode
+    except subprocess.TimeoutExpired:
+        raise Missing(f"the trial took longer than {PROVEN_WITHIN_S} s.") from None
+    finally:
+        os.close(log)
 
 
 def insist_on_the_way(account: Account) -> None:
