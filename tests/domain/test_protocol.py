@@ -151,3 +151,4 @@ def test_a_driver_within_walls_sees_the_checkpoints_that_it_was_started_with() -
     assert not walled.sees("file:///c/other")
     assert not walled.sees("file:///c/_apple/two")
     assert not walled.sees("/c/other")
+    assert replace(walled, account="hg-1").sees("/c/other")  # it is given that while it runs

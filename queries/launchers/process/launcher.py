@@ -68,6 +68,7 @@ from queries.launchers.process import (
 from queries.launchers.process.walls import giving, proven
 from queries.launchers.process.walls.accounts import Account, Accounts
 from queries.launchers.process.walls.preparing import hand_over, prepare
+from queries.launchers.process.walls.trial import Missing
 
 logger = logging.getLogger(__name__)
 
@@ -376,12 +377,12 @@ class LocalProcessLauncher:
 
         What cannot be given its driver cannot write, and says so.
         """
-        account = Account.of(spec.account)
         for entry in assignment.queries if assignment is not None else ():
             try:
+                account = Account.of(spec.account)
                 giving.give_checkpoint(entry.checkpoint, account, self._accounts)
                 giving.give_sink(entry.spec, spec, account)
-            except (LaunchRefused, OSError) as error:
+            except (LaunchRefused, Missing, OSError) as error:
                 logger.warning("%s: %s", entry.called, error)
 
     def _walled(self, folder: DriverFolder) -> DriverSpec | None:

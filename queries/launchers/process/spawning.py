@@ -33,9 +33,10 @@ def spawn(folder: DriverFolder, spec: DriverSpec, claim: socket.socket) -> Begun
     account = Account.of(spec.account) if spec.account else None
     tmp.mkdir(mode=0o700, exist_ok=True)
     log = open_plain(folder.own / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    if account is not None:  # nothing of its has run yet, so nothing else can be there
+    if account is not None:  # whose other processes may have been here: no link, of either kind
         os.chown(tmp, account.uid, account.gid, follow_symlinks=False)
-        os.fchown(log, account.uid, account.gid)
+        if os.fstat(log).st_nlink == 1:
+            os.fchown(log, account.uid, account.gid)
     told, write = os.pipe()
     env = environment.for_driver(
         os.environ, allowlist=spec.env_allowlist, code_roots=spec.code_roots, tmp=tmp

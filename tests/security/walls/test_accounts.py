@@ -218,6 +218,40 @@ def test_a_driver_reads_what_directs_it_and_no_other_account_does(
         control.stat()  # not even what there is
 
 
+def test_code_is_read_by_accounts_and_the_folder_of_all_code_is_not(
+    home: Path, accounts: Accounts, account: Account
+) -> None:
+    (home / "users").mkdir(mode=0o700)
+    (home / "users/flights.py").write_text("AIRLINE = 'AA'")
+    (home / "users/flights.py").chmod(0o600)
+    launcher = LocalProcessLauncher(home / "drivers", home / "code")
+    copies, _ = launcher.freeze_code((str(home / "users"),))
+    folder = DriverFolder.make(home / "drivers/flights/1")
+    spec = replace(_spec(1), code_roots=copies, account=account.name, data_roots=())
+    giving.prepare(spec, folder, accounts)
+    with acting_as(account.uid, account.gid):
+        assert (Path(copies[0]) / "flights.py").read_text() == "AIRLINE = 'AA'"
+        with pytest.raises(PermissionError):
+            os.listdir(home / "code")
+        with pytest.raises(PermissionError):
+            (Path(copies[0]) / "flights.py").open("a")
+
+
+def test_a_file_sink_whose_log_we_have_begun_goes_to_the_account_and_no_data_root_does(
+    home: Path, account: Account
+) -> None:
+    spec = replace(_spec(1), data_roots=(f"file://{home}/data", f"file://{home}/data/whole"))
+    for name in ("out", "whole"):
+        FileSink(home / "data" / name).seed(3)
+        sink = {"sink": {"format": "json", "options": {"path": f"{home}/data/{name}"}}}
+        giving.give_sink(sink, spec, account)
+    FileSink(home / "elsewhere").seed(3)
+    sink = {"sink": {"format": "json", "options": {"path": f"{home}/elsewhere"}}}
+    giving.give_sink(sink, spec, account)
+    assert _owners(home / "data/out") == {account.uid}
+    assert _owners(home / "data/whole") == _owners(home / "elsewhere") == {os.geteuid()}
+
+
 def test_a_checkpoint_of_before_goes_to_the_account_with_all_that_is_in_it(
     home: Path, account: Account, accounts: Accounts
 ) -> None:
