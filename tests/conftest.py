@@ -75,7 +75,14 @@ def pytest_configure(config: pytest.Config) -> None:
     """Point every path and address of the settings away from any installation."""
     from controlplane.celery import app
 
-    for name in ("DRIVERS_DIR", "CODE_DIR", "CHECKPOINTS_DIR", "SECRETS_DIR", "STATIC_ROOT"):
+    for name in [
+        "DRIVERS_DIR",
+        "CODE_DIR",
+        "PACKAGES_DIR",
+        "CHECKPOINTS_DIR",
+        "SECRETS_DIR",
+        "STATIC_ROOT",
+    ]:
         setattr(django_settings, name, _HOME / name.lower())
     django_settings.STATIC_ROOT.mkdir()  # WhiteNoise warns of a folder that is not there
     django_settings.CONNECTORS_DIR = _connectors()

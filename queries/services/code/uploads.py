@@ -57,9 +57,10 @@ def prune_uploads(*, now: datetime) -> int:
     before = now - timedelta(days=settings.UPLOAD_DAYS)
     old = UploadedCode.objects.filter(uploaded_at__lt=before, host=settings.HEADGATE_HOST)
     removed = sum(_let_go(row, before) for row in old.order_by("uploaded_at")[:_LOOKED_AT])
-    for draft in Path(settings.CODE_DIR).glob(f"{DRAFT}*"):
-        if now.timestamp() - draft.stat().st_mtime > _DRAFT_LIVES_S:
-            shutil.rmtree(draft, ignore_errors=True)
+    for folder in (settings.CODE_DIR, settings.PACKAGES_DIR):
+        for draft in Path(folder).glob(f"{DRAFT}*"):
+            if now.timestamp() - draft.stat().st_mtime > _DRAFT_LIVES_S:
+                shutil.rmtree(draft, ignore_errors=True)
     return removed
 
 

@@ -210,3 +210,15 @@ def test_the_driver_is_told_the_file_in_the_copy_of_its_code(
     job = script_job(application, spec, roots)
     assert job is not None
     assert job.file == str(kept / digest.removeprefix("sha256:") / "0" / "shared" / "times.py")
+
+
+def test_a_draft_that_a_process_left_is_removed_and_one_that_is_at_work_is_not(
+    db: None, kept: Path, settings: Settings
+) -> None:
+    now = timezone.now()
+    for name, age in ((".draft-old", 2), (".draft-new", 0)):
+        (kept / name / "0").mkdir(parents=True)
+        at = (now - timedelta(days=age)).timestamp()
+        os.utime(kept / name, (at, at))
+    prune_uploads(now=now)
+    assert [path.name for path in kept.iterdir()] == [".draft-new"]

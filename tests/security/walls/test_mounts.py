@@ -16,7 +16,7 @@ from tests.launchers.test_contract import _spec
 pytestmark = pytest.mark.walls
 
 
-def _run(home: Path, command: str, **spec: tuple[str, ...]) -> str:
+def _run(home: Path, command: str, **spec: tuple[str, ...] | str) -> str:
     """Run a shell's command as a driver would be run; return what it says."""
     folder = DriverFolder.make(home / "drivers/app/1")
     (folder.own / TMP).mkdir(exist_ok=True)
@@ -130,3 +130,21 @@ def test_the_lists_of_passwords_are_hidden_where_the_worker_is_root(tmp_path: Pa
     assert "root:x:0:0" in said  # passwd, which Hadoop's log-in reads
     assert Path("/etc/shadow").exists()
     assert not any(line.startswith("root:*") or ":$" in line for line in said.splitlines())
+
+
+def test_a_driver_reads_its_own_code_and_packages_and_those_of_no_other(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    for name in ("code/mine/0", "code/other/0", "packages/mine", "packages/other"):
+        (home / name).mkdir(parents=True)
+        (home / name / "file").write_text(name)
+    said = _run(
+        home,
+        f"cat {home}/code/*/0/file {home}/packages/*/file; touch {home}/packages/mine/more",
+        code_roots=(str(home / "code/mine/0"),),
+        packages=str(home / "packages/mine"),
+        own_folders=(f"file://{home}",),
+    )
+    assert said.startswith("code/mine/0packages/mine")
+    assert "other" not in said
+    assert _is_refused(said)
+    assert not (home / "packages/mine/more").exists()

@@ -150,7 +150,8 @@ def _try_accounts(accounts: Accounts, drivers: Path) -> None:
 def _closed(home: Path) -> list[Path]:
     """Return what no account may read or list: HEADGATE_HOME, its files and its folders for us."""
     files = (each for each in home.iterdir() if each.is_file())
-    ours = (settings.SECRETS_DIR, settings.DRIVERS_DIR, settings.CHECKPOINTS_DIR, settings.CODE_DIR)
+    named = "SECRETS_DIR DRIVERS_DIR CHECKPOINTS_DIR CODE_DIR PACKAGES_DIR"
+    ours = [getattr(settings, name) for name in named.split()]
     return [home, *files, *ours]
 
 
