@@ -47,19 +47,18 @@ def deploy_list(request: HttpRequest) -> HttpResponseBase:
 @needs(VIEW)
 def deploy_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     """Show the receipt of one deploy, as far as it has come."""
-    row = deploy_of(uuid)
-    ends = row.ended_at is None and row.stage not in BACK
-    context = {**_moving(row, timezone.now()), "can_cancel": ends and not row.cancelled_by}
-    return render(request, "deploys/deploy.html", context)
+    return render(request, "deploys/deploy.html", _moving(deploy_of(uuid), timezone.now()))
 
 
 def _moving(row: Deploy, now: datetime) -> dict[str, Any]:
     stage = Stage(row.stage) if row.stage else None
+    goes_on = row.ended_at is None and row.stage not in BACK
     return {
         "deploy": row,
         "receipt": receipt(row),
         "stage": stage,
         "going_back": row.stage in BACK,
+        "can_cancel": goes_on and not row.cancelled_by,
         "good": _good(row.good),
         "now": now,
     }

@@ -36,6 +36,7 @@ def test_a_receipt_is_followed_live_and_a_query_is_rolled_back_in_a_dialog(
     site.say(f"deploy:{deploy.pk}")
     expect(receipt).to_contain_text("first batch 10", timeout=LIMIT_MS)
     expect(page.locator(f"#deploy-status-{deploy.pk}")).to_contain_text("Succeeded")
+    expect(page.get_by_role("link", name="Cancel…")).to_be_hidden()
     assert _faults(page, axe) == []
     page.goto("/queries/delays/definition/")
     page.get_by_role("link", name="Roll back…").click()
