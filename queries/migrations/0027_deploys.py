@@ -9,7 +9,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('queries', '0024_manifests'),
+        ('queries', '0026_manifests'),
     ]
 
     operations = [
