@@ -60,6 +60,18 @@ def advance_soon(operation_id: int) -> None:
     transaction.on_commit(lambda: _send(task, "operation", operation_id))
 
 
+def advance_deploys_soon() -> None:
+    """Ask for the next steps of deploys, by any worker, once the transaction has committed."""
+    transaction.on_commit(_send_deploys)
+
+
+def _send_deploys() -> None:
+    try:
+        _put("queries.tasks.advance_deploys", [], settings.QUEUE, NUDGE_EXPIRES_S)
+    except Exception as error:  # the broker is down: beat's tick will find them
+        logger.warning("nudge of deploys not sent: %s", error)
+
+
 def send_to_others(task: str, *, expires_s: float) -> None:
     """Send a task to each other host that gives signs of life."""
     for host in sorted(hosts.heard_of() - {settings.HEADGATE_HOST}):

@@ -330,6 +330,7 @@ SWEEP_EVERY_S = 2.0
 LAG_EVERY_S = 5.0  # a broker that falls silent is seen within this and a check's 4 s
 #: Ticks that each host's worker takes: what touches its processes and files. Seconds.
 HOST_TICKS = {
+    "queries.tasks.advance_deploys": SWEEP_EVERY_S,
     "queries.tasks.sweep": SWEEP_EVERY_S,
     "queries.tasks.advance_operations": SWEEP_EVERY_S,
     "queries.tasks.adopt": 30.0,
@@ -405,6 +406,8 @@ SPECTACULAR_SETTINGS = {
         "ChannelKindEnum": "queries.api.alerts.bodies.CHANNEL_KINDS",
         "EntryKindEnum": "queries.api.alerts.bodies.ENTRY_KINDS",
         "IncidentKindEnum": "queries.api.alerts.bodies.INCIDENT_KINDS",
+        "DeployStateEnum": "queries.api.deploys.bodies.DEPLOY_STATES",
+        "DeployedStateEnum": "queries.api.deploys.bodies.CHANGE_STATES",
     },
 }
 

@@ -36,6 +36,7 @@ class QueriesConfig(AppConfig):
             "failures",
             "history",
             "checkpoints",
+            "deploys.receipts",
             "tokens",
             "alerts",
             "saved_views",

@@ -23,6 +23,7 @@ from queries.services.checkpoints.snapshot import prune as prune_kept_snapshots
 from queries.services.code.uploads import prune_uploads
 from queries.services.console import tokens
 from queries.services.definitions.sql_check import Answering
+from queries.services.deploys.advancing import advance_all
 from queries.services.kafka import lag, loss_ledger
 from queries.services.manifests.repeated import forget_answers
 from queries.services.probes.xray import forget_old_results
@@ -166,6 +167,12 @@ def advance_operations() -> None:
     for operation_id in due_operations(now=now) + due_many(now=now):
         advance_soon(operation_id)
     note_silent_hosts()
+
+
+@shared_task(name="queries.tasks.advance_deploys")
+def advance_deploys() -> None:
+    """Take the next steps of deploys: a nudge, and a tick because one may be lost."""
+    advance_all(now=timezone.now())
 
 
 @shared_task(name="queries.tasks.look_at_sources")

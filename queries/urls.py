@@ -8,6 +8,7 @@ from queries.views.alerts import incident_page, setup_pages
 from queries.views.checkpoints import checkpoint, checkpoint_actions, checkpoint_list
 from queries.views.console import access, account, find, live, shell
 from queries.views.definitions import query_edit
+from queries.views.deploys import deploy_pages
 from queries.views.failures import failure_page, logs
 from queries.views.kafka import lag
 from queries.views.secrets import data_roots, secret_list
@@ -48,6 +49,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *audit.urlpatterns,
     *activity.urlpatterns,
     *operations.urlpatterns,
+    *deploy_pages.urlpatterns,
     *access.urlpatterns,
     *sign_in.urlpatterns,
     *single_sign_on.urlpatterns,

@@ -17,7 +17,7 @@ def query_links(query: Query) -> Links:
         return {}
     links = {"self": reverse("api:query", args=[query.name])}
     verbs = "start stop restart runs progress failures revisions exposure async-off lag losses"
-    for verb in (*verbs.split(), "go-on"):
+    for verb in (*verbs.split(), "go-on", "rollback"):
         links[verb] = reverse(f"api:query-{verb}", args=[query.name])
     links["application"] = reverse("api:application", args=[query.application.name])
     return links

@@ -13,6 +13,7 @@ from queries.api.checkpoints import checkpoint as checkpoints
 from queries.api.code import hosts as code_hosts
 from queries.api.code import uploads
 from queries.api.definitions import connectors, labels
+from queries.api.deploys import views as deploys
 from queries.api.manifests import views as manifests
 from queries.api.secrets import views as secrets
 from queries.api.supervision import applications, history, many, operations, queries, system
@@ -123,6 +124,10 @@ urlpatterns = [
     _at("audit/export/", audit_trail.AuditExportView, "audit-export"),
     _at("me/", tokens.MeView, "me"),
     _at("system/", system.SystemView, "system"),
+    _at(f"{_QUERY}rollback/", deploys.QueryRollbackView, "query-rollback"),
+    _at("deploys/", deploys.DeploysView, "deploys"),
+    _at("deploys/<uuid:uuid>/", deploys.DeployView, "deploy"),
+    _at("deploys/<uuid:uuid>/cancel/", deploys.DeployCancelView, "deploy-cancel"),
     _at("apply/", manifests.ApplyView, "apply"),
     _at("export/", manifests.ExportView, "export"),
     _at(f"{_QUERY}owner/", manifests.QueryOwnerView, "query-owner"),

@@ -159,6 +159,7 @@ class Detail(Enum):
     SECRET = "{secret} for {hosts}"
     DATA_ROOT = "data root {root}"
     LABELS = "labels"
+    AS_BEFORE = "as revision {revision}"
     TEAM = "team"
     # operations
     TRIED_AGAIN = "{about} It is tried again at {at} UTC."
@@ -170,6 +171,25 @@ class Detail(Enum):
     REASON = "{reason}"  # a reason of which nothing more is known
     REFUSED = "{message}"  # an error of ours, with its code
     STEP = "{note}"  # the note of a step
+    # deploys
+    QUERY_FAILED = "{query} failed: {about}"
+    NOT_GOOD_IN_TIME = "{query} was not good within {minutes} minutes: {about}"
+    STOPPED_MEANWHILE = "{query} was stopped in the meantime."
+    CHANGED_MEANWHILE = "{query} was changed or started on another revision in the meantime."
+    AWAITS_COMMIT = "No batch has committed and no idle trigger was seen yet. {about}"
+    AWAITS_BATCHES = "{seen} of {wanted} batches have committed."
+    AWAITS_MINUTES = "It has run for {seen} of {wanted} minutes."
+    AWAITS_LAG = "It is {lag} records behind its sources; before the deploy it was {before}."
+    AWAITS_LOOK = (
+        "The brokers have not said yet how far behind its sources it is; before the deploy it was "
+        "{before} records."
+    )
+    OPERATION_FAILED = "The {verb} of {query} failed: {about}"
+    NOT_TRIED_BACK = (
+        "Revision {revision} of {query} cannot go on from the state that is there now: {about}"
+    )
+    NOT_BACK = "{why} Not everything could be rolled back: {about}"
+    LEFT_STOPPED = "{query} is new: it is stopped, and not deleted."
     OTHER = "{text}"  # written by an earlier release, or a later one
 
 

@@ -37,6 +37,7 @@ class Act(StrEnum):
     BULK = "bulk"
     BULK_ITEM = "bulk-item"
     CANCELLED = "cancelled"
+    DEPLOY = "deploy"
     EXPORTED = "exported"
     LOG_PRUNED = "log-pruned"
 
@@ -74,6 +75,7 @@ ACT_WORDS = {
     Act.BULK: "requested a bulk action",
     Act.BULK_ITEM: "requested in bulk",
     Act.CANCELLED: "cancelled an operation",
+    Act.DEPLOY: "deployed, or ended a deploy",
     Act.EXPORTED: "exported",
     Act.LOG_PRUNED: "removed old entries",
 }

@@ -13,6 +13,7 @@ from django.urls import ResolverMatch
 from queries.models.alerts import Incident, Maintenance
 from queries.models.applications import Application
 from queries.models.definitions import Query
+from queries.models.deploys.receipts import DeployChange
 from queries.models.failures import FailureGroup
 from queries.models.history import Operation
 
@@ -75,11 +76,19 @@ def of_selector(selector: Any) -> Concerned:
     return found if names and len(found) == len(names) else None
 
 
+def _of_deploy(uuid: Any) -> Concerned:
+    """Return every application that a deploy touches."""
+    changes = DeployChange.objects.filter(deploy__uuid=uuid, application__isnull=False)
+    rows = changes.select_related("application__team")
+    return list({row.application.pk: row.application for row in rows if row.application}.values())
+
+
 #: Beginning of an address, without that of the API -> the applications that its key leads to.
 _TABLE: dict[str, Callable[..., Concerned]] = {
     "queries/<query:name>/": _of_query,
     "applications/<str:name>/": _named,
     "operations/<uuid:uuid>/": _of_operation,
+    "deploys/<uuid:uuid>/": _of_deploy,
     "alerts/<uuid:uuid>/": _of_incident,
     "incidents/<uuid:uuid>/": _of_incident,
     "failures/groups/<int:group_id>/": _of_group,
@@ -91,7 +100,7 @@ _TABLE: dict[str, Callable[..., Concerned]] = {
 #: Addresses whose form names what they are about: their views ask, by `insist`.
 _SAID_BY_THE_FORM = {
     *("new/query/", "new/application/", "bulk/queries/", "alerts/maintenance/new/"),
-    *("queries/", "applications/", "maintenance/", "apply/"),
+    *("queries/", "applications/", "maintenance/", "apply/", "deploys/"),
     *("queries:start/", "queries:stop/", "queries:restart/"),
     "code/",  # an upload is nobody's until a definition names it
 }

@@ -43,7 +43,8 @@ def preview_rewind(query: Query, batch: int) -> Preview:
         rewind.check(query, batch)
     except HeadgateError as error:
         return Preview("rewind", str(error), batch=batch, newest=newest)
-    before, after = logs.offsets(batch), logs.offsets(max(logs.begun()))
+    kept = local_logs(rewind.origin_of(query, batch))
+    before, after = kept.offsets(batch), logs.offsets(max(logs.begun()))
     if before is None or after is None:
         reason = f"The offsets of batch {batch} have been purged."
         return Preview("rewind", reason, batch=batch, newest=newest)

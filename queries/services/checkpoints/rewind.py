@@ -21,7 +21,7 @@ from queries.services.procedures.engine import DONE, Procedure, Step, StepContex
 
 
 def request_rewind(*, query: Query, batch: int, actor: str, now: datetime) -> Operation:
-    """Request that the query continues after `batch`, which is committed in its checkpoint.
+    """Request that the query continues after `batch`, committed in its checkpoint or a snapshot.
 
     Raises `NotAllowed` where that batch is not there, or the sink's log does not reach it.
     """
@@ -30,6 +30,7 @@ def request_rewind(*, query: Query, batch: int, actor: str, now: datetime) -> Op
     arguments = {
         "checkpoint": checkpoint.pk,
         "batch": batch,
+        "origin": origin_of(query, batch),
         "location": beside(checkpoint.location, f"r{batch}", now),
     }
     return begin(PROCEDURE, query=query, arguments=arguments, actor=actor, now=now)
@@ -37,7 +38,7 @@ def request_rewind(*, query: Query, batch: int, actor: str, now: datetime) -> Op
 
 def check(query: Query, batch: int) -> None:
     """Raise where a rewind to `batch` is certain to fail, before anything is touched."""
-    logs = local_logs(current(query).location)
+    logs = local_logs(origin_of(query, batch))
     committed = logs.committed()
     if batch not in committed:
         reach = f"batches {committed[0]} to {committed[-1]}" if committed else "no batch"
@@ -50,6 +51,17 @@ def check(query: Query, batch: int) -> None:
         sink.beyond(batch)
 
 
+def origin_of(query: Query, batch: int) -> str:
+    """Return where `batch` is taken from: a snapshot after it that is kept, else the checkpoint.
+
+    A snapshot is whole however much has been purged since, and holds the operators' schemas as
+    they were: a later revision may have written others.
+    """
+    checkpoint = current(query)
+    kept = checkpoint.snapshots.filter(batch=batch, removed_at=None).order_by("-taken_at").first()
+    return kept.location if kept is not None else checkpoint.location
+
+
 # --- the steps ----------------------------------------------------------------------------
 
 
@@ -57,7 +69,8 @@ def _build(turn: StepContext) -> StepResult:
     old = turn.query.checkpoints.get(pk=turn.arguments["checkpoint"])
     new = place_of(turn.arguments["location"])
     if not new.exists():
-        snapshot(old.location, new, turn.arguments["batch"])
+        origin = turn.arguments.get("origin", old.location)  # of an earlier release: without
+        snapshot(origin, new, turn.arguments["batch"])
     return DONE
 
 

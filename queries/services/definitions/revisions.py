@@ -6,7 +6,7 @@ from queries.domain.access.acts import Act
 from queries.domain.definitions import parsing
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
 from queries.domain.errors import Missing
-from queries.domain.reasons import NOTHING, Because
+from queries.domain.reasons import NOTHING, Because, Detail
 from queries.models.access.teams import Team
 from queries.models.applications import Application, ApplicationRevision, Script
 from queries.models.definitions import Query, QueryRevision
@@ -74,6 +74,72 @@ def add_query_revision(
     before = f"revision {number - 1}" if number > 1 else ""
     record_definition(query.application, query, before, f"revision {number}", actor, now)
     return revision
+
+
+def restore_query(query: Query, number: int, *, actor: str, now: datetime) -> QueryRevision:
+    """Make a query's former revision the newest again, as a revision of its own.
+
+    Its content is copied as it is: it has run, and going back must not depend on a broker that
+    answers. Returns the newest where that says the same. The caller owns the transaction. Raises
+    `Missing` where there is no such revision.
+    """
+    newest = query.revisions.order_by("-number")[0]
+    former = former_revision(query, number)
+    if former.spec == newest.spec:
+        return newest
+    made = QueryRevision.objects.create(
+        query=query,
+        number=newest.number + 1,
+        kind=former.kind,
+        spec=former.spec,
+        author=actor,
+        created_at=now,
+    )
+    _record_restored(query.application, query, newest.number, number, actor, now)
+    return made
+
+
+def former_revision(query: Query, number: int) -> QueryRevision:
+    """Return a query's revision of this number; raise `Missing` where there is none."""
+    former = query.revisions.filter(number=number).first()
+    if former is None:
+        newest = query.revisions.order_by("-number")[0].number
+        raise Missing(
+            f"Query {query.name} has no revision {number}.", way_out=f"It has 1 to {newest}."
+        )
+    return former
+
+
+def restore_application(
+    application: Application, number: int, *, actor: str, now: datetime
+) -> ApplicationRevision:
+    """Make an application's former revision the newest again; see `restore_query`."""
+    newest = application.revisions.order_by("-number")[0]
+    former = application.revisions.get(number=number)
+    if former.spec == newest.spec:
+        return newest
+    made = ApplicationRevision.objects.create(
+        application=application,
+        number=newest.number + 1,
+        spec=former.spec,
+        author=actor,
+        created_at=now,
+    )
+    _record_restored(application, None, newest.number, number, actor, now)
+    return made
+
+
+def _record_restored(
+    application: Application,
+    query: Query | None,
+    newest: int,
+    number: int,
+    actor: str,
+    now: datetime,
+) -> None:
+    before, after = f"revision {newest}", f"revision {newest + 1}"
+    about = Because(Detail.AS_BEFORE, {"revision": number})
+    record_definition(application, query, before, after, actor, now, about)
 
 
 def record_definition(

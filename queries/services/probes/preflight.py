@@ -25,7 +25,6 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
 from queries.selectors.code import count_of_roots
 from queries.selectors.probes import last_good_run
-from queries.selectors.triggers.cores import newest_application_spec
 from queries.services.definitions import catalog
 from queries.services.probes import probe_steps
 from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
@@ -51,11 +50,9 @@ def begin_preflight(
     operation is DONE where the definition passes (`result.preflight.verdict` is passed, or differs
     where Spark silently accepts what changes results) and FAILED where it does not.
     """
-    newest = query.revisions.order_by("-number")[0]
-    if spec is None:
-        wanted = newest.spec
-    else:
-        wanted = unmask(spec, before=newest.spec)
+    wanted = query.revisions.order_by("-number")[0].spec
+    if spec is not None:
+        wanted = unmask(spec, before=wanted)
         catalog.check_query(
             name=query.name,
             spec=wanted,
@@ -63,9 +60,27 @@ def begin_preflight(
             query=query,
             python=python,
         )
-    name = digest(wanted)
+    return begin_trial(query=query, spec=wanted, actor=actor, now=now)
+
+
+def begin_trial(
+    *,
+    query: Query,
+    spec: dict[str, Any],
+    actor: str,
+    now: datetime,
+    application_revision: int | None = None,
+) -> Operation:
+    """Begin the preflight of a definition that has been validated already.
+
+    It is tried with its application's newest revision, unless `application_revision` names another.
+    """
+    name = digest(spec)
+    newest = query.revisions.order_by("-number")[0]
     revision = newest.number if name == digest(newest.spec) else None
-    arguments = {"spec": wanted, "digest": name, "revision": revision}
+    arguments: dict[str, Any] = {"spec": spec, "digest": name, "revision": revision}
+    if application_revision is not None:
+        arguments["application_revision"] = application_revision
     return begin(PROCEDURE, query=query, arguments=arguments, actor=actor, now=now)
 
 
@@ -149,7 +164,7 @@ def _judge(turn: StepContext) -> StepResult:
         return answer
     spec = turn.arguments["spec"]
     held = turn.result.pop("pinned", None) or {}
-    application = newest_application_spec(turn.query.application)
+    application = ApplicationSpec.model_validate(probe_steps.application_revision(turn).spec)
     conf = {name: str(value) for name, value in spec.get("conf", {}).items()}
     old = turn.query.revisions.filter(number=turn.result.get("compared_with", 0)).first()
     asked = Asked(

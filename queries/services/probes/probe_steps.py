@@ -26,6 +26,7 @@ from queries.domain.reasons import Because, Detail, phrase
 from queries.domain.states import OPEN_DRIVER_STATES, DriverState, Reason
 from queries.domain.supervision.observation import Liveness
 from queries.launchers.base import Launcher, LaunchRefused
+from queries.models.applications import ApplicationRevision
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Driver
 from queries.models.history import Operation
@@ -83,8 +84,7 @@ def take_place(turn: StepContext) -> StepResult:
     """Insert the probe's row once the host has a slot for it; when repeated, find it."""
     if probe_of(turn.operation) is not None:
         return DONE
-    application = turn.query.application
-    revision = application.revisions.order_by("-number")[0]
+    application, revision = turn.query.application, application_revision(turn)
     spec = ApplicationSpec.model_validate(revision.spec)
     with transaction.atomic():
         Installation.get()
@@ -96,6 +96,14 @@ def take_place(turn: StepContext) -> StepResult:
         )
         _record(driver, "", DriverState.STARTING, turn)
     return DONE
+
+
+def application_revision(turn: StepContext) -> ApplicationRevision:
+    """Return what the probe is launched with: the newest, unless the request names another."""
+    revisions = turn.query.application.revisions
+    number = turn.arguments.get("application_revision")
+    found = revisions.order_by("-number") if number is None else revisions.filter(number=number)
+    return found[0]
 
 
 def launch(

@@ -35,7 +35,10 @@ from queries.services.supervision.operations import archive_query, request_stop
 def request_application_restart(
     *, application: Application, actor: str, now: datetime
 ) -> Operation:
-    """Replace the application's driver by a fresh one on its newest revision, pools and code."""
+    """Replace the application's driver by a fresh one on its newest revision, pools and code.
+
+    Joins an open restart, unless a revision has been added since that was requested.
+    """
     if Script.objects.filter(application=application).exists():
         return request_script_restart(application=application, actor=actor, now=now)
     with transaction.atomic():
@@ -47,7 +50,8 @@ def request_application_restart(
             outcome=OperationOutcome.OPEN,
             deadline__gt=now,
         ).first()
-        if joined is not None:
+        newest = application.revisions.order_by("-number").values_list("pk", flat=True).first()
+        if joined is not None and application.target_revision_id == newest:
             return joined
         application.renew()
         return follow(

@@ -74,7 +74,9 @@ def request_stop(
 def request_restart(
     *, query: Query, actor: str, now: datetime, within: Operation | None = None
 ) -> Operation:
-    """Stop the query gracefully and start it on its newest revision; joins an open restart.
+    """Stop the query gracefully and start it on its newest revision.
+
+    Joins an open restart, unless a revision has been added since that was requested.
 
     Where the application has this query only, the restart is a new driver.
     """
@@ -263,6 +265,11 @@ def locked(query: Query) -> Query:
     return row
 
 
+def _is_newest(row: Query, revision_id: int | None) -> bool:
+    newest = row.revisions.order_by("-number").values_list("pk", flat=True).first()
+    return newest == revision_id
+
+
 def _asked(row: Query) -> transitions.Asked:
     return transitions.Asked(
         name=row.name,
@@ -271,7 +278,8 @@ def _asked(row: Query) -> transitions.Asked:
         stop_mode=StopMode(row.stop_mode),
         archived=row.archived_at is not None,
         has_run=Run.objects.filter(query=row, outcome=RunOutcome.OPEN).exists(),
-        open_restart=Operation.objects.filter(
+        open_restart=_is_newest(row, row.target_revision_id)
+        and Operation.objects.filter(
             query=row, verb=Verb.RESTART, outcome=OperationOutcome.OPEN
         ).exists(),
     )

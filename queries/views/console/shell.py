@@ -39,6 +39,7 @@ _ENTRIES = (
     Entry("Overview", "overview", "layout-dashboard", ("overview",)),
     Entry("Queries", "queries", "ripple", ("quer",)),
     Entry("Applications", "applications", "stack-2", ("application", "pool")),
+    Entry("Deploys", "deploys", "arrow-up", ("deploy",)),
     Entry("Alerts", "alerts", "bell", ("alert", "incident")),
     Entry("Failures", "failures", "alert-triangle", ("failure",)),
     Entry("Runs", "runs", "history", ("run",)),

@@ -9,13 +9,13 @@ from queries.domain.states import GroupStatus, Verdict
 
 #: Colour is for state only. Below each tone, the phases, verdicts, outcomes and other states in it.
 _STATES = {
-    "calm": "STOPPED IDLE ENDED SUPERSEDED CANCELLED",
-    "busy": "PENDING STARTING STOPPING CATCHING_UP",
-    "ok": "RUNNING PROGRESSING LIVE ACTIVE",
-    "done": "COMPLETED DONE RESOLVED CLOSED",
-    "warn": "warning BACKOFF LAGGING BLIND WAITING FENCED REFUSED RETRY",
+    "calm": "STOPPED IDLE ENDED SUPERSEDED CANCELLED LEFT",
+    "busy": "PENDING STARTING STOPPING CATCHING_UP TRIED SAVED WRITTEN RESTARTED GOING_BACK",
+    "ok": "RUNNING PROGRESSING LIVE ACTIVE GOOD",
+    "done": "COMPLETED DONE RESOLVED CLOSED SUCCEEDED",
+    "warn": "warning BACKOFF LAGGING BLIND WAITING FENCED REFUSED RETRY ROLLED_BACK",
     "bad": "critical BROKEN FAILED LOST STALLED ZOMBIE AT_RISK DRIVER_ENDED TIMED_OUT OPEN POISON"
-    " FATAL",
+    " FATAL BAD KEPT",
 }
 TONES = {state: tone for tone, states in _STATES.items() for state in states.split()}
 

@@ -146,6 +146,10 @@ pool-edit: get d post d
 pool-delete: post d
 operation: get v
 operation-cancel: get o post o
+deploys: get v
+deploy: get v
+deploy-cancel: get d post d
+query-rollback: get d post d
 audit: get v
 audit-export: get a
 tokens: get v post a
@@ -209,6 +213,10 @@ query-x-ray-rows: get d
 operations: get v
 operation: get v
 operation-cancel: post o
+deploys: get v post D
+deploy: get v
+deploy-cancel: post d
+query-rollback: post d
 run: get v
 run-log: get v
 failure: get v

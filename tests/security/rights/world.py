@@ -7,12 +7,14 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.utils import timezone
 
+from queries.domain.deploys.forms import Good
 from queries.models.access.group_roles import GroupRole
 from queries.models.access.teams import Team
 from queries.models.alerts import AlertRule, Channel, Incident, Maintenance
 from queries.models.applications import Application, UploadedCode
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, Query
+from queries.models.deploys.receipts import Deploy
 from queries.models.drivers import Run
 from queries.models.failures import Failure, FailureGroup
 from queries.models.grants import CodeHost, GivenRoot, SecretBinding
@@ -72,7 +74,10 @@ def build() -> dict[str, Keys]:
     view = SavedView.objects.create(user=owner, name="mine", address="q=a", created_at=now)
     operation = Operation.objects.filter(query__name="delays").first()
     assert operation is not None
+    deploy = Deploy.objects.create(actor="ada", good=Good().model_dump(), created_at=now)
+    deploy.changes.create(wave=1, kind="Query", name="delays", application=flights)
     return {
+        "deploys/": {"uuid": str(deploy.uuid)},
         "alerts/channels/": {"name": "pager", "verb": "test"},
         "alert-channels/": {"name": "pager"},
         "alerts/rules/": {"name": "nights"},

@@ -17,7 +17,7 @@ from queries.domain.states import OperationOutcome, Verb
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation, Transition
-from queries.services.checkpoints import clone, reset, rewind, snapshot
+from queries.services.checkpoints import clone, preview, reset, rewind, snapshot
 from queries.services.checkpoints.source_starts import WantedStart
 from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import (
@@ -189,6 +189,26 @@ def test_a_rewind_points_the_query_at_a_new_directory_and_keeps_the_old(bench: B
     assert tree(bench.root) == before
     change = Transition.objects.get(subject="checkpoint")
     assert (change.before, change.detail.text, change.actor) == ("delays", "to batch 6", "aude")
+
+
+def test_a_rewind_takes_a_kept_snapshot_of_the_batch_whatever_has_been_purged_since(
+    bench: Bench,
+) -> None:
+    query = bench.define(store="zip")
+    taken = snapshot.request_snapshot(query=query, actor="otto", now=bench.stage.now, batch=6)
+    bench.work()
+    _done(taken)
+    for batch in range(7):
+        for folder in ("offsets", "commits"):
+            (bench.root / folder / str(batch)).unlink()
+    put(bench.root / "state/0/_metadata/schema", "of a later revision")
+    assert preview.preview_rewind(query, 6).refusal == ""
+    operation = rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
+    bench.work()
+    _done(operation)
+    assert max(map(int, names(bench.place / "commits"))) == 6
+    schema = bench.place / "state/0/_metadata/schema"
+    assert not schema.exists() or schema.read_text() != "of a later revision"
 
 
 def test_a_second_rewinds_name_does_not_grow(bench: Bench) -> None:

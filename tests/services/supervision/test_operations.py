@@ -92,6 +92,36 @@ def test_an_application_restart_joins_the_one_under_way(stage: Stage) -> None:
     assert first.pk == second.pk
 
 
+def test_a_restart_of_a_newer_revision_does_not_join_one_that_is_under_way(stage: Stage) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    first = operations.request_restart(query=stage.row("delays"), actor="a", now=NOW)
+    stage.revise("delays", description="newer")
+    second = operations.request_restart(query=stage.row("delays"), actor="b", now=NOW)
+    assert second.pk != first.pk
+    assert stage.row("delays").target_revision.number == 2  # type: ignore[union-attr]
+    third = operations.request_restart(query=stage.row("delays"), actor="c", now=NOW)
+    assert third.pk == second.pk
+
+
+def test_an_application_restart_takes_a_revision_that_is_newer_than_the_one_under_way(
+    stage: Stage,
+) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    application = stage.row("delays").application
+    restart = application_operations.request_application_restart
+    first = restart(application=application, actor="a", now=NOW)
+    newest = application.revisions.get()
+    application.revisions.create(
+        number=2, spec=newest.spec | {"memory": "2g"}, author="ada", created_at=NOW
+    )
+    second = restart(application=application, actor="b", now=NOW)
+    application.refresh_from_db()
+    assert second.pk != first.pk
+    assert application.target_revision.number == 2  # type: ignore[union-attr]
+
+
 def test_a_restarted_application_has_a_fresh_driver_and_the_operation_ends(stage: Stage) -> None:
     stage.query("delays")
     stage.up("delays")

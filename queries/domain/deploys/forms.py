@@ -1,0 +1,73 @@
+"""What is asked of a deploy: its set of changes, its waves, and what counts as good."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from queries.domain.definitions.parsing import shape_problems
+from queries.domain.deploys.states import OnFailure
+from queries.domain.errors import Invalid, Problem
+
+#: Minutes: no deploy waits longer for one wave.
+LONGEST = 1440
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
+
+
+class Waves(_Frozen):
+    """In which order a deploy restarts: those named first, then so many at a time."""
+
+    canary: tuple[str, ...] = Field(default=(), max_length=100)  # queries or applications
+    size: int = Field(default=5, ge=1, le=1000)
+
+
+class Good(_Frozen):
+    """What must hold of each query before the next wave begins."""
+
+    first_commit: bool = True  # an idle trigger satisfies it too
+    batches: int = Field(default=0, ge=0, le=1000)  # committed since the restart
+    minutes: int = Field(default=0, ge=0, le=LONGEST)  # of running without a restart
+    lag_not_worse: bool = False  # than before the deploy
+    no_new_failures: bool = True
+    deadline_minutes: int = Field(default=10, ge=1, le=LONGEST)  # of a wave, from its restart
+
+
+class DeployForm(_Frozen):
+    """What is asked of a deploy; `apply` is the body of an apply."""
+
+    apply: dict[str, Any]
+    waves: Waves = Field(default_factory=Waves)
+    good: Good = Field(default_factory=Good)
+    on_failure: OnFailure = OnFailure.ROLLBACK
+    preflight: bool = False
+
+
+def parse_deploy(raw: Mapping[str, Any]) -> DeployForm:
+    """Return what is asked; raise `Invalid` with each fault by its field."""
+    try:
+        form = DeployForm.model_validate(raw)
+    except ValidationError as error:
+        raise Invalid(shape_problems(error)) from error
+    problems = list(_problems(form))
+    if problems:
+        raise Invalid(problems)
+    return form
+
+
+def _problems(form: DeployForm) -> list[Problem]:
+    good, found = form.good, []
+    if good.minutes >= good.deadline_minutes:
+        message = f"are not over at the deadline of {good.deadline_minutes} minutes."
+        way_out = "Set good.deadline_minutes to more."
+        found.append(Problem("good.minutes", str(good.minutes), message, way_out))
+    if not (good.first_commit or good.batches or good.minutes):
+        way_out = "Ask for first_commit, batches or minutes."
+        found.append(Problem("good", "", "asks for nothing that could be waited for.", way_out))
+    for name in ("dry_run", "prune_running"):
+        if form.apply.get(name):
+            way_out = "Send it to /api/v1/apply/ instead."
+            found.append(Problem(f"apply.{name}", "true", "means nothing to a deploy.", way_out))
+    return found

@@ -1,0 +1,110 @@
+"""Deploys and what each changes: the receipt, which nothing removes.
+
+The writer of each column is marked: [O] the request, [D] services/deploys, which moves a deploy by
+compare-and-set of its version.
+"""
+
+import uuid
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+
+from queries.domain.deploys.states import ChangeKind, ChangeState, DeployState, OnFailure, Stage
+from queries.models.because import BecauseField
+
+
+class Deploy(models.Model):
+    """A set of changes on its way: who asked for it, where it is, how it ended."""
+
+    uuid = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
+    state = models.CharField(  # [D]
+        max_length=12,
+        default=DeployState.PENDING,
+        choices=[(one, one) for one in DeployState],
+        db_index=True,
+    )
+    reason = BecauseField()  # [D] why it is not, or was not, good
+    actor = models.CharField(max_length=150)  # [O]
+    owner = models.CharField(max_length=80, default="")  # [O] of the set
+    source = models.JSONField(default=dict)  # [O] {repository, commit}
+    asked = models.JSONField(default=dict)  # [O] the set, as an apply takes it
+    diff = models.JSONField(default=list)  # [O] what the plan said, object by object; masked
+    canary = models.JSONField(default=list)  # [O] names
+    size = models.IntegerField(default=1)  # [O] units of a wave
+    good = models.JSONField(default=dict)  # [O] domain.deploys.forms.Good
+    on_failure = models.CharField(  # [O]
+        max_length=8, default=OnFailure.ROLLBACK, choices=[(one, one) for one in OnFailure]
+    )
+    preflight = models.BooleanField(default=False)  # [O] required of every new definition
+    created_at = models.DateTimeField(db_index=True)  # [O]
+    ended_at = models.DateTimeField(null=True)  # [D]
+    cancelled_by = models.CharField(max_length=150, default="")  # [O] who wants it ended
+
+    stage = models.CharField(max_length=12, default="", choices=[(s, s) for s in Stage])  # [D]
+    wave = models.IntegerField(default=0)  # [D] from 1; 0 outside of a wave
+    waves = models.IntegerField(default=0)  # [O] how many
+    stage_since = models.DateTimeField(null=True)  # [D]
+    version = models.BigIntegerField(default=0)  # [D] rises with every step
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(  # few of very many: read by `tasks.advance_deploys`
+                fields=["created_at"], name="deploy_open", condition=Q(ended_at__isnull=True)
+            )
+        ]
+        ordering: ClassVar = ["-created_at", "-pk"]
+
+    def __str__(self) -> str:
+        return f"deploy {self.uuid}"
+
+
+class DeployChange(models.Model):
+    """One query or application of a deploy: from which revision to which, and what was seen."""
+
+    deploy = models.ForeignKey(Deploy, on_delete=models.CASCADE, related_name="changes")
+    wave = models.IntegerField()  # [O] from 1
+    kind = models.CharField(max_length=12, choices=[(one, one) for one in ChangeKind])  # [O]
+    name = models.CharField(max_length=80)  # [O]
+    application = models.ForeignKey(  # [O] [D] null: it is not there yet
+        "queries.Application", null=True, on_delete=models.CASCADE, related_name="+"
+    )
+    query = models.ForeignKey(  # [O] [D] null: of an application, or not there yet
+        "queries.Query", null=True, on_delete=models.CASCADE, related_name="+"
+    )
+    with_driver = models.BooleanField(default=False)  # [O] its application's driver is replaced
+    is_written = models.BooleanField(default=True)  # [O] its definition changes
+    runs = models.BooleanField(default=True)  # [O] it is to run, and is judged
+    ran = models.BooleanField(default=False)  # [D] it ran before its wave was written
+    from_revision = models.IntegerField(null=True)  # [O] null: it is new
+    to_revision = models.IntegerField(null=True)  # [D] null: not written yet
+    back_revision = models.IntegerField(null=True)  # [D] what holds the former definition again
+    spec = models.JSONField(default=dict)  # [O] its new definition, which a preflight tries
+    former = models.JSONField(default=dict)  # [O] {pools} of an application
+    state = models.CharField(  # [D]
+        max_length=12, default=ChangeState.PENDING, choices=[(one, one) for one in ChangeState]
+    )
+    reason = BecauseField()  # [D] what it waits for, or why it is bad
+    evidence = models.JSONField(default=dict)  # [D] what was seen
+    #: [D] stage -> UUID of the operation that was asked for in it
+    operations = models.JSONField(default=dict)
+    snapshot = models.ForeignKey(  # [D]
+        "queries.Snapshot", null=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    restarted_at = models.DateTimeField(null=True)  # [D] what is judged counts from here
+    first_batch = models.BigIntegerField(null=True)  # [D] that the new definition committed
+    over = models.BooleanField(default=False)  # [D] its deploy has ended
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(  # no two deploys change one thing at the same time
+                fields=["kind", "name"], name="deploy_change_open", condition=Q(over=False)
+            )
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["query", "-id"], name="deploy_change_query"),
+        ]
+        ordering: ClassVar = ["wave", "kind", "name"]
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.deploy_id}"

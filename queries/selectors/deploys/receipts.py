@@ -1,0 +1,113 @@
+"""Deploys as pages and REST show them: the receipt by waves, and what it offers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
+
+from queries.domain.deploys.states import ChangeKind, ChangeState, DeployState, OnFailure
+from queries.models.deploys.receipts import Deploy, DeployChange
+from queries.selectors.found import found
+
+#: States of what is done with, as far as the way forward goes.
+_SETTLED = frozenset({ChangeState.GOOD, ChangeState.ROLLED_BACK, ChangeState.LEFT})
+_BAD = (ChangeState.KEPT, ChangeState.BAD)
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """One wave: its queries, and the applications whose drivers are replaced."""
+
+    number: int
+    state: str  # ChangeState of the one that decides
+    changes: tuple[DeployChange, ...]
+
+    @property
+    def queries(self) -> list[DeployChange]:
+        """Return its queries, by name."""
+        return [one for one in self.changes if one.kind == ChangeKind.QUERY]
+
+    @property
+    def applications(self) -> list[DeployChange]:
+        """Return its applications, by name."""
+        return [one for one in self.changes if one.kind == ChangeKind.APPLICATION]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a person may do after a deploy that failed."""
+
+    act: str  # "rewind" | "rollback"
+    query: str
+    snapshot: int | None = None
+    batch: int | None = None  # that a rewind goes back to
+    revision: int | None = None  # that a rollback goes back to
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A deploy with all that it did."""
+
+    deploy: Deploy
+    waves: list[Wave]
+    offers: list[Offer]
+
+
+def deploys(**asked: str) -> QuerySet[Deploy]:
+    """Return deploys, newest first, of those filters that are given: state, owner, query."""
+    rows = Deploy.objects.all()
+    if asked.get("state"):
+        rows = rows.filter(state=asked["state"])
+    if asked.get("owner"):
+        rows = rows.filter(owner=asked["owner"])
+    if asked.get("query"):
+        of = DeployChange.objects.filter(kind=ChangeKind.QUERY, name=asked["query"])
+        rows = rows.filter(pk__in=of.values("deploy"))
+    return rows
+
+
+def deploy_of(uuid: UUID) -> Deploy:
+    """Return a deploy; raise `Missing` where there is none."""
+    return found(
+        Deploy.objects.filter(uuid=uuid),
+        "There is no such deploy.",
+        way_out="Check its id in the list of deploys.",
+    )
+
+
+def receipt(deploy: Deploy) -> Receipt:
+    """Return a deploy's receipt."""
+    rows = deploy.changes.select_related("query", "application", "snapshot")
+    changes = list(rows.order_by("wave", "kind", "name"))
+    numbers = sorted({one.wave for one in changes})
+    waves = [_wave(number, [one for one in changes if one.wave == number]) for number in numbers]
+    return Receipt(deploy, waves, _offers(deploy, changes))
+
+
+def _wave(number: int, changes: Sequence[DeployChange]) -> Wave:
+    states = [ChangeState(one.state) for one in changes]
+    bad = [state for state in _BAD if state in states]
+    going = [state for state in states if state not in _SETTLED]
+    return Wave(number, (bad or going or states)[0], tuple(changes))
+
+
+def _offers(deploy: Deploy, changes: Sequence[DeployChange]) -> list[Offer]:
+    """Return what is left to a person: nothing unless the deploy has failed."""
+    if deploy.state not in (DeployState.FAILED, DeployState.CANCELLED):
+        return []
+    offers = []
+    for one in changes:
+        if one.kind != ChangeKind.QUERY or one.query is None or one.query.archived_at is not None:
+            continue
+        if one.state == ChangeState.KEPT and one.snapshot is not None:
+            about: dict[str, Any] = {"snapshot": one.snapshot.pk, "batch": one.snapshot.batch}
+            offers.append(Offer("rewind", one.name, **about))
+        elif deploy.on_failure == OnFailure.STOP and _can_go_back(one):
+            offers.append(Offer("rollback", one.name, revision=one.from_revision))
+    return offers
+
+
+def _can_go_back(change: DeployChange) -> bool:
+    return change.is_written and None not in (change.to_revision, change.from_revision)

@@ -1,0 +1,261 @@
+"""Take the steps of deploys: look, decide, and carry out one act at a time.
+
+1. Each change that the stage is about is looked at (`Result`).
+2. Where nothing was asked for yet, the stage's act asks for it, in one transaction.
+3. Else `domain.deploys.course.move` says where the deploy goes, and one transaction writes that.
+
+Every step is taken by whichever worker comes by: what is done is written in the transaction that
+does it (`turns`), so a worker that dies between two of them leaves nothing half-done.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from controlplane import fail_points
+from controlplane.nudge import changed
+from listeners.loops.troubles import each
+from queries.domain.deploys import course, judging
+from queries.domain.deploys.course import Course, Move, Place
+from queries.domain.deploys.judging import Outcome, Result
+from queries.domain.deploys.states import BACK, ChangeState, DeployState, OnFailure, Stage
+from queries.domain.errors import Conflict, HeadgateError, NotAllowed, Unavailable
+from queries.domain.reasons import NOTHING, Because, Detail
+from queries.models.deploys.receipts import Deploy, DeployChange
+from queries.services.deploys import back, forward, sets
+from queries.services.deploys.ending import end
+from queries.services.deploys.turns import Overtaken, Turn, note, refused
+
+logger = logging.getLogger(__name__)
+_each = each("deploys", logger)
+
+#: Steps that one worker takes of one deploy before it looks at the others.
+STEPS_AT_ONCE = 500
+
+Act = Callable[[Turn, Sequence[DeployChange]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What is done in one stage."""
+
+    look: Callable[[Turn, DeployChange], Result]
+    act: Act | None = None  # returns whether it did anything; None: there is nothing to ask for
+    prepare: Callable[[Turn], Any] | None = None  # what takes time, before the transaction
+
+
+_WORK: dict[Stage, _Work] = {
+    Stage.PREFLIGHT: _Work(forward.look_at_preflight, forward.begin_preflights),
+    Stage.SNAPSHOT: _Work(forward.look_at_snapshot, forward.take_snapshot),
+    Stage.WRITE: _Work(forward.look_at_write, forward.write, sets.prepare_wave),
+    Stage.RESTART: _Work(forward.look_at_restart, forward.restart),
+    Stage.JUDGE: _Work(forward.look_at_judgement),
+    Stage.TRY_BACK: _Work(back.look_at_trial, back.try_former),
+    Stage.WRITE_BACK: _Work(back.look_at_write, back.write_former),
+    Stage.RESTART_BACK: _Work(back.look_at_restart, back.restart_former),
+    Stage.JUDGE_BACK: _Work(back.look_at_judgement),
+}
+
+
+def due_deploys() -> list[int]:
+    """Return the deploys that have not ended, oldest first."""
+    rows = Deploy.objects.filter(ended_at__isnull=True).order_by("created_at")
+    return list(rows.values_list("pk", flat=True))
+
+
+def advance_all(*, now: datetime) -> None:
+    """Take what steps can be taken now, of each deploy by itself."""
+    for deploy_id in due_deploys():
+        with _each.by_itself(f"deploy number {deploy_id}"):
+            advance(deploy_id, now=now)
+
+
+def advance(deploy_id: int, *, now: datetime) -> None:
+    """Take as many steps of one deploy as can be taken now."""
+    for _ in range(STEPS_AT_ONCE):
+        deploy = Deploy.objects.get(pk=deploy_id)
+        if deploy.ended_at is not None:
+            return
+        try:
+            if not _step(deploy, now):
+                return
+        except Overtaken:
+            continue
+
+
+def _step(deploy: Deploy, now: datetime) -> bool:
+    """Take one step; return whether there may be another to take now."""
+    if deploy.state == DeployState.PENDING:
+        turn = Turn(deploy, [], now)
+        return _go(turn, Move(course.first_place(_course(deploy))), [])
+    place = Place(Stage(deploy.stage), deploy.wave)
+    if place.stage is Stage.SETTLE:
+        return _settle(Turn(deploy, [], now), place)
+    turn, work = Turn(deploy, _concerned(deploy, place), now), _WORK[place.stage]
+    results = [work.look(turn, change) for change in turn.changes]
+    stops = place.stage not in BACK and (
+        deploy.cancelled_by or any(one.outcome is Outcome.BAD for one in results)
+    )
+    todo = [
+        change
+        for change, one in zip(turn.changes, results, strict=True)
+        if one.outcome is Outcome.TODO
+    ]
+    if todo and not stops:
+        return _act(turn, work, place, todo)
+    return _go(turn, _move_of(deploy, place, results), results)
+
+
+def _settle(turn: Turn, place: Place) -> bool:
+    """Write the rest of the set and end in success, in one transaction; else turn back."""
+    found, rest = judging.OK, None
+    if not turn.deploy.cancelled_by:
+        try:
+            turn.prepared = sets.prepare_rest(turn)
+            rest = sets.write_rest
+        except HeadgateError as error:
+            found = judging.bad(refused(error))
+    try:
+        return _go(turn, _move_of(turn.deploy, place, [found]), [], rest)
+    except (Conflict, Unavailable) as error:
+        if not turn.is_late:
+            return False
+        return _go(turn, _move_of(turn.deploy, place, [judging.bad(refused(error))]), [])
+
+
+def _move_of(deploy: Deploy, place: Place, results: Sequence[Result]) -> Move:
+    return course.move(
+        _course(deploy),
+        place,
+        results,
+        is_written=deploy.changes.filter(to_revision__isnull=False, is_written=True).exists(),
+        cancelled=_cancelled(deploy),
+    )
+
+
+def _course(deploy: Deploy) -> Course:
+    return Course(deploy.waves, deploy.preflight, deploy.on_failure == OnFailure.ROLLBACK)
+
+
+def _cancelled(deploy: Deploy) -> Because:
+    by = deploy.cancelled_by
+    return Because(Detail.CANCELLED_BY, {"actor": by}) if by else NOTHING
+
+
+def _concerned(deploy: Deploy, place: Place) -> list[DeployChange]:
+    """Return what a stage is about: its wave, all, or all that was written."""
+    rows = deploy.changes.select_related("query", "application")
+    if place.stage in BACK:
+        rows = rows.filter(to_revision__isnull=False)
+    elif place.wave:
+        rows = rows.filter(wave=place.wave)
+    return list(rows)
+
+
+def _act(turn: Turn, work: _Work, place: Place, todo: Sequence[DeployChange]) -> bool:
+    """Ask for what a stage still lacks; return whether that was done."""
+    assert work.act is not None, "only what a stage acts on is to do"
+    fail_points.reach(f"deploy.{place.stage}.before")
+    try:
+        turn.prepared = work.prepare(turn) if work.prepare else None
+        with transaction.atomic():
+            turn.claim()
+            done = work.act(turn, todo)
+            changed("deploys", f"deploy:{turn.deploy.pk}")
+    except HeadgateError as error:
+        return _refused(turn, place, todo[0], error)
+    except Overtaken:
+        raise
+    except Exception as error:  # a database that is away comes back, up to the wave's deadline
+        if not turn.is_late:
+            raise
+        logger.exception("stage %s of deploy %s", place.stage, turn.deploy.uuid)
+        way_out = "Look into the worker's log."
+        told = NotAllowed(f"{type(error).__name__}: {error}", way_out=way_out)
+        return _refused(turn, place, todo[0], told)
+    fail_points.reach(f"deploy.{place.stage}.after")
+    return done
+
+
+def _refused(turn: Turn, place: Place, change: DeployChange, error: HeadgateError) -> bool:
+    """Note what refuses an act: it is tried again while that may pass, and while there is time.
+
+    Another worker may have done it meanwhile, and that may be what refuses it now: the claim tells.
+    """
+    passes = isinstance(error, Conflict | Unavailable) and not turn.is_late
+    with transaction.atomic():
+        turn.claim()
+        fresh = DeployChange.objects.get(pk=change.pk)
+        if passes:
+            note(fresh, reason=refused(error))
+        else:
+            state = ChangeState.KEPT if place.stage in BACK else ChangeState.BAD
+            note(fresh, state=state, reason=refused(error))
+    return not passes
+
+
+def _go(
+    turn: Turn,
+    move: Move,
+    results: Sequence[Result],
+    also: Callable[[Turn], None] | None = None,
+) -> bool:
+    """Write what was seen, and where the deploy goes; return whether it went anywhere.
+
+    `also` is done in the same transaction.
+    """
+    stage = turn.deploy.stage or "begin"
+    moves = move.place is not None or move.state is not None
+    if not moves and not any(map(_is_news, turn.changes, results)):
+        return False
+    fail_points.reach(f"deploy.{stage}.leave.before")
+    with transaction.atomic():
+        turn.claim()
+        for change, result in zip(turn.changes, results, strict=True):
+            _note_result(change, result, Stage(stage))
+        if also is not None:
+            also(turn)
+        _move(turn, move)
+        changed("deploys", f"deploy:{turn.deploy.pk}")
+    fail_points.reach(f"deploy.{stage}.leave.after")
+    return moves
+
+
+def _is_news(change: DeployChange, result: Result) -> bool:
+    known = DeployChange.objects.only("reason", "evidence", "first_batch").get(pk=change.pk)
+    return (known.reason, known.evidence, known.first_batch) != (
+        result.reason,
+        change.evidence,
+        change.first_batch,
+    )
+
+
+#: What a change is once its stage's result is good.
+_GOOD = {Stage.JUDGE: ChangeState.GOOD, Stage.JUDGE_BACK: ChangeState.ROLLED_BACK}
+
+
+def _note_result(change: DeployChange, result: Result, stage: Stage) -> None:
+    if result.outcome is Outcome.BAD:
+        change.state = ChangeState.KEPT if stage in BACK else ChangeState.BAD
+    elif result.outcome is Outcome.OK and stage in _GOOD:
+        change.state = _GOOD[stage]
+    change.reason = result.reason
+    change.save(update_fields=["state", "reason", "evidence", "first_batch"])
+
+
+def _move(turn: Turn, move: Move) -> None:
+    deploy = turn.deploy
+    if move.state is not None:
+        end(deploy, move.state, move.reason, now=turn.now)
+        return
+    if move.place is None:
+        return
+    if move.reason:
+        deploy.reason = move.reason
+    deploy.state, deploy.stage_since = DeployState.RUNNING, turn.now
+    deploy.stage, deploy.wave = move.place.stage, move.place.wave
+    deploy.save(update_fields=["state", "reason", "stage", "wave", "stage_since"])

@@ -1,0 +1,157 @@
+"""The way back: former definitions tried on the state that is there, written, and restarted.
+
+Offsets go on, and no checkpoint is exchanged. Where a former definition cannot go on from what the
+new one has written, it becomes the newest again without a restart, so that the rewind to the
+snapshot, which the receipt offers, starts on it.
+"""
+
+from collections.abc import Sequence
+
+from queries.domain.deploys.judging import FORMER, OK, TODO, Outcome, Result, bad, judge
+from queries.domain.deploys.states import ChangeKind, ChangeState, Stage
+from queries.domain.reasons import Because, Detail
+from queries.domain.states import Desired, StopMode
+from queries.models.deploys.receipts import DeployChange
+from queries.models.history import Operation
+from queries.selectors.deploys.evidence import evidence, has_started, query_of
+from queries.services.definitions.code_rights import parsed
+from queries.services.deploys import former
+from queries.services.deploys.forward import unit_of
+from queries.services.deploys.rollback import run_newest
+from queries.services.deploys.turns import Turn, asked_for, followed, note
+from queries.services.probes.preflight import begin_trial
+from queries.services.supervision import operations
+from queries.services.supervision.application_operations import request_application_restart
+from queries.services.supervision.offset_gaps import gap_problems
+
+
+def _kept(change: DeployChange) -> Result | None:
+    """Return the result of a change that cannot go back; None for others."""
+    return bad(change.reason) if change.state == ChangeState.KEPT else None
+
+
+# --- may it go back? ----------------------------------------------------------------------
+
+
+def look_at_trial(turn: Turn, change: DeployChange) -> Result:
+    """Return whether the former definition can go on from what the new one has written."""
+    if found := _kept(change):
+        return found
+    if change.state != ChangeState.GOING_BACK:
+        return TODO
+    if Stage.TRY_BACK not in change.operations:
+        return OK
+    found = followed(change, Stage.TRY_BACK)
+    if found.outcome is not Outcome.BAD:
+        return found
+    return bad(_not_back(change, Because.of(found.reason.params["about"])))
+
+
+def try_former(turn: Turn, todo: Sequence[DeployChange]) -> bool:
+    """Try one former definition, where the new one may have written anything."""
+    change = todo[0]
+    if former.is_changed(change):
+        reason = Because(Detail.CHANGED_MEANWHILE, {"query": change.name})
+        note(change, state=ChangeState.KEPT, reason=reason)
+        return True
+    note(change, state=ChangeState.GOING_BACK)
+    if change.kind != ChangeKind.QUERY or change.from_revision is None or not has_started(change):
+        return True
+    query = query_of(change)
+    revision = query.revisions.get(number=change.from_revision)
+    newest = query.revisions.order_by("-number")[0]
+    if problems := gap_problems(query, newest, parsed(revision.spec)):
+        about = Because(Detail.STEP, {"note": problems[0].sentence()})
+        note(change, state=ChangeState.KEPT, reason=_not_back(change, about))
+        return True
+    asked = begin_trial(
+        query=query,
+        spec=revision.spec,
+        application_revision=former.application_revision(turn.changes, change),
+        **turn.by,
+    )
+    note(change, operations=asked_for(change, Stage.TRY_BACK, asked))
+    return True
+
+
+def _not_back(change: DeployChange, about: Because) -> Because:
+    params = {"query": change.name, "revision": change.from_revision, "about": about.as_json()}
+    return Because(Detail.NOT_TRIED_BACK, params)
+
+
+# --- definitions --------------------------------------------------------------------------
+
+
+def look_at_write(turn: Turn, change: DeployChange) -> Result:
+    """Return whether the former definition is the newest again."""
+    is_left = not change.is_written or change.from_revision is None or former.is_changed(change)
+    if change.back_revision is None and not is_left:
+        return TODO
+    return _kept(change) or OK
+
+
+def write_former(turn: Turn, todo: Sequence[DeployChange]) -> bool:
+    """Make all former definitions the newest again; keep what shares a driver with a kept one."""
+    for change in turn.changes:
+        unit = unit_of(turn.changes, change)
+        held = next((one for one in unit if one.state == ChangeState.KEPT), None)
+        if held is not None and change.state != ChangeState.KEPT:
+            note(change, state=ChangeState.KEPT, reason=held.reason)
+    for change in todo:
+        former.restore(change, **turn.by)
+    return True
+
+
+# --- restarts -----------------------------------------------------------------------------
+
+
+def look_at_restart(turn: Turn, change: DeployChange) -> Result:
+    """Return whether the query was asked to run on its former definition."""
+    if found := _kept(change):
+        return found
+    asked = Stage.RESTART_BACK in change.operations or change.state == ChangeState.ROLLED_BACK
+    return OK if asked else TODO
+
+
+def restart_former(turn: Turn, todo: Sequence[DeployChange]) -> bool:
+    """Restart one query, or an application with all of its queries; stop one that is new."""
+    for change in unit_of(turn.changes, todo[0]):
+        asked = _again(turn, change)
+        if asked is None:  # it never ran on the new definition, or is stopped
+            note(change, state=ChangeState.ROLLED_BACK)
+            continue
+        known = asked_for(change, Stage.RESTART_BACK, asked)
+        note(change, operations=known, restarted_at=turn.now)
+    return True
+
+
+def _again(turn: Turn, change: DeployChange) -> Operation | None:
+    if change.restarted_at is None:
+        return None
+    if change.kind == ChangeKind.APPLICATION:
+        assert change.application is not None, "it was restarted"
+        return request_application_restart(application=change.application, **turn.by)
+    query = query_of(change)
+    if query.desired != Desired.RUNNING or query.archived_at is not None:
+        return None  # somebody has stopped it, and it stays so
+    if change.from_revision is None:
+        return operations.request_stop(query=query, mode=StopMode.GRACEFUL, **turn.by)
+    return run_newest(query, **turn.by)
+
+
+# --- judgement ----------------------------------------------------------------------------
+
+
+def look_at_judgement(turn: Turn, change: DeployChange) -> Result:
+    """Return whether a query that ran before runs again on its former definition."""
+    if found := _kept(change):
+        return found
+    if change.state == ChangeState.ROLLED_BACK or change.kind != ChangeKind.QUERY:
+        return OK
+    if change.from_revision is None or not change.ran:
+        return OK
+    revision = change.back_revision or change.from_revision
+    found_now = evidence(change, revision, now=turn.now)
+    change.evidence = {**change.evidence, "back": found_now.kept}
+    good = FORMER.model_copy(update={"deadline_minutes": turn.good.deadline_minutes})
+    return judge(good, found_now.seen, now=turn.now)

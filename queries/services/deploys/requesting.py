@@ -1,0 +1,252 @@
+"""Ask for a deploy, and have one ended."""
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import F
+
+from controlplane.nudge import advance_deploys_soon, changed
+from queries.domain.access.acts import Act
+from queries.domain.deploys.forms import DeployForm
+from queries.domain.deploys.states import BACK, ChangeKind
+from queries.domain.deploys.waves import Unit, divide
+from queries.domain.errors import Conflict, Invalid, NotAllowed, Problem
+from queries.domain.manifests.forms import Kind
+from queries.domain.manifests.sets import ApplySet, parse_set
+from queries.domain.states import Desired
+from queries.models.applications import Application
+from queries.models.definitions import Query
+from queries.models.deploys.receipts import Deploy, DeployChange
+from queries.selectors.manifests import states
+from queries.selectors.newest import newest_revisions
+from queries.services.access.audit_trail import record_act
+from queries.services.deploys import sets
+from queries.services.manifests.planning import Plan, plan
+from queries.services.manifests.works import Work
+
+
+def request_deploy(*, form: DeployForm, user: Any, actor: str, now: datetime) -> Deploy:
+    """Plan a set of changes and have it deployed wave by wave.
+
+    Raises `Invalid` with everything that is wrong with the set or its waves, `Forbidden` where the
+    user may not define one of its objects, `Conflict` while another deploy changes one of them.
+    """
+    asked = _set(form)
+    found = plan(asked, user=user, now=now)
+    sets.refuse(found)
+    changes = _changes(found)
+    waves = divide(_units(changes), form.waves)
+    numbers = {
+        (unit.kind, unit.name): number for number, wave in enumerate(waves, 1) for unit in wave
+    }
+    try:
+        with transaction.atomic():
+            deploy = _insert(form, asked, found, changes, actor=actor, now=now)
+            deploy.waves = len(waves)
+            deploy.save(update_fields=["waves"])
+            for change in changes:
+                change.deploy = deploy
+                change.wave = numbers[_unit_of(change)]
+            DeployChange.objects.bulk_create(changes)
+            subject = deploy.owner or str(deploy.uuid)[:8]
+            said = {"deploy": deploy.uuid, "commit": asked.source.commit, "waves": len(waves)}
+            record_act(Act.DEPLOY, actor=actor, now=now, subject=subject, **said)
+            advance_deploys_soon()
+            changed("deploys")
+    except IntegrityError as error:
+        raise _taken(changes) from error
+    return deploy
+
+
+def cancel_deploy(deploy: Deploy, *, actor: str, now: datetime) -> Deploy:
+    """Have a deploy ended: nothing more goes forward; what is written goes back, if it is to.
+
+    Raises `NotAllowed` where it has ended, or is on its way back.
+    """
+    with transaction.atomic():
+        row = Deploy.objects.select_for_update().get(pk=deploy.pk)
+        if row.ended_at is not None:
+            raise NotAllowed(f"The deploy has ended: {row.state}.")
+        if row.stage in BACK:
+            way_out = "Wait until it has ended."
+            raise NotAllowed("The deploy is being rolled back already.", way_out=way_out)
+        if not row.cancelled_by:
+            Deploy.objects.filter(pk=row.pk).update(cancelled_by=actor, version=F("version") + 1)
+            subject = row.owner or str(row.uuid)[:8]
+            about = {"verb": "deploy", "deploy": row.uuid}
+            record_act(Act.CANCELLED, actor=actor, now=now, subject=subject, **about)
+        advance_deploys_soon()
+        changed("deploys", f"deploy:{row.pk}")
+    return Deploy.objects.get(pk=deploy.pk)
+
+
+def _set(form: DeployForm) -> ApplySet:
+    try:
+        return parse_set(form.apply)
+    except Invalid as error:
+        raise Invalid(
+            [
+                Problem(f"apply.{one.field}", one.value, one.message, one.way_out)
+                for one in error.problems
+            ]
+        ) from error
+
+
+def _insert(
+    form: DeployForm,
+    asked: ApplySet,
+    found: Plan,
+    changes: Iterable[DeployChange],
+    *,
+    actor: str,
+    now: datetime,
+) -> Deploy:
+    return Deploy.objects.create(
+        actor=actor,
+        owner=asked.owner,
+        source=asked.source.model_dump(),
+        asked=asked.model_dump(mode="json"),
+        diff=[asdict(one) for one in found.objects if one.outcome != "unchanged"],
+        canary=list(form.waves.canary),
+        size=form.waves.size,
+        good=form.good.model_dump(),
+        on_failure=form.on_failure,
+        preflight=form.preflight or _requires_preflight(found),
+        created_at=now,
+    )
+
+
+def _requires_preflight(found: Plan) -> bool:
+    """Return whether an application of a changed query starts nothing without a preflight."""
+    concerned = {work.host for work in found.works if work.kind == Kind.QUERY and work.spec_differs}
+    return any(
+        found.present.application_spec(row).require_preflight
+        for name, row in found.present.applications.items()
+        if name in concerned
+    )
+
+
+# --- what changes -------------------------------------------------------------------------
+
+
+def _changes(found: Plan) -> list[DeployChange]:
+    """Return what a deploy writes in waves, and what restarts with it."""
+    queries = {work.name: work for work in found.works if work.kind == Kind.QUERY}
+    driven = {
+        work.name: work
+        for work in found.works
+        if work.kind == Kind.APPLICATION and not work.is_new and _restarts_driver(work)
+    }
+    changes = [
+        _of_query(work, found.present.applications.get(work.host), with_driver=work.host in driven)
+        for work in queries.values()
+        if _goes_in_a_wave(work)
+    ]
+    beside = Query.objects.filter(application__name__in=driven, archived_at=None)
+    beside = beside.exclude(name__in=[one.name for one in changes])
+    wanted = beside.filter(desired=Desired.RUNNING).select_related("application", "target_revision")
+    changes += [_of_neighbour(row) for row in wanted]
+    running = {one.application_id for one in changes if one.runs}
+    for work in driven.values():
+        changes.append(_of_application(work, runs=work.row is not None and work.row.pk in running))
+    return changes
+
+
+def _goes_in_a_wave(work: Work) -> bool:
+    if work.is_new or work.desired is Desired.STOPPED:
+        return work.desired is Desired.RUNNING
+    return work.spec_differs or work.desired is Desired.RUNNING
+
+
+def _restarts_driver(work: Work) -> bool:
+    pools = [states.pools_of_state(one) for one in (work.before, work.after)]
+    return work.spec_differs or pools[0] != pools[1]
+
+
+def _of_query(work: Work, application: Application | None, *, with_driver: bool) -> DeployChange:
+    row = work.row if isinstance(work.row, Query) else None
+    pinned = row.target_revision if row and row.desired == Desired.RUNNING else None
+    return DeployChange(
+        kind=ChangeKind.QUERY,
+        name=work.name,
+        application=application,
+        query=row,
+        with_driver=with_driver,
+        runs=work.desired is Desired.RUNNING
+        or (row is not None and row.desired == Desired.RUNNING),
+        from_revision=pinned.number if pinned else work.revision,
+        former={"newest": work.revision},
+        spec=work.after["spec"],
+    )
+
+
+def _of_neighbour(row: Query) -> DeployChange:
+    """Return a query that does not change, and restarts with its application's driver."""
+    pinned = row.target_revision or newest_revisions([row.pk])[row.pk]
+    return DeployChange(
+        kind=ChangeKind.QUERY,
+        name=row.name,
+        application=row.application,
+        query=row,
+        with_driver=True,
+        is_written=False,
+        from_revision=pinned.number,
+    )
+
+
+def _of_application(work: Work, *, runs: bool) -> DeployChange:
+    assert isinstance(work.row, Application), "it is not new"
+    pinned = work.row.target_revision
+    pools = [
+        {"name": one.name, "weight": one.weight, "min_share": one.min_share, "mode": one.mode}
+        for one in work.row.pools.all()
+    ]
+    return DeployChange(
+        kind=ChangeKind.APPLICATION,
+        name=work.name,
+        application=work.row,
+        with_driver=True,
+        runs=runs,
+        from_revision=pinned.number if pinned else work.revision,
+        former={"newest": work.revision, "pools": pools},
+        spec=work.after["spec"],
+    )
+
+
+def _units(changes: Iterable[DeployChange]) -> list[Unit]:
+    members: dict[int | None, list[str]] = {}
+    for one in changes:
+        if one.with_driver and one.kind == ChangeKind.QUERY:
+            members.setdefault(one.application_id, []).append(one.name)
+    return [
+        Unit(
+            ChangeKind(one.kind),
+            one.name,
+            tuple(members.get(one.application_id, ()))
+            if one.kind == ChangeKind.APPLICATION
+            else (),
+        )
+        for one in changes
+        if one.kind == ChangeKind.APPLICATION or not one.with_driver
+    ]
+
+
+def _unit_of(change: DeployChange) -> tuple[ChangeKind, str]:
+    if change.with_driver:
+        assert change.application is not None, "its driver is there to be replaced"
+        return ChangeKind.APPLICATION, change.application.name
+    return ChangeKind(change.kind), change.name
+
+
+def _taken(changes: Iterable[DeployChange]) -> Conflict:
+    for one in changes:
+        held = DeployChange.objects.filter(kind=one.kind, name=one.name, over=False).first()
+        if held is not None:
+            return Conflict(
+                f"{one.name} is being deployed already.",
+                way_out=f"Wait for deploy {held.deploy.uuid}, or cancel it.",
+            )
+    return Conflict("Another deploy has begun.", way_out="Request it again.")

@@ -1,0 +1,61 @@
+"""Put one query back on an earlier revision, by hand."""
+
+from datetime import datetime
+
+from django.db import transaction
+
+from controlplane.nudge import changed
+from queries.domain.errors import Conflict, NotAllowed
+from queries.domain.states import FAILED_PHASES, Desired
+from queries.models.definitions import Query
+from queries.models.deploys.receipts import DeployChange
+from queries.models.history import Operation
+from queries.services.definitions import catalog
+from queries.services.definitions.revisions import former_revision, restore_query
+from queries.services.supervision import operations
+
+
+def rollback_query(
+    *, query: Query, revision: int, actor: str, now: datetime, python: bool
+) -> Operation:
+    """Make an earlier revision the newest again, and have the query run on it.
+
+    Offsets go on: the checkpoint stays as it is, and a preflight says beforehand whether that
+    revision can go on from it. Raises `Missing` where there is no such revision, `NotAllowed` for
+    the newest one, `Invalid` where it could not be saved today, `Forbidden` where it brings code
+    in and the actor may not write `python`, `Conflict` while a deploy changes the query.
+    """
+    former = former_revision(query, revision)
+    if former.number == query.revisions.order_by("-number")[0].number:
+        way_out = "Restart the query to have it run on it."
+        raise NotAllowed(f"Revision {revision} is the newest of {query.name}.", way_out=way_out)
+    catalog.check_query(
+        name=query.name,
+        spec=former.spec,
+        application=query.application.name,
+        query=query,
+        python=python,
+    )
+    with transaction.atomic():
+        catalog.one_at_a_time()
+        _refuse_beside_a_deploy(query)
+        restore_query(query, revision, actor=actor, now=now)
+        changed(f"query:{query.pk}")
+        return run_newest(query, actor=actor, now=now)
+
+
+def run_newest(query: Query, *, actor: str, now: datetime) -> Operation:
+    """Have a query run on its newest revision, whether it runs now or not."""
+    row = Query.objects.get(pk=query.pk)
+    runs = row.desired == Desired.RUNNING and row.phase not in FAILED_PHASES
+    ask = operations.request_restart if runs else operations.request_start
+    return ask(query=row, actor=actor, now=now)
+
+
+def _refuse_beside_a_deploy(query: Query) -> None:
+    held = DeployChange.objects.filter(query=query, over=False).select_related("deploy").first()
+    if held is not None:
+        raise Conflict(
+            f"{query.name} is being deployed.",
+            way_out=f"Cancel deploy {held.deploy.uuid}, which rolls back, or wait for its end.",
+        )

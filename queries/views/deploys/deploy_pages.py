@@ -1,0 +1,150 @@
+"""Deploys: their list, the receipt of each, and the buttons that end one or roll a query back."""
+
+from datetime import datetime
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.urls import path, reverse
+from django.utils import timezone
+
+from queries.domain.deploys.states import BACK, DeployState, OnFailure, Stage
+from queries.domain.errors import NotAllowed
+from queries.models.deploys.receipts import Deploy
+from queries.roles import DEFINE, VIEW
+from queries.selectors.definitions.definitions import query_definition
+from queries.selectors.deploys.receipts import deploy_of, deploys, receipt
+from queries.services.deploys.requesting import cancel_deploy
+from queries.services.deploys.rollback import rollback_query
+from queries.views.console.errors import answered
+from queries.views.console.fragments import Changes, Drawn, fragments, parts
+from queries.views.console.guard import author, by, needs
+from queries.views.console.numbers import whole
+from queries.views.console.paging import filters, page_of
+from queries.views.console.shell import next_address
+
+_MOVING = ("status", "receipt")
+
+
+@needs(VIEW)
+def deploy_list(request: HttpRequest) -> HttpResponseBase:
+    """List deploys, the newest first."""
+    asked = filters(request.GET, ("query", "owner"), state=("", *DeployState))
+    rows = deploys(**asked)
+    context = {
+        "page": page_of(rows, by="created_at", cursor=request.GET.get("after", "")),
+        "filters": asked,
+        "states": list(DeployState),
+        "filtered": any(asked.values()),
+        "now": timezone.now(),
+    }
+    return render(request, "deploys/list.html", context)
+
+
+@needs(VIEW)
+def deploy_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
+    """Show the receipt of one deploy, as far as it has come."""
+    return render(request, "deploys/deploy.html", _moving(deploy_of(uuid), timezone.now()))
+
+
+def _moving(row: Deploy, now: datetime) -> dict[str, Any]:
+    stage = Stage(row.stage) if row.stage else None
+    goes_on = row.ended_at is None and row.stage not in BACK
+    return {
+        "deploy": row,
+        "receipt": receipt(row),
+        "stage": stage,
+        "going_back": row.stage in BACK,
+        "can_cancel": goes_on and not row.cancelled_by,
+        "good": _good(row.good),
+        "now": now,
+    }
+
+
+def _good(asked: dict[str, Any]) -> list[str]:
+    """Return what counts as good, in sentences."""
+    found = ["its first commit, or an idle trigger"] if asked["first_commit"] else []
+    found += [f"{asked['batches']} batches"] if asked["batches"] else []
+    found += [f"{asked['minutes']} minutes of running"] if asked["minutes"] else []
+    found += ["a lag no worse than before"] if asked["lag_not_worse"] else []
+    found += ["no new failure"] if asked["no_new_failures"] else []
+    return found
+
+
+@fragments("deploys", hears=("deploys",))
+def draw_deploys(key: str, heard: Changes, now: datetime) -> Drawn:
+    """Draw the states of the newest deploys."""
+    for row in deploys()[:50]:
+        context = {"deploy": row, "now": now}
+        yield f"deploy-row-{row.pk}", render_to_string("deploys/_row.html", context)
+
+
+@fragments("deploy", hears=("deploy",), own_key_only=("deploy",))
+def draw_deploy(key: str, heard: Changes, now: datetime) -> Drawn:
+    """Draw the parts of a deploy's page that change."""
+    row = deploys().filter(pk=whole(key) or 0).first()
+    if row is not None:
+        yield from parts(_MOVING, "deploy", "deploys", key, _moving(row, now))
+
+
+@needs(DEFINE, "GET", "POST")
+def cancel(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
+    """Say what cancelling leaves behind; cancel on POST."""
+    row = deploy_of(uuid)
+    back = next_address(request, reverse("deploy", args=[uuid]))
+    if request.method == "POST":
+        ask = partial(cancel_deploy, row, **by(request))
+        return answered(request, ask, "The deploy is being ended.", back)
+    if row.ended_at is not None or row.stage in BACK:
+        raise NotAllowed("The deploy can no longer be cancelled.", way_out="Look at its receipt.")
+    rolls_back = row.on_failure == OnFailure.ROLLBACK
+    left = (
+        "What it has written is rolled back, and those queries restart."
+        if rolls_back
+        else "What it has written stays as it is."
+    )
+    context = {
+        "deploy": row,
+        "what": "Cancel this deploy?",
+        "consequences": ["No further wave begins.", left],
+        "action": reverse("deploy-cancel", args=[uuid]),
+        "back": back,
+    }
+    return render(request, "deploys/cancel.html", context)
+
+
+@needs(DEFINE, "GET", "POST")
+def rollback(request: HttpRequest, name: str, number: int) -> HttpResponseBase:
+    """Say what a rollback does; roll back on POST."""
+    found = query_definition(name)
+    former = found.numbered(number)
+    back = next_address(request, reverse("query-definition", args=[name]))
+    if request.method == "POST":
+        ask = partial(rollback_query, query=found.query, revision=number, **author(request))
+        said = f"{name} restarts on revision {number} again."
+        return answered(request, ask, said, back)
+    context = {
+        "query": found.query,
+        "what": f"Roll {name} back to revision {number}?",
+        "consequences": [
+            f"Revision {number}, by {former.author}, becomes the newest again, "
+            f"as revision {found.newest.number + 1}.",
+            "The query restarts on it, or starts if it is stopped.",
+            "The checkpoint stays as it is: offsets go on. Run a preflight first where the "
+            "definitions keep different state.",
+        ],
+        "action": reverse("query-rollback", args=[name, number]),
+        "back": back,
+    }
+    return render(request, "deploys/rollback.html", context)
+
+
+urlpatterns = [
+    path("deploys/", deploy_list, name="deploys"),
+    path("deploys/<uuid:uuid>/", deploy_page, name="deploy"),
+    path("deploys/<uuid:uuid>/cancel/", cancel, name="deploy-cancel"),
+    path("queries/<str:name>/revisions/<int:number>/rollback/", rollback, name="query-rollback"),
+]

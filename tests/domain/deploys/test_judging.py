@@ -1,0 +1,135 @@
+"""Good, not yet, or bad: known outcomes at once, others at the deadline with what is waited for."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queries.domain.deploys.forms import Good
+from queries.domain.deploys.judging import Outcome, Seen, SeenFailure, judge
+from queries.domain.reasons import Because, Detail
+from queries.domain.states import Phase
+
+AT = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
+RUNNING = Seen(
+    name="delays",
+    restarted_at=AT,
+    is_wanted=True,
+    on_revision=True,
+    phase=Phase.RUNNING,
+    waits_for=Because(Detail.STEP, {"note": "Pending: waiting for a start slot"}),
+    proven_at=AT + timedelta(minutes=1),
+    batches=1,
+)
+STARTING = replace(RUNNING, phase=Phase.STARTING, proven_at=None, batches=0)
+NEW = SeenFailure(Because(Detail.GROUP, {"group": "Division by zero."}), is_new=True)
+KNOWN = replace(NEW, is_new=False)
+
+
+def after(minutes: float, good: Good, seen: Seen) -> tuple[Outcome, str]:
+    found = judge(good, seen, now=AT + timedelta(minutes=minutes))
+    return found.outcome, found.reason.text
+
+
+@pytest.mark.parametrize(
+    ("seen", "good"),
+    [
+        (RUNNING, {}),
+        (replace(RUNNING, batches=0), {}),  # an idle trigger
+        (replace(RUNNING, batches=3), {"batches": 3}),
+        (RUNNING, {"minutes": 1}),
+        (replace(RUNNING, failures=(KNOWN,)), {}),
+        (replace(RUNNING, failures=(NEW,)), {"no_new_failures": False}),
+        (replace(STARTING, batches=1), {"first_commit": False, "batches": 1}),
+        (RUNNING, {"lag_not_worse": True}),  # nobody measures it
+        (replace(RUNNING, lag_before=10, lag=10), {"lag_not_worse": True}),
+        (
+            replace(RUNNING, lag_before=10, lag=310, arrival_rate=10.0),
+            {"lag_not_worse": True},
+        ),
+        (replace(RUNNING, phase=Phase.COMPLETED, is_wanted=False), {"batches": 99}),
+    ],
+)
+def test_good(seen: Seen, good: dict[str, Any]) -> None:
+    assert after(2, Good(**good), seen) == (Outcome.OK, "")
+
+
+@pytest.mark.parametrize(
+    ("seen", "good", "reason"),
+    [
+        (STARTING, {}, "No batch has committed and no idle trigger was seen yet. Pending: "),
+        (RUNNING, {"batches": 3}, "1 of 3 batches have committed."),
+        (RUNNING, {"minutes": 3}, "It has run for 1 of 3 minutes."),
+        (STARTING, {"first_commit": False, "minutes": 3}, "No batch has committed"),
+        (replace(RUNNING, lag_before=5), {"lag_not_worse": True}, "The brokers have not said"),
+        (
+            replace(RUNNING, lag_before=5, lag=6),
+            {"lag_not_worse": True},
+            "It is 6 records behind its sources; before the deploy it was 5.",
+        ),
+    ],
+)
+def test_what_only_time_can_tell_waits_and_is_bad_at_the_deadline(
+    seen: Seen, good: dict[str, Any], reason: str
+) -> None:
+    outcome, told = after(2, Good(**good, deadline_minutes=5), seen)
+    assert outcome is Outcome.WAITS
+    assert told.startswith(reason)
+    late = replace(seen, proven_at=AT + timedelta(minutes=4)) if seen.proven_at else seen
+    outcome, told = after(5, Good(**good, deadline_minutes=5), late)
+    assert outcome is Outcome.BAD
+    assert told.startswith("delays was not good within 5 minutes: ")
+
+
+@pytest.mark.parametrize(
+    ("seen", "reason"),
+    [
+        (replace(RUNNING, is_wanted=False), "delays was stopped in the meantime."),
+        (replace(RUNNING, on_revision=False), "delays was changed or started on another revision"),
+        (replace(RUNNING, failures=(KNOWN, NEW)), "delays failed: Division by zero."),
+        (
+            replace(STARTING, phase=Phase.FAILED, failures=(KNOWN,)),
+            "delays failed: Division by zero.",
+        ),
+        (replace(STARTING, phase=Phase.BROKEN), "delays failed: Pending: "),
+    ],
+)
+def test_what_is_known_is_told_at_once(seen: Seen, reason: str) -> None:
+    outcome, told = after(0, Good(), seen)
+    assert outcome is Outcome.BAD
+    assert told.startswith(reason)
+
+
+@given(
+    st.builds(
+        Good,
+        first_commit=st.just(True),
+        batches=st.integers(0, 5),
+        minutes=st.integers(0, 9),
+        lag_not_worse=st.booleans(),
+        no_new_failures=st.booleans(),
+    ),
+    st.builds(
+        Seen,
+        name=st.just("delays"),
+        restarted_at=st.just(AT),
+        is_wanted=st.booleans(),
+        on_revision=st.booleans(),
+        phase=st.sampled_from(Phase),
+        waits_for=st.just(Because(Detail.STEP, {"note": "…"})),
+        proven_at=st.none() | st.just(AT),
+        batches=st.integers(0, 9),
+        failures=st.lists(st.sampled_from([NEW, KNOWN]), max_size=2).map(tuple),
+        lag_before=st.none() | st.integers(0, 9),
+        lag=st.none() | st.integers(0, 9),
+    ),
+)
+def test_nothing_waits_beyond_the_deadline_and_all_that_is_not_good_has_a_reason(
+    good: Good, seen: Seen
+) -> None:
+    found = judge(good, seen, now=AT + timedelta(minutes=good.deadline_minutes))
+    assert found.outcome in (Outcome.OK, Outcome.BAD)
+    assert bool(found.reason) is (found.outcome is Outcome.BAD)

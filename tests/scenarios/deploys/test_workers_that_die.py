@@ -1,0 +1,156 @@
+"""A worker that dies at any step of a deploy loses nothing, and nothing is done twice."""
+
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controlplane import fail_points
+from queries.domain.deploys.states import BACK, DeployState, Stage
+from queries.domain.errors import Invalid, Problem
+from queries.models.history import Operation
+from queries.services.deploys import sets
+from queries.services.deploys.advancing import advance_all
+from queries.services.manifests import planning
+from tests.killed import killed_at
+from tests.scenarios.deploys.way import Way
+from tests.scenarios.stage import DIVIDE
+from tests.scenarios.stage import Stage as Scene
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Deadly(Way):
+    """Workers, each a process that is killed at the first point that none was killed at."""
+
+    def __init__(self, stage: Scene, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(stage)
+        self.died_at: list[str] = []
+        self._note = folder / "point"
+        self._test = os.getpid()
+        monkeypatch.setattr(fail_points, "reach", self._reach)
+
+    def _reach(self, point: str) -> None:
+        if os.getpid() != self._test and point not in self.died_at:
+            self._note.write_text(point)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def step(self) -> None:
+        while killed_at("", super().step):
+            self.died_at.append(self._note.read_text())
+
+
+@pytest.fixture
+def way(db: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deadly:
+    return Deadly(Scene(), tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def stage(way: Deadly) -> Scene:
+    return way.stage
+
+
+def _points(stages: Mapping[Stage, tuple[str, ...]]) -> set[str]:
+    named = {
+        f"deploy.{stage}.{place}{when}"
+        for stage, places in stages.items()
+        for place in places
+        for when in ("before", "after")
+    }
+    return named | {"deploy.begin.leave.before", "deploy.begin.leave.after"}
+
+
+ACTS = ("", "leave.")
+
+
+def _up(stage: Scene, *names: str) -> None:
+    for name in names:
+        stage.query(name)
+        stage.up(name)
+
+
+def test_on_the_way_forward(way: Deadly, stage: Scene) -> None:
+    _up(stage, "a", "b")
+    way.change("a", "b", waves={"size": 1}, preflight=True)
+    way.probe()
+    way.probe()
+    way.came_up("a")
+    deploy = way.came_up("b")
+    assert deploy.state == DeployState.SUCCEEDED
+    acting = (Stage.PREFLIGHT, Stage.SNAPSHOT, Stage.WRITE, Stage.RESTART)
+    quiet = (Stage.JUDGE, Stage.SETTLE)
+    expected = dict.fromkeys(acting, ACTS) | dict.fromkeys(quiet, ("leave.",))
+    assert set(way.died_at) == _points(expected)
+    for name in ("a", "b"):
+        assert stage.row(name).revisions.count() == 2
+        assert _asked(name, "restart") == 1
+        assert _asked(name, "preflight") == 1
+
+
+def test_on_the_way_back(way: Deadly, stage: Scene) -> None:
+    _up(stage, "a")
+    way.change("a")
+    way.leave("a", "a")
+    stage.ready("a")
+    stage.fail("a", DIVIDE)
+    way.work()
+    way.probe()
+    deploy = way.came_back("a")
+    assert deploy.state == DeployState.ROLLED_BACK
+    acting = (Stage.SNAPSHOT, Stage.WRITE, Stage.RESTART, *BACK[:-1])
+    quiet = (Stage.JUDGE, Stage.JUDGE_BACK)
+    expected = dict.fromkeys(acting, ACTS) | dict.fromkeys(quiet, ("leave.",))
+    assert set(way.died_at) == _points(expected)
+    assert stage.row("a").revisions.count() == 3
+    assert _asked("a", "preflight") == 1
+
+
+def _asked(name: str, verb: str) -> int:
+    return Operation.objects.filter(query__name=name, verb=verb).count()
+
+
+def test_two_workers_do_nothing_twice(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between each look of a worker and its act, another does everything."""
+    stage = Scene()
+    way = Way(stage)
+    _up(stage, "a")
+    beside: list[str] = []
+
+    def reach(point: str) -> None:
+        if point.startswith("deploy.") and point.endswith(".before") and point not in beside:
+            beside.append(point)
+            advance_all(now=stage.now)
+
+    monkeypatch.setattr(fail_points, "reach", reach)
+    way.change("a")
+    way.came_up("a")
+    assert len(beside) > 6
+    assert way.now().state == DeployState.SUCCEEDED
+    assert stage.row("a").revisions.count() == 2
+    assert _asked("a", "restart") == 1
+
+
+def test_what_refuses_a_worker_because_another_has_done_it_is_no_failure(
+    db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The place of a new checkpoint is taken: by the query that another worker has just made."""
+    stage = Scene()
+    way = Way(stage)
+    _up(stage, "a")
+    real = planning.plan
+    refused: list[str] = []
+
+    def plan(*given: Any, **named: Any) -> Any:
+        if not refused:
+            refused.append("once")
+            advance_all(now=stage.now)
+            raise Invalid([Problem("spec.checkpoint", "a", "is taken.", "Choose another.")])
+        return real(*given, **named)
+
+    monkeypatch.setattr(sets, "plan", plan)
+    way.change("a")
+    assert refused
+    assert way.came_up("a").state == DeployState.SUCCEEDED

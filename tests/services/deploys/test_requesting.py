@@ -1,0 +1,119 @@
+"""What a deploy takes, and what it refuses at once."""
+
+from typing import Any
+
+import pytest
+
+from queries.domain.errors import Conflict, Invalid, NotAllowed
+from queries.models.access.audit_trail import AuditEntry
+from queries.models.deploys.receipts import Deploy
+from queries.services.deploys import sets
+from queries.services.deploys.requesting import cancel_deploy
+from tests.scenarios.deploys.way import Way
+from tests.scenarios.stage import Stage
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def way(stage: Stage) -> Way:
+    stage.query("a")
+    stage.up("a")
+    return Way(stage)
+
+
+def test_two_deploys_do_not_change_one_query_at_the_same_time(way: Way) -> None:
+    first = way.change("a")
+    with pytest.raises(Conflict, match=str(first.uuid)):
+        way.change("a", description="another")
+    way.came_up("a")
+    assert way.change("a", description="another").state == "RUNNING"
+
+
+@pytest.mark.parametrize(
+    ("changes", "how", "field"),
+    [
+        ({"description": "x"}, {"waves": {"canary": ["b"]}}, "waves.canary"),
+        ({"trigger": {"kind": "processing_time", "interval": "soon"}}, {}, "spec.trigger"),
+        ({"pool": "none"}, {}, "spec.pool"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_written(
+    way: Way, stage: Stage, changes: dict[str, Any], how: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(Invalid) as caught:
+        way.ask(way.manifest("a", **changes), **how)
+    assert field in caught.value.problems[0].field
+    assert not Deploy.objects.exists()
+    assert stage.row("a").revisions.count() == 1
+
+
+def test_a_deploy_of_nothing_succeeds_and_says_so(way: Way) -> None:
+    deploy = way.ask(way.manifest("a"))
+    assert (deploy.state, deploy.waves) == ("SUCCEEDED", 0)
+    assert not deploy.changes.exists()
+
+
+def test_who_asked_and_how_it_ended_stand_in_the_audit_log(way: Way) -> None:
+    deploy = way.change("a")
+    way.came_up("a")
+    entries = AuditEntry.objects.filter(kind="deploy", subject="repo").order_by("pk")
+    assert [entry.actor for entry in entries] == ["ada", "ada"]
+    assert entries[1].details["state"] == "SUCCEEDED"
+    assert entries[0].details["deploy"] == str(deploy.uuid)
+
+
+def test_what_has_ended_cannot_be_cancelled(way: Way) -> None:
+    way.change("a")
+    deploy = way.came_up("a")
+    with pytest.raises(NotAllowed, match="SUCCEEDED"):
+        cancel_deploy(deploy, actor="olga", now=way.stage.now)
+
+
+def test_a_definition_that_was_edited_meanwhile_is_not_written_over(way: Way, stage: Stage) -> None:
+    stage.query("b")
+    stage.up("b")
+    way.change("a", "b", waves={"canary": ["a"], "size": 1})
+    stage.revise("b", description="by hand")
+    deploy = way.came_up("a")
+    assert "b was changed after the deploy was requested" in str(deploy.reason)
+    assert stage.row("b").revisions.latest("number").spec["description"] == "by hand"
+
+
+def test_a_definition_that_was_edited_after_its_wave_is_not_rolled_back_over(
+    way: Way, stage: Stage
+) -> None:
+    way.change("a", good={"batches": 9})
+    way.came_up("a")
+    stage.revise("a", description="by hand")
+    deploy = way.work(minutes=11)
+    assert deploy.state == "FAILED"
+    assert stage.row("a").revisions.latest("number").spec["description"] == "by hand"
+
+
+def test_a_query_that_somebody_stops_is_not_started_again_by_the_way_back(
+    way: Way, stage: Stage
+) -> None:
+    way.change("a")
+    way.leave("a", "a")
+    stage.stop("a")
+    deploy = way.work()
+    assert "stopped in the meantime" in str(deploy.reason)
+    assert deploy.state == "ROLLED_BACK"
+    assert stage.row("a").desired == "STOPPED"
+    assert "description" not in stage.row("a").revisions.latest("number").spec
+
+
+def test_a_step_that_always_breaks_ends_the_deploy_at_its_deadline(
+    way: Way, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(sets, "plan", broken)
+    deploy = way.change("a")
+    assert (deploy.state, deploy.stage) == ("RUNNING", "write")
+    deploy = way.work(minutes=11)
+    assert deploy.state == "FAILED"
+    assert "OSError: the disk is gone" in str(deploy.reason)
+    assert stage.row("a").revisions.count() == 1

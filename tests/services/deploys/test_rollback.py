@@ -1,0 +1,73 @@
+"""Back to an earlier revision by hand."""
+
+import pytest
+
+from queries.domain.errors import Conflict, Invalid, Missing, NotAllowed
+from queries.domain.states import Desired, Verb
+from queries.services.deploys.rollback import rollback_query
+from tests.scenarios.deploys.way import Way
+from tests.scenarios.stage import NO_SUCH_SOURCE, Stage
+
+pytestmark = pytest.mark.django_db
+
+
+def back(stage: Stage, revision: int, *, python: bool = True):  # type: ignore[no-untyped-def]
+    row = stage.row("delays")
+    return rollback_query(query=row, revision=revision, actor="ada", now=stage.now, python=python)
+
+
+def test_the_former_definition_is_a_revision_of_its_own_and_runs(stage: Stage) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    stage.revise("delays", description="newer")
+    operation = back(stage, 1)
+    newest = stage.row("delays").revisions.latest("number")
+    assert (newest.number, newest.author) == (3, "ada")
+    assert "description" not in newest.spec
+    assert operation.verb == Verb.RESTART
+    assert stage.row("delays").target_revision == newest
+
+
+def test_a_failed_query_starts_at_once(stage: Stage) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    stage.revise("delays", description="newer")
+    stage.fail("delays", NO_SUCH_SOURCE)
+    assert back(stage, 1).verb == Verb.START
+
+
+def test_a_stopped_query_starts_on_it(stage: Stage) -> None:
+    stage.query("delays")
+    stage.revise("delays", description="newer")
+    assert back(stage, 1).verb == Verb.START
+    assert stage.row("delays").desired == Desired.RUNNING
+
+
+@pytest.mark.parametrize(("revision", "error"), [(7, Missing), (2, NotAllowed)])
+def test_what_is_known_to_be_wrong_is_refused_at_once(
+    stage: Stage, revision: int, error: type[Exception]
+) -> None:
+    stage.query("delays")
+    stage.revise("delays", description="newer")
+    with pytest.raises(error):
+        back(stage, revision)
+    assert stage.row("delays").revisions.count() == 2
+
+
+def test_a_revision_that_could_not_be_saved_today_is_refused(stage: Stage) -> None:
+    stage.query("delays", pool="gone")
+    spec = stage.row("delays").revisions.get().spec
+    stage.row("delays").revisions.create(
+        number=2, kind="sql", spec=spec | {"pool": ""}, author="ada", created_at=stage.now
+    )
+    with pytest.raises(Invalid, match="pool"):
+        back(stage, 1)
+
+
+def test_a_query_that_is_being_deployed_is_left_to_its_deploy(stage: Stage) -> None:
+    way = Way(stage)
+    stage.query("delays")
+    stage.up("delays")
+    way.change("delays")
+    with pytest.raises(Conflict, match="being deployed"):
+        back(stage, 1)

@@ -1,0 +1,164 @@
+"""Deploys on a whole system: a good one, one that goes back, one that cannot go back."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import pieces
+from tests.faults.system import System
+
+pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.redis, pytest.mark.timeout(2400)]
+
+LIMIT_S = 600.0  # of one deploy: it starts up to three JVMs, and machines that test are small
+
+#: A state that its function reads itself: form 2 reads what form 1 wrote, and not the reverse.
+CODE = '''
+import pandas as pd
+from pyspark.sql import functions as F
+
+
+def _keeps(params):
+    form, wrong = int(params["form"]), params.get("wrong")
+
+    def keep(key, frames, state):
+        count = sum(len(frame) for frame in frames)
+        held = state.get[0] if state.exists else "0"
+        total = int(held.removeprefix("form 2: ") if form == 2 else held) + count
+        if wrong:
+            raise ValueError("the change is wrong")
+        state.update((f"form 2: {total}" if form == 2 else str(total),))
+        yield pd.DataFrame({"k": [key[0]], "total": [total]})
+
+    return keep
+
+
+def define(spark, params):
+    """Count the rows of each key for ever."""
+    rows = spark.readStream.format("rate").option("rowsPerSecond", 4).load()
+    keyed = rows.select((F.col("value") % 2).alias("k"), "value")
+    counted = keyed.groupBy("k").applyInPandasWithState(
+        _keeps(params), "k LONG, total LONG", "held STRING", "update", "NoTimeout"
+    )
+    return counted.writeStream.outputMode("update").format("noop")
+'''
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Iterator[System]:
+    """Start the whole system without its demo; end it with its drivers."""
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "counting.py").write_text(CODE)
+    running = System(
+        tmp_path / "home", pieces.free_port(), HEADGATE_DEMO="0", HEADGATE_CODE_ROOTS=str(code)
+    )
+    try:
+        running.up()
+        yield running
+    finally:
+        running.close()
+
+
+def manifests(system: System, **params: Any) -> list[dict[str, Any]]:
+    """Return the files of an application and its query with these parameters."""
+    head = {"apiVersion": "headgate/v1"}
+    application = {
+        "memory": "512m",
+        "master": "local[2]",
+        "python_path": [system.environment["HEADGATE_CODE_ROOTS"]],
+        "conf": {"spark.sql.shuffle.partitions": "1"},
+    }
+    query = {
+        "kind": "python",
+        "function": "counting:define",
+        "params": params,
+        "trigger": {"kind": "processing_time", "interval": "1 second"},
+    }
+    about = {"name": "counts", "application": "flights"}
+    return [
+        {
+            "path": "flights.yaml",
+            "manifest": {
+                **head,
+                "kind": "Application",
+                "metadata": {"name": "flights"},
+                "spec": application,
+            },
+        },
+        {
+            "path": "queries/counts.yaml",
+            "manifest": {**head, "kind": "Query", "metadata": about, "spec": query}
+            | {"desired": "RUNNING"},
+        },
+    ]
+
+
+def deployed(system: System, params: dict[str, Any], **how: Any) -> dict[str, Any]:
+    """Deploy the query with these parameters; return the receipt once it has ended."""
+    source = {"repository": "https://git/flights", "commit": "c" * 40}
+    body = {"owner": "flights", "source": source, "manifests": manifests(system, **params)}
+    status, asked = system.call("POST", "deploys/", {"apply": body, **how})
+    assert status == 202, asked
+
+    address, until = f"deploys/{asked['id']}/", time.monotonic() + LIMIT_S
+    while time.monotonic() < until:
+        receipt: dict[str, Any] = system.get(address)
+        if receipt["ended_at"]:
+            return receipt
+        time.sleep(0.5)
+    raise AssertionError(f"the deploy of {params} has not ended: {receipt}")
+
+
+def only(receipt: dict[str, Any]) -> dict[str, Any]:
+    """Return the receipt's one query."""
+    [wave] = receipt["waves"]
+    [query] = wave["queries"]
+    assert query["name"] == "counts"
+    return dict(query)
+
+
+def test_a_good_change_a_wrong_one_and_one_whose_state_the_old_revision_cannot_read(
+    system: System,
+) -> None:
+    first = deployed(system, {"form": 1}, good={"batches": 1})
+    assert first["state"] == "SUCCEEDED", first
+    assert only(first)["first_batch"] == 0
+
+    # A good one goes on where the one before it was.
+    good = deployed(system, {"form": 1, "note": "good"}, good={"batches": 2})
+    assert good["state"] == "SUCCEEDED", good
+    query = only(good)
+    assert (query["from_revision"], query["to_revision"]) == (1, 2)
+    assert query["first_batch"] > 0
+    assert query["snapshot"] is not None
+
+    # A wrong one goes back by itself, and the receipt names the error.
+    wrong = deployed(system, {"form": 1, "wrong": "yes"}, good={"batches": 1})
+    assert wrong["state"] == "ROLLED_BACK", wrong
+    query = only(wrong)
+    assert "the change is wrong" in str(query["evidence"]["failures"])
+    assert wrong["reason"].startswith("counts failed: ")
+    assert (query["to_revision"], query["back_revision"]) == (3, 4)
+    assert system.running("counts")["running_revision"] == 4
+
+    # One that writes a state that the old revision cannot read is not rolled back over it.
+    asked = {"batches": 1000, "deadline_minutes": 1}
+    kept = deployed(system, {"form": 2}, good=asked)
+    assert kept["state"] == "FAILED", kept
+    assert "was not good within 1 minutes" in kept["reason"]
+    assert "cannot go on from the state" in kept["reason"]
+    [offer] = kept["offers"]
+    assert (offer["act"], offer["query"]) == ("rewind", "counts")
+    assert offer["snapshot"] == only(kept)["snapshot"]
+    assert system.query("counts")["phase"] == "RUNNING", "what runs goes on"
+
+    # The rewind that is offered starts the former definition on the state from before.
+    operation = system.verb("counts", "rewind", {"batch": offer["batch"]})
+    system.wait(
+        "the rewind", lambda: system.get(f"operations/{operation['id']}/")["outcome"] == "DONE"
+    )
+    body = system.running("counts")
+    assert body["running_revision"] == only(kept)["back_revision"]
