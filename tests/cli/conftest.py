@@ -5,7 +5,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,20 +70,19 @@ class Shell:
 
     def __call__(self, *arguments: str, code: int = 0, stdin: str = "") -> Done:
         """Run the command, with what is going on meanwhile; check its exit code."""
-        process = self.begin(*arguments)
         ends = time.monotonic() + LIMIT_S
-        assert process.stdin is not None
-        process.stdin.write(stdin)
-        process.stdin.close()
-        process.stdin = None
-        while self.meanwhile and process.poll() is None and time.monotonic() < ends:
-            self.meanwhile()
-            time.sleep(0.05)
-        if process.poll() is None:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(max(1, ends - time.monotonic()) if not self.meanwhile else 1)
-            process.kill()
-        out, err = process.communicate()
+        with self.begin(*arguments) as process:
+            try:
+                assert process.stdin is not None
+                process.stdin.write(stdin)
+                process.stdin.close()
+                process.stdin = None
+                while self.meanwhile and process.poll() is None and time.monotonic() < ends:
+                    self.meanwhile()
+                    time.sleep(0.05)
+                out, err = process.communicate(timeout=max(1, ends - time.monotonic()))
+            finally:
+                process.kill()
         assert process.returncode == code, f"{process.returncode}: {out}{err}"
         return Done(process.returncode, out, err)
 

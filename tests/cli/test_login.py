@@ -34,7 +34,7 @@ def test_a_login_is_kept_for_its_owner_alone_and_serves_later_commands(
     rows = {row["name"]: row["current"] for row in json.loads(listed.out)}
     assert rows == {"default": False, "reading": True}
     refused = desk("start", "delays", code=1)
-    assert "Your rights do not allow this" in refused.err
+    assert "Your role does not allow this" in refused.err
     missing = desk("--context", "default", "start", "delays", code=1)
     assert "Not found" in missing.err
     desk("contexts", "--use", "default")
@@ -81,7 +81,6 @@ def test_a_file_that_is_broken_is_told_with_the_way_out(desk: Shell) -> None:
         ({"HEADGATE_URL": "http://127.0.0.1:1"}, 1, "HEADGATE_TOKEN is not set"),
         ({"HEADGATE_TOKEN": "abc"}, 1, "HEADGATE_URL is not set"),
         ({"HEADGATE_URL": "http://10.0.0.1", "HEADGATE_TOKEN": "abc"}, 1, "has no TLS"),
-        ({"HEADGATE_URL": "10.0.0.1", "HEADGATE_TOKEN": "abc"}, 64, "not an address"),
         ({"HEADGATE_URL": "https://a:b@c", "HEADGATE_TOKEN": "abc"}, 64, "not an address"),
         ({"HEADGATE_CONTEXT": "prod"}, 1, "There is no context prod"),
     ],
