@@ -53,8 +53,8 @@ class Kind:
 
 
 def _kind(name: str, shown: str, filters: str = "", **more: Any) -> Kind:
-    plural = name[:-1] + "ies" if name.endswith("y") else f"{name}s"
-    held = {"plural": plural, "address": more.get("plural", plural), **more}
+    plural = more.pop("plural", f"{name}s")
+    held = {"plural": plural, "address": plural, **more}
     return Kind(name=name, shown=columns(shown), filters=frozenset(filters.split()), **held)
 
 
@@ -65,6 +65,7 @@ KINDS = (
         "rows/s=last_progress.processed_rows_per_second revision running=running_revision "
         "reason=phase_reason",
         "application phase health desired pool team search label",
+        plural="queries",
         deletable=True,
     ),
     _kind(

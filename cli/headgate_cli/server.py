@@ -34,7 +34,6 @@ class Server:
         except (OSError, ssl.SSLError):
             raise Ended(Code.REFUSED, f"{place.ca} holds no certificates in PEM.") from None
         self._client = httpx.Client(
-            base_url=f"{place.url}/api/v1/",
             headers={
                 "Authorization": f"Token {place.token}",
                 "User-Agent": f"headgate-cli/{_version()}",
@@ -89,7 +88,8 @@ class Server:
     def _ask(
         self, method: str, path: tuple[Any, ...], accept: tuple[int, ...] = (), **sent: Any
     ) -> httpx.Response:
-        address = "".join(f"{quote(str(part), safe=':')}/" for part in path)
+        parts = (quote(str(part), safe=":") for part in ("api", "v1", *path))
+        address = f"{self.place.url}/{'/'.join(parts)}/"
         pause = 0.5
         for attempt in range(1, TRIES + 1):
             last = attempt == TRIES

@@ -1,6 +1,7 @@
 """The `headgate` command in a process of its own, against a real server."""
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -17,10 +18,13 @@ from django.utils import timezone
 from queries.api.supervision import operations
 from queries.models.tokens import Scope
 from queries.services.console.tokens import create_token
+from queries.services.procedure_registry import PROCEDURES
+from queries.services.procedures.engine import advance, due_operations
+from queries.services.procedures.many import advance_many, due_many
 from tests.scenarios.stage import Stage
 
 #: How long a command may take on a machine that is busy with other tests.
-LIMIT_S = 60
+LIMIT_S = 120
 #: What runs the command of this checkout.
 COMMAND = (sys.executable, "-m", "headgate_cli")
 SOURCE = Path(settings.BASE_DIR) / "cli"
@@ -55,23 +59,30 @@ class Shell:
             **self.env,
         }
 
-    def begin(self, *arguments: str, **more: Any) -> "subprocess.Popen[str]":
-        """Start the command."""
-        return subprocess.Popen(
-            [*COMMAND, *arguments],
+    def __call__(self, *arguments: str, code: int = 0, stdin: str = "") -> Done:
+        """Run the command, with what is going on meanwhile; check its exit code."""
+        return self._run([*COMMAND, *arguments], code, stdin)
+
+    def script(self, text: str, code: int = 0) -> Done:
+        """Run a script of bash in which `headgate` is the command."""
+        command = self.folder / "bin" / "headgate"
+        command.parent.mkdir(exist_ok=True)
+        command.write_text(f'#!/bin/sh\nexec {shlex.join(COMMAND)} "$@"\n')
+        command.chmod(0o755)
+        path = f"PATH={command.parent}:$PATH"
+        return self._run(["bash", "-euo", "pipefail", "-c", f"{path}\n{text}"], code, "")
+
+    def _run(self, command: list[str], code: int, stdin: str) -> Done:
+        ends = time.monotonic() + LIMIT_S
+        with subprocess.Popen(
+            command,
             env=self.environment(),
             cwd=self.folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            **more,
-        )
-
-    def __call__(self, *arguments: str, code: int = 0, stdin: str = "") -> Done:
-        """Run the command, with what is going on meanwhile; check its exit code."""
-        ends = time.monotonic() + LIMIT_S
-        with self.begin(*arguments) as process:
+        ) as process:
             try:
                 assert process.stdin is not None
                 process.stdin.write(stdin)
@@ -111,6 +122,10 @@ def stage(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Stage:
     def work() -> None:
         stage.now = timezone.now()
         stage.settle()
+        for operation in due_operations(now=stage.now) + due_many(now=stage.now):
+            if not advance_many(operation, now=stage.now):
+                now, launcher = stage.now, stage.launcher
+                advance(operation, procedures=PROCEDURES, launcher=launcher, now=now)
 
     shell.meanwhile = work
     return stage

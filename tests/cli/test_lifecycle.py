@@ -72,3 +72,21 @@ def test_a_verb_says_which_queries_are_meant(shell: Shell) -> None:
     assert "in one way" in shell("stop", code=64).err
     assert "in one way" in shell("stop", "delays", "--selector", "team=a", code=64).err
     assert "is not a duration" in shell("stop", "delays", "--timeout", "soon", code=64).err
+
+
+def test_a_selector_says_which_queries_and_each_has_its_outcome(shell: Shell, stage: Stage) -> None:
+    for name in ("arrivals", "delays", "weather"):
+        stage.query(name)
+    Query.objects.exclude(name="weather").update(labels={"team": "data"})
+    meant = shell("start", "--selector", "team=data", "--dry-run")
+    assert meant.out == "query/arrivals\nquery/delays\n"
+    assert [row.desired for row in Query.objects.all()] == ["STOPPED"] * 3
+    done = shell("start", "-l", "team=data,phase=STOPPED", "--wait")
+    assert "  arrivals: DONE" in done.err
+    assert "  delays: DONE" in done.err
+    assert {name: stage.phase(name) for name in ("delays", "weather")} == {
+        "delays": "RUNNING",
+        "weather": "STOPPED",
+    }
+    assert "is not a condition" in shell("stop", "-l", "team", code=1).err
+    assert "0 queries: none" in shell("stop", "-l", "team=nobody").err

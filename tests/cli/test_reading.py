@@ -55,4 +55,3 @@ def test_what_the_command_line_lacks_is_said_with_the_way_out(shell: Shell) -> N
     assert "--query NAME" in shell("get", "runs", code=64).err
     assert "are not filtered by --phase" in shell("get", "teams", "--phase", "RUNNING", code=64).err
     assert "No such option" in shell("get", "queries", "--fast", code=64).err
-    assert "Not found" in shell("get", "query", "nobody", code=1).err

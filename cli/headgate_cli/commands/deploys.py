@@ -32,9 +32,11 @@ def deploy(
     owner: Owner = "",
     prune: Prune = False,
     prune_running: PruneRunning = False,
-    canary: Annotated[list[str], typer.Option(help="Queries of the first wave; repeat it.")] = [],  # noqa: B006
+    canary: Annotated[
+        list[str], typer.Option(help="Queries or applications of the first wave; repeat it.")
+    ] = [],  # noqa: B006
     size: Annotated[int, typer.Option(min=1, help="Queries of each later wave.")] = 5,
-    batches: Annotated[int, typer.Option(min=0, help="Good after so many batches.")] = 1,
+    batches: Annotated[int, typer.Option(min=0, help="Good after so many batches.")] = 0,
     minutes: Annotated[int, typer.Option(min=0, help="Good after so many minutes.")] = 0,
     lag_not_worse: Annotated[
         bool, typer.Option("--lag-not-worse", help="Good only where lag is not worse than before.")
@@ -129,24 +131,29 @@ def _followed(there: Server, deploy: Json, limit: Limit) -> Json:
 
 
 def _stage(deploy: Json) -> str:
+    """Return where a deploy is: its stage, and what it waits for in the wave that is under way."""
     waves = deploy.get("waves") or []
-    under_way = [wave for wave in waves if wave["state"] not in ("PENDING", "SUCCEEDED", "GOOD")]
-    if not under_way:
-        return f"{deploy['state']}, {len(waves)} waves"
-    wave = under_way[0]
-    queries = ", ".join(f"{one['name']} {one['state']}" for one in wave["queries"][:5])
-    return f"wave {wave['number']} of {len(waves)}: {wave['state']}: {queries}"
+    changes = [(wave["number"], one) for wave in waves for one in _changes(wave)]
+    said = f"{deploy['state']}: {deploy.get('stage') or 'begins'}"
+    for number, one in [held for held in changes if held[1].get("reason")][:1]:
+        said += f"; wave {number} of {len(waves)}: {one['name']}: {plain(one['reason'])}"
+    return said
+
+
+def _changes(wave: Json) -> list[Json]:
+    return [*wave.get("applications", []), *wave["queries"]]
 
 
 def _show(deploy: Json) -> None:
+    """Print the receipt in short."""
     reason = f": {plain(deploy['reason'])}" if deploy.get("reason") else ""
     say(f"Deploy {deploy['id']}: {deploy['state']}{reason}")
     for wave in deploy.get("waves") or []:
         say(f"  wave {wave['number']}: {wave['state']}")
-        for one in wave["queries"]:
+        for one in _changes(wave):
             moved = f"revision {plain(one.get('from_revision'))} → {plain(one.get('to_revision'))}"
             why = f": {plain(one['reason'])}" if one.get("reason") else ""
             say(f"    {one['name']}: {one['state']}, {moved}{why}")
     for offer in deploy.get("offers") or []:
-        snapshot = plain(offer.get("snapshot"))
-        say(f"  offered: {offer['act']} of {offer['query']} to snapshot {snapshot}")
+        to = f"snapshot {offer['snapshot']}" if offer.get("snapshot") else "an earlier revision"
+        say(f"  offered: {offer['act']} of {offer['query']} to {to}")
