@@ -70,7 +70,7 @@ KINDS = (
     ),
     _kind(
         "application",
-        "name driver=driver.state host=driver.host revision running=running_revision "
+        "name driver=driver.state host=driver.host script=script.phase revision running=running_revision "
         "restart=needs_restart queries team",
         "team",
         deletable=True,
