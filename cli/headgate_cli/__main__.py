@@ -62,7 +62,7 @@ def _before(
 def main() -> int:
     """Run a command; return its exit code, with why on stderr where it is not 0."""
     try:
-        return int(app(prog_name="headgate", standalone_mode=False) or 0)
+        code = int(app(prog_name="headgate", standalone_mode=False) or 0)
     except Ended as ended:
         tell(ended)
         return ended.code
@@ -70,10 +70,13 @@ def main() -> int:
         error.show()
         return Code.USAGE
     except (typer.Abort, KeyboardInterrupt):
+        code = Code.INTERRUPTED
+    except OSError as error:  # of a file of this machine
+        note(f"Error: {error}")
+        return Code.REFUSED
+    if code == Code.INTERRUPTED:  # which the library turns into this code by itself
         note("Interrupted. What was begun goes on.")
-        return Code.INTERRUPTED
-    except BrokenPipeError:  # `headgate get … | head`
-        return Code.DONE
+    return code
 
 
 def run() -> None:

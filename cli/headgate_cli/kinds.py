@@ -70,8 +70,8 @@ KINDS = (
     ),
     _kind(
         "application",
-        "name driver=driver.state host=driver.host script=script.phase revision running=running_revision "
-        "restart=needs_restart queries team",
+        "name driver=driver.state host=driver.host script=script.phase revision "
+        "running=running_revision restart=needs_restart queries team",
         "team",
         deletable=True,
     ),

@@ -70,14 +70,15 @@ def test_a_change_that_fails_goes_back_by_itself_and_the_receipt_names_the_error
     shell: Shell, stage: Stage, folder: Path
 ) -> None:
     change(folder, "8 seconds")
-    work, failed = shell.meanwhile, []
+    work, failed = shell.meanwhile, list[str]()
 
     def failing() -> None:
         assert work is not None
         work()
         run = stage.last_run("delays")
         if run.revision.number == 2 and not run.outcome and not failed:
-            failed.append(stage.fail("delays", DIVIDE))
+            stage.fail("delays", DIVIDE)
+            failed.append("delays")
 
     shell.meanwhile = failing
     done = shell("deploy", *WHAT, code=2)
@@ -96,14 +97,15 @@ def test_a_set_that_cannot_be_applied_is_not_deployed(shell: Shell, folder: Path
 def test_the_example_deploys_what_is_merged(shell: Shell, stage: Stage, folder: Path) -> None:
     shell.env["GITHUB_STEP_SUMMARY"] = str(shell.folder / "summary.md")
     change(folder, "8 seconds")
-    work, committed = shell.meanwhile, []
+    work, committed = shell.meanwhile, list[str]()
 
     def committing() -> None:
         assert work is not None
         work()
         run = stage.last_run("delays")
         if run.revision.number == 2 and run.outcome == "" and not committed:
-            committed.append(Way(stage).store_batches("delays", 3))
+            Way(stage).store_batches("delays", 3)
+            committed.append("delays")
 
     shell.meanwhile = committing
     for name in ("Deploy", "What runs now"):

@@ -10,7 +10,8 @@ import yaml
 
 from queries.models.definitions import Query
 from queries.models.manifests.managed import Managed
-from tests.cli.conftest import Shell
+from tests.cli.conftest import SOURCE, Shell
+from tests.cli.test_terminal import in_a_terminal
 from tests.scenarios.stage import Stage
 
 APPLICATION = """\
@@ -75,7 +76,7 @@ def test_a_folder_is_compared_applied_changed_and_pruned(shell: Shell, jobs: Pat
     assert row.repository == "https://git.example.org/team/payments-repo.git"
     assert row.commit == git(jobs, "rev-parse", "HEAD")
     assert "3 unchanged" in shell("diff", *what).out
-    # One query is changed, the other is gone.
+    # One query is changed, the other is gone. A terminal shows it in colours.
     edited = jobs / "queries" / "delays.yaml"
     edited.write_text(edited.read_text().replace("10 seconds", "5 seconds"))
     (jobs / "queries" / "arrivals.yaml").unlink()
@@ -83,6 +84,9 @@ def test_a_folder_is_compared_applied_changed_and_pruned(shell: Shell, jobs: Pat
     assert "  - spec.trigger.interval: 10 seconds\n" in second.out
     assert "  + spec.trigger.interval: 5 seconds\n" in second.out
     assert "to-be-pruned  Query arrivals" in second.out
+    coloured = in_a_terminal(shell, "diff", *what)
+    assert "\x1b[31m  - spec.trigger.interval: 10 seconds\x1b[0m" in coloured
+    assert "\x1b[32m  + spec.trigger.interval: 5 seconds\x1b[0m" in coloured
     assert "changes that are in no commit" in second.err
     assert "hunter2" not in first.err + second.err
     answer = json.loads(shell("apply", *what, "--prune", "-o", "json").out)
@@ -131,3 +135,15 @@ def test_what_is_there_is_exported_and_unchanged_when_it_is_applied(
     assert all((shell.folder / name).is_file() for name in written)
     shell("apply", "-f", "out", "--owner", "ci")
     assert "2 unchanged" in shell("diff", "-f", "out", "--owner", "ci").out
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../up.yaml", "a/../../up.yaml", ""])
+def test_no_file_is_written_outside_of_the_folder(
+    monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.syspath_prepend(str(SOURCE))
+    from headgate_cli.commands.manifests import _inside
+    from headgate_cli.ends import Ended
+
+    with pytest.raises(Ended, match="leads out of the folder"):
+        _inside(path)

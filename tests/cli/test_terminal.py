@@ -5,14 +5,12 @@ import pty
 import subprocess
 import time
 
-from django.utils import timezone
-
 from tests.cli.conftest import COMMAND, LIMIT_S, Shell
 from tests.scenarios.stage import Stage
 
 
 def in_a_terminal(shell: Shell, *arguments: str) -> str:
-    """Return what a command writes to a terminal."""
+    """Return what a command writes to a terminal; the rest goes on once it has begun to."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [*COMMAND, *arguments],
@@ -27,7 +25,7 @@ def in_a_terminal(shell: Shell, *arguments: str) -> str:
     written, ends = b"", time.monotonic() + LIMIT_S
     while time.monotonic() < ends:
         ended = process.poll() is not None
-        if shell.meanwhile:
+        if shell.meanwhile and written:
             shell.meanwhile()
         try:
             written += os.read(ours, 65536)
@@ -46,26 +44,31 @@ def in_a_terminal(shell: Shell, *arguments: str) -> str:
 def test_progress_is_one_line_in_a_terminal_and_plain_lines_elsewhere(
     shell: Shell, stage: Stage
 ) -> None:
+    work, shell.meanwhile = shell.meanwhile, None
+    assert work is not None
     for name in ("arrivals", "delays"):
         stage.query(name)
-    late = timezone.now()
-
-    def slowly() -> None:
-        if (timezone.now() - late).total_seconds() > 4:
-            stage.now = timezone.now()
-            stage.settle()
-
-    shell.meanwhile = slowly
-    shell("start", "delays")
-    shown = in_a_terminal(shell, "wait", "delays", "--for", "running")
-    assert "\r\x1b[K" in shown
-    assert "delays: RUNNING" in shown
-    late = timezone.now()
     shell("start", "arrivals")
-    plain = shell("wait", "arrivals", "--for", "running")
-    assert "\x1b" not in plain.out + plain.err
-    assert "arrivals: STOPPED" in plain.err
-    assert "arrivals: RUNNING" in plain.out
+    command = [*COMMAND, "wait", "arrivals", "--for", "running"]
+    with subprocess.Popen(
+        command,
+        env=shell.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("arrivals: STOPPED")
+        while process.poll() is None:
+            work()
+        out, err = process.communicate(timeout=LIMIT_S)
+    assert out == "arrivals: RUNNING, first commit\n"
+    assert "\x1b" not in err
+    shell("start", "delays")
+    shell.meanwhile = work
+    shown = in_a_terminal(shell, "wait", "delays", "--for", "running")
+    assert "\r\x1b[Kdelays: STOPPED" in shown
+    assert "delays: RUNNING" in shown
 
 
 def test_a_shell_completes_commands_and_kinds(shell: Shell) -> None:

@@ -1,8 +1,11 @@
 """`wait`: an outcome that is known is answered at once, others at their limit."""
 
+import signal
+import subprocess
+
 import pytest
 
-from tests.cli.conftest import Shell
+from tests.cli.conftest import COMMAND, LIMIT_S, Shell
 from tests.scenarios.stage import NO_SUCH_SOURCE, Stage
 
 
@@ -41,6 +44,21 @@ def test_a_restart_that_has_not_begun_is_no_run(shell: Shell, stage: Stage) -> N
     assert stage.phase("delays") == "RUNNING"  # of the run before
     done = shell("wait", "delays", "--for", "running", "--timeout", "1s", code=3)
     assert "Not done within 1s: delays: RUNNING" in done.err
+
+
+def test_an_interrupted_wait_says_that_what_was_begun_goes_on(shell: Shell, stage: Stage) -> None:
+    stage.query("delays")
+    stage.start("delays")
+    command = [*COMMAND, "wait", "delays", "--for", "stopped"]
+    with subprocess.Popen(
+        command, env=shell.environment(), stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("delays: ")
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 130
+    assert err == "Interrupted. What was begun goes on.\n"
 
 
 @pytest.mark.parametrize("text", ["0", "25h"])
