@@ -1,0 +1,32 @@
+"""Options that several commands share, and the connection that they speak through."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from headgate_cli.contexts import chosen
+from headgate_cli.output import Form
+from headgate_cli.server import Server
+
+Output = Annotated[Form, typer.Option("--output", "-o", help="How results are printed.")]
+Timeout = Annotated[str, typer.Option("--timeout", help="Longest wait: 90s, 10m, 2h.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Return when it has ended, with its outcome.")]
+Files = Annotated[
+    list[str],
+    typer.Option("--file", "-f", help="A manifest, a folder of them, or - for stdin; repeat it."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What stands before the command."""
+
+    context: str = ""
+    ca: str = ""
+
+
+def server(context: typer.Context) -> Server:
+    """Return the connection to the chosen installation."""
+    asked: Asked = context.obj
+    return Server(chosen(asked.context, asked.ca))

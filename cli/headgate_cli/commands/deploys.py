@@ -1,0 +1,158 @@
+"""`deploy` and `rollback`: changes that run, in waves and with a receipt; and back."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from headgate_cli.asked import Files, Output, Timeout, server
+from headgate_cli.commands.manifests import REFUSED_SET
+from headgate_cli.ends import Code, Ended
+from headgate_cli.following import Limit, Progress, code_of, follow
+from headgate_cli.output import Form, note, plain, say, show_document
+from headgate_cli.server import Json, Server
+from headgate_cli.sets import Owner, Prune, Request, Sets, ValueFiles, show
+
+#: States of a deploy that has not ended.
+_OPEN = ("PENDING", "RUNNING")
+
+
+class OnFailure(StrEnum):
+    """What happens to the changes when a wave is not good."""
+
+    ROLLBACK = "rollback"
+    STOP = "stop"
+
+
+def deploy(
+    context: typer.Context,
+    names: Files,
+    value_files: ValueFiles = [],  # noqa: B006 (read only)
+    values: Sets = [],  # noqa: B006
+    owner: Owner = "",
+    prune: Prune = False,
+    canary: Annotated[
+        list[str], typer.Option(help="Queries or applications of the first wave; repeat it.")
+    ] = [],  # noqa: B006
+    size: Annotated[int, typer.Option(min=1, help="Queries of each later wave.")] = 5,
+    batches: Annotated[int, typer.Option(min=0, help="Good after so many batches.")] = 0,
+    minutes: Annotated[int, typer.Option(min=0, help="Good after so many minutes.")] = 0,
+    lag_not_worse: Annotated[
+        bool, typer.Option("--lag-not-worse", help="Good only where lag is not worse than before.")
+    ] = False,
+    new_failures: Annotated[
+        bool, typer.Option("--allow-new-failures", help="Good also with failures not seen before.")
+    ] = False,
+    deadline: Annotated[int, typer.Option(min=1, help="Minutes of a wave to become good.")] = 10,
+    on_failure: Annotated[OnFailure, typer.Option(help="Else.")] = OnFailure.ROLLBACK,
+    preflight: Annotated[
+        bool, typer.Option("--preflight", help="Try each new revision on a copy first.")
+    ] = False,
+    wait: Annotated[bool, typer.Option(help="Follow it to its end.")] = True,
+    timeout: Timeout = "1h",
+    output: Output = Form.TABLE,
+) -> int:
+    """Apply a set and restart what it changes, wave by wave; undo it where a wave is not good.
+
+    Exit code 0: SUCCEEDED. 2: it failed, was rolled back or cancelled; the receipt says why.
+    """
+    limit, there = Limit(timeout), server(context)
+    request = Request(names, value_files, values, owner, prune)
+    body = {
+        "apply": request.body(there),
+        "waves": {"canary": canary, "size": size},
+        "good": {
+            "first_commit": True,
+            "batches": batches,
+            "minutes": minutes,
+            "lag_not_worse": lag_not_worse,
+            "no_new_failures": not new_failures,
+            "deadline_minutes": deadline,
+        },
+        "on_failure": on_failure,
+        "preflight": preflight,
+    }
+    begun: Json = there.post("deploys", body=body, accept=(REFUSED_SET,))
+    if "id" not in begun:
+        return _refused(begun)
+    note(f"Deploy {begun['id']}: headgate describe deploy {begun['id']}")
+    ended = _followed(there, begun, limit) if wait else begun
+    if output is Form.TABLE:
+        _show(ended)
+    elif output is Form.NAME:
+        say(f"deploy/{ended['id']}")
+    else:
+        show_document(ended, output)
+    return code_of(ended["state"]) if wait else Code.DONE
+
+
+def rollback(
+    context: typer.Context,
+    query: Annotated[str, typer.Argument(help="Name of a query.")],
+    to: Annotated[int, typer.Option(min=1, help="Revision, as `get revisions` lists them.")],
+    wait: Annotated[bool, typer.Option(help="Follow it to its end.")] = True,
+    timeout: Timeout = "10m",
+    output: Output = Form.TABLE,
+) -> int:
+    """Run an earlier revision of a query again, stored as its newest."""
+    limit, there = Limit(timeout), server(context)
+    operation: Json = there.post("queries", query, "rollback", body={"revision": to})
+    code = follow(there, [operation], limit) if wait else int(Code.DONE)
+    if output is Form.TABLE:
+        say(f"{query}: rollback to revision {to}, operation {operation['id']}")
+    elif output is Form.NAME:
+        say(f"operation/{operation['id']}")
+    else:
+        show_document(there.get("operations", operation["id"]), output)
+    return code
+
+
+def _refused(answer: Json) -> int:
+    """Say why a deploy was not begun: object by object, or what its body lacks."""
+    if "objects" in answer:
+        show(answer, values=True)
+        return Code.REFUSED
+    title, way_out = str(answer.get("title", "")), str(answer.get("way_out") or "")
+    raise Ended(Code.REFUSED, title, way_out, answer.get("problems") or [])
+
+
+def _followed(there: Server, deploy: Json, limit: Limit) -> Json:
+    progress, shown = Progress(), ""
+    while deploy["state"] in _OPEN:
+        if (stage := _stage(deploy)) != shown:
+            limit.moved()
+        shown = stage
+        progress.tell(stage)
+        limit.pause(f"deploy {deploy['id']}: {stage}")
+        deploy = there.get("deploys", deploy["id"])
+    progress.end()
+    return deploy
+
+
+def _stage(deploy: Json) -> str:
+    """Return where a deploy is: its stage, and what it waits for in the wave that is under way."""
+    waves = deploy.get("waves") or []
+    changes = [(wave["number"], one) for wave in waves for one in _changes(wave)]
+    said = f"{deploy['state']}: {deploy.get('stage') or 'begins'}"
+    for number, one in [held for held in changes if held[1].get("reason")][:1]:
+        said += f"; wave {number} of {len(waves)}: {one['name']}: {plain(one['reason'])}"
+    return said
+
+
+def _changes(wave: Json) -> list[Json]:
+    return [*wave.get("applications", []), *wave["queries"]]
+
+
+def _show(deploy: Json) -> None:
+    """Print the receipt in short."""
+    reason = f": {plain(deploy['reason'])}" if deploy.get("reason") else ""
+    say(f"Deploy {deploy['id']}: {deploy['state']}{reason}")
+    for wave in deploy.get("waves") or []:
+        say(f"  wave {wave['number']}: {wave['state']}")
+        for one in _changes(wave):
+            moved = f"revision {plain(one.get('from_revision'))} → {plain(one.get('to_revision'))}"
+            why = f": {plain(one['reason'])}" if one.get("reason") else ""
+            say(f"    {one['name']}: {one['state']}, {moved}{why}")
+    for offer in deploy.get("offers") or []:
+        to = f"snapshot {offer['snapshot']}" if offer.get("snapshot") else "an earlier revision"
+        say(f"  offered: {offer['act']} of {offer['query']} to {to}")

@@ -1,0 +1,58 @@
+"""`preflight`: try a definition on a copy of its query's checkpoint, before it runs."""
+
+from typing import Annotated
+
+import typer
+
+from headgate_cli.asked import Output, Timeout, server
+from headgate_cli.ends import Code
+from headgate_cli.following import Limit, Progress, code_of, followed
+from headgate_cli.output import Form, note, plain, say, show_document
+from headgate_cli.server import Json
+
+
+def preflight(
+    context: typer.Context,
+    query: Annotated[str, typer.Argument(help="Name of a query.")],
+    strict: Annotated[
+        bool, typer.Option(help="Fail too where Spark would silently accept what changes results.")
+    ] = False,
+    timeout: Timeout = "15m",
+    output: Output = Form.TABLE,
+) -> int:
+    """Try a query's newest revision on a copy of its checkpoint, and wait for the outcome.
+
+    Nothing that runs is touched. `headgate apply` stores a revision without running it.
+    """
+    there, limit = server(context), Limit(timeout)
+    operation = followed(there, there.post("queries", query, "preflight"), limit, Progress())
+    judged: Json = (operation.get("result") or {}).get("preflight") or {}
+    if output in (Form.JSON, Form.YAML):
+        show_document(operation, output)
+    elif output is Form.NAME:
+        say(f"operation/{operation['id']}")
+    else:
+        _show(query, operation, judged)
+    code = code_of(operation["outcome"])
+    differs = judged.get("verdict") == "differs"
+    return Code.FAILED if strict and differs and code is Code.DONE else code
+
+
+def _show(query: str, operation: Json, judged: Json) -> None:
+    say(f"{query}: {judged.get('verdict') or operation['outcome']}")
+    for one in judged.get("tries", []):
+        title = f": {plain(one['title'])}" if one.get("title") else ""
+        say(f"  {plain(one.get('label'))}: {plain(one.get('end'))}{title}")
+        if one.get("way_out"):
+            say(f"    Way out: {plain(one['way_out'])}")
+    for one in (*judged.get("differences", []), *judged.get("pinned", [])):
+        say(f"  differs: {_difference(one)}")
+    for one in judged.get("not_tried", []):
+        say(f"  not tried: {plain(one)}")
+    if not judged and operation.get("detail"):
+        note(plain(operation["detail"]))
+
+
+def _difference(one: Json) -> str:
+    old, new = (plain(one.get(name) or None) for name in ("old", "new"))
+    return f"{plain(one.get('what'))}: {old} → {new}"
