@@ -1,0 +1,120 @@
+"""The story of docs/ci.md, command by command, on a whole system with a real Spark."""
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import pieces
+from tests.faults.system import REPOSITORY, System
+
+pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.redis, pytest.mark.timeout(1500)]
+
+PAGE = (REPOSITORY / "docs" / "ci.md").read_text()
+#: How long one chapter of it may take on a busy machine.
+LIMIT_S = 900
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Iterator[System]:
+    """Start the whole system without its demo; end it with its drivers."""
+    running = System(tmp_path / "home", pieces.free_port(), HEADGATE_DEMO="0")
+    try:
+        running.up()
+        yield running
+    finally:
+        running.close()
+
+
+class Reader:
+    """Somebody who types the commands of the page, chapter by chapter."""
+
+    def __init__(self, folder: Path, system: System) -> None:
+        self._folder = folder
+        command = folder / "bin" / "headgate"
+        command.parent.mkdir(parents=True)
+        command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m headgate_cli "$@"\n')
+        command.chmod(0o755)
+        self._environment = {
+            "PATH": f"{command.parent}:/usr/bin:/bin",
+            "HOME": str(folder),
+            "PYTHONPATH": str(REPOSITORY / "cli"),
+            "LANG": "C.UTF-8",
+            "HEADGATE_URL": system.base,
+            "HEADGATE_TOKEN": system.token,
+            **{
+                f"GIT_{who}_{what}": value
+                for who in ("AUTHOR", "COMMITTER")
+                for what, value in (("NAME", "Aude"), ("EMAIL", "aude@example.org"))
+            },
+        }
+
+    def types(self, chapter: str) -> str:
+        """Run what stands in a chapter; return what is printed."""
+        text = PAGE.split(f"\n## {chapter}\n")[1].split("\n## ")[0]
+        commands = re.findall(r"^```sh run\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+        assert commands, chapter
+        inside = self._folder / "counting"
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", "\n".join(commands)],
+            cwd=inside if inside.exists() else self._folder,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=LIMIT_S,
+        )
+        assert done.returncode == 0, f"{chapter}:\n{done.stdout}"
+        return done.stdout
+
+
+def newest_deploy(system: System) -> Any:
+    """Return the receipt of the last deploy."""
+    [newest, *_] = system.get("deploys/")["results"]
+    return system.get(f"deploys/{newest['id']}/")
+
+
+def test_the_story_of_a_repository_from_its_first_apply_to_a_prune(
+    system: System, tmp_path: Path
+) -> None:
+    reader = Reader(tmp_path / "reader", system)
+    reader.types("A folder of manifests")
+
+    said = reader.types("What would it change, and do it")
+    assert "21 created" in said
+    assert "21 unchanged" in said
+    assert all(system.query(f"count-{number:02d}")["phase"] == "RUNNING" for number in range(1, 20))
+    assert system.batch("totals") >= 0
+
+    before = system.batch("count-01")
+    reader.types("A good change")
+    receipt = newest_deploy(system)
+    assert receipt["state"] == "SUCCEEDED", receipt
+    canary, others = receipt["waves"]
+    assert [one["name"] for one in canary["queries"]] == ["count-01"]
+    assert [one["name"] for one in others["queries"]] == ["count-02"]
+    assert canary["queries"][0]["first_batch"] > before
+    assert system.query("count-03")["revision"] == 1, "what did not change was left alone"
+
+    reader.types("A wrong change takes itself back")
+    receipt = newest_deploy(system)
+    assert receipt["state"] == "ROLLED_BACK", receipt
+    assert "DIVIDE_BY_ZERO" in str(receipt["waves"])
+    assert "value % 5" in system.query("count-01")["spec"]["sql"]
+
+    reader.types("A change that cannot be taken back")
+    receipt = newest_deploy(system)
+    assert receipt["state"] == "FAILED", receipt
+    [offer] = receipt["offers"]
+    assert (offer["act"], offer["query"]) == ("rewind", "totals")
+    assert system.query("totals")["phase"] == "RUNNING", "what runs goes on"
+
+    said = reader.types("What left the repository leaves Headgate")
+    assert "1 pruned" in said or "1 to be pruned" in said
+    system.wait("the end of count-19", lambda: system.call("GET", "queries/count-19/")[0] == 404)
+    assert system.query("count-18")["phase"] == "RUNNING"
