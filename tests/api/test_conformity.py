@@ -174,10 +174,12 @@ RUNS = {
     *("installation", "auditentry", "audithead"),
 }
 DEFINITIONS = {"applicationrevision", "queryrevision", "schedulerpool"}
+#: What a POST with an Idempotency-Key leaves, of whoever may send it.
+KEYS = {"keptanswer"}
 CHANGES: dict[str, set[str]] = {
     "viewer": set(),
-    "operator": RUNS,
-    "author": RUNS | DEFINITIONS,
+    "operator": RUNS | KEYS,
+    "author": RUNS | KEYS | DEFINITIONS | {"managed"},
 }
 
 

@@ -47,7 +47,7 @@ def test_every_address_is_described() -> None:
     for entry in patterns.url_patterns:
         if entry.name not in undescribed:
             path = "/api/v1/" + str(entry.pattern)
-            for kind in ("str", "int", "uuid"):
+            for kind in ("str", "int", "uuid", "query"):
                 path = path.replace(f"<{kind}:", "{")
             assert path.replace(">", "}") in described
 

@@ -150,10 +150,15 @@ class RuleOwnerView(_OwnerView):
         self.let_go(name)
 
 
+#: The media type of JSON Schema.
+_SCHEMA_JSON = "application/schema+json"
+_SCHEMA = {(200, _SCHEMA_JSON): OpenApiTypes.OBJECT}
+
+
 class ManifestSchemaView(ApiView):
     """The JSON Schema of a manifest."""
 
-    @describe(operation_id="get_manifest_schema", responses={200: OpenApiTypes.OBJECT})
+    @describe(operation_id="get_manifest_schema", responses=_SCHEMA)
     def get(self, request: Any) -> Response:
         """Return the JSON Schema of one manifest, for editors."""
-        return Response(manifest_schema(), content_type="application/schema+json")
+        return Response(manifest_schema(), content_type=_SCHEMA_JSON)
