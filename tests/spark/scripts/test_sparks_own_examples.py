@@ -1,6 +1,9 @@
 """Spark's own example scripts run unchanged, from the package that is installed."""
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,7 +42,6 @@ def tables(log: str) -> list[set[tuple[str, ...]]]:
         ("structured_network_wordcount.py", (), {("apache", "2"), ("spark", "3"), ("hadoop", "1")}),
         ("structured_network_wordcount_windowed.py", ("10", "5"), None),
         ("structured_network_wordcount_session_window.py", (), None),
-        ("structured_sessionization.py", (), None),
     ],
 )
 def test_a_script_on_a_socket_runs_as_it_is(
@@ -71,3 +73,26 @@ def test_a_script_on_a_socket_runs_as_it_is(
         seen = driver.wait_exit()
     assert seen.exit is not None
     assert seen.exit.python == "0", driver.log()
+
+
+def test_what_spark_itself_refuses_of_its_examples_is_told_as_spark_tells_it(
+    driver: ScriptUnderTest,
+) -> None:
+    """Spark 4.3 has no update mode for session windows, which this example asks for."""
+    script = example("structured_sessionization.py")
+    refused = "STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION"
+    with line_server(LINES) as port:
+        plain = subprocess.run(
+            [sys.executable, str(script), "127.0.0.1", str(port)],
+            capture_output=True,
+            text=True,
+            timeout=600,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        )
+        assert plain.returncode == 1
+        assert refused in plain.stderr
+        driver.launch_script(script.parent, script.name, "127.0.0.1", str(port))
+        driver.wait_exit()
+    error = driver.status().error
+    assert error is not None
+    assert error.error_class == refused
