@@ -1,16 +1,19 @@
 """A driver that runs as its application's account lives, is adopted and ends as any other does."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.snapshot import snapshot
+from queries.domain.probes.questions import XrayTask
 from queries.domain.protocol import RunState, Want
 from queries.domain.supervision.observation import Liveness
 from queries.domain.walls import Mode
@@ -166,3 +169,32 @@ def test_an_orphaned_jvm_of_an_account_is_found_and_ended(
     driver.launcher.kill("app", 3)
     assert not identities.is_alive(ident.jvm_pid or 0, ident.jvm_start_time)
     assert holder(place) is None
+
+
+def test_a_probe_reads_a_copy_of_state_as_the_same_account(
+    drivers: list[DriverUnderTest], home: Path, names: list[str]
+) -> None:
+    driver = _driver(home, drivers, names, 4)
+    driver.launch().ready()
+    sink = {"format": "noop", "output_mode": "complete"}
+    counting = "SELECT value % 3 AS rest, count(*) AS n FROM numbers GROUP BY value % 3"
+    driver.start(30, rate_query(sql=counting, sink=sink))
+    driver.wait_run(30, RunState.RUNNING)
+    _commits(home, "q3", 2)
+    copy = home / "checkpoints/.headgate/probes/one/copy"
+    snapshot(f"file://{home}/checkpoints/q3", copy, new_id=True)
+    probe = DriverUnderTest(home, epoch=5, walls=Mode.ACCOUNTS, accounts=names)
+    task = XrayTask(f"file://{copy}", limit_s=240, rows=5)
+    launcher = probe.launcher
+    launcher.launch_probe(replace(probe.spec, probe=True, redis_url=""), task.dumps())
+    try:
+        wait_for(
+            lambda: launcher.sight("app", 5, probe=True).liveness is Liveness.EXITED,
+            "the probe has answered",
+        )
+        answer = json.loads(launcher.probe_result("app", 5))
+        assert answer["done"], answer
+        assert answer["error"] is None, answer
+        assert answer["state"]["rows"], answer
+    finally:
+        launcher.end_probes()
