@@ -35,6 +35,9 @@ def evidence(change: DeployChange, revision: int, *, now: datetime) -> Evidence:
     """Return what is known of a restarted query, on the revision that it was restarted on."""
     assert change.restarted_at is not None, "only what was restarted is judged"
     query = query_of(change)
+    pinned = query.target_revision
+    if query.discovered and pinned is not None:  # its revision is what its script starts
+        revision = pinned.number
     runs = runs_since(change, revision)
     current = runs.filter(outcome=RunOutcome.OPEN).order_by("-epoch").first()
     proven = current.proven_at if current else None
@@ -42,7 +45,6 @@ def evidence(change: DeployChange, revision: int, *, now: datetime) -> Evidence:
     counted = batches.aggregate(count=Count("pk"), first=Min("batch"))
     failures = _failures(change, runs)
     lag, rate = _lag(query, since=proven, now=now)
-    pinned = query.target_revision
     seen = Seen(
         name=query.name,
         restarted_at=change.restarted_at,

@@ -58,6 +58,8 @@ def try_former(turn: Turn, todo: Sequence[DeployChange]) -> bool:
     if change.kind != ChangeKind.QUERY or change.from_revision is None or not has_started(change):
         return True
     query = query_of(change)
+    if query.discovered:  # its script starts it, and no preflight can
+        return True
     revision = query.revisions.get(number=change.from_revision)
     newest = query.revisions.order_by("-number")[0]
     if problems := gap_problems(query, newest, parsed(revision.spec)):

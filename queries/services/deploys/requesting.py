@@ -17,7 +17,7 @@ from queries.domain.errors import Conflict, Invalid, NotAllowed, Problem
 from queries.domain.manifests.forms import Kind
 from queries.domain.manifests.sets import ApplySet, parse_set
 from queries.domain.states import Desired
-from queries.models.applications import Application
+from queries.models.applications import Application, Script
 from queries.models.definitions import Query
 from queries.models.deploys.receipts import Deploy, DeployChange
 from queries.selectors.manifests import states
@@ -150,6 +150,8 @@ def _changes(found: Plan) -> list[DeployChange]:
     wanted = beside.filter(desired=Desired.RUNNING).select_related("application", "target_revision")
     changes += [_of_neighbour(row) for row in wanted]
     running = {one.application_id for one in changes if one.runs}
+    scripts = Script.objects.filter(application__name__in=driven, desired=Desired.RUNNING)
+    running |= set(scripts.values_list("application", flat=True))
     for work in driven.values():
         changes.append(_of_application(work, runs=work.row is not None and work.row.pk in running))
     return changes
