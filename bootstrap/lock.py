@@ -14,6 +14,7 @@ if __name__ == "__main__":
             *(sys.executable, "-m", "uv", "pip", "compile", "--universal"),
             *("--python-version", "3.11", "--no-emit-index-url", "--no-emit-find-links"),
             "--generate-hashes",
-            "--no-strip-extras",  # pip 23 of Debian 12 asks digests of `coverage[toml]` by that name
+            # pip 23 of Debian 12 asks for the digests of `coverage[toml]` by that name.
+            "--no-strip-extras",
             *(*sys.argv[1:], f"{name}.in", "-o", f"{name}.txt"),
         )

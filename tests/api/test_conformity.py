@@ -179,7 +179,7 @@ KEYS = {"keptanswer"}
 CHANGES: dict[str, set[str]] = {
     "viewer": set(),
     "operator": RUNS | KEYS,
-    "author": RUNS | KEYS | DEFINITIONS | {"managed"},
+    "author": RUNS | KEYS | DEFINITIONS | {"managed", "deploy", "deploychange"},
 }
 
 

@@ -13,6 +13,7 @@ def test_a_list_is_a_table_json_yaml_or_names(shell: Shell, stage: Stage) -> Non
     for name in ("arrivals", "delays"):
         stage.query(name)
     stage.start("delays")
+    shell("wait", "delays", "--for", "running")
     table = shell("get", "queries").out.splitlines()
     assert table[0].split()[:3] == ["NAME", "APPLICATION", "PHASE"]
     assert [line.split()[:3] for line in table[1:]] == [

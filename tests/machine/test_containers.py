@@ -56,7 +56,9 @@ def _let_through() -> set[str]:
 
 def test_every_package_of_the_product_is_in_the_image() -> None:
     contracts = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["tool"]["importlinter"]
-    packages = {*contracts["root_packages"], *(root.name for root in settings.CODE_ROOTS)}
+    # `cli/` is a distribution of its own, for the machines of those who use it.
+    ours = {name for name in contracts["root_packages"] if not name.startswith("cli.")}
+    packages = {*ours, *(root.name for root in settings.CODE_ROOTS)}
     assert "headgate_async" in packages
     assert packages <= set(_copied(IMAGE))
 

@@ -87,7 +87,7 @@ async def _answer(messages: list[bytes], declared: int | None) -> tuple[int, int
         await send({"type": "http.response.body", "body": b""})
 
     headers = [] if declared is None else [(b"content-length", str(declared).encode())]
-    scope = {"type": "http", "method": "POST", "headers": headers}
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": headers}
     communicator: Any = testing.ApplicationCommunicator
     talk = communicator(bounded(application, most=1_000), scope)
     for number, body in enumerate(messages):
