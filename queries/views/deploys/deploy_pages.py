@@ -146,5 +146,5 @@ urlpatterns = [
     path("deploys/", deploy_list, name="deploys"),
     path("deploys/<uuid:uuid>/", deploy_page, name="deploy"),
     path("deploys/<uuid:uuid>/cancel/", cancel, name="deploy-cancel"),
-    path("queries/<str:name>/revisions/<int:number>/rollback/", rollback, name="query-rollback"),
+    path("queries/<query:name>/revisions/<int:number>/rollback/", rollback, name="query-rollback"),
 ]
