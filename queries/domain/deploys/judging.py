@@ -68,6 +68,7 @@ class Seen:
     on_revision: bool  # what is to run is the revision that is judged
     phase: Phase
     waits_for: Because  # what its phase waits for
+    is_looked_at: bool = True  # its phase is of after the restart: supervision has seen that
     proven_at: datetime | None = None  # its open run's first commit, or first idle trigger
     batches: int = 0  # committed on the revision since
     failures: tuple[SeenFailure, ...] = ()  # oldest first
@@ -97,7 +98,7 @@ def _known_bad(good: Good, seen: Seen) -> Because:
     if not seen.on_revision:
         return Because(Detail.CHANGED_MEANWHILE, {"query": seen.name})
     failed = [one.about for one in seen.failures if one.is_new and good.no_new_failures]
-    if not failed and seen.phase in HELD_PHASES:
+    if not failed and seen.is_looked_at and seen.phase in HELD_PHASES:
         failed = [one.about for one in seen.failures[-1:]] or [seen.waits_for]
     if failed:
         return Because(Detail.QUERY_FAILED, {"query": seen.name, "about": failed[0].as_json()})

@@ -52,6 +52,7 @@ def evidence(change: DeployChange, revision: int, *, now: datetime) -> Evidence:
         on_revision=pinned is not None and pinned.number == revision,
         phase=Phase(query.phase),
         waits_for=waited(query.phase, query.phase_reason, query.phase_detail),
+        is_looked_at=query.seen_generation >= query.generation,
         proven_at=proven,
         batches=counted["count"],
         failures=tuple(_seen(one, change.restarted_at) for one in failures),

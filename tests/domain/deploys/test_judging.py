@@ -84,6 +84,11 @@ def test_what_only_time_can_tell_waits_and_is_bad_at_the_deadline(
     assert told.startswith("delays was not good within 5 minutes: ")
 
 
+def test_what_it_was_held_for_before_the_restart_says_nothing() -> None:
+    before = replace(STARTING, phase=Phase.FAILED, is_looked_at=False)
+    assert after(0, Good(), before)[0] is Outcome.WAITS
+
+
 @pytest.mark.parametrize(
     ("seen", "reason"),
     [
@@ -119,6 +124,7 @@ def test_what_is_known_is_told_at_once(seen: Seen, reason: str) -> None:
         is_wanted=st.booleans(),
         on_revision=st.booleans(),
         phase=st.sampled_from(Phase),
+        is_looked_at=st.booleans(),
         waits_for=st.just(Because(Detail.STEP, {"note": "…"})),
         proven_at=st.none() | st.just(AT),
         batches=st.integers(0, 9),

@@ -204,3 +204,55 @@ def test_a_new_query_is_started_in_its_wave_and_stopped_on_the_way_back(
     deploy = way.work()
     assert deploy.state == DeployState.ROLLED_BACK
     assert stage.row("new").desired == Desired.STOPPED
+
+
+def held(stage: Stage, name: str) -> None:
+    """The query fails in a way that a restart does not mend."""
+    stage.fail(name, NO_SUCH_SOURCE)
+    assert stage.phase(name) == Phase.FAILED
+
+
+def test_a_query_that_is_held_goes_back_before_supervision_has_looked_again(
+    way: Way, stage: Stage
+) -> None:
+    """What it was held for is of the definition before: nothing is known of the one after."""
+    stage.query("a")
+    stage.up("a")
+    way.change("a")
+    way.leave("a", "a")
+    stage.ready("a")
+    held(stage, "a")
+    way.work()
+    deploy = way.probe()
+    assert deploy.stage == "judge-back", deploy.reason
+    assert way.came_back("a").state == DeployState.ROLLED_BACK
+
+
+def test_a_held_query_is_mended_by_a_deploy(way: Way, stage: Stage) -> None:
+    stage.query("a")
+    stage.up("a")
+    held(stage, "a")
+    assert way.change("a").stage == "judge"
+    assert way.came_up("a").state == DeployState.SUCCEEDED
+
+
+def test_a_neighbour_that_was_held_before_does_not_stop_an_applications_deploy(
+    way: Way, stage: Stage
+) -> None:
+    stage.application("flights")
+    for name in ("a", "b"):
+        stage.query(name, "flights")
+        stage.start(name)
+    stage.ready("flights")
+    stage.commit("a")
+    held(stage, "b")
+    spec = {"master": "local[4]", "memory": "1g"}
+    application = {"apiVersion": "headgate/v1", "kind": "Application", "spec": spec}
+    way.ask(application | {"metadata": {"name": "flights"}})
+    stage.launcher.leave("flights")
+    stage.look()
+    stage.ready("flights")
+    stage.commit("a")
+    deploy = way.work()
+    assert deploy.state == DeployState.SUCCEEDED, deploy.reason
+    assert stage.phase("b") != Phase.RUNNING
