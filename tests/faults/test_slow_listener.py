@@ -107,7 +107,7 @@ def _define(system: System, code: Path, source: Path) -> None:
 
 def _sparks_count(system: System) -> int:
     """Return the dropped events of Spark's own queue, from its own metrics."""
-    [spec] = (system.home / "drivers" / "watched").glob("*/spec.json")
+    [spec] = (system.home / "drivers" / "watched").glob("*/control/spec.json")
     given = json.loads(spec.read_text())
     token = jws.token(bytes.fromhex(given["ui_key"]), now=datetime.now(UTC))
     asked = urllib.request.Request(
