@@ -93,7 +93,7 @@ def test_no_list_of_processes_shows_the_key(guarded: Guarded) -> None:
     said = " ".join([*jvm.cmdline(), *jvm.environ().values()])
     assert "JWSFilter" not in said
     assert guarded.key.hex() not in said
-    spec = guarded.driver.directory / SPEC
+    spec = guarded.driver.directory / "control" / SPEC
     assert spec.stat().st_mode & 0o077 == 0
 
 
