@@ -28,6 +28,9 @@ logger = logging.getLogger("headgate.script")
 
 #: Sinks whose rows are gone with the driver, so that a checkpoint would promise too much.
 _FORGETFUL_SINKS = frozenset({"memory"})
+#: How long a start waits until a former run of the same query has given its lock back: Spark tells
+#: the script of the end first, and what is left is the work of milliseconds.
+_FORMER_S = 30.0
 #: In a plan's text: a source that cannot read again what it has given.
 _SOCKET = "TextSocket"
 _AGGREGATE = "Aggregate"
@@ -57,6 +60,7 @@ class Meeting:
         """Lock the checkpoint of a writer's query, have Spark start it, and follow it."""
         said, frame, board = said_to(writer), writer._df, self._around.board
         asked = self._asked(said, frame)
+        self._await_former(identity(said.name, asked))
         found = self._register(said, frame, asked)
         number, location = found.number, found.location
         held = None
@@ -147,6 +151,14 @@ class Meeting:
         return [one for one in active if str(one.runId().toString()) not in ours]
 
     # --- one start ----------------------------------------------------------------------
+
+    def _await_former(self, known: str) -> None:
+        """Wait for what is left of a run that Spark has ended, when its script starts it again."""
+        with self._guard:
+            runs = [run for run in self.runs.values() if run.found.identity == known]
+        for run in runs:
+            if run.working and not run.in_spark:
+                run.join(_FORMER_S)
 
     def _asked(self, said: Said, frame: Any) -> str:
         """Return the canonical location that the script names, "" where it names none."""

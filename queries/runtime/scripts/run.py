@@ -82,6 +82,11 @@ class MetRun(Run):
         with suppress(Exception):  # that it hangs, or that Spark is gone, shows elsewhere
             self._query._jsq.stop()
 
+    @property
+    def in_spark(self) -> bool:
+        """Whether Spark still runs the query."""
+        return bool(self._query.isActive)
+
     # --- what a run does, of which the start is done ------------------------------------
 
     def _take(self) -> Held:
