@@ -114,6 +114,8 @@ def test_batches_are_committed_on_a_full_disk_and_their_events_come_afterwards(
         place = f"file://{checkpoints / name}"
         body = {"name": name, "application": "flights", "spec": query, "checkpoint": place}
         define(system, "queries/", body)
+    # Within walls a driver is given the checkpoints that are known when it starts.
+    for name in QUERIES:
         system.verb(name, "start")
     before = {name: system.running(name)["current_run"] for name in QUERIES}
 
