@@ -11,7 +11,7 @@ from queries.domain.supervision.culprits import convict, one_by_one
 from queries.domain.supervision.decision import DriverAction, Fault, RunEnd
 from queries.domain.supervision.draft import Draft, QueryDraft
 from queries.domain.supervision.observation import Liveness
-from queries.domain.supervision.outcomes import FENCED, driver_fault, exit_of, run_end
+from queries.domain.supervision.outcomes import FENCED, climb, driver_fault, exit_of, run_end
 
 
 def settle_ends(draft: Draft) -> None:
@@ -129,31 +129,18 @@ def _replace_stuck_driver(draft: Draft, ended: RunEnd) -> None:
 
 def _climb(draft: Draft, work: QueryDraft, fault: Fault) -> None:
     """Count a query's failure, and schedule its next attempt or hold it."""
-    policy, classified = draft.obs.policy, fault.classified
     work.failures += 1
-    said = {"title": classified.title.rstrip("."), "way_out": classified.way_out}
-    work.detail = Because(Detail.FAILURE, said)
     work.refused = bool(fault.error and fault.error.refused)
-    if classified.policy is Policy.FATAL:
-        work.hold, work.next_attempt_at = Hold.FAILED, None
-        return
-    poison = classified.policy is Policy.POISON
-    poisoned = poison and restart.poisoned(
-        policy,
-        fingerprint=fault.fingerprint,
-        batch=fault.batch,
-        recent=work.seen.recent_failures[: work.failures - 1],
+    rung = climb(
+        draft.obs.policy,
+        fault,
+        failures=work.failures,
+        recent=work.seen.recent_failures,
+        hold=work.hold,
+        key=f"query:{work.seen.id}",
+        now=draft.now,
     )
-    if poisoned:
-        at = {"batch": fault.batch, "limit": policy.poison_limit}
-        work.detail = Because(Detail.POISONED, said | at)
-    if poisoned or (poison and work.hold is Hold.BROKEN):
-        work.hold = Hold.BROKEN
-        work.next_attempt_at = draft.now + timedelta(seconds=policy.probe_every_s)
-        return
-    work.hold = Hold.NONE
-    wait = restart.delay(policy, work.failures, key=f"query:{work.seen.id}")
-    work.next_attempt_at = draft.now + wait if wait else None
+    work.hold, work.next_attempt_at, work.detail = rung.hold, rung.next_attempt_at, rung.detail
 
 
 def _forget_failures(draft: Draft) -> None:

@@ -1,10 +1,17 @@
-"""What the end of a run or a driver means: stopped, completed or failed."""
+"""What the end of a run or a driver means: stopped, completed or failed, and tried again when."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from queries.domain import restart
 from queries.domain.failures.categories import Category
 from queries.domain.failures.diagnosis import Classified, classify, classify_exit
 from queries.domain.failures.fingerprints import fingerprint
 from queries.domain.protocol import ExitReport, RunError, RunState, RunStatus, Want
-from queries.domain.states import Policy, Reason, RunOutcome
+from queries.domain.reasons import Because, Detail
+from queries.domain.restart import RestartPolicy
+from queries.domain.states import Hold, Policy, Reason, RunOutcome
 from queries.domain.supervision.decision import Fault, RunEnd
 from queries.domain.supervision.observation import DriverSeen, QuerySeen, RunSeen
 
@@ -130,3 +137,45 @@ def fault_of(
     classified = classify(**texts, refused=error.refused, in_batch=batch is not None)
     print_ = fingerprint(**texts)
     return Fault(classified, print_, error, batch, dict(offsets or {}), last_progress)
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """Where a failure leaves a query or a script on the ladder of restarts."""
+
+    hold: Hold
+    next_attempt_at: datetime | None  # None: at once, or by an operator's act alone
+    detail: Because
+
+
+def climb(
+    policy: RestartPolicy,
+    fault: Fault,
+    *,
+    failures: int,
+    recent: Sequence[tuple[str, int | None]],
+    hold: Hold,
+    key: str,
+    now: datetime,
+) -> Rung:
+    """Return what follows a failure: held, tried rarely, or tried again after its delay.
+
+    `failures` counts it, `recent` are (fingerprint, batch) of those before it, newest first, `hold`
+    is what held before it, and `key` spreads the delays of many.
+    """
+    classified = fault.classified
+    said = {"title": classified.title.rstrip("."), "way_out": classified.way_out}
+    detail = Because(Detail.FAILURE, said)
+    if classified.policy is Policy.FATAL:
+        return Rung(Hold.FAILED, None, detail)
+    poison = classified.policy is Policy.POISON
+    poisoned = poison and restart.poisoned(
+        policy, fingerprint=fault.fingerprint, batch=fault.batch, recent=recent[: failures - 1]
+    )
+    if poisoned:
+        at = {"batch": fault.batch, "limit": policy.poison_limit}
+        detail = Because(Detail.POISONED, said | at)
+    if poisoned or (poison and hold is Hold.BROKEN):
+        return Rung(Hold.BROKEN, now + timedelta(seconds=policy.probe_every_s), detail)
+    wait = restart.delay(policy, failures, key=key)
+    return Rung(Hold.NONE, now + wait if wait else None, detail)

@@ -5,9 +5,6 @@ script runs. So the application has the desired state and the ladder, and its qu
 each of them shows what the script, or the end of its driver, has made of it.
 """
 
-from datetime import timedelta
-
-from queries.domain import restart
 from queries.domain.protocol import ScriptReport, ScriptState
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import (
@@ -15,10 +12,10 @@ from queries.domain.states import (
     Desired,
     Hold,
     Phase,
-    Policy,
     Reason,
     RunOutcome,
 )
+from queries.domain.supervision import outcomes
 from queries.domain.supervision.decision import DriverAction, Fault, RunEnd, ScriptDecision
 from queries.domain.supervision.draft import Draft, QueryDraft
 from queries.domain.supervision.phases import Named, silent, taken, with_run
@@ -53,30 +50,22 @@ def has_completed(draft: Draft) -> bool:
 
 def climb(draft: Draft, fault: Fault) -> None:
     """Schedule the next attempt after a failure that has been counted, or hold the script."""
-    seen, policy, classified = draft.obs.script, draft.obs.policy, fault.classified
+    seen = draft.obs.script
     assert seen is not None
-    said = {"title": classified.title.rstrip("."), "way_out": classified.way_out}
-    draft.hold_reason = Because(Detail.FAILURE, said)
-    if classified.policy is Policy.FATAL:
-        draft.hold, draft.next_attempt_at = Hold.FAILED, None
-        return
-    poison = classified.policy is Policy.POISON
-    poisoned = poison and restart.poisoned(
-        policy,
-        fingerprint=fault.fingerprint,
-        batch=fault.batch,
-        recent=seen.recent_failures[: draft.failures - 1],
+    rung = outcomes.climb(
+        draft.obs.policy,
+        fault,
+        failures=draft.failures,
+        recent=seen.recent_failures,
+        hold=draft.hold,
+        key=f"application:{draft.obs.application}",
+        now=draft.now,
     )
-    if poisoned:
-        at = {"batch": fault.batch, "limit": policy.poison_limit}
-        draft.hold_reason = Because(Detail.POISONED, said | at)
-    if poisoned or (poison and draft.hold is Hold.BROKEN):
-        draft.hold = Hold.BROKEN
-        draft.next_attempt_at = draft.now + timedelta(seconds=policy.probe_every_s)
-        return
-    draft.hold = Hold.NONE
-    wait = restart.delay(policy, draft.failures, key=f"application:{draft.obs.application}")
-    draft.next_attempt_at = draft.now + wait if wait else None
+    draft.hold, draft.next_attempt_at, draft.hold_reason = (
+        rung.hold,
+        rung.next_attempt_at,
+        rung.detail,
+    )
 
 
 def settle(draft: Draft, work: QueryDraft, ended: RunEnd) -> None:
