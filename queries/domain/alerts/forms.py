@@ -9,11 +9,12 @@ from datetime import datetime, time
 from typing import Annotated, Any, Literal, TypeVar
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from queries.domain.alerts.kinds import IncidentKind, Severity
 from queries.domain.definitions.labels import parse_labels
 from queries.domain.definitions.parsing import shape_problems
+from queries.domain.definitions.spec import StrictForm
 from queries.domain.errors import Invalid, Problem
 from queries.domain.masking import is_reference
 
@@ -22,11 +23,7 @@ _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 _ADDRESS = re.compile(r"[^\s@<>,;\"]+@[^\s@<>,;\"]+")
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
-
-
-class SelectorForm(_Frozen):
+class SelectorForm(StrictForm):
     """Which incidents are meant; what is empty holds of every one."""
 
     labels: dict[str, str] = Field(default_factory=dict)
@@ -35,7 +32,7 @@ class SelectorForm(_Frozen):
     applications: list[str] = Field(default_factory=list)
 
 
-class QuietHoursForm(_Frozen):
+class QuietHoursForm(StrictForm):
     """Hours in which only what is critical is told."""
 
     zone: str = "UTC"
@@ -46,7 +43,7 @@ class QuietHoursForm(_Frozen):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
-class RuleForm(_Frozen):
+class RuleForm(StrictForm):
     """Which incidents are told to which channels, and when again."""
 
     name: str
@@ -60,7 +57,7 @@ class RuleForm(_Frozen):
     remind_every_hours: Annotated[int, Field(ge=1, le=720)] | None = None
 
 
-class MaintenanceForm(_Frozen):
+class MaintenanceForm(StrictForm):
     """A window in which troubles open no incident."""
 
     name: str
@@ -69,7 +66,7 @@ class MaintenanceForm(_Frozen):
     ends_at: datetime
 
 
-class ChannelForm(_Frozen):
+class ChannelForm(StrictForm):
     """A way to tell people; `settings` are those of its kind."""
 
     name: str

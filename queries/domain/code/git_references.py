@@ -7,9 +7,10 @@ say what it ran. The host must be one that an admin has listed.
 import re
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from queries.domain.definitions.parsing import shape_problems
+from queries.domain.definitions.spec import StrictForm
 from queries.domain.errors import Invalid, Problem
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -35,10 +36,8 @@ class Repository:
     host: str  # as an admin lists it: "host", "host:port", "ssh://host"
 
 
-class CodeHostForm(BaseModel):
+class CodeHostForm(StrictForm):
     """A host that definitions may take code from."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
 
     host: str
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from queries.domain.definitions.locations import NotALocation, canonical, local_path
 from queries.domain.definitions.parsing import shape_problems
-from queries.domain.definitions.spec import PythonQuery, SqlQuery
+from queries.domain.definitions.spec import PythonQuery, SqlQuery, StrictForm
 from queries.domain.definitions.sql_text import paths_in
 from queries.domain.errors import Invalid, Problem
 
@@ -30,10 +30,8 @@ _BUCKET = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://([^/*?\[\]{}\\\s]+)/?")
 _SHOWN = 4  # roots in a sentence
 
 
-class GivenRootForm(BaseModel):
+class GivenRootForm(StrictForm):
     """What an admin writes to give a data root to one application."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
 
     application: Annotated[str, Field(max_length=80)]  # its name
     root: Annotated[str, Field(max_length=1000)]  # an absolute path, or a URL's prefix

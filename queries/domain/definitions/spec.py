@@ -22,18 +22,20 @@ def _as_text(value: Any) -> Any:
 Text = Annotated[str, BeforeValidator(_as_text)]
 
 
-class _Frozen(BaseModel):
+class StrictForm(BaseModel):
+    """A form: nothing in it changes, and a field that it does not know is refused."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
 
 
-class Watermark(_Frozen):
+class Watermark(StrictForm):
     """How late rows may come: Spark's `withWatermark(column, delay)`."""
 
     column: str
     delay: str  # a Spark interval: "10 minutes"
 
 
-class Source(_Frozen):
+class Source(StrictForm):
     """A streaming source: a temporary view named `name` over `spark.readStream`."""
 
     name: str
@@ -45,7 +47,7 @@ class Source(_Frozen):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
-class Table(_Frozen):
+class Table(StrictForm):
     """A static table to join with: a temporary view named `name` over `spark.read`."""
 
     name: str
@@ -56,7 +58,7 @@ class Table(_Frozen):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
-class Sink(_Frozen):
+class Sink(StrictForm):
     """Where the rows go: `writeStream.format(...)`."""
 
     format: str
@@ -65,33 +67,33 @@ class Sink(_Frozen):
     partition_by: tuple[str, ...] = ()
 
 
-class ProcessingTime(_Frozen):
+class ProcessingTime(StrictForm):
     """A batch every `interval`; "0 seconds" is as fast as possible."""
 
     kind: Literal["processing_time"] = "processing_time"
     interval: str = "0 seconds"
 
 
-class Once(_Frozen):
+class Once(StrictForm):
     """One batch, then end (deprecated by Spark: availableNow is better)."""
 
     kind: Literal["once"] = "once"
 
 
-class AvailableNow(_Frozen):
+class AvailableNow(StrictForm):
     """Read all there is now, in as many batches as it takes, then end."""
 
     kind: Literal["available_now"] = "available_now"
 
 
-class Continuous(_Frozen):
+class Continuous(StrictForm):
     """Continuous processing; `interval` is the checkpoint interval."""
 
     kind: Literal["continuous"] = "continuous"
     interval: str
 
 
-class RealTime(_Frozen):
+class RealTime(StrictForm):
     """Real-time mode; `interval` is the length of a batch, 5 seconds or more."""
 
     kind: Literal["real_time"] = "real_time"
@@ -106,7 +108,7 @@ Trigger = Annotated[
 ENDING_TRIGGERS = frozenset({"once", "available_now"})
 
 
-class _QueryBase(_Frozen):
+class _QueryBase(StrictForm):
     description: str = Field(default="", max_length=2000)  # what it is for, shown on its page
     sink: Sink | None = None
     trigger: Trigger = Field(default_factory=ProcessingTime)
@@ -134,7 +136,7 @@ class PythonQuery(_QueryBase):
 QuerySpec = Annotated[SqlQuery | PythonQuery, Field(discriminator="kind")]
 
 
-class Submit(_Frozen):
+class Submit(StrictForm):
     """What `spark-submit` takes and an application has no field for; 0: not given."""
 
     py_files: tuple[str, ...] = ()  # --py-files: .py, .zip and .egg files in the code folders
@@ -145,7 +147,7 @@ class Submit(_Frozen):
     total_executor_cores: int = Field(default=0, ge=0, le=100000)  # spark.cores.max
 
 
-class Script(_Frozen):
+class Script(StrictForm):
     """A PySpark program, run as it is: a file, or a module as `python -m` runs one."""
 
     file: str = ""  # absolute, in one of the application's code folders
@@ -154,7 +156,7 @@ class Script(_Frozen):
     submit: Submit = Field(default_factory=Submit)
 
 
-class Code(_Frozen):
+class Code(StrictForm):
     """Code that Headgate keeps itself: an upload, or a folder of a commit in git."""
 
     upload: str = Field(default="", max_length=71)  # "sha256:…", as `POST code/` answers
@@ -163,7 +165,7 @@ class Code(_Frozen):
     folder: str = Field(default="", max_length=500)  # of the repository; "" for all of it
 
 
-class ApplicationSpec(_Frozen):
+class ApplicationSpec(StrictForm):
     """One Spark driver process: what it runs on and with."""
 
     #: Queries that are defined here, or those that a script of the user's starts.
@@ -190,7 +192,7 @@ class ApplicationSpec(_Frozen):
         return bool(self.python_path) or self.code is not None
 
 
-class PoolSpec(_Frozen):
+class PoolSpec(StrictForm):
     """A FAIR scheduler pool of an application."""
 
     name: str

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from queries.domain.definitions.parsing import shape_problems
+from queries.domain.definitions.spec import StrictForm
 from queries.domain.deploys.states import OnFailure
 from queries.domain.errors import Invalid, Problem
 
@@ -13,18 +14,14 @@ from queries.domain.errors import Invalid, Problem
 LONGEST = 1440
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
-
-
-class Waves(_Frozen):
+class Waves(StrictForm):
     """In which order a deploy restarts: those named first, then so many at a time."""
 
     canary: tuple[str, ...] = Field(default=(), max_length=100)  # queries or applications
     size: int = Field(default=5, ge=1, le=1000)
 
 
-class Good(_Frozen):
+class Good(StrictForm):
     """What must hold of each query before the next wave begins."""
 
     first_commit: bool = True  # an idle trigger satisfies it too
@@ -35,7 +32,7 @@ class Good(_Frozen):
     deadline_minutes: int = Field(default=10, ge=1, le=LONGEST)  # of a wave, from its restart
 
 
-class DeployForm(_Frozen):
+class DeployForm(StrictForm):
     """What is asked of a deploy; `apply` is the body of an apply."""
 
     apply: dict[str, Any]

@@ -10,12 +10,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic import Field, TypeAdapter, ValidationError, create_model
 
 from queries.domain.alerts.forms import RuleForm, parse_rule
 from queries.domain.definitions.labels import parse_labels
 from queries.domain.definitions.parsing import parse_pool, shape_problems
-from queries.domain.definitions.spec import ApplicationSpec, PoolSpec, PythonQuery, SqlQuery
+from queries.domain.definitions.spec import (
+    ApplicationSpec,
+    PoolSpec,
+    PythonQuery,
+    SqlQuery,
+    StrictForm,
+)
 from queries.domain.errors import Invalid, Problem
 from queries.domain.states import Desired
 from queries.domain.validation.query_rules import name_problems
@@ -31,11 +37,7 @@ class Kind(StrEnum):
     ALERT_RULE = "AlertRule"
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
-
-
-class Named(_Frozen):
+class Named(StrictForm):
     """What names an alert rule."""
 
     name: str = Field(max_length=80)
@@ -75,10 +77,10 @@ class PythonQueryManifestSpec(PythonQuery):
 _RULE_FIELDS: Any = {
     name: (info.annotation, info) for name, info in RuleForm.model_fields.items() if name != "name"
 }
-_RuleSpec: Any = create_model("AlertRuleManifestSpec", __base__=_Frozen, **_RULE_FIELDS)
+_RuleSpec: Any = create_model("AlertRuleManifestSpec", __base__=StrictForm, **_RULE_FIELDS)
 
 
-class _Manifest(_Frozen):
+class _Manifest(StrictForm):
     api_version: Literal["headgate/v1"] = Field(alias="apiVersion")
 
 

@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from queries.domain.definitions.parsing import shape_problems
+from queries.domain.definitions.spec import StrictForm
 from queries.domain.errors import Invalid, Problem
 from queries.domain.manifests.reading import value_problems
 from queries.domain.masking import mask_text
@@ -17,11 +18,7 @@ _OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,79}")
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
-
-
-class SetSource(_Frozen):
+class SetSource(StrictForm):
     """Where a set comes from."""
 
     repository: str = Field(default="", max_length=500)
@@ -32,7 +29,7 @@ class SetSource(_Frozen):
         return " at ".join(part for part in (self.repository, self.commit[:12]) if part)
 
 
-class SetFile(_Frozen):
+class SetFile(StrictForm):
     """One file: its manifest, or its text, which may hold several."""
 
     path: str = Field(default="", max_length=500)
@@ -40,7 +37,7 @@ class SetFile(_Frozen):
     text: str | None = None
 
 
-class ApplySet(_Frozen):
+class ApplySet(StrictForm):
     """What is asked of an apply."""
 
     owner: str

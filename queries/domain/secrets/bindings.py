@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from queries.domain.definitions.parsing import shape_problems
+from queries.domain.definitions.spec import StrictForm
 from queries.domain.errors import Invalid, Problem
 from queries.domain.masking import is_reference
 from queries.domain.secrets.hosts import ANYWHERE, allows, is_pattern
@@ -52,10 +53,8 @@ def channel(name: str) -> Holder:
     return Holder(HolderKind.CHANNEL, name)
 
 
-class BindingForm(BaseModel):
+class BindingForm(StrictForm):
     """What an admin writes to bind a secret."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
 
     secret: Annotated[str, Field(max_length=200)]  # env:NAME or file:NAME
     holder_kind: HolderKind = HolderKind.APPLICATION
