@@ -10,7 +10,7 @@ from queries.domain.supervision import script
 from queries.domain.supervision.culprits import convict, one_by_one
 from queries.domain.supervision.decision import DriverAction, Fault, RunEnd
 from queries.domain.supervision.draft import Draft, QueryDraft
-from queries.domain.supervision.observation import Liveness
+from queries.domain.supervision.observation import DriverSeen, Liveness
 from queries.domain.supervision.outcomes import FENCED, climb, driver_fault, exit_of, run_end
 
 
@@ -48,16 +48,21 @@ def _read_driver(draft: Draft) -> None:
         case Liveness.ELSEWHERE:
             draft.lost = True
         case Liveness.SPAWNING | Liveness.ALIVE:
-            if draft.driver_ready:
-                ending = bool(draft.end_wanted)
-                draft.state = DriverState.STOPPING if ending else DriverState.LIVE
-            elif driver.sighting.without_files and driver.state is not DriverState.STARTING:
-                pass  # it was up before its folder went: nothing says that it is not any more
-            elif late:
-                draft.end_wanted = draft.end_wanted or Reason.START_TIMED_OUT
-                draft.action = DriverAction.KILL
+            _look_at_living(draft, driver, late=late)
         case never:
             assert_never(never)
+
+
+def _look_at_living(draft: Draft, driver: DriverSeen, *, late: bool) -> None:
+    if draft.driver_ready:
+        ending = bool(draft.end_wanted)
+        draft.state = DriverState.STOPPING if ending else DriverState.LIVE
+        return
+    if driver.sighting.without_files and driver.state is not DriverState.STARTING:
+        return  # it was up before its folder went: nothing says that it is not any more
+    if late:
+        draft.end_wanted = draft.end_wanted or Reason.START_TIMED_OUT
+        draft.action = DriverAction.KILL
 
 
 def _end_driver(draft: Draft) -> None:
