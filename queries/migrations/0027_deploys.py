@@ -50,7 +50,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('wave', models.IntegerField()),
                 ('kind', models.CharField(choices=[(queries.domain.deploys.states.ChangeKind['QUERY'], queries.domain.deploys.states.ChangeKind['QUERY']), (queries.domain.deploys.states.ChangeKind['APPLICATION'], queries.domain.deploys.states.ChangeKind['APPLICATION'])], max_length=12)),
-                ('name', models.CharField(max_length=80)),
+                ('name', models.CharField(max_length=160)),
                 ('with_driver', models.BooleanField(default=False)),
                 ('is_written', models.BooleanField(default=True)),
                 ('runs', models.BooleanField(default=True)),

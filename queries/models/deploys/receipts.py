@@ -65,7 +65,7 @@ class DeployChange(models.Model):
     deploy = models.ForeignKey(Deploy, on_delete=models.CASCADE, related_name="changes")
     wave = models.IntegerField()  # [O] from 1
     kind = models.CharField(max_length=12, choices=[(one, one) for one in ChangeKind])  # [O]
-    name = models.CharField(max_length=80)  # [O]
+    name = models.CharField(max_length=160)  # [O] as long as a query's
     application = models.ForeignKey(  # [O] [D] null: it is not there yet
         "queries.Application", null=True, on_delete=models.CASCADE, related_name="+"
     )

@@ -6,7 +6,8 @@ import pytest
 
 from queries.domain.errors import Conflict, Invalid, NotAllowed
 from queries.models.access.audit_trail import AuditEntry
-from queries.models.deploys.receipts import Deploy
+from queries.models.definitions import Query
+from queries.models.deploys.receipts import Deploy, DeployChange
 from queries.services.deploys import sets
 from queries.services.deploys.requesting import cancel_deploy
 from tests.scenarios.deploys.way import Way
@@ -117,3 +118,9 @@ def test_a_step_that_always_breaks_ends_the_deploy_at_its_deadline(
     assert deploy.state == "FAILED"
     assert "OSError: the disk is gone" in str(deploy.reason)
     assert stage.row("a").revisions.count() == 1
+
+
+def test_a_deploy_can_hold_the_name_of_any_query() -> None:
+    """Also of one that a script has started, beside what the deploy changes."""
+    names = [model._meta.get_field("name").max_length for model in (Query, DeployChange)]
+    assert names[0] == names[1]
