@@ -6,7 +6,8 @@ result has a line for each query: its outcome, why, and the operation that did i
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,7 +18,7 @@ from django.utils import timezone
 
 from controlplane import fail_points
 from controlplane.nudge import advance_soon, changed
-from queries.domain.errors import HeadgateError
+from queries.domain.errors import Conflict, HeadgateError
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import (
     MANY_VERBS,
@@ -124,22 +125,28 @@ def _is_asked(line: dict[str, Any]) -> bool:
 
 def _ask_one(operation: Operation, line: dict[str, Any]) -> None:
     """Ask one query, and note that in the same transaction; its refusal is its outcome."""
+    with _by_itself(operation, line), transaction.atomic():
+        fail_points.reach("many.ask")
+        child = _request(operation, line["id"])
+        line["operation"] = str(child.uuid)
+        _save(operation)
+    if line["outcome"]:
+        _save(operation)
+
+
+@contextmanager
+def _by_itself(operation: Operation, line: dict[str, Any]) -> Iterator[None]:
+    """Make what one query raises its outcome; the others go on."""
+    held = line["operation"]
     try:
-        with transaction.atomic():
-            fail_points.reach("many.ask")
-            child = _request(operation, line["id"])
-            line["operation"] = str(child.uuid)
-            _save(operation)
+        yield
     except HeadgateError as error:
-        line.update(outcome=REFUSED, detail=str(error), operation=None)
-        _save(operation)
+        line.update(outcome=REFUSED, detail=str(error), operation=held)
     except Query.DoesNotExist:
-        line.update(outcome=REFUSED, detail="It has been deleted.", operation=None)
-        _save(operation)
+        line.update(outcome=REFUSED, detail="It has been deleted.", operation=held)
     except Exception as error:  # the loop's edge: one query, not the others
-        logger.exception("query %s of operation %s", line["name"], operation.pk)
-        line.update(outcome=REFUSED, detail=f"{type(error).__name__}: {error}", operation=None)
-        _save(operation)
+        logger.exception("%s of operation %s", line["name"], operation.pk)
+        line.update(outcome=REFUSED, detail=f"{type(error).__name__}: {error}", operation=held)
 
 
 def _request(operation: Operation, query_id: int) -> Operation:
@@ -184,7 +191,7 @@ def _look_at_the_end(operation_id: int) -> None:
     if left and operation.deadline > now:
         _save(operation, detail=_said(f"{len(left)} of {len(lines)} are under way"))
     else:
-        bad = [one for one in lines if one["outcome"] not in (OperationOutcome.DONE,)]
+        bad = [one for one in lines if one["outcome"] != OperationOutcome.DONE]
         outcome = OperationOutcome.DONE
         if bad:
             outcome = OperationOutcome.TIMED_OUT if left else OperationOutcome.FAILED
@@ -201,24 +208,33 @@ def _said(note: str) -> Because:
 def _delete(operation: Operation, line: dict[str, Any], now: datetime) -> None:
     """Delete what has stopped; what still runs is looked at again."""
     by: dict[str, Any] = {"actor": operation.actor, "now": now}
-    try:
-        if line.get("of") == "application":
-            place = Application.objects.get(pk=line["id"])
-            drivers = place.drivers.filter(state__in=sorted(OPEN_DRIVER_STATES))
-            if place.archived_at is None:
-                if place.queries.filter(archived_at=None).exists() or drivers.exists():
-                    return
-                archive_application(application=place, **by)
-        else:
-            query = Query.objects.get(pk=line["id"])
-            has_run = Run.objects.filter(query=query, outcome=RunOutcome.OPEN).exists()
-            if query.archived_at is None:
-                if query.desired != Desired.STOPPED:  # somebody has started it again
-                    line.update(outcome=REFUSED, detail="It has been started again.")
-                    return
-                if query.phase not in STOPPED_PHASES or has_run:
-                    return
-                operations.archive_query(query=query, **by)
-        line.update(outcome=str(OperationOutcome.DONE), detail="deleted")
-    except HeadgateError as error:
-        line.update(outcome=REFUSED, detail=str(error))
+    with _by_itself(operation, line):
+        delete = _delete_application if line.get("of") == "application" else _delete_query
+        if delete(line["id"], **by):
+            line.update(outcome=str(OperationOutcome.DONE), detail="deleted")
+
+
+def _delete_application(pk: int, **by: Any) -> bool:
+    """Delete an application without queries and drivers; tell whether it is gone."""
+    place = Application.objects.get(pk=pk)
+    if place.archived_at is not None:
+        return True
+    drivers = place.drivers.filter(state__in=sorted(OPEN_DRIVER_STATES))
+    if place.queries.filter(archived_at=None).exists() or drivers.exists():
+        return False
+    archive_application(application=place, **by)
+    return True
+
+
+def _delete_query(pk: int, **by: Any) -> bool:
+    """Delete a query that has stopped; tell whether it is gone."""
+    query = Query.objects.get(pk=pk)
+    if query.archived_at is not None:
+        return True
+    if query.desired != Desired.STOPPED:
+        raise Conflict("It has been started again.")
+    has_run = Run.objects.filter(query=query, outcome=RunOutcome.OPEN).exists()
+    if query.phase not in STOPPED_PHASES or has_run:
+        return False
+    operations.archive_query(query=query, **by)
+    return True

@@ -11,6 +11,7 @@ from queries.domain.states import Desired, OperationOutcome, Phase, Verb
 from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.services.procedures import many
+from queries.services.supervision import operations
 from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.django_db
@@ -175,3 +176,26 @@ def test_pruning_deletes_each_query_once_it_has_stopped(stage: Stage) -> None:
     application.refresh_from_db()
     assert operation.outcome == OperationOutcome.DONE
     assert application.archived_at is not None
+
+
+def test_one_that_cannot_be_deleted_keeps_no_other_and_not_the_operation(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [stage.query(name) for name in ("one", "two")]
+    archive = operations.archive_query
+
+    def break_for_the_first(*, query: Query, **by: Any) -> None:
+        if query.name == "one":
+            raise RuntimeError("a row that nobody thought of")
+        archive(query=query, **by)
+
+    monkeypatch.setattr(operations, "archive_query", break_for_the_first)
+    operation = many.begin_many(Verb.PRUNE, rows, actor="ci", now=timezone.now())
+    many.advance_many(operation.pk, now=timezone.now())
+    Operation.objects.filter(verb="stop").update(outcome=OperationOutcome.DONE)
+    many.advance_many(operation.pk, now=timezone.now())
+    operation.refresh_from_db()
+    lines = {one["name"]: one for one in operation.result["queries"]}
+    assert operation.outcome == OperationOutcome.FAILED
+    assert (lines["two"]["outcome"], lines["one"]["outcome"]) == ("DONE", "REFUSED")
+    assert "a row that nobody thought of" in lines["one"]["detail"]
