@@ -3,6 +3,7 @@
 import logging
 import shutil
 import tempfile
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import IO
@@ -10,6 +11,7 @@ from typing import IO
 from django.conf import settings
 from django.db import transaction
 
+from listeners.loops.troubles import each
 from queries.domain.access.acts import Act
 from queries.domain.code.digests import named
 from queries.files import read_file
@@ -20,6 +22,7 @@ from queries.services.access.audit_trail import record_act
 from queries.services.code.unpacking import DRAFT, unpack
 
 logger = logging.getLogger(__name__)
+_each = each("uploads", logger)
 
 #: Uploads that one run of the task looks at.
 _LOOKED_AT = 500
@@ -56,11 +59,15 @@ def prune_uploads(*, now: datetime) -> int:
     """Delete this host's uploads that no revision has named for some days; return how many."""
     before = now - timedelta(days=settings.UPLOAD_DAYS)
     old = UploadedCode.objects.filter(uploaded_at__lt=before, host=settings.HEADGATE_HOST)
-    removed = sum(_let_go(row, before) for row in old.order_by("uploaded_at")[:_LOOKED_AT])
+    removed = 0
+    for row in old.order_by("uploaded_at")[:_LOOKED_AT]:
+        with _each.by_itself(f"upload {row.digest[:19]}"):
+            removed += _let_go(row, before)
     for folder in (settings.CODE_DIR, settings.PACKAGES_DIR):
         for draft in Path(folder).glob(f"{DRAFT}*"):
-            if now.timestamp() - draft.stat().st_mtime > _DRAFT_LIVES_S:
-                shutil.rmtree(draft, ignore_errors=True)
+            with _each.by_itself(f"draft {draft.name}"), suppress(FileNotFoundError):
+                if now.timestamp() - draft.stat().st_mtime > _DRAFT_LIVES_S:
+                    shutil.rmtree(draft, ignore_errors=True)
     return removed
 
 

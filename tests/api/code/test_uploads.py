@@ -16,6 +16,7 @@ from queries.domain.definitions.spec import ApplicationSpec
 from queries.models.access.audit_trail import AuditEntry
 from queries.models.applications import UploadedCode
 from queries.selectors.code import roots_of
+from queries.services.code import uploads
 from queries.services.code.uploads import prune_uploads
 from queries.services.scripts.jobs import script_job
 from tests.scenarios.stage import Stage
@@ -156,6 +157,26 @@ def test_an_upload_that_no_revision_names_is_deleted_after_some_days(
     assert [row.digest for row in UploadedCode.objects.all()] == [named]
     assert (kept / named.removeprefix("sha256:") / "0" / "job.py").is_file()
     assert not (kept / unused.removeprefix("sha256:")).exists()
+
+
+def test_an_upload_that_cannot_be_deleted_keeps_no_other(
+    as_author: APIClient, kept: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (
+        upload(as_author, packed({"job.py": f"x = {number}\n"})).json()["digest"]
+        for number in (1, 2)
+    )
+    looked = uploads._is_from_git
+
+    def rotten_for_the_first(sha256: str) -> bool:
+        if first.endswith(sha256):
+            raise OSError("the disk does not answer")
+        return looked(sha256)
+
+    monkeypatch.setattr(uploads, "_is_from_git", rotten_for_the_first)
+    assert prune_uploads(now=timezone.now() + timedelta(days=settings.UPLOAD_DAYS + 1)) == 1
+    assert [row.digest for row in UploadedCode.objects.all()] == [first]
+    assert not (kept / second.removeprefix("sha256:")).exists()
 
 
 def test_an_upload_that_somebody_sends_again_is_as_good_as_new(
