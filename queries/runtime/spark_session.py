@@ -226,9 +226,8 @@ def _java_options(spec: DriverSpec, own: Path) -> str:
     )
     if spec.walls:  # the account's home, which Java takes from passwd, is not there
         options += (f"-Duser.home={own / TMP}",)
-    if (
-        spec.probe
-    ):  # a JVM that lives for seconds: its compiling and collecting cost more than they give
+    if spec.probe:
+        # A JVM that lives for seconds: its compiling and collecting cost more than they give.
         options += ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
     # Spark splits this text at blanks, except within quotes.
     return " ".join(f'"{option}"' if " " in option else option for option in options)

@@ -1,5 +1,6 @@
 """Desired state from files: apply a set of manifests, export what is there, their schema."""
 
+from collections.abc import Callable
 from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
@@ -84,9 +85,7 @@ class ExportView(ApiView):
 class _OwnerView(ApiView):
     """Whose an object is."""
 
-    def look_up(self, name: str) -> Any:
-        """Return the object of this name."""
-        raise NotImplementedError
+    look_up: Callable[[str], Any]  # the object of a name
 
     def shown(self, name: str) -> dict[str, Any]:
         """Return what is said of an object's owner; raise `Missing` where it has none."""

@@ -98,9 +98,7 @@ def _fill(place: Path, spec: ApplicationSpec, work: Callable[[], None]) -> None:
     try:
         with _slots:
             _alone(place, spec, work)
-    except (
-        Exception
-    ) as error:  # the thread's edge: whatever went wrong is the application's to tell
+    except Exception as error:  # the thread's edge: what went wrong is the application's to tell
         known = isinstance(error, FetchFailed | InstallFailed)
         if not known:
             logger.exception("code or packages could not be put into place")

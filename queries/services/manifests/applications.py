@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from queries.domain.definitions import parsing
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.errors import Invalid, Problem
 from queries.domain.masking import unmask
@@ -61,7 +60,12 @@ def plan_applications(works: list[Work], present: Present, *, user: Any) -> dict
     """Compare and validate applications; return those of the set and those that are there."""
     python, teams = may(user, WRITE_PYTHON), Teams(user)
     hosts = {
-        name: Host(name, present.application_spec(row), _pools(present.application_state(row)), row)
+        name: Host(
+            name,
+            present.application_spec(row),
+            states.pools_of_state(present.application_state(row)),
+            row,
+        )
         for name, row in present.applications.items()
     }
     for work in works:
@@ -77,10 +81,6 @@ def plan_applications(works: list[Work], present: Present, *, user: Any) -> dict
         known = form or before or ApplicationSpec()
         hosts[work.name] = Host(work.name, known, pools, row, bool(work.problems))
     return hosts
-
-
-def _pools(state: states.State) -> dict[str, PoolSpec]:
-    return states.pools_of_state(state)
 
 
 def _compare(work: Work, present: Present) -> None:
@@ -151,8 +151,3 @@ def look_for_orphans(
                 for one in faults(form, sorted(after), {}, {}, new)
                 if (one.field, one.message) not in known
             ]
-
-
-def pools_json(pools: Iterable[PoolSpec]) -> list[dict[str, Any]]:
-    """Return pools in their JSON form."""
-    return [parsing.as_json(pool) for pool in pools]
