@@ -49,7 +49,7 @@ def with_digests(file: File, digest: Callable[[Path], str]) -> str:
 
     yaml = YAML()
     yaml.preserve_quotes = True
-    yaml.width = 4096  # no text of a manifest is wrapped anew
+    yaml.width = 4096  # a long text stays on its line
     try:
         documents = list(yaml.load_all(file.text))
     except (YAMLError, ValueError):

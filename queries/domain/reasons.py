@@ -135,7 +135,7 @@ class Detail(Enum):
     SCRIPT_RESTARTS = "It runs again in a new driver once this one has ended."
     SCRIPT_STARTS = "The script has not started it yet."
     SCRIPT_STOPPED = "The script has stopped it."
-    SCRIPT_MAY_RETRY = "{title}. The script may start it again; else the application starts anew."
+    SCRIPT_MAY_RETRY = "{title}. The script may start it again; otherwise the application restarts."
     # failures, in the words of their diagnosis
     KILLS_DRIVER = (
         "The driver died {deaths} times in a row, and the last time nothing but the start or the "

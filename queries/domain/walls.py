@@ -31,7 +31,8 @@ _SENTENCES = {
     ),
     Mode.NEITHER: (
         "Drivers run as the worker's account: an author of Python can read its files, secrets and "
-        "database, and end its processes. Let only people write Python whom you trust with those."
+        "database, and end its processes. Give the right to write Python only to people you trust "
+        "with these."
     ),
 }
 

@@ -163,7 +163,7 @@ LATER = [
     ('SCRIPT_RESTARTS', 'It runs again in a new driver once this one has ended.'),
     ('SCRIPT_STARTS', 'The script has not started it yet.'),
     ('SCRIPT_STOPPED', 'The script has stopped it.'),
-    ('SCRIPT_MAY_RETRY', '{title}. The script may start it again; else the application starts anew.'),
+    ('SCRIPT_MAY_RETRY', '{title}. The script may start it again; otherwise the application restarts.'),
     ('AS_BEFORE', 'as revision {revision}'),
     ('QUERY_FAILED', '{query} failed: {about}'),
     ('NOT_GOOD_IN_TIME', '{query} was not good within {minutes} minutes: {about}'),

@@ -37,7 +37,7 @@ def build(
     oom_killed: bool,
     at: str,
 ) -> ExitReport:
-    """Return the report; `oom_killed` is whether the kernel killed for want of memory."""
+    """Return the report; `oom_killed` is whether the kernel killed it because memory ran out."""
     # Twice as much is masked: what is cut off may begin in the middle of a secret.
     log = read_tail(folder.own / DRIVER_LOG, 2 * LOG_TAIL_BYTES)
     return ExitReport(

@@ -69,7 +69,7 @@ def _restart_words(detail: ApplicationDetail, live: list[str]) -> list[str]:
         return [
             "Its queries stop after the batches in flight; then the script ends.",
             "It runs again in a new driver, on the newest revision and the code as it is now.",
-            "Queries with a temporary checkpoint begin anew.",
+            "Queries with a temporary checkpoint start from the beginning.",
             "Other applications are not affected.",
         ]
     hanging = _hanging(detail)
