@@ -47,6 +47,10 @@ class Kind:
             raise Ended(Code.USAGE, f"One {self.name} cannot be read by itself.", way_out)
         return self.one or self.address, name
 
+    def bare(self, name: str) -> str:
+        """Return the name of one of them, also of what `-o name` prints."""
+        return name.removeprefix(f"{self.name}/")
+
     def called(self, row: Row) -> str:
         """Return kind and name, as `-o name` prints them."""
         return f"{self.name}/{row[self.key]}"

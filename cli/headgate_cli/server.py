@@ -88,7 +88,8 @@ class Server:
     def _ask(
         self, method: str, path: tuple[Any, ...], accept: tuple[int, ...] = (), **sent: Any
     ) -> httpx.Response:
-        parts = (quote(str(part), safe=":") for part in ("api", "v1", *path))
+        # The slash in the name of a script's query is ~ in an address.
+        parts = (quote(str(part).replace("/", "~"), safe=":~") for part in ("api", "v1", *path))
         address = f"{self.place.url}/{'/'.join(parts)}/"
         pause = 0.5
         for attempt in range(1, TRIES + 1):

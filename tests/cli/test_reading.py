@@ -30,6 +30,24 @@ def test_a_list_is_a_table_json_yaml_or_names(shell: Shell, stage: Stage) -> Non
     assert len(runs) == 1
 
 
+def test_what_is_printed_as_a_name_can_be_given_to_other_commands(
+    shell: Shell, stage: Stage
+) -> None:
+    stage.query("delays")
+    shell.script("headgate start $(headgate get queries -o name) --wait")
+    shell.script("headgate wait $(headgate get queries -o name) --for running")
+    shell("logs", "query/delays", "--tail", "1")
+    assert "delays" in shell("get", "query", "query/delays").out
+    shell("stop", "query/delays", "--wait")
+    assert shell("delete", "query", "query/delays").out == "query/delays deleted\n"
+
+
+def test_a_query_that_a_script_starts_is_found_by_its_name(shell: Shell, stage: Stage) -> None:
+    row = stage.query("counts")
+    Query.objects.filter(pk=row.pk).update(name="jobs/counts", identity="name:counts")
+    assert "jobs/counts" in shell("describe", "query", "jobs/counts").out
+
+
 def test_a_list_of_several_pages_is_whole(shell: Shell, stage: Stage) -> None:
     owner = stage.application("many")
     now = stage.now

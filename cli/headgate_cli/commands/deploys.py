@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from headgate_cli.asked import Files, Output, Timeout, server
+from headgate_cli.asked import Files, Output, QueryName, Timeout, server
 from headgate_cli.commands.manifests import REFUSED_SET
 from headgate_cli.ends import Code, Ended
 from headgate_cli.following import Limit, Progress, code_of, follow
@@ -88,7 +88,7 @@ def deploy(
 
 def rollback(
     context: typer.Context,
-    query: Annotated[str, typer.Argument(help="Name of a query.")],
+    query: QueryName,
     to: Annotated[int, typer.Option(min=1, help="Revision, as `get revisions` lists them.")],
     wait: Annotated[bool, typer.Option(help="Follow it to its end.")] = True,
     timeout: Timeout = "10m",

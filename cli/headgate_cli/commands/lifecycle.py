@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from headgate_cli.asked import Output, Timeout, Wait, server
+from headgate_cli.asked import Output, Timeout, Wait, query_name, server
 from headgate_cli.commands.reading import KindName
 from headgate_cli.ends import Code, Ended, tell, worst
 from headgate_cli.following import Limit, about, follow
@@ -14,7 +14,7 @@ from headgate_cli.kinds import kind_named
 from headgate_cli.output import Form, note, say, show_document
 from headgate_cli.server import Json, Server
 
-Names = Annotated[list[str] | None, typer.Argument(help="Names of queries.")]
+Names = Annotated[list[str] | None, typer.Argument(parser=query_name, help="Names of queries.")]
 Selector = Annotated[
     str, typer.Option("--selector", "-l", help="Instead of names: team=data,phase!=STOPPED.")
 ]
@@ -109,8 +109,8 @@ def delete(
     there = server(context)
 
     def one(name: str) -> None:
-        there.delete(*chosen.path(name))
-        say(f"{chosen.name}/{name} deleted")
+        there.delete(*chosen.path(chosen.bare(name)))
+        say(f"{chosen.name}/{chosen.bare(name)} deleted")
 
     return _each(names, one)
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from headgate_cli.asked import Timeout, server
+from headgate_cli.asked import QueryName, Timeout, server
 from headgate_cli.ends import Code, Ended, refused
 from headgate_cli.following import Limit
 from headgate_cli.output import note, say
@@ -18,7 +18,7 @@ WINDOW = 1000
 
 def logs(
     context: typer.Context,
-    query: Annotated[str, typer.Argument(help="Name of a query.")],
+    query: QueryName,
     run: Annotated[int | None, typer.Option(help="A run's number; without it, the newest.")] = None,
     tail: Annotated[int, typer.Option(min=1, max=MOST_LINES, help="Last lines to print.")] = 200,
     follow: Annotated[

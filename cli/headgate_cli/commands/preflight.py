@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from headgate_cli.asked import Output, Timeout, server
+from headgate_cli.asked import Output, QueryName, Timeout, server
 from headgate_cli.ends import Code
 from headgate_cli.following import Limit, Progress, code_of, followed
 from headgate_cli.output import Form, note, plain, say, show_document
@@ -13,7 +13,7 @@ from headgate_cli.server import Json
 
 def preflight(
     context: typer.Context,
-    query: Annotated[str, typer.Argument(help="Name of a query.")],
+    query: QueryName,
     strict: Annotated[
         bool, typer.Option(help="Fail too where Spark would silently accept what changes results.")
     ] = False,

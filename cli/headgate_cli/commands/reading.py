@@ -56,7 +56,7 @@ def get(
     filters = {name: value for name, value in asked.items() if value}
     there = server(context)
     if names:
-        rows = [_one(there, chosen, name) for name in names]
+        rows = [_one(there, chosen, chosen.bare(name)) for name in names]
     else:
         rows = list(there.rows(*_list(chosen, filters), most=limit, **filters))
     one = len(names or []) == 1
@@ -71,6 +71,7 @@ def describe(
 ) -> None:
     """Print all that is known of one thing; of a query, what happened last too."""
     chosen, there = kind_named(kind), server(context)
+    name = chosen.bare(name)
     body = _one(there, chosen, name)
     if output is Form.NAME:
         say(chosen.called(body))

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from headgate_cli.asked import Timeout, server
+from headgate_cli.asked import QueryNames, Timeout, server
 from headgate_cli.ends import Code, Ended, worst
 from headgate_cli.following import Limit, Progress
 from headgate_cli.output import plain, say
@@ -36,7 +36,7 @@ _VERBS = ("start", "stop", "restart")
 
 def wait(
     context: typer.Context,
-    names: Annotated[list[str], typer.Argument(help="Names of queries.")],
+    names: QueryNames,
     what: Annotated[For, typer.Option("--for", help="What each of them is to reach.")],
     timeout: Timeout = "10m",
 ) -> int:
