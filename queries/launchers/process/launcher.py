@@ -4,8 +4,6 @@
 from there and from the kernel, so that any worker can go on where another died.
 """
 
-import json
-import logging
 import os
 import shutil
 import signal
@@ -13,10 +11,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from django.conf import settings
 
@@ -32,7 +28,6 @@ from queries.domain.protocol import (
     EXIT,
     IDENT,
     POOLS,
-    SECRETS,
     SHIM_LOCK,
     SHIM_LOG,
     SPEC,
@@ -65,12 +60,9 @@ from queries.launchers.process import (
     identities,
     sighting,
 )
-from queries.launchers.process.walls import giving, proven
-from queries.launchers.process.walls.accounts import Account, Accounts
-from queries.launchers.process.walls.preparing import hand_over, prepare
-from queries.launchers.process.walls.trial import Missing
-
-logger = logging.getLogger(__name__)
+from queries.launchers.process.walls import proven
+from queries.launchers.process.walls.accounts import Accounts
+from queries.launchers.process.walls.raising import Raising
 
 SHIM_TAKES_S = 20  # for the shim to lock its directory; it needs about 0.2 s
 KILL_WAIT_S = 5
@@ -108,13 +100,16 @@ class LocalProcessLauncher:
     ) -> None:
         self._drivers = drivers_dir
         self._code = code_dir
-        self._secrets = secrets_dir or drivers_dir.parent / "secrets"
-        self._walls = walls
-        self._accounts = accounts or Accounts((), drivers_dir.parent)
+        self._raising = Raising(
+            walls,
+            drivers=drivers_dir,
+            secrets=secrets_dir or drivers_dir.parent / "secrets",
+            accounts=accounts or Accounts((), drivers_dir.parent),
+        )
 
     def walls(self) -> Choice:
         """Return the walls that new drivers get; tried out at the first call."""
-        return self._walls()
+        return self._raising.choice()
 
     def directory(self, application: str, epoch: int, *, probe: bool = False) -> Path:
         """Return the directory of a driver or probe, made or not."""
@@ -156,10 +151,7 @@ class LocalProcessLauncher:
         if not directory.is_dir():
             return
         folder = DriverFolder.of(directory)
-        if (spec := self._walled(folder)) is not None:
-            if spec.account:
-                self._give(spec, assignment)
-            hand_over([asdict(spec), *_allowed(assignment)], secrets=self._secrets, folder=folder)
+        self._raising.assign(folder, assignment)
         if self._write_assignment(directory, assignment):
             self._signal(directory, signal.SIGUSR1)
 
@@ -346,63 +338,16 @@ class LocalProcessLauncher:
             begun = (control / IDENT).exists() or (control / EXIT).exists()
             if begun or _is_held(directory) or sighting.processes_of(directory):
                 return
-            spec = self._within_walls(spec, folder)
+            spec = self._raising.spec(spec, folder)
             direct(control / SPEC, spec.dumps())
             write_intent(directory)
-            if spec.walls:
-                self._prepare(spec, folder)
+            self._raising.prepare(spec, folder)
             fail_points.reach(fail_points.AFTER_INTENT)
             self._spawn(directory, spec)
             fail_points.reach(fail_points.AFTER_SPAWN)
         except OSError as error:
             what = "probe" if spec.probe else "driver"
             raise LaunchRefused(_unusable(what, directory, error)) from error
-
-    def _within_walls(self, spec: DriverSpec, folder: DriverFolder) -> DriverSpec:
-        """Return what a driver is started with, its walls among it; refuse where there are none."""
-        choice = self._walls()
-        if choice.refused:
-            raise LaunchRefused(choice.told)
-        if choice.mode is Mode.NEITHER or folder.control == folder.root:
-            return spec
-        spec = replace(spec, walls=choice.mode, secrets_dir=str(folder.control / SECRETS))
-        if choice.mode is Mode.ACCOUNTS:
-            account = self._accounts.of(spec.application)
-            giving.open_folders(folder, account, self._drivers)
-            spec = replace(spec, account=account.name)
-        return spec
-
-    def _give(self, spec: DriverSpec, assignment: Assignment | None) -> None:
-        """Give the checkpoints and file sinks of an assignment to the driver's account.
-
-        What cannot be given its driver cannot write, and says so.
-        """
-        for entry in assignment.queries if assignment is not None else ():
-            try:
-                account = Account.of(spec.account)
-                giving.give_checkpoint(entry.checkpoint, account, self._accounts)
-                giving.give_sink(entry.spec, spec, account)
-            except (LaunchRefused, Missing, OSError) as error:
-                logger.warning("%s: %s", entry.called, error)
-
-    def _walled(self, folder: DriverFolder) -> DriverSpec | None:
-        """Return the spec of a driver within walls, None of any other."""
-        if folder.control == folder.root:
-            return None
-        spec = sighting.loaded(DriverSpec, folder.control / SPEC)
-        return spec if spec is not None and spec.walls else None
-
-    def _prepare(self, spec: DriverSpec, folder: DriverFolder) -> None:
-        if spec.account:
-            giving.prepare(spec, folder, self._accounts)
-        else:
-            prepare(spec, folder)
-        task = read_file(folder.control / TASK)
-        assignment = sighting.loaded(Assignment, folder.control / ASSIGNMENT)
-        if spec.account:
-            self._give(spec, assignment)
-        named = [*([json.loads(task)] if task else []), *_allowed(assignment)]
-        hand_over([asdict(spec), *named], secrets=self._secrets, folder=folder)
 
     def _spawn(self, directory: Path, spec: DriverSpec) -> None:
         env = environment.passed(os.environ, spec.env_allowlist)
@@ -472,12 +417,6 @@ class LocalProcessLauncher:
     def _ident(self, directory: Path) -> Ident | None:
         ident = sighting.loaded(Ident, DriverFolder.of(directory).control / IDENT)
         return ident if ident is not None and ident.boot_id == identities.boot_id() else None
-
-
-def _allowed(assignment: Assignment | None) -> list[dict[str, Any]]:
-    """Return the definitions of an assignment that may have the secrets which they name."""
-    entries = assignment.queries if assignment is not None else ()
-    return [entry.spec for entry in entries if not entry.refused]
 
 
 def _segment(own: Path, path: Path) -> bytes:
