@@ -122,15 +122,3 @@ def _managed(which: Q) -> Iterable[Managed]:
 def changed_since(as_of: int) -> bool:
     """Return whether a definition has changed since then."""
     return Transition.objects.filter(pk__gt=as_of, subject="definition").exists()
-
-
-def held_checkpoints() -> dict[str, str]:
-    """Return the checkpoints that are in use, by location, with the query that holds each."""
-    rows = Checkpoint.objects.filter(retired_at=None).order_by()
-    return dict(rows.values_list("location", "query__name"))
-
-
-def retired_locations() -> set[str]:
-    """Return where queries, deleted or living, have left their files."""
-    rows = Checkpoint.objects.exclude(retired_at=None).order_by()
-    return set(rows.values_list("location", flat=True))

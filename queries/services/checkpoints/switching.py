@@ -20,6 +20,7 @@ from queries.domain.reasons import Because
 from queries.domain.states import Desired, Reason, RunOutcome
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
+from queries.selectors.definitions.locations import held_checkpoints
 from queries.services.changes import record
 from queries.services.procedures.engine import DONE, StepContext, StepResult, waiting
 from queries.services.supervision.operation_rows import wake
@@ -49,8 +50,7 @@ def beside(location: str, kind: str, now: datetime) -> str:
     """
     parent, _, name = location.rpartition("/")
     place = f"{parent}/{_SUFFIX.sub('', name)}.{kind}-{now:%Y%m%dT%H%M%S}"
-    held = Checkpoint.objects.filter(retired_at=None).select_related("query")
-    problem = checkpoint_problem(place, {row.location: row.query.name for row in held})
+    problem = checkpoint_problem(place, held_checkpoints())
     if problem is not None:
         raise Invalid([problem])
     return place

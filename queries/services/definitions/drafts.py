@@ -17,8 +17,9 @@ from queries.domain.errors import Invalid, Problem
 from queries.domain.secrets.bindings import application as holder_named
 from queries.domain.validation import application_rules, query_rules
 from queries.models.applications import Application, Script
-from queries.models.definitions import Checkpoint, Query
+from queries.models.definitions import Query
 from queries.selectors.definitions.connectors import conf_of_connectors
+from queries.selectors.definitions.locations import held_checkpoints, retired_locations
 from queries.selectors.triggers.cores import cores_beside, known_partitions, newest_application_spec
 from queries.services import local_roots
 from queries.services.definitions import surroundings
@@ -110,12 +111,11 @@ class QueryDraft:
         return form or ApplicationSpec()
 
     def _place(self, name: str, checkpoint: str) -> None:
-        used = Checkpoint.objects.select_related("query")
-        held = {row.location: row.query.name for row in used.filter(retired_at=None)}
+        held = held_checkpoints()
         if not checkpoint:
-            retired = set(used.exclude(retired_at=None).values_list("location", flat=True))
             shared = self.host.name if self.host is not None and not self.host.own else ""
-            self.location = surroundings.default_checkpoint(name, shared, avoid=retired - set(held))
+            left = retired_locations() - set(held)
+            self.location = surroundings.default_checkpoint(name, shared, avoid=left)
         else:
             try:
                 self.location = surroundings.canonical_checkpoint(checkpoint)

@@ -19,8 +19,9 @@ from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.roles import WRITE_PYTHON, may
 from queries.selectors.access.insisting import insist
+from queries.selectors.definitions.locations import held_checkpoints, retired_locations
 from queries.selectors.manifests import states
-from queries.selectors.manifests.present import Present, held_checkpoints, retired_locations
+from queries.selectors.manifests.present import Present
 from queries.selectors.triggers.cores import cores_beside, known_partitions, parsed_or_none
 from queries.services import local_roots
 from queries.services.definitions import surroundings

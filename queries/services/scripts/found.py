@@ -21,6 +21,7 @@ from queries.models.applications import Application, Script
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Driver, Run
 from queries.models.installation import Installation
+from queries.selectors.definitions.locations import held_checkpoints
 from queries.selectors.supervision.observation import Rows
 from queries.services.changes import record
 from queries.services.local_roots import checkpoint_problems
@@ -99,9 +100,7 @@ def _problem(application: Application, found: FoundQuery) -> str:
             f"The query {found.name or found.identity} is not shown: the application has "
             f"{FOUND_AT_MOST} already. Delete those that the script does not start any more."
         )
-    held = Checkpoint.objects.filter(retired_at=None).select_related("query")
-    others = {row.location: row.query.name for row in held if own is None or row.query_id != own.pk}
-    nested = checkpoint_problem(found.location, others)
+    nested = checkpoint_problem(found.location, held_checkpoints(but=own))
     outside: list[Problem] = checkpoint_problems(found.location, application.name)
     for problem in ([nested] if nested else []) + outside:
         said = f"{problem.value[:200]} {problem.message} {problem.way_out}".strip()
