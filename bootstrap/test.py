@@ -41,8 +41,9 @@ JAVA_OPTIONS = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions"
     " -XX:-BytecodeVerificationRemote"
 )
-#: Where the classes are kept that each JVM maps instead of loading them (`tests.class_archive`).
-ARCHIVES = Path(__file__).resolve().parents[1] / ".pytest_cache" / "d" / "headgate-classes"
+#: Where the classes are kept that each JVM maps instead of loading them (`tests.class_archive`):
+#: in the environment, which drivers see within their walls too.
+ARCHIVES = Path(sys.prefix) / "share" / "headgate-classes"
 #: How a JVM uses one, and says nothing where it does not fit.
 SHARED = "-XX:SharedArchiveFile={file} -Xlog:cds=off -Xlog:cds+dynamic=off"
 
