@@ -173,7 +173,7 @@ class Detail(Enum):
     STEP = "{note}"  # the note of a step
     # deploys
     QUERY_FAILED = "{query} failed: {about}"
-    NOT_GOOD_IN_TIME = "{query} was not good within {minutes} minutes: {about}"
+    NOT_GOOD_IN_TIME = "{query} was not good within {minutes} min: {about}"
     STOPPED_MEANWHILE = "{query} was stopped in the meantime."
     CHANGED_MEANWHILE = "{query} was changed or started on another revision in the meantime."
     AWAITS_COMMIT = "No batch has committed and no idle trigger was seen yet. {about}"
@@ -186,7 +186,8 @@ class Detail(Enum):
     )
     OPERATION_FAILED = "The {verb} of {query} failed: {about}"
     NOT_TRIED_BACK = (
-        "Revision {revision} of {query} cannot go on from the state that is there now: {about}"
+        "It is not shown that revision {revision} of {query} can go on from the state that is "
+        "there now: {about}"
     )
     NOT_BACK = "{why} Not everything could be rolled back: {about}"
     LEFT_STOPPED = "{query} is new: it is stopped, and not deleted."

@@ -166,7 +166,7 @@ LATER = [
     ('SCRIPT_MAY_RETRY', '{title}. The script may start it again; otherwise the application restarts.'),
     ('AS_BEFORE', 'as revision {revision}'),
     ('QUERY_FAILED', '{query} failed: {about}'),
-    ('NOT_GOOD_IN_TIME', '{query} was not good within {minutes} minutes: {about}'),
+    ('NOT_GOOD_IN_TIME', '{query} was not good within {minutes} min: {about}'),
     ('STOPPED_MEANWHILE', '{query} was stopped in the meantime.'),
     ('CHANGED_MEANWHILE', '{query} was changed or started on another revision in the meantime.'),
     ('AWAITS_COMMIT', 'No batch has committed and no idle trigger was seen yet. {about}'),
@@ -175,7 +175,7 @@ LATER = [
     ('AWAITS_LAG', 'It is {lag} records behind its sources; before the deploy it was {before}.'),
     ('AWAITS_LOOK', 'The brokers have not said yet how far behind its sources it is; before the deploy it was {before} records.'),
     ('OPERATION_FAILED', 'The {verb} of {query} failed: {about}'),
-    ('NOT_TRIED_BACK', 'Revision {revision} of {query} cannot go on from the state that is there now: {about}'),
+    ('NOT_TRIED_BACK', 'It is not shown that revision {revision} of {query} can go on from the state that is there now: {about}'),
     ('NOT_BACK', '{why} Not everything could be rolled back: {about}'),
     ('LEFT_STOPPED', '{query} is new: it is stopped, and not deleted.'),
 ]

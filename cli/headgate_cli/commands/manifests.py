@@ -51,7 +51,10 @@ def apply(
         return Code.REFUSED
     begun = answer.get("operations", [])
     if begun and not wait:
-        note(f"Requested: {len(begun)} operations; follow them with --wait.")
+        several = (
+            "1 operation; follow it" if len(begun) == 1 else f"{len(begun)} operations; follow them"
+        )
+        note(f"Requested: {several} with --wait.")
     if begun and wait:
         return follow(there, (there.get("operations", one) for one in begun), limit)
     return Code.DONE

@@ -57,7 +57,7 @@ def parse_deploy(raw: Mapping[str, Any]) -> DeployForm:
 def _problems(form: DeployForm) -> list[Problem]:
     good, found = form.good, []
     if good.minutes >= good.deadline_minutes:
-        message = f"are not over at the deadline of {good.deadline_minutes} minutes."
+        message = f"are not over at the deadline of {good.deadline_minutes} min."
         way_out = "Set good.deadline_minutes to more."
         found.append(Problem("good.minutes", str(good.minutes), message, way_out))
     if not (good.first_commit or good.batches or good.minutes):

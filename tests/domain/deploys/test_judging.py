@@ -81,7 +81,7 @@ def test_what_only_time_can_tell_waits_and_is_bad_at_the_deadline(
     late = replace(seen, proven_at=AT + timedelta(minutes=4)) if seen.proven_at else seen
     outcome, told = after(5, Good(**good, deadline_minutes=5), late)
     assert outcome is Outcome.BAD
-    assert told.startswith("delays was not good within 5 minutes: ")
+    assert told.startswith("delays was not good within 5 min: ")
 
 
 def test_what_it_was_held_for_before_the_restart_says_nothing() -> None:

@@ -99,7 +99,7 @@ def test_a_former_definition_that_cannot_read_the_state_offers_the_rewind(
     assert "1 of 5 batches" in str(deploy.reason)
     deploy = way.probe(tried=REFUSED)
     assert deploy.state == DeployState.FAILED
-    assert "cannot go on from the state" in str(deploy.reason)
+    assert "It is not shown that revision" in str(deploy.reason)
     change = way.of("a")
     assert (change.state, change.back_revision) == (ChangeState.KEPT, 4)
     assert stage.row("a").target_revision.number == 3  # type: ignore[union-attr]
