@@ -18,16 +18,14 @@ from queries.checkpoints.snapshot import remove, snapshot
 from queries.domain.protocol import RunState
 from queries.domain.walls import Mode
 from queries.launchers.process import identities, sighting
-from queries.launchers.process.walls import proven
 from queries.launchers.process.walls.accounts import Accounts
 from tests.spark.driver_under_test import DriverUnderTest, holder, rate_query, wait_for
 
 
 def main(home: Path, names: list[str]) -> dict[str, Any]:
-    """Prove the mode, lead one driver to a stop and another to a kill, and tidy up after both."""
+    """Lead one driver to a stop and another to a kill, and tidy up after both."""
     acting.know(Accounts(tuple(names), home).uids)
     seen: dict[str, Any] = {"uid": os.geteuid(), "capabilities": capabilities()}
-    seen["proof"] = proven.prove(Mode.ACCOUNTS, home / "drivers", Accounts(tuple(names), home)).told
     drivers = [_driver(home, names, epoch) for epoch in (1, 2)]
     try:
         seen["stopped"] = _stopped(drivers[0], home)

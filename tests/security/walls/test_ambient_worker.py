@@ -94,13 +94,8 @@ def test_it_has_the_capabilities_of_its_unit_and_no_others(
     assert {bit for bit in range(64) if seen["capabilities"] >> bit & 1} == set(NEEDED.values())
 
 
-def test_its_proof_of_the_walls_succeeds(seen: dict[str, Any]) -> None:
-    assert seen["proof"].startswith("Walls of drivers: accounts. ")
-
-
-@pytest.mark.parametrize("lacking", ["CAP_SETUID", "CAP_KILL"])
-def test_one_capability_less_is_named(accounts: tuple[Path, list[Account]], lacking: str) -> None:
-    home, known = accounts
+def _told(home: Path, known: list[Account], capabilities: list[str]) -> str:
+    """Return what the proof of the walls says to a worker with these capabilities."""
     prove = (
         "import sys; from pathlib import Path; "
         "from queries.launchers.process.walls import proven; "
@@ -108,9 +103,36 @@ def test_one_capability_less_is_named(accounts: tuple[Path, list[Account]], lack
         "home = Path(sys.argv[1]); known = Accounts(tuple(sys.argv[2:]), home); "
         "print(proven.prove('accounts', home / 'drivers', known).told)"
     )
+    names = [account.name for account in known[1:]]
+    return _run(home, known, capabilities, "-c", prove, str(home), *names)
+
+
+def test_its_proof_of_the_walls_succeeds(accounts: tuple[Path, list[Account]]) -> None:
+    told = _told(*accounts, documented())
+    assert told.startswith("Walls of drivers: accounts. "), told
+
+
+@pytest.mark.parametrize("lacking", documented())
+def test_one_capability_less_is_named(accounts: tuple[Path, list[Account]], lacking: str) -> None:
     held = [name for name in documented() if name != lacking]
-    said = _run(home, known, held, "-c", prove, str(home), known[1].name)
-    assert f"the worker lacks {lacking}." in said
+    assert f"the worker lacks {lacking}." in _told(*accounts, held)
+
+
+def test_while_it_acts_as_an_account_it_has_no_more_rights(
+    accounts: tuple[Path, list[Account]],
+) -> None:
+    """Its capabilities do not go by themselves, as root's do when a thread takes other rights."""
+    act = (
+        "import sys; from pathlib import Path; from queries.acting import acting_as\n"
+        "key = Path(sys.argv[1]) / 'secret_key'\n"
+        "with acting_as(*map(int, sys.argv[2:])):\n"
+        "    try: print(key.read_text())\n"
+        "    except PermissionError: print('kept out')\n"
+        "print(key.read_text())"
+    )
+    home, known = accounts
+    ids = (str(known[1].uid), str(known[1].gid))
+    assert _run(home, known, documented(), "-c", act, str(home), *ids) == "kept out\na key\n"
 
 
 @pytest.mark.parametrize("life", ["stopped", "killed"])
