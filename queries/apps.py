@@ -44,6 +44,7 @@ class QueriesConfig(AppConfig):
             "grants",
             "access.audit_trail",
             "access.sessions",
+            "access.token_guesses",
             "manifests.managed",
             "manifests.kept_answers",
         ):

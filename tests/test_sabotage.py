@@ -98,6 +98,9 @@ def test_a_refusal_is_raised(holder):
 def test_of_something_else():
     assert program.os
 
+@pytest.mark.skip(reason="of another machine")
+def test_that_is_skipped(): ...
+
 def test_that_ends_with_an_error():
     if program.may_write(1):
         raise OSError("no space")
@@ -210,6 +213,20 @@ def test_a_test_that_fails_with_every_guard_in_its_place_proves_nothing(
     monkeypatch.setattr(sabotage.Copy, "test", lambda *_: red)
     with pytest.raises(SystemExit, match="test_it_works says: failed by its assertion"):
         sabotage.sabotage(_plan(_guard("held", "it_works")), tmp_path / "copies", small)
+
+
+def test_a_guard_whose_test_is_skipped_is_not_caught_and_keeps_no_other_from_being_tried(
+    small: Path, tmp_path: Path
+) -> None:
+    kept = _guard("kept", "a_second_writer_is_refused")
+    elsewhere = _guard("elsewhere", "that_is_skipped")
+    plan = _plan(elsewhere, kept)
+    told = {
+        one.guard.name: one.problems for one in sabotage.sabotage(plan, tmp_path / "copies", small)
+    }
+    [problem] = told["elsewhere"]
+    assert problem.startswith("not tried on this machine, which skips")
+    assert told["kept"] == ()
 
 
 def test_a_guard_without_which_nothing_works_is_not_caught() -> None:

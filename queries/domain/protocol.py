@@ -186,7 +186,7 @@ class DriverSpec(Form):
     walls: str = ""  # `domain.walls.Mode`, set by the launcher; "" for none
     account: str = ""  # of the host that it runs as, set by the launcher; "" for the worker's
     stop_timeout_s: float = LEAVE_S  # for spark.stop() and the whole exit
-    start_deadline_s: float | None = None  # from the assignment to Started; None: not checked
+    start_deadline_s: float | None = None  # to Started, None: not checked; of a probe, to Spark
     script: ScriptJob | None = None  # runs it; None: does what is assigned
     probe: bool = False  # runs `queries.runtime.probes.main` on its probe.json; no epoch fences it
     protocol: int = PROTOCOL

@@ -14,6 +14,7 @@ from queries.domain.masking import SECRET_NAMES
 from queries.domain.states import Phase
 from queries.models.applications import Application
 from queries.models.definitions import Query
+from queries.roles import Reach
 from queries.views.console.wording import TONES, VERDICT_WORDS, age_words, words
 
 register = template.Library()
@@ -58,6 +59,12 @@ def state(value: Any, title: str = "", small: bool = False) -> SafeString:
         title,
         words(word),
     )
+
+
+@register.filter
+def within(application: Application | None, reach: Reach) -> bool:
+    """Tell whether somebody may act on the application of a row; what has none is everybody's."""
+    return application is None or reach.holds(application)
 
 
 @register.simple_tag

@@ -123,14 +123,14 @@ class System:
         assert status == 202, operation
         return operation
 
-    def wait(self, what: str, condition: Callable[[], Any]) -> Any:
+    def wait(self, what: str, condition: Callable[[], Any], limit_s: float = LIMIT_S) -> Any:
         """Return the condition's value once it is true."""
-        deadline = time.monotonic() + LIMIT_S
+        deadline = time.monotonic() + limit_s
         while time.monotonic() < deadline:
             if value := condition():
                 return value
             time.sleep(0.3)  # a page's reader has no event to wait for either
-        raise AssertionError(f"not seen in {LIMIT_S} s: {what}")
+        raise AssertionError(f"not seen in {limit_s} s: {what}")
 
     def running(self, name: str) -> Any:
         """Wait until a query is RUNNING; return its body."""

@@ -25,6 +25,7 @@ pytestmark = [
     pytest.mark.timeout(1800),
 ]
 
+OPERATION_S = 600  # until an operation is given up by the system itself
 DEMO = ("flight-delays", "long-delays", "flights-by-hour")
 
 
@@ -59,7 +60,7 @@ def _started(home: Path, **walls: str) -> Iterator[System]:
         shutil.copytree(pieces.kafka_jars(), home / "kafka/jars", copy_function=os.link)
         kafka.Broker(home / "kafka", usual_port=None).address()  # as after `make kafka`
         connectors["HEADGATE_CONNECTORS"] = str(pieces.kafka_connector().parent)
-    limits = {"HEADGATE_PROBES_PER_MINUTE": "0", "HEADGATE_OPERATION_DEADLINE_S": "600"}
+    limits = {"HEADGATE_PROBES_PER_MINUTE": "0", "HEADGATE_OPERATION_DEADLINE_S": f"{OPERATION_S}"}
     running = System(home, pieces.free_port(), **walls, **limits, **connectors)
     try:
         running.up()
@@ -96,7 +97,9 @@ def _done(system: System, name: str, verb: str, body: Any = None) -> Any:
     operation = system.verb(name, verb, body)
     path = f"operations/{operation['id']}/?wait=30"
     ended = system.wait(
-        f"the end of {verb}", lambda: found if (found := system.get(path))["outcome"] else None
+        f"the end of {verb}",
+        lambda: found if (found := system.get(path))["outcome"] else None,
+        limit_s=OPERATION_S + 60,
     )
     assert ended["outcome"] == "DONE", ended
     return ended

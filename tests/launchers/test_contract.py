@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from listeners import spool
+from queries.domain.probes.questions import XrayTask
 from queries.domain.protocol import (
     DRIVER_LOG,
     Assignment,
@@ -425,8 +426,9 @@ def test_a_log_is_read_from_its_end_and_a_spool_from_a_number_on(ground: Ground)
 
 def test_a_probe_lives_its_own_life(ground: Ground) -> None:
     launcher = ground.launcher
+    task = XrayTask("file:///nowhere", limit_s=600, rows=1).dumps()
     for epoch in (2, 3):
-        launcher.launch_probe(replace(_spec(epoch), probe=True), "{}")
+        launcher.launch_probe(replace(_spec(epoch), probe=True), task)
         assert launcher.sight(NAME, epoch, probe=True).liveness in ALIVE
     assert launcher.sight(NAME, 2).liveness is Liveness.ABSENT
     assert (launcher.living(), launcher.highest_epoch(NAME)) == ([], 3)
@@ -435,10 +437,10 @@ def test_a_probe_lives_its_own_life(ground: Ground) -> None:
     ended = ground.until(2, Liveness.EXITED, probe=True)
     assert ended.exit is not None
     assert ended.exit.python == "SIGKILL"
-    launcher.launch_probe(replace(_spec(2), probe=True), "{}")
+    launcher.launch_probe(replace(_spec(2), probe=True), task)
     assert launcher.sight(NAME, 2, probe=True).exit == ended.exit
-    assert launcher.probe_result(NAME, 2) == ""
     launcher.forget_result(NAME, 2)
+    assert launcher.probe_result(NAME, 2) == ""
     ground.until(3, Liveness.ALIVE, probe=True)
     launcher.end_probes()
     ground.until(3, Liveness.EXITED, probe=True)

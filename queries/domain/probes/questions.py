@@ -54,7 +54,7 @@ class PreflightTask(Form):
     name: str  # the query's
     spec: dict[str, Any]  # QuerySpec's JSON form
     scratch: str  # folder for checkpoints and output that are thrown away
-    limit_s: float  # for everything
+    limit_s: float  # for everything, from when Spark is up
     attempt_limit_s: float  # for each start
     batch: int | None = None  # the copies' newest, None where there is no copy
     copy: str = ""  # a copy of the checkpoint, its newest batch not committed; "" for none
@@ -70,7 +70,7 @@ class XrayTask(Form):
     """A state store to be read."""
 
     checkpoint: str  # canonical location of a copy, or of a checkpoint at rest
-    limit_s: float
+    limit_s: float  # from when Spark is up
     rows: int  # of the store that are shown at most
     operator: int = 0
     store: str = "default"  # name of the store within the operator
@@ -100,7 +100,7 @@ class RecordsTask(Form):
     reads: tuple[BatchRead, ...]
     rows: int  # of a source that are shown
     looked_at: int  # of a source at most
-    limit_s: float
+    limit_s: float  # from when Spark is up
     search_s: float  # for the search of the record that fails
     kind: str = "records"
 

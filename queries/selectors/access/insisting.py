@@ -1,6 +1,6 @@
 """The one check of who may act on an application, and the sentence for those who may not."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -53,14 +53,29 @@ def reaches(user: Any, match: ResolverMatch | None) -> bool:
     return found is not None and all(map(reach.holds, found))
 
 
+def reached(user: Any, several: Sequence[Concerned]) -> list[bool]:
+    """Return for each row of a list whether a user may act on what it concerns."""
+    reach = reach_of(user)
+    all_of_them = reach.is_all or (None in several and _are_everybodys(reach))
+    return [
+        all_of_them if applications is None else all(map(reach.holds, applications))
+        for applications in several
+    ]
+
+
+def _are_everybodys(reach: Reach) -> bool:
+    """Tell whether nobody is in a team, and every application is everybody's."""
+    return reach == Reach(frozenset()) and not Team.objects.exists()
+
+
 def insist(user: Any, applications: Concerned) -> None:
     """Raise `Forbidden` where a user may not act on these applications; None are all of them."""
     reach = reach_of(user)
     if reach.is_all:
         return
     if applications is None:
-        if reach == Reach(frozenset()) and not Team.objects.exists():
-            return  # nobody is in a team, and everything is everybody's
+        if _are_everybodys(reach):
+            return
         raise Forbidden(
             "This concerns the applications of all teams, and you do not act for all.",
             way_out=f"Name applications that you act on, or ask an admin ({_admins()}).",

@@ -1,24 +1,23 @@
 """Who asks, by a token: its limits, its last use, and an end to guessing.
 
 Wrong tokens are counted by the address that they come from, each one once: a script that goes on
-with an expired token harms nobody, and whoever tries others is stopped.
+with an expired token harms nobody, and whoever tries others is stopped. They are counted in the
+database, as wrong passwords are: an address has its guesses once, however many web processes run.
 """
 
 import logging
-import threading
-import time
-from collections import OrderedDict
 from contextlib import suppress
-from datetime import timedelta
-from hashlib import sha256
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import DatabaseError, transaction
-from django.db.models import Q
+from django.db.models import Max, Q, QuerySet
 from django.utils import timezone
+from django.utils.crypto import salted_hmac
 from knox.auth import TokenAuthentication
 from rest_framework.exceptions import AuthenticationFailed, Throttled
 
+from queries.models.access.token_guesses import TokenGuess
 from queries.models.tokens import AccessToken
 from queries.roles import limit_to
 
@@ -28,52 +27,36 @@ logger = logging.getLogger(__name__)
 USED_EVERY = timedelta(minutes=1)
 #: So many different wrong tokens of one address within the time; the next request waits.
 GUESSES_AT_MOST = 10
-GUESSES_WITHIN_S = 600
-#: Addresses that are remembered at once, those that guessed last.
-_ADDRESSES_AT_MOST = 10_000
+GUESSES_WITHIN = timedelta(minutes=10)
+#: Guesses of all addresses that are remembered at once, the last ones.
+_GUESSES_KEPT = 100_000
 
 
-class Guesses:
-    """The wrong tokens that came from each address, in one web process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._of: OrderedDict[str, dict[bytes, float]] = OrderedDict()
-
-    def wait_s(self, address: str) -> float:
-        """Return for how long no token of an address is looked at; 0: it is."""
-        now = time.monotonic()
-        with self._lock:
-            times = sorted(self._recent(address, now).values())
-        return times[-GUESSES_AT_MOST] + GUESSES_WITHIN_S - now if _many(times) else 0.0
-
-    def note(self, address: str, token: bytes) -> None:
-        """Count a wrong token; one that was wrong before is the same guess."""
-        now, name = time.monotonic(), sha256(token).digest()[:8]
-        with self._lock:
-            guessed = self._recent(address, now)
-            if name not in guessed and not _many(guessed):
-                guessed[name] = now
-            self._of[address] = guessed
-            self._of.move_to_end(address)
-            while len(self._of) > _ADDRESSES_AT_MOST:
-                self._of.popitem(last=False)
-
-    def forget(self) -> None:
-        """Begin anew, as a new process does."""
-        with self._lock:
-            self._of.clear()
-
-    def _recent(self, address: str, now: float) -> dict[bytes, float]:
-        known = self._of.get(address, {})
-        return {name: at for name, at in known.items() if now - at < GUESSES_WITHIN_S}
+def wait_s(address: str, *, now: datetime) -> float:
+    """Return for how many seconds no token of an address is looked at; 0: it is."""
+    recent = _recent(address, now).order_by("-at").values_list("at", flat=True)
+    oldest = recent[GUESSES_AT_MOST - 1 : GUESSES_AT_MOST].first()
+    return (oldest + GUESSES_WITHIN - now).total_seconds() if oldest else 0.0
 
 
-def _many(guesses: Any) -> bool:
-    return len(guesses) >= GUESSES_AT_MOST
+def note_guess(address: str, token: bytes, *, now: datetime) -> None:
+    """Count a wrong token, and forget those that count no longer.
+
+    Where it cannot be written, on a full or busy disk, it is not counted.
+    """
+    name = salted_hmac(__name__, token).hexdigest()[:16]
+    if _recent(address, now).filter(name=name).exists():
+        return
+    with suppress(DatabaseError), transaction.atomic():
+        newest = TokenGuess.objects.aggregate(Max("pk"))["pk__max"] or 0
+        over = Q(at__lte=now - GUESSES_WITHIN) | Q(pk__lte=newest + 1 - _GUESSES_KEPT)
+        TokenGuess.objects.filter(over).delete()
+        row = TokenGuess(address=address, name=name, at=now)
+        TokenGuess.objects.bulk_create([row], ignore_conflicts=True)
 
 
-guesses = Guesses()
+def _recent(address: str, now: datetime) -> QuerySet[TokenGuess]:
+    return TokenGuess.objects.filter(address=address, at__gt=now - GUESSES_WITHIN)
 
 
 class ByToken(TokenAuthentication):  # type: ignore[misc]  # knox has no types
@@ -95,15 +78,15 @@ class ByToken(TokenAuthentication):  # type: ignore[misc]  # knox has no types
 
     def authenticate_credentials(self, token: bytes) -> Any:
         """Return (user, token) for a token's text; raise `AuthenticationFailed` for a wrong one."""
-        if wait := guesses.wait_s(self._address):
+        if wait := wait_s(self._address, now=timezone.now()):
             raise Throttled(wait, "Too many wrong tokens came from your address.")
         try:
             return super().authenticate_credentials(token)
         except UnicodeDecodeError as error:
-            guesses.note(self._address, token)
+            note_guess(self._address, token, now=timezone.now())
             raise AuthenticationFailed("Invalid token.") from error
         except AuthenticationFailed:
-            guesses.note(self._address, token)
+            note_guess(self._address, token, now=timezone.now())
             logger.warning("a wrong token came from %s", self._address)
             raise
 

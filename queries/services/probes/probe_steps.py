@@ -150,7 +150,6 @@ def _driver_spec(driver: Driver, code: Frozen) -> DriverSpec:
         redis_url="",
         stream="",
         event_settings={},
-        start_deadline_s=None,
         stop_timeout_s=STOP_TIMEOUT_S,
         probe=True,
     )

@@ -16,8 +16,8 @@ from queries.domain.definitions.labels import labels_text, searched_labels
 from queries.domain.errors import HeadgateError, Invalid
 from queries.models.alerts import AlertRule, Channel, Maintenance
 from queries.roles import ADMINISTER, OPERATE, VIEW
-from queries.selectors.access.insisting import insist
-from queries.selectors.access.targets import of_selector
+from queries.selectors.access.insisting import insist, reached
+from queries.selectors.access.targets import of_selector, of_selectors
 from queries.selectors.alerts.dry_view import last_week
 from queries.selectors.alerts.incidents import delivery_line
 from queries.services.alerts import setup
@@ -296,8 +296,10 @@ def _moment(text: str) -> datetime | None:
 
 
 def _windows(request: HttpRequest, typed: dict[str, str], problems: dict[str, Any]) -> HttpResponse:
+    windows = list(Maintenance.objects.all()[:50])
+    ours = reached(request.user, of_selectors([window.selector for window in windows]))
     context = {
-        "windows": Maintenance.objects.all()[:50],
+        "windows": list(zip(windows, ours, strict=True)),
         "typed": typed,
         "problems": problems,
         "now": timezone.now(),

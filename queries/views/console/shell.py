@@ -13,7 +13,7 @@ from django.utils.functional import SimpleLazyObject
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
 
-from queries.roles import ADMINISTER, DEFINE, OPERATE, VIEW, role_of
+from queries.roles import ADMINISTER, DEFINE, OPERATE, VIEW, reach_of, role_of
 from queries.selectors.access.insisting import reaches
 from queries.selectors.alerts.incidents import open_incidents
 from queries.selectors.console.badges import open_failure_groups
@@ -74,6 +74,8 @@ def shell(request: HttpRequest) -> dict[str, Any]:
         # On a page about one application, these say what the user may do with that one.
         "can_operate": here,
         "can_define": here and user.has_perm(DEFINE),
+        # In a list, the filter `within` asks it about the application of each row.
+        "reach": SimpleLazyObject(lambda: reach_of(user)),
         "can_administer": user.has_perm(ADMINISTER),
         "navigation": navigation(request) if user.has_perm(VIEW) else [],
         "banner": SimpleLazyObject(lambda: banner(timezone.now())),

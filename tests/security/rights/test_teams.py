@@ -1,17 +1,23 @@
 """Operators and authors act on the applications of their teams; admins give teams."""
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from pytest_django.fixtures import DjangoAssertNumQueries
 
+from controlplane.health.system import forget
 from queries.models.access.teams import Grant, Team
 from queries.models.alerts import Incident, Maintenance
 from queries.models.applications import Application
 from queries.models.definitions import Query
+from queries.models.failures import FailureGroup
 from queries.models.history import Operation, Transition
 from queries.models.tokens import AccessToken
 from queries.services.console.tokens import create_token
@@ -88,6 +94,94 @@ def test_buttons_are_shown_where_they_work(client: Client, anton: User) -> None:
         assert (f'href="/queries/{query}/edit/"' in html) is works
     assert "/applications/shops/restart/" not in Page(client, "/applications/shops/").html
     assert "/applications/flights/restart/" in Page(client, "/applications/flights/").html
+
+
+def test_a_row_of_a_list_has_buttons_where_they_work(client: Client, dora: User) -> None:
+    client.force_login(dora)
+    page = Page(client, "/queries/")
+    for query, works in (("delays", True), ("trial", True), ("sales", False)):
+        row = _row(page.html, f'data-name="{query}"')
+        assert (f'action="/queries/{query}/start/"' in row) is works
+        assert (f'value="{query}"' in row) is works  # to be selected with others
+        assert row.count("<td") == page.html.count("<th>") + page.html.count("<th ")
+    Grant.objects.create(user=dora, all_teams=True)
+    assert 'action="/queries/sales/start/"' in Page(client, "/queries/").html
+
+
+def test_a_failure_in_a_list_is_resolved_where_one_acts(
+    client: Client, dora: User, stage: Stage
+) -> None:
+    at = {"first_seen": stage.now, "last_seen": stage.now}
+    for name in ("flights", "shops"):
+        application = Application.objects.get(name=name)
+        FailureGroup.objects.create(application=application, fingerprint=name, title=name, **at)
+    client.force_login(dora)
+    html = Page(client, "/failures/").html
+    for name, works in (("flights", True), ("shops", False)):
+        group = FailureGroup.objects.get(fingerprint=name)
+        row = _row(html, f'id="group-{group.pk}"')
+        assert (f'action="/failures/groups/{group.pk}/resolve/"' in row) is works
+
+
+def test_a_window_in_a_list_is_ended_where_one_acts(
+    client: Client, dora: User, stage: Stage
+) -> None:
+    times = {"starts_at": stage.now, "ends_at": timezone.now() + timedelta(days=1)}
+    selectors: list[tuple[dict[str, Any], bool]] = [
+        ({"applications": ["flights"]}, True),
+        ({"applications": ["flights", "shops"]}, False),
+        ({"labels": {"team": "data"}}, False),
+        ({}, False),
+    ]
+    windows = [
+        Maintenance.objects.create(name="w", selector=selector, created_at=stage.now, **times)
+        for selector, _ in selectors
+    ]
+    client.force_login(dora)
+    html = Page(client, "/alerts/maintenance/").html
+    for window, (_, works) in zip(windows, selectors, strict=True):
+        address = f"/alerts/maintenance/{window.pk}/end/"
+        assert (address in html) is works
+        assert (client.post(address).status_code == 302) is works
+
+
+@pytest.mark.parametrize("address", ["/queries/", "/failures/", "/alerts/maintenance/"])
+def test_longer_lists_ask_no_more_about_rights(
+    client: Client,
+    dora: User,
+    stage: Stage,
+    address: str,
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    """What a list asks the database does not depend on how many teams its rows belong to."""
+
+    def more(first: int, last: int) -> None:
+        for number in range(first, last):
+            team = Team.objects.create(name=f"team-{number}", created_at=stage.now)
+            application = stage.application(f"more-{number}")
+            Application.objects.filter(pk=application.pk).update(team=team)
+            stage.query(f"query-{number}", f"more-{number}")
+            seen = {"first_seen": stage.now, "last_seen": stage.now}
+            FailureGroup.objects.create(application=application, fingerprint=f"{number}", **seen)
+            times = {"starts_at": stage.now, "ends_at": timezone.now() + timedelta(days=1)}
+            selector = {"applications": [f"more-{number}"]}
+            Maintenance.objects.create(name="w", selector=selector, created_at=stage.now, **times)
+
+    client.force_login(dora)
+    more(0, 2)
+    client.get(address)
+    forget()
+    with CaptureQueriesContext(connection) as short:
+        client.get(address)
+    more(2, 8)
+    forget()
+    with django_assert_num_queries(len(short)):
+        client.get(address)
+
+
+def _row(html: str, marked: str) -> str:
+    """Return the row of a table that carries an attribute."""
+    return next(row for row in html.split("<tr")[1:] if marked in row).partition("</tr>")[0]
 
 
 def test_everybody_reads_everything(client: Client, dora: User) -> None:

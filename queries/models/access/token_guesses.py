@@ -1,0 +1,21 @@
+"""Wrong tokens that came lately, by address: all web processes count them together."""
+
+from typing import ClassVar
+
+from django.db import models
+
+
+class TokenGuess(models.Model):
+    """One wrong token of one address; the same one again is the same guess."""
+
+    address = models.CharField(max_length=45)
+    name = models.CharField(max_length=16)  # a keyed digest: what was sent may be a password
+    at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["address", "name"], name="one_row_a_guess")
+        ]
+
+    def __str__(self) -> str:
+        return f"a wrong token from {self.address}"
