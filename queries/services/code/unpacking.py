@@ -23,9 +23,9 @@ from queries.code_roots import (
     digest_of,
     files_of,
     is_left_out,
-    kept_root,
 )
 from queries.domain.code.archive import MEMBERS_PER_FILE, Judge, Member, problem
+from queries.files import use_folder
 
 _BLOCK = 512  # bytes; a tar consists of them, and ends with empty ones (POSIX pax)
 _GZIP = b"\x1f\x8b"
@@ -78,7 +78,7 @@ def unpack(archive: IO[bytes]) -> Unpacked:
 
 def _put_in_place(draft: Path, place: Path) -> bool:
     """Give a draft its name; return whether nothing was there by it."""
-    if kept_root(place.parent, place.name).is_dir():
+    if use_folder(place):
         return False
     try:
         draft.rename(place)
