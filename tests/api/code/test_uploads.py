@@ -18,6 +18,7 @@ from queries.models.applications import UploadedCode
 from queries.selectors.code import roots_of
 from queries.services.code.pruning import prune_contents
 from queries.services.scripts.jobs import script_job
+from tests.api.faults import check_told, definitions
 from tests.scenarios.stage import Stage
 from tests.services.code.archives import BAD, member, packed, tar_of, zipped
 
@@ -91,13 +92,13 @@ def test_caches_and_version_control_are_left_out(as_author: APIClient, kept: Pat
 def test_a_bad_archive_is_refused_whole(
     as_author: APIClient, kept: Path, tmp_path: Path, name: str
 ) -> None:
-    make, said = BAD[name]
+    (make, said), before = BAD[name], definitions()
     answer = upload(as_author, make())
     assert answer.status_code == 422, answer.content
     (problem,) = answer.json()["problems"]
     assert problem["field"] == "archive"
-    assert problem["message"]
-    assert problem["way_out"]
+    check_told([problem], nothing_given=name == "nothing")
+    assert definitions() == before
     assert said in f"{problem['field']} {problem['value']} {problem['message']}"
     assert not kept.exists() or _tree(kept) == []
     assert {path.name for path in tmp_path.iterdir()} <= {"code"}
