@@ -142,6 +142,8 @@ def tell_end(operation: Json) -> None:
     for one in outcomes(operation):
         said = f": {plain(one['detail'])}" if one.get("detail") else ""
         note(f"  {one.get('query') or one.get('name')}: {one.get('outcome')}{said}")
+        if one.get("way_out"):
+            note(f"    Way out: {plain(one['way_out'])}")
     if operation.get("failure"):
         note(f"  Failure {operation['failure']}: headgate describe failure {operation['failure']}")
 
