@@ -81,7 +81,7 @@ class _Batch:
             row._state.adding, row._state.db = False, connection.alias
 
 
-def _is_new(row: Model, field: "Field[Any, Any]") -> bool:
+def _is_new(row: Model, field: Any) -> bool:
     """Return whether a field refers to a row that has no id yet."""
     if not field.is_relation or not field.is_cached(row):
         return False

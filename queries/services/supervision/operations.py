@@ -126,9 +126,8 @@ def archive_stopped(rows: list[Query], *, actor: str, now: datetime) -> None:
         Transition(application_id=row.application_id, query=row, reason=Reason.ARCHIVED, **about)
         for row in rows
     )
-    said = {"of": "query", "after": "DELETED"}
-    by: dict[str, Any] = {"actor": actor, "now": now}
-    acts = (sealed_act(Act.DEFINITION, subject=row.name, **by, **said) for row in rows)
+    said: dict[str, Any] = {"of": "query", "after": "DELETED", "actor": actor, "now": now}
+    acts = (sealed_act(Act.DEFINITION, subject=row.name, **said) for row in rows)
     insert_acts(Prepared(acts))
     living = Query.objects.filter(application__in=places, archived_at=None)
     alone = Application.objects.filter(pk__in=places, own=True).exclude(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 import trustme
 
@@ -33,7 +33,7 @@ def git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def drip(out: IO[bytes], going_on: threading.Event) -> None:
+def drip(out: Any, going_on: threading.Event) -> None:
     """Send a byte every tenth of a second until nobody listens any more."""
     with suppress(OSError):
         while going_on.is_set():
