@@ -436,7 +436,10 @@ RISK_WITHIN_H = env.whole(  # data that will be lost within this puts a query at
 SNAPSHOTS_KEPT = env.whole("HEADGATE_SNAPSHOTS", 10, low=0, high=1000)  # a query, unpinned
 #: Of the archive that an upload sends, in bytes; unpacked it may have less (queries.code_roots).
 CODE_UPLOAD_MOST_BYTES = 64 * 1024 * 1024
-UPLOAD_DAYS = env.whole("HEADGATE_UPLOAD_DAYS", 7, low=1, high=3650)  # that no revision names
+CODE_DAYS = env.whole("HEADGATE_CODE_DAYS", 7, low=1, high=3650)  # code, packages unnamed
+#: Of one download of code from git, or of an application's packages, all in all.
+DOWNLOAD_S = env.whole("HEADGATE_DOWNLOAD_S", 600, low=10, high=86_400)
+DOWNLOAD_MB = env.whole("HEADGATE_DOWNLOAD_MB", 2048, low=1, high=1_048_576)
 DISK_WARNING_MB = env.whole("HEADGATE_DISK_WARNING_MB", 1024, low=0, high=16_777_216)  # free space
 #: A query must have been LAGGING for so long before that is an incident.
 ALERT_LAGGING_MINUTES = env.whole("HEADGATE_ALERT_LAGGING_MINUTES", 10, low=0, high=10_080)

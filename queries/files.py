@@ -158,6 +158,32 @@ def take_lock(path: Path, byte: int | None = None) -> int | None:
     return descriptor
 
 
+def lock_of(place: Path) -> Path:
+    """Return the file whose lock is held to put a folder into its place, take it, or remove it."""
+    return place.with_name(f".{place.name}.lock")
+
+
+def use_folder(place: Path) -> bool:
+    """Note that a kept folder is used now, so that it stays; return whether it is there.
+
+    False too where another has held it for `WRITERS_LOCK_S`.
+    """
+    ends = time.monotonic() + WRITERS_LOCK_S
+    while place.is_dir():
+        if (held := take_lock(lock_of(place))) is not None:
+            try:
+                os.utime(place)
+            except FileNotFoundError:  # removed before we had it
+                return False
+            finally:
+                os.close(held)
+            return True
+        if time.monotonic() > ends:
+            return False
+        time.sleep(0.01)
+    return False
+
+
 def give_lock_back(descriptor: int) -> None:
     """Release what `take_lock` has taken, in whichever process has inherited it, and close it."""
     try:

@@ -20,7 +20,7 @@ from queries.services.access import audit_trail, sessions
 from queries.services.alerts import dead_mans_switch, deliveries, incidents, outlook
 from queries.services.checkpoints import batch_repair, foreign_batches
 from queries.services.checkpoints.snapshot import prune as prune_kept_snapshots
-from queries.services.code.uploads import prune_uploads
+from queries.services.code.pruning import prune_contents
 from queries.services.console import tokens
 from queries.services.definitions.sql_check import Answering
 from queries.services.deploys.advancing import advance_all
@@ -262,5 +262,5 @@ def prune_snapshots() -> None:
 
 @shared_task(name="queries.tasks.prune_code")
 def prune_code() -> None:
-    """Remove uploads that no revision has named for some days."""
-    prune_uploads(now=timezone.now())
+    """Remove code and packages that nothing has named for some days."""
+    prune_contents(now=timezone.now())

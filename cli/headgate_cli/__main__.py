@@ -7,6 +7,7 @@ import typer
 
 from headgate_cli.asked import Asked
 from headgate_cli.commands import (
+    cancel,
     deploys,
     lifecycle,
     login,
@@ -31,6 +32,7 @@ for _command in (
     *(login.login, login.logout, login.contexts),
     *(reading.get, reading.describe),
     *(manifests.diff, manifests.apply, manifests.export, deploys.deploy, deploys.rollback),
+    cancel.cancel,
     *(lifecycle.start, lifecycle.stop, lifecycle.restart, lifecycle.delete),
     *(waits.wait, logs.logs, preflight.preflight),
 ):

@@ -3,7 +3,8 @@
 import re
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from headgate_cli.ends import Code, Ended, worst
@@ -93,6 +94,17 @@ class Progress:
         self._shown = ""
 
 
+@contextmanager
+def told_if_interrupted(name: str, progress: Progress) -> Iterator[None]:
+    """On Ctrl-C, say that what is followed goes on, and how to cancel it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        progress.end()
+        note(f"{name} goes on. Cancel it: headgate cancel {name}")
+        raise
+
+
 def about(operation: Json) -> str:
     """Return "start of delays", as people call an operation."""
     of = operation.get("query") or operation.get("application") or ""
@@ -101,12 +113,14 @@ def about(operation: Json) -> str:
 
 def followed(server: Server, operation: Json, limit: Limit, progress: Progress) -> Json:
     """Return an operation as it ended; raise `Ended` where the limit is over before."""
-    while operation["outcome"] is None:
-        progress.tell(f"{about(operation)}: {_stage(operation)}")
-        wait = int(min(limit.left(), LONGEST_POLL_S))
-        operation = server.get("operations", operation["id"], limit_s=wait + GRACE_S, wait=wait)
-        if operation["outcome"] is None and limit.left() < 1:
-            raise limit.over(f"{about(operation)}: {_stage(operation)}")
+    name = f"operation/{operation['id']}"
+    with told_if_interrupted(name, progress) if operation["cancellable"] else nullcontext():
+        while operation["outcome"] is None:
+            progress.tell(f"{about(operation)}: {_stage(operation)}")
+            wait = int(min(limit.left(), LONGEST_POLL_S))
+            operation = server.get("operations", operation["id"], limit_s=wait + GRACE_S, wait=wait)
+            if operation["outcome"] is None and limit.left() < 1:
+                raise limit.over(f"{about(operation)}: {_stage(operation)}")
     progress.end()
     return operation
 
@@ -128,6 +142,8 @@ def tell_end(operation: Json) -> None:
     for one in outcomes(operation):
         said = f": {plain(one['detail'])}" if one.get("detail") else ""
         note(f"  {one.get('query') or one.get('name')}: {one.get('outcome')}{said}")
+        if one.get("way_out"):
+            note(f"    Way out: {plain(one['way_out'])}")
     if operation.get("failure"):
         note(f"  Failure {operation['failure']}: headgate describe failure {operation['failure']}")
 

@@ -80,7 +80,10 @@ KINDS = (
         deletable=True,
     ),
     _kind(
-        "operation", "id verb query outcome detail actor created_at", "query application", key="id"
+        "operation",
+        "id verb query outcome detail actor created_at",
+        "query application open",
+        key="id",
     ),
     _kind(
         "run",
@@ -102,7 +105,12 @@ KINDS = (
     _kind("alert-rule", "name enabled position channels", deletable=True),
     _kind("alert-channel", "name kind enabled failing_since"),
     _kind("team", "name members applications"),
-    _kind("deploy", "id state actor created_at ended_at reason", key="id"),
+    _kind(
+        "deploy",
+        "id state owner actor created_at ended_at reason",
+        "state owner query",
+        key="id",
+    ),
 )
 _BY_NAME = {word: kind for kind in KINDS for word in (kind.name, kind.plural)}
 

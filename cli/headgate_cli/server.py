@@ -49,6 +49,11 @@ class Server:
         params = {name: value for name, value in asked.items() if value not in (None, [])}
         return self._json(self._ask("GET", path, params=params, timeout=limit_s))
 
+    def find(self, *path: Any) -> Json | None:
+        """Return what an address answers; None where nothing is there."""
+        answer = self._ask("GET", path, (404,))
+        return None if answer.status_code == 404 else self._json(answer)
+
     def text(self, *path: Any, **asked: Any) -> str:
         """Return what an address answers as plain text."""
         return self._ask("GET", path, params=asked, headers={"Accept": "text/plain, */*"}).text

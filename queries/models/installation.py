@@ -21,6 +21,16 @@ class Installation(models.Model):
         return row
 
     @classmethod
+    def lock(cls) -> None:
+        """Let one transaction at a time do what is decided under this lock, until it ends.
+
+        SQLite's IMMEDIATE transactions wait for each other already; on PostgreSQL the lock on the
+        row makes them.
+        """
+        cls.get()
+        cls.objects.select_for_update().get(pk=1)
+
+    @classmethod
     def draw_epoch(cls) -> int:
         """Return the next epoch; the caller's transaction decides whether it counts."""
         with transaction.atomic():

@@ -31,7 +31,12 @@ def code_hosts() -> frozenset[str]:
 
 def git_note(code: Code) -> Path:
     """Return the file that names the content of a folder of a commit, once it is fetched."""
-    said = "\0".join((code.git.rstrip("/"), code.commit, code.folder.strip("/")))
+    return note_of(code.git, code.commit, code.folder)
+
+
+def note_of(git: str, commit: str, folder: str) -> Path:
+    """Return the same file for a repository, a commit and a folder."""
+    said = "\0".join((git.rstrip("/"), commit, folder.strip("/")))
     return Path(settings.CODE_DIR) / "git" / hashlib.sha256(said.encode()).hexdigest()
 
 
@@ -68,11 +73,16 @@ def environment() -> dict[str, str]:
 
 
 def packages_folder(spec: ApplicationSpec) -> Path | None:
-    """Return the folder of an application's packages, there or not; None where it wants none.
+    """Return the folder of an application's packages, there or not; None where it wants none."""
+    return folder_of_packages(spec.packages)
+
+
+def folder_of_packages(text: str) -> Path | None:
+    """Return the folder of what a requirements text wishes for.
 
     The same wishes for the same Python and the same packages of Headgate's have the same folder.
     """
-    wanted = requirements.read(spec.packages)
+    wanted = requirements.read(text)
     if not wanted.lines:
         return None
     given = "\n".join(f"{name}=={version}" for name, version in sorted(environment().items()))

@@ -1,6 +1,7 @@
 """Code beside a manifest: packed the same each time, without links, and named by its digest."""
 
 import io
+import json
 import os
 import tarfile
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cli.conftest import SOURCE
+from queries.models.applications import Application
+from tests.cli.conftest import SOURCE, Shell
 
 MANIFEST = """\
 # What flies.
@@ -109,3 +111,23 @@ def test_a_folder_that_is_not_there_is_told_with_its_file(packing: Any, tmp_path
 
     with pytest.raises(Ended, match=r"flights.yaml: ./code, the folder of the code, is not there"):
         packing.with_digests(File("flights.yaml", MANIFEST, tmp_path), lambda folder: "no")
+
+
+def test_the_digest_of_the_folder_is_applied_and_new_with_its_content(shell: Shell) -> None:
+    code = shell.folder / "jobs" / "code"
+    code.mkdir(parents=True)
+    (code / "flights.py").write_text("answer = 42\n")
+    (shell.folder / "jobs" / "flights.yaml").write_text(
+        "apiVersion: headgate/v1\nkind: Application\nmetadata: {name: flights}\n"
+        "spec: {code: {upload: code}}\n"
+    )
+    shell.env["HEADGATE_OWNER"] = "repo"
+    first = shell("apply", "-f", "jobs")
+    assert "1 files" in first.err
+    spec = Application.objects.get(name="flights").revisions.latest("number").spec
+    assert spec["code"]["upload"].startswith("sha256:")
+    assert spec["code"]["upload"] in first.err
+    assert "1 unchanged" in shell("diff", "-f", "jobs").out
+    (code / "flights.py").write_text("answer = 43\n")
+    answer = json.loads(shell("diff", "-f", "jobs", "-o", "json", code=4).out)
+    assert [one["field"] for one in answer["objects"][0]["changes"]] == ["spec.code.upload"]

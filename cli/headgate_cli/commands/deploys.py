@@ -8,7 +8,7 @@ import typer
 from headgate_cli.asked import Files, Output, QueryName, Timeout, server
 from headgate_cli.commands.manifests import REFUSED_SET
 from headgate_cli.ends import Code, Ended
-from headgate_cli.following import Limit, Progress, code_of, follow
+from headgate_cli.following import Limit, Progress, code_of, follow, told_if_interrupted
 from headgate_cli.output import Form, note, plain, say, show_document
 from headgate_cli.server import Json, Server
 from headgate_cli.sets import Owner, Prune, Request, Sets, ValueFiles, show
@@ -76,13 +76,8 @@ def deploy(
     if "id" not in begun:
         return _refused(begun)
     note(f"Deploy {begun['id']}: headgate describe deploy {begun['id']}")
-    ended = _followed(there, begun, limit) if wait else begun
-    if output is Form.TABLE:
-        _show(ended)
-    elif output is Form.NAME:
-        say(f"deploy/{ended['id']}")
-    else:
-        show_document(ended, output)
+    ended = followed(there, begun, limit) if wait else begun
+    show_deploy(ended, output)
     return code_of(ended["state"]) if wait else Code.DONE
 
 
@@ -116,15 +111,17 @@ def _refused(answer: Json) -> int:
     raise Ended(Code.REFUSED, title, way_out, answer.get("problems") or [])
 
 
-def _followed(there: Server, deploy: Json, limit: Limit) -> Json:
+def followed(there: Server, deploy: Json, limit: Limit) -> Json:
+    """Return a deploy as it ended; raise `Ended` where the limit is over before."""
     progress, shown = Progress(), ""
-    while deploy["state"] in _OPEN:
-        if (stage := _stage(deploy)) != shown:
-            limit.moved()
-        shown = stage
-        progress.tell(stage)
-        limit.pause(f"deploy {deploy['id']}: {stage}")
-        deploy = there.get("deploys", deploy["id"])
+    with told_if_interrupted(f"deploy/{deploy['id']}", progress):
+        while deploy["state"] in _OPEN:
+            if (stage := _stage(deploy)) != shown:
+                limit.moved()
+            shown = stage
+            progress.tell(stage)
+            limit.pause(f"deploy {deploy['id']}: {stage}")
+            deploy = there.get("deploys", deploy["id"])
     progress.end()
     return deploy
 
@@ -143,8 +140,17 @@ def _changes(wave: Json) -> list[Json]:
     return [*wave.get("applications", []), *wave["queries"]]
 
 
+def show_deploy(deploy: Json, output: Form) -> None:
+    """Print a deploy; as a table, its receipt in short."""
+    if output is Form.NAME:
+        say(f"deploy/{deploy['id']}")
+    elif output is not Form.TABLE:
+        show_document(deploy, output)
+    else:
+        _show(deploy)
+
+
 def _show(deploy: Json) -> None:
-    """Print the receipt in short."""
     reason = f": {plain(deploy['reason'])}" if deploy.get("reason") else ""
     say(f"Deploy {deploy['id']}: {deploy['state']}{reason}")
     for wave in deploy.get("waves") or []:

@@ -36,6 +36,11 @@ def get(
     desired: Annotated[str, typer.Option(help="RUNNING or STOPPED.")] = "",
     pool: Filter = "",
     status: Annotated[str, typer.Option(help="OPEN or RESOLVED.")] = "",
+    state: Annotated[str, typer.Option(help="Of deploys: RUNNING, SUCCEEDED, …")] = "",
+    owner: Filter = "",
+    under_way: Annotated[
+        bool | None, typer.Option("--open/--ended", help="Operations in progress, or ended.")
+    ] = None,
     label: Annotated[
         list[str], typer.Option("--label", "-l", help="team=data, or team for any; repeat it.")
     ] = [],  # noqa: B006
@@ -51,7 +56,8 @@ def get(
     asked = {
         **{"query": query, "application": application, "team": team, "search": search},
         **{"phase": phase, "health": health, "desired": desired, "pool": pool},
-        **{"status": status, "label": label},
+        **{"status": status, "state": state, "owner": owner, "label": label},
+        "open": "" if under_way is None else str(under_way).lower(),
     }
     filters = {name: value for name, value in asked.items() if value}
     there = server(context)

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from queries.domain.definitions.parsing import shape_problems
 from queries.domain.definitions.spec import StrictForm
 from queries.domain.errors import Invalid, Problem
+from queries.domain.masking import MASK
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _NAME = r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*"
@@ -96,9 +97,9 @@ def _url_problems(url: str, hosts: frozenset[str]) -> list[Problem]:
 
     where = repository(url)
     if where is None and re.match(r"https?://[^/]*@", url):
-        # Not shown: it may hold a password.
         way_out = "Leave user and password out; docs/code.md says where credentials belong."
-        return [Problem("code.git", "", "contains a user.", way_out)]
+        shown = re.sub(r"//[^/]*@", f"//{MASK}@", url)
+        return [Problem("code.git", shown[:200], "contains a user.", way_out)]
     if where is None:
         if re.fullmatch(r"[\w.-]+@[\w.-]+:(?!/).+", url):
             return refused("is not a URL.", "Write ssh://git@host/path.")

@@ -35,7 +35,8 @@ def read(text: str) -> Wanted:
     """Return what a requirements text asks for; comments and empty lines say nothing."""
     if len(text) > LONGEST or text.count("\n") > MOST_LINES * 2:
         message = f"has more than {MOST_LINES} lines or {LONGEST:,} characters."
-        return Wanted((), (Problem(_FIELD, "", message, "Name only what the code imports."),))
+        given = f"{len(text):,} characters in {text.count(chr(10)) + 1:,} lines"
+        return Wanted((), (Problem(_FIELD, given, message, "Name only what the code imports."),))
     found: dict[str, str] = {}
     problems: list[Problem] = []
     for number, raw in enumerate(text.splitlines()):
@@ -54,7 +55,8 @@ def read(text: str) -> Wanted:
         found[key] = str(wish)
     if len(found) > MOST_LINES:
         message = f"names more than {MOST_LINES} packages."
-        problems.append(Problem(_FIELD, "", message, "Name only what the code imports."))
+        given = f"{len(found):,} packages"
+        problems.append(Problem(_FIELD, given, message, "Name only what the code imports."))
     return Wanted(tuple(sorted(found.values())), tuple(problems))
 
 
@@ -65,7 +67,8 @@ def _requirement(field: str, line: str) -> Requirement | Problem:
         return Problem(field, shown, message, way_out)
 
     if any(not c.isprintable() and c != "\t" for c in line):
-        return Problem(field, "", "contains a control character.", _VERSIONS)
+        plain = "".join(c if c.isprintable() else "�" for c in shown)
+        return Problem(field, plain, "contains a control character.", _VERSIONS)
     if line.startswith("-"):
         return refused(
             "is an option of the installer.",

@@ -1,5 +1,6 @@
 """Parse the JSON form of a definition, and turn pydantic's findings into problems."""
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -74,11 +75,20 @@ def shape_problems(error: ValidationError) -> list[Problem]:
         if kind.startswith("union_tag"):
             parts.append("kind")
         field = ".".join(parts) or "definition"
-        value = "" if isinstance(found["input"], dict | list) else str(found["input"])
+        value = _given(kind, found["input"], found.get("ctx", {}))
         message, way_out = _plain(kind, found["msg"], found.get("ctx", {}))
         shown = mask({parts[-1] if parts else "": value})
         problems.append(Problem(field, str(next(iter(shown.values())))[:200], message, way_out))
     return problems
+
+
+def _given(kind: str, value: Any, context: Mapping[str, Any]) -> str:
+    """Return what was given for a field as text; "" where nothing was."""
+    if kind in ("missing", "union_tag_not_found"):
+        return ""  # pydantic names what the field is missing from
+    if kind == "union_tag_invalid":
+        return str(context.get("tag", ""))
+    return json.dumps(mask(value), default=str) if isinstance(value, dict | list) else str(value)
 
 
 def _plain(kind: str, message: str, context: Mapping[str, Any]) -> tuple[str, str]:

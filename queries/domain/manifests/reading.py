@@ -5,6 +5,7 @@ and `false` are flags. Aliases are refused, since a few lines of them stand for 
 and so is a key that stands twice, of which one would silently be lost.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from math import isfinite
@@ -13,7 +14,7 @@ from typing import Any
 import yaml
 
 from queries.domain.errors import Invalid, Problem
-from queries.domain.masking import secrets_in
+from queries.domain.masking import MASK, mask, mask_text, secrets_in
 
 #: Nesting of a manifest at most, as of a body of the API. A definition has about six levels.
 DEEPEST = 50
@@ -92,9 +93,10 @@ def read_text(text: str) -> list[Any]:
         mark = error.problem_mark or error.context_mark
         place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         said = " ".join(filter(None, (error.context, error.problem)))
-        raise _no_yaml(f"{said}{place}") from None
+        raise _no_yaml(f"{said}{place}", _line(text, mark.line if mark else 0)) from None
     except (yaml.YAMLError, ValueError) as error:  # a character or a number that it cannot hold
-        raise _no_yaml(" ".join(str(error).split())[:300]) from None
+        line = text.count("\n", 0, getattr(error, "position", 0))
+        raise _no_yaml(" ".join(str(error).split())[:300], _line(text, line)) from None
 
 
 def _look_through(text: str) -> None:
@@ -116,9 +118,18 @@ def _faulty(message: str, event: Any) -> yaml.MarkedYAMLError:
     return yaml.composer.ComposerError(None, None, message, event.start_mark)
 
 
-def _no_yaml(said: str) -> Invalid:
+def _line(text: str, number: int) -> str:
+    """Return the last line up to this number (from 0) that says anything, as it may be shown."""
+    said = [one.strip() for one in text.split("\n")[: number + 1] if one.strip()]
+    shown = (
+        "".join(one if one.isprintable() else "�" for one in mask_text(said[-1])) if said else ""
+    )
+    return shown[:200]
+
+
+def _no_yaml(said: str, line: str) -> Invalid:
     way_out = "Correct the file at this place."
-    return Invalid([Problem("text", "", f"is not YAML that can be read: {said}.", way_out)])
+    return Invalid([Problem("text", line, f"is not YAML that can be read: {said}.", way_out)])
 
 
 def value_problems(values: Mapping[str, Any]) -> list[Problem]:
@@ -131,10 +142,11 @@ def value_problems(values: Mapping[str, Any]) -> list[Problem]:
             problems.append(Problem(field, str(name)[:200], "is not a valid name.", way_out))
         elif not isinstance(value, str | int | float):
             way_out = "Write a text, a number, true or false."
-            problems.append(Problem(field, "", "is not a plain value.", way_out))
+            shown = json.dumps(mask(value, name=str(name)), default=str)[:200]
+            problems.append(Problem(field, shown, "is not a plain value.", way_out))
         elif secrets_in(value, name=str(name)):
             way_out = "Write env:NAME or file:NAME, or put that into the manifest."
-            problems.append(Problem(field, "", "looks like a secret in plain text.", way_out))
+            problems.append(Problem(field, MASK, "looks like a secret in plain text.", way_out))
     return problems
 
 

@@ -80,7 +80,10 @@ def _problems(asked: ApplySet) -> Iterable[Problem]:
     for index, file in enumerate(asked.manifests):
         if (file.manifest is None) == (file.text is None):
             way_out = "Send either manifest or text."
-            yield Problem(f"manifests.{index}", file.path, "must hold one manifest.", way_out)
+            given = "neither" if file.text is None else "manifest and text"
+            yield Problem(
+                f"manifests.{index}", file.path or given, "must hold one manifest.", way_out
+            )
     if asked.prune_running and not asked.prune:
         way_out = "Send prune too, or neither."
         yield Problem("prune_running", "true", "does nothing without prune.", way_out)

@@ -86,5 +86,5 @@ def package_problems(spec: ApplicationSpec) -> list[Problem]:
     if wanted.lines and not spec.master.startswith("local"):
         message = "cannot be given to the executors of a cluster."
         way_out = "Install them where the executors run, or set the master to local[N]."
-        return [*wanted.problems, Problem("packages", "", message, way_out)]
+        return [*wanted.problems, Problem("packages", wanted.text[:200], message, way_out)]
     return list(wanted.problems)

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 from queries.code_roots import LIMIT_BYTES, File, digest_of, files_of
+from queries.files import use_folder
 from queries.launchers.base import LaunchRefused
 
 
@@ -25,7 +26,7 @@ def freeze(roots: tuple[str, ...], code_dir: Path) -> tuple[tuple[str, ...], str
         ) from error
     _check_size(files)
     digest = _digest(files)
-    if not (code_dir / digest).is_dir():
+    if not use_folder(code_dir / digest):
         digest = _copy(files, len(roots), code_dir)
     return tuple(str(code_dir / digest / str(index)) for index in range(len(roots))), digest
 

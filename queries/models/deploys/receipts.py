@@ -79,7 +79,7 @@ class DeployChange(models.Model):
     from_revision = models.IntegerField(null=True)  # [O] null: it is new
     to_revision = models.IntegerField(null=True)  # [D] null: not written yet
     back_revision = models.IntegerField(null=True)  # [D] what holds the former definition again
-    spec = models.JSONField(default=dict)  # [O] its new definition, which a preflight tries
+    spec = models.JSONField(default=dict)  # [O] what a preflight tries; empty: none does
     former = models.JSONField(default=dict)  # [O] {pools} of an application
     state = models.CharField(  # [D]
         max_length=12, default=ChangeState.PENDING, choices=[(one, one) for one in ChangeState]

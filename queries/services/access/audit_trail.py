@@ -23,6 +23,7 @@ from queries.domain.access.acts import Act
 from queries.domain.access.chain import Key, is_sealed
 from queries.models.access.audit_trail import AuditAnchor, AuditEntry, AuditHead
 from queries.services.access.asker import Asker, asker
+from queries.services.prepared_rows import Prepared
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +45,8 @@ def record_act(
 
     `details` are texts, whole numbers, flags, None, and lists of them; never a secret.
     """
-    insert_acts([sealed_act(kind, actor=actor, now=now, subject=subject, **details)])
+    act = sealed_act(kind, actor=actor, now=now, subject=subject, **details)
+    insert_acts(Prepared([act]))
 
 
 def sealed_act(
@@ -67,11 +69,11 @@ def sealed_act(
     return entry
 
 
-def insert_acts(entries: list[AuditEntry]) -> None:
+def insert_acts(entries: Prepared[AuditEntry]) -> None:
     """Insert entries, in the transaction of their acts; they are chained after it."""
     with transaction.atomic():
-        AuditEntry.objects.bulk_create(entries)
-        for _ in range(0, len(entries), SLICE):
+        entries.insert()
+        for _ in range(0, len(entries.rows), SLICE):
             transaction.on_commit(chain_entries, robust=True)
 
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from queries.domain.masking import mask_text
+from queries.services.code.download_limits import Download, LimitReached
 
-#: Seconds of one command.
-LIMIT_S = 600
 #: Of a file that a command writes, in bytes.
 LARGEST_FILE = 512 * 1024 * 1024
+#: Of a command's memory, in bytes: git keeps a server's list of names there, however long it is.
+MOST_MEMORY = 4 * 1024**3
 #: Characters of what a command says that are kept: the end of it says why it failed.
 SAID_MOST = 4_000
 #: What a command may see of the worker's environment: where it finds programs, proxies, CAs.
@@ -51,12 +52,13 @@ def run(
     *,
     folder: Path,
     env: Mapping[str, str],
+    download: Download,
     output: Path | None = None,
-    limit_s: float = LIMIT_S,
 ) -> Said:
     """Run a command and return what it printed; with `output`, that goes into a file instead.
 
-    Raises `CommandFailed` with the command's own words, and where it takes too long.
+    Raises `CommandFailed` with the command's own words, and where the download that it is part of
+    takes too long or brings too much.
     """
     into = output.open("xb") if output else None
     with contextlib.ExitStack() as stack:
@@ -74,20 +76,31 @@ def run(
             )
         except OSError as error:
             raise CommandFailed(f"{command[0]} cannot be run: {error.strerror}.") from error
-        with contextlib.suppress(ProcessLookupError):  # what it starts inherits the limit
+        with contextlib.suppress(ProcessLookupError):  # what it starts inherits the limits
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))
-        try:
-            printed, said = process.communicate(timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            raise CommandFailed(f"It took longer than {limit_s:g} s and was ended.") from None
+            resource.prlimit(process.pid, resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
+        printed, said = _followed(process, download)
     if process.returncode == -signal.SIGXFSZ:
         raise CommandFailed(f"It wrote more than {LARGEST_FILE // 2**20} MB and was ended.")
     if process.returncode:
         raise CommandFailed(in_words(said) or f"It ended with code {process.returncode}.")
-    return Said((printed or b"").decode("utf-8", "replace"), said.decode("utf-8", "replace"))
+    return Said(printed.decode("utf-8", "replace"), said.decode("utf-8", "replace"))
+
+
+def _followed(process: subprocess.Popen[bytes], download: Download) -> tuple[bytes, bytes]:
+    """Return what a command prints and says; end it with all that it started at a limit."""
+    try:
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                printed, said = process.communicate(timeout=download.pause())
+                break
+        download.check()  # it may have been quicker than the looks
+    except LimitReached as error:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise CommandFailed(str(error)) from None
+    return printed or b"", said
 
 
 def in_words(said: bytes) -> str:

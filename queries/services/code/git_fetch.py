@@ -17,9 +17,9 @@ from queries.domain.errors import Invalid, in_words
 from queries.files import replace_file
 from queries.selectors.code import code_hosts, git_note
 from queries.services.code.commands import CommandFailed, environment, run
+from queries.services.code.download_limits import Download
 from queries.services.code.unpacking import DRAFT, unpack
 
-LIMIT_S = 300
 #: Bytes a second below which, for a minute, a transfer is given up.
 _SLOWEST = 1000
 _SSH = "ssh -o BatchMode=yes -o StrictHostKeyChecking=yes -o ClearAllForwardings=yes"
@@ -84,8 +84,11 @@ def _archive(code: Code, draft: Path, archive: Path) -> None:
     for name, value in _settings(scheme).items():
         git += ["-c", f"{name}={value}"]
 
+    download = Download.into(draft)
+
     def do(*arguments: str, output: Path | None = None) -> str:
-        return run([*git, *arguments], folder=draft, env=env, output=output, limit_s=LIMIT_S).out
+        command = [*git, *arguments]
+        return run(command, folder=draft, env=env, output=output, download=download).out
 
     do("init", "--quiet", "--bare", "--template=", str(draft / "git"))
     do(

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import uv
 from django.conf import settings
@@ -22,9 +23,9 @@ from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import in_words
 from queries.selectors import code
 from queries.services.code.commands import CommandFailed, Said, environment, run
+from queries.services.code.download_limits import Download
 from queries.services.code.unpacking import DRAFT
 
-LIMIT_S = 600
 #: File in a folder of packages that says what is in it.
 INSTALLED = "installed.txt"
 #: What uv says where the index cannot be asked; the cache may still do.
@@ -68,13 +69,16 @@ def install(spec: ApplicationSpec) -> None:
 
 
 def _install(text: str, draft: Path, place: Path) -> None:
-    given = code.environment()
+    given, env = code.environment(), _environment()
+    download = Download.into(draft, Path(env["UV_CACHE_DIR"]))
     wishes, limits, rest = (draft / f"{name}.txt" for name in ("wishes", "constraints", "rest"))
     wishes.write_text(text)
     limits.write_text("".join(f"{name}=={version}\n" for name, version in sorted(given.items())))
     told = _uv(
         *("pip", "install", "--dry-run", "--constraint", str(limits), "--requirement", str(wishes)),
         folder=draft,
+        env=env,
+        download=download,
     )
     missing = _MISSING.findall(told.err)
     rest.write_text("".join(f"{line}\n" for line in missing))
@@ -83,11 +87,13 @@ def _install(text: str, draft: Path, place: Path) -> None:
             *("pip", "install", "--no-deps", "--target", str(place)),
             *("--link-mode", "copy", "--requirement", str(rest)),
             folder=draft,
+            env=env,
+            download=download,
         )
     (place / INSTALLED).write_text("".join(f"{line}\n" for line in missing))
 
 
-def _uv(*arguments: str, folder: Path) -> Said:
+def _uv(*arguments: str, **how: Any) -> Said:
     """Run uv as the installation's index settings say; where the index is away, from the cache."""
     command = [
         *(uv.find_uv_bin(), *arguments),
@@ -101,14 +107,13 @@ def _uv(*arguments: str, folder: Path) -> Said:
             "never",
         ),
     ]
-    env = _environment()
     try:
-        return run(command, folder=folder, env=env, limit_s=LIMIT_S)
+        return run(command, **how)
     except CommandFailed as error:
         if not _NO_NETWORK.search(str(error)):
             raise
         try:
-            return run([*command, "--offline"], folder=folder, env=env, limit_s=LIMIT_S)
+            return run([*command, "--offline"], **how)
         except CommandFailed:
             raise error from None
 

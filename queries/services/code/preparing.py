@@ -17,7 +17,7 @@ from django.conf import settings
 from django.db import close_old_connections
 
 from queries.domain.definitions.spec import ApplicationSpec
-from queries.files import read_file, replace_file, take_lock
+from queries.files import lock_of, read_file, replace_file, take_lock, use_folder
 from queries.launchers.base import LaunchRefused
 from queries.selectors import code as places
 from queries.services.code.git_fetch import FetchFailed, fetch
@@ -59,6 +59,10 @@ def take(spec: ApplicationSpec) -> InPlace:
             "Upload it again, or share HEADGATE_HOME/code between the hosts."
         )
     folder = places.packages_folder(spec) if spec.packages.strip() else None
+    kept = places.root_of(spec.code)
+    used = [one for one in (kept.parent if kept else None, folder) if one is not None]
+    if not all(map(use_folder, used)):  # one has just been let go of
+        raise LaunchRefused("Its code or packages are being put into place.", passing=True)
     return InPlace(roots, str(folder or ""))
 
 
@@ -112,7 +116,7 @@ def _fill(place: Path, spec: ApplicationSpec, work: Callable[[], None]) -> None:
 def _alone(place: Path, spec: ApplicationSpec, work: Callable[[], None]) -> None:
     """Do it unless another process of this host does, or has done it."""
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    held = take_lock(place.with_name(f".{place.name}.lock"))
+    held = take_lock(lock_of(place))
     if held is None:
         return
     try:

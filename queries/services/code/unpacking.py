@@ -23,9 +23,9 @@ from queries.code_roots import (
     digest_of,
     files_of,
     is_left_out,
-    kept_root,
 )
 from queries.domain.code.archive import MEMBERS_PER_FILE, Judge, Member, problem
+from queries.files import use_folder
 
 _BLOCK = 512  # bytes; a tar consists of them, and ends with empty ones (POSIX pax)
 _GZIP = b"\x1f\x8b"
@@ -61,14 +61,15 @@ def unpack(archive: IO[bytes]) -> Unpacked:
     code_dir = Path(settings.CODE_DIR)
     code_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=code_dir))
+    source = _Counted(archive)
     try:
         root = draft / "0"
         root.mkdir(mode=0o700)
-        with _bad_archives():
-            _write(archive, root)
+        with _bad_archives(source):
+            _write(cast(IO[bytes], source), root)
         files = list(files_of((str(root),)))
         if not files:
-            raise problem("", "contains no file of code.", _WAY_OUT)
+            raise problem(source.said, "contains no file of code.", _WAY_OUT)
         sha256 = digest_of(files)
         size = sum((root / name).stat().st_size for _, _, name in files)
         return Unpacked(sha256, len(files), size, _put_in_place(draft, code_dir / sha256))
@@ -78,7 +79,7 @@ def unpack(archive: IO[bytes]) -> Unpacked:
 
 def _put_in_place(draft: Path, place: Path) -> bool:
     """Give a draft its name; return whether nothing was there by it."""
-    if kept_root(place.parent, place.name).is_dir():
+    if use_folder(place):
         return False
     try:
         draft.rename(place)
@@ -90,13 +91,13 @@ def _put_in_place(draft: Path, place: Path) -> bool:
 
 
 @contextmanager
-def _bad_archives() -> Iterator[None]:
+def _bad_archives(source: "_Counted") -> Iterator[None]:
     try:
         yield
     except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise problem("", f"cannot be read: {error}.", _WAY_OUT) from error
+        raise problem(source.said, f"cannot be read: {error}.", _WAY_OUT) from error
     except (RecursionError, OverflowError, ValueError, UnicodeError) as error:
-        raise problem("", f"is not a tar ({type(error).__name__}).", _WAY_OUT) from error
+        raise problem(source.said, f"is not a tar ({type(error).__name__}).", _WAY_OUT) from error
 
 
 def _write(archive: IO[bytes], root: Path) -> None:
@@ -136,6 +137,24 @@ def _plain(archive: IO[bytes]) -> IO[bytes]:
     head = archive.read(2)
     whole = cast(IO[bytes], _Joined(head, archive))
     return cast(IO[bytes], gzip.GzipFile(fileobj=whole, mode="rb")) if head == _GZIP else whole
+
+
+class _Counted:
+    """A stream that knows how much of it has been read."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        self._source, self._count = source, 0
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes."""
+        data = self._source.read(size)
+        self._count += len(data)
+        return data
+
+    @property
+    def said(self) -> str:
+        """Return what was sent, as far as it was read."""
+        return f"{self._count:,} bytes"
 
 
 class _Joined:

@@ -262,13 +262,8 @@ def _partitions(
 
 
 def one_at_a_time() -> None:
-    """Let one definition be written at a time, so that no two take overlapping checkpoints.
-
-    SQLite's IMMEDIATE transactions wait for each other already; on PostgreSQL the lock on
-    the installation's row makes them.
-    """
-    Installation.get()
-    Installation.objects.select_for_update().get(pk=1)
+    """Let one definition be written at a time, so that no two take overlapping checkpoints."""
+    Installation.lock()
 
 
 def _insist(python: bool, draft: QueryDraft, query: Query | None = None) -> None:

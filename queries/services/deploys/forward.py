@@ -1,6 +1,7 @@
 """The way forward: preflights, snapshots, definitions, restarts, and the judgement of a wave."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from queries.domain.deploys.judging import OK, TODO, Result, judge
 from queries.domain.deploys.states import ChangeKind, ChangeState, Stage
@@ -31,16 +32,16 @@ PREFLIGHTS_AT_ONCE = 2
 
 
 def look_at_preflight(turn: Turn, change: DeployChange) -> Result:
-    """Return whether the new definition has passed on a copy of the checkpoint."""
+    """Return whether a query has passed on a copy of its checkpoint, as it is to run."""
     if found := settled(change):
         return found
-    if change.kind != ChangeKind.QUERY or not change.is_written or change.from_revision is None:
+    if change.kind != ChangeKind.QUERY or not change.spec or change.from_revision is None:
         return OK
     return followed(change, Stage.PREFLIGHT) if Stage.PREFLIGHT in change.operations else TODO
 
 
 def begin_preflights(turn: Turn, todo: Sequence[DeployChange]) -> bool:
-    """Try some of the new definitions; return whether there was room for one."""
+    """Try one query with what its application becomes; return whether there was room for it."""
     begun = [one for one in turn.changes if Stage.PREFLIGHT in one.operations]
     open_ones = Operation.objects.filter(
         uuid__in=[one.operations[Stage.PREFLIGHT] for one in begun], outcome=OperationOutcome.OPEN
@@ -49,9 +50,24 @@ def begin_preflights(turn: Turn, todo: Sequence[DeployChange]) -> bool:
         return False
     change = todo[0]
     assert change.query is not None, "what has a revision is there"
-    asked = begin_trial(query=change.query, spec=change.spec, **turn.by)
+    asked = begin_trial(
+        query=change.query,
+        spec=change.spec,
+        application_spec=_application_to_be(turn.changes, change),
+        **turn.by,
+    )
     note(change, operations=asked_for(change, Stage.PREFLIGHT, asked), state=ChangeState.TRIED)
     return True
+
+
+def _application_to_be(
+    changes: Sequence[DeployChange], change: DeployChange
+) -> dict[str, Any] | None:
+    """Return what the deploy makes of a query's application; None: it stays as it is."""
+    for one in changes:
+        if one.kind == ChangeKind.APPLICATION and one.application_id == change.application_id:
+            return {name: held for name, held in one.spec.items() if name != "pools"}
+    return None
 
 
 # --- snapshots ----------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Ask for a deploy, and have one ended."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -12,13 +12,14 @@ from controlplane.nudge import advance_deploys_soon, changed
 from queries.domain.access.acts import Act
 from queries.domain.deploys.forms import DeployForm
 from queries.domain.deploys.states import BACK, ChangeKind
+from queries.domain.deploys.trials import Beside, imports_differ, tried_beside
 from queries.domain.deploys.waves import Unit, divide
 from queries.domain.errors import Conflict, Invalid, NotAllowed, Problem
 from queries.domain.manifests.forms import Kind
 from queries.domain.manifests.sets import ApplySet, parse_set
 from queries.domain.states import Desired
 from queries.models.applications import Application, Script
-from queries.models.definitions import Query
+from queries.models.definitions import Query, QueryRevision
 from queries.models.deploys.receipts import Deploy, DeployChange
 from queries.selectors.manifests import states
 from queries.selectors.newest import newest_revisions
@@ -120,13 +121,22 @@ def _insert(
 
 
 def _requires_preflight(found: Plan) -> bool:
-    """Return whether an application of a changed query starts nothing without a preflight."""
+    """Return whether an application of what changes starts nothing without a preflight."""
     concerned = {work.host for work in found.works if work.kind == Kind.QUERY and work.spec_differs}
+    concerned |= {work.name for work in found.works if _has_new_imports(work)}
+    of_set = {work.name: work for work in found.works if work.kind == Kind.APPLICATION}
     return any(
         found.present.application_spec(row).require_preflight
+        or (name in of_set and of_set[name].after["spec"].get("require_preflight"))
         for name, row in found.present.applications.items()
         if name in concerned
     )
+
+
+def _has_new_imports(work: Work) -> bool:
+    """Return whether an application that is there gets other code or packages."""
+    is_there = work.kind == Kind.APPLICATION and not work.is_new
+    return is_there and imports_differ(work.before["spec"], work.after["spec"])
 
 
 # --- what changes -------------------------------------------------------------------------
@@ -148,7 +158,7 @@ def _changes(found: Plan) -> list[DeployChange]:
     beside = Query.objects.filter(application__name__in=driven, archived_at=None)
     beside = beside.exclude(name__in=[one.name for one in changes])
     wanted = beside.filter(desired=Desired.RUNNING).select_related("application", "target_revision")
-    changes += [_of_neighbour(row) for row in wanted]
+    changes += _neighbours(list(wanted), changes, driven.values())
     running = {one.application_id for one in changes if one.runs}
     scripts = Script.objects.filter(application__name__in=driven, desired=Desired.RUNNING)
     running |= set(scripts.values_list("application", flat=True))
@@ -185,9 +195,29 @@ def _of_query(work: Work, application: Application | None, *, with_driver: bool)
     )
 
 
-def _of_neighbour(row: Query) -> DeployChange:
-    """Return a query that does not change, and restarts with its application's driver."""
-    pinned = row.target_revision or newest_revisions([row.pk])[row.pk]
+def _neighbours(
+    rows: Sequence[Query], changed: Iterable[DeployChange], driven: Iterable[Work]
+) -> list[DeployChange]:
+    """Return queries that do not change, and restart with their application's driver."""
+    newest = newest_revisions([row.pk for row in rows])
+    pinned = {row.pk: row.target_revision or newest[row.pk] for row in rows}
+    tried = tried_beside(
+        [
+            Beside(row.name, row.application.name, pinned[row.pk].spec.get("kind") == "python")
+            for row in rows
+            if not row.discovered  # its script starts it, and no preflight can
+        ],
+        new_imports={work.name for work in driven if _has_new_imports(work)},
+        tried={
+            one.application.name
+            for one in changed
+            if one.application is not None and one.from_revision is not None
+        },
+    )
+    return [_of_neighbour(row, pinned[row.pk], tried=row.name in tried) for row in rows]
+
+
+def _of_neighbour(row: Query, pinned: QueryRevision, *, tried: bool) -> DeployChange:
     return DeployChange(
         kind=ChangeKind.QUERY,
         name=row.name,
@@ -196,6 +226,7 @@ def _of_neighbour(row: Query) -> DeployChange:
         with_driver=True,
         is_written=False,
         from_revision=pinned.number,
+        spec=pinned.spec if tried else {},
     )
 
 

@@ -37,6 +37,7 @@ from queries.services.definitions.catalog import one_at_a_time
 from queries.services.manifests import ownership
 from queries.services.manifests.planning import Plan, plan
 from queries.services.manifests.works import Work
+from queries.services.prepared_rows import Prepared
 from queries.services.procedures.many import begin_many
 from queries.services.supervision.application_operations import archive_application
 from queries.services.supervision.operations import archive_stopped
@@ -105,7 +106,7 @@ class _Writer:
         self._rules = [work for work in works if work.kind == Kind.ALERT_RULE]
         # Told by what is there now: what follows changes the works.
         self._moves = {id(work): _moves(work) for work in (*self._applications, *self._queries)}
-        self._acts = self._sealed(via)
+        self._acts = Prepared(self._sealed(via))
         self._new_applications = self._make_applications()
         self._rows = found.present.applications | self._new_applications
         self._application_revisions = self._revise_applications()
@@ -126,7 +127,17 @@ class _Writer:
             self._revise_query(one, one.query_form) for one in self._queries if one.query_form
         ]
         self._managed = ownership.Taking(works, found.asked, actor=actor, now=now)
-        self._transitions = self._story()
+        # In this order: a row may refer to those before it.
+        self._definitions = [
+            Prepared[Any](self._new_applications.values()),
+            Prepared[Any](self._scripts),
+            Prepared[Any](self._application_revisions),
+            Prepared[Any](self._new_pools()),
+            Prepared[Any](self._new_queries),
+            Prepared[Any](self._checkpoints),
+            Prepared[Any](self._query_revisions),
+        ]
+        self._transitions = Prepared(self._story())
 
     def _sealed(self, via: str) -> list[AuditEntry]:
         """Return an entry for each definition that changes, and one for the whole."""
@@ -183,6 +194,17 @@ class _Writer:
             )
         return found
 
+    def _new_pools(self) -> list[SchedulerPool]:
+        """Return the pools of new applications; of others, what differs is written."""
+        return [
+            SchedulerPool(
+                application=self._rows[work.name], name=name, **pool.model_dump(exclude={"name"})
+            )
+            for work in self._applications
+            if work.is_new
+            for name, pool in states.pools_of_state(work.after).items()
+        ]
+
     def _make_query(self, work: Work) -> Query:
         row = Query(
             name=work.name,
@@ -225,21 +247,17 @@ class _Writer:
 
     def write(self) -> None:
         """Write all rows, in the transaction of the caller."""
-        made = list(self._new_applications.values())
-        Application.objects.bulk_create(made)
-        Script.objects.bulk_create(self._scripts)
-        ApplicationRevision.objects.bulk_create(self._application_revisions)
+        for rows in self._definitions:
+            rows.insert()
         # Later ones are pinned by a start or a restart, not by a relaunch.
+        made = self._new_applications.values()
         first = ApplicationRevision.objects.filter(application=OuterRef("pk"), number=1)
         Application.objects.filter(pk__in=[row.pk for row in made]).update(
             target_revision=Subquery(first.values("pk")[:1])
         )
         for work in self._applications:
-            if work.is_new or work.changes:
+            if work.changes and not work.is_new:
                 self._set_pools(work)
-        Query.objects.bulk_create(self._new_queries)
-        Checkpoint.objects.bulk_create(self._checkpoints)
-        QueryRevision.objects.bulk_create(self._query_revisions)
         self._relabel()
         self._prune()
         for work in self._rules:
@@ -248,14 +266,14 @@ class _Writer:
                 raw = {"name": work.name, **work.after["spec"]}
                 work.row = save_rule(raw, rule=row, actor=self._actor, now=self._now)
         self._managed.write()
-        Transition.objects.bulk_create(self._transitions)
+        self._transitions.insert()
         insert_acts(self._acts)
         self._tell()
         self._follow()
 
     def _set_pools(self, work: Work) -> None:
         row, pools = self._rows[work.name], states.pools_of_state(work.after)
-        before = {} if work.is_new else states.pools_of_state(work.before)
+        before = states.pools_of_state(work.before)
         SchedulerPool.objects.filter(application=row, name__in=before.keys() - pools).delete()
         for name, pool in pools.items():
             if before.get(name) != pool:
@@ -264,12 +282,15 @@ class _Writer:
                 )
 
     def _relabel(self) -> None:
-        for work in (*self._applications, *self._queries):
-            if not work.is_new and work.labels_differ:
-                rows: Any = Query if work.query is not None else Application
-                assert work.row is not None, "what is not new is there"
-                labels = work.after["metadata"]["labels"]
-                rows.objects.filter(pk=work.row.pk).update(labels=labels)
+        """Write labels that have changed: one statement for each set of labels."""
+        for works, rows in ((self._applications, Application), (self._queries, Query)):
+            alike: dict[str, list[Work]] = {}
+            for work in works:
+                if not work.is_new and work.labels_differ:
+                    alike.setdefault(labels_text(work.after["metadata"]["labels"]), []).append(work)
+            for group in alike.values():
+                found = rows.objects.filter(pk__in=[work.row.pk for work in group if work.row])
+                found.update(labels=group[0].after["metadata"]["labels"])
 
     def _prune(self) -> None:
         now_gone = [one for one in self._plan.leaving if not one.later]

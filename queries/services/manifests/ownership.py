@@ -13,6 +13,7 @@ from queries.models.manifests.managed import Managed
 from queries.selectors.manifests.present import key_of
 from queries.services.access.audit_trail import record_act
 from queries.services.manifests.works import Work
+from queries.services.prepared_rows import Prepared
 
 #: The column of each kind of object.
 _COLUMNS: dict[str, str] = {
@@ -30,9 +31,9 @@ class Taking:
     """
 
     def __init__(self, works: list[Work], asked: ApplySet, *, actor: str, now: datetime) -> None:
-        self._works = works
         self._source = {"repository": asked.source.repository, "commit": asked.source.commit}
-        self._same, self._old, self._fresh = [], [], []
+        self._same, self._old, fresh = [], [], []
+        self._later: list[tuple[Work, Managed]] = []  # their objects are made as they are written
         for work in works:
             known = work.managed
             if known is not None and (known.applied, known.path) == (work.after, work.path):
@@ -48,15 +49,21 @@ class Taking:
                 applied_by=actor,
                 **self._source,
             )
-            self._fresh.append((work, row))
+            if work.row is None:
+                self._later.append((work, row))
+                continue
+            setattr(row, _COLUMNS[work.kind], work.row)
+            fresh.append(row)
+        self._fresh = Prepared(fresh)
 
     def write(self) -> None:
         """Write the rows, in the caller's transaction and after those of their objects."""
-        for work, row in self._fresh:
-            setattr(row, _COLUMNS[work.kind], work.row)
         if self._old:
             Managed.objects.filter(pk__in=self._old).delete()
-        Managed.objects.bulk_create(row for _, row in self._fresh)
+        self._fresh.insert()
+        for work, row in self._later:
+            setattr(row, _COLUMNS[work.kind], work.row)
+            row.save()
         if self._same:
             rows = Managed.objects.filter(pk__in=self._same)
             rows.exclude(**self._source).update(**self._source)

@@ -70,10 +70,12 @@ def begin_trial(
     actor: str,
     now: datetime,
     application_revision: int | None = None,
+    application_spec: dict[str, Any] | None = None,
 ) -> Operation:
     """Begin the preflight of a definition that has been validated already.
 
-    It is tried with its application's newest revision, unless `application_revision` names another.
+    It is tried with its application's newest revision, unless `application_revision` names another
+    or `application_spec` is a definition that is still to be written.
     """
     name = digest(spec)
     newest = query.revisions.order_by("-number")[0]
@@ -81,6 +83,8 @@ def begin_trial(
     arguments: dict[str, Any] = {"spec": spec, "digest": name, "revision": revision}
     if application_revision is not None:
         arguments["application_revision"] = application_revision
+    if application_spec is not None:
+        arguments["application_spec"] = application_spec
     return begin(PROCEDURE, query=query, arguments=arguments, actor=actor, now=now)
 
 
@@ -164,7 +168,7 @@ def _judge(turn: StepContext) -> StepResult:
         return answer
     spec = turn.arguments["spec"]
     held = turn.result.pop("pinned", None) or {}
-    application = ApplicationSpec.model_validate(probe_steps.application_revision(turn).spec)
+    application = probe_steps.application_spec(turn)
     conf = {name: str(value) for name, value in spec.get("conf", {}).items()}
     old = turn.query.revisions.filter(number=turn.result.get("compared_with", 0)).first()
     asked = Asked(

@@ -85,7 +85,7 @@ def take_place(turn: StepContext) -> StepResult:
     if probe_of(turn.operation) is not None:
         return DONE
     application, revision = turn.query.application, application_revision(turn)
-    spec = ApplicationSpec.model_validate(revision.spec)
+    spec = application_spec(turn)
     with transaction.atomic():
         Installation.get()
         Installation.objects.select_for_update().filter(pk=1).first()
@@ -99,11 +99,24 @@ def take_place(turn: StepContext) -> StepResult:
 
 
 def application_revision(turn: StepContext) -> ApplicationRevision:
-    """Return what the probe is launched with: the newest, unless the request names another."""
+    """Return what the probe is launched with: the newest, unless the request names another.
+
+    In memory alone, it holds the definition that is still to be written where one is tried.
+    """
     revisions = turn.query.application.revisions
     number = turn.arguments.get("application_revision")
     found = revisions.order_by("-number") if number is None else revisions.filter(number=number)
-    return found[0]
+    return _as_tried(turn, found[0])
+
+
+def application_spec(turn: StepContext) -> ApplicationSpec:
+    """Return the application's definition that the probe is launched with."""
+    return ApplicationSpec.model_validate(application_revision(turn).spec)
+
+
+def _as_tried(turn: StepContext, revision: ApplicationRevision) -> ApplicationRevision:
+    revision.spec = turn.arguments.get("application_spec", revision.spec)
+    return revision
 
 
 def launch(
@@ -114,7 +127,7 @@ def launch(
     `task_for` is given the SHA-256 of the code that the probe runs, "" for none.
     """
     driver = _must(turn)
-    spec = ApplicationSpec.model_validate(driver.application_revision.spec)
+    spec = ApplicationSpec.model_validate(_as_tried(turn, driver.application_revision).spec)
     try:
         code = freeze(spec, turn.launcher)
         driver.code_sha256 = code.sha256

@@ -2,7 +2,7 @@
 
 A request and its note are one transaction, so that the worker that follows a dead one goes on with
 the next query. The operation stays open until each of those that it asked for has ended, and its
-result has a line for each query: its outcome, why, and the operation that did it.
+result has a line for each query: its outcome, why, a way out, and the operation that did it.
 """
 
 import logging
@@ -82,7 +82,8 @@ def begin_many(
 
 
 def _line(of: str, row: Query | Application) -> dict[str, Any]:
-    line = {"id": row.pk, "name": row.name, "outcome": None, "detail": "", "operation": None}
+    line = {"id": row.pk, "name": row.name, "outcome": None, "detail": "", "way_out": ""}
+    line |= {"operation": None, "failure": None}
     return line if of == "query" else {**line, "of": of}
 
 
@@ -141,12 +142,15 @@ def _by_itself(operation: Operation, line: dict[str, Any]) -> Iterator[None]:
     try:
         yield
     except HeadgateError as error:
-        line.update(outcome=REFUSED, detail=str(error), operation=held)
+        line.update(outcome=REFUSED, detail=error.message, way_out=error.way_out, operation=held)
     except Query.DoesNotExist:
-        line.update(outcome=REFUSED, detail="It has been deleted.", operation=held)
+        way_out = "Leave it out, or create it again."
+        line.update(outcome=REFUSED, detail="It has been deleted.", way_out=way_out, operation=held)
     except Exception as error:  # the loop's edge: one query, not the others
         logger.exception("%s of operation %s", line["name"], operation.pk)
-        line.update(outcome=REFUSED, detail=f"{type(error).__name__}: {error}", operation=held)
+        way_out = "Look into the worker's log."
+        told = f"{type(error).__name__}: {error}"
+        line.update(outcome=REFUSED, detail=told, way_out=way_out, operation=held)
 
 
 def _request(operation: Operation, query_id: int) -> Operation:
@@ -183,6 +187,7 @@ def _look_at_the_end(operation_id: int) -> None:
         if row is not None and not line["outcome"]:
             done = operation.verb != Verb.PRUNE or row.outcome != OperationOutcome.DONE
             line.update(outcome=str(row.outcome) if done else None, detail=str(row.detail))
+            line["failure"] = row.failure_id
     if operation.verb == Verb.PRUNE:
         for line in lines:
             if not line["outcome"]:

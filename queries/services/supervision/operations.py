@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -32,6 +33,7 @@ from queries.models.drivers import Run
 from queries.models.failures import FailureGroup
 from queries.models.history import Operation, Transition
 from queries.services.access.audit_trail import insert_acts, sealed_act
+from queries.services.prepared_rows import Prepared
 from queries.services.scripts.discovered import refuse_discovered
 from queries.services.secrets.roots import take_everything
 from queries.services.supervision.offset_gaps import refuse_start_on_gap
@@ -124,10 +126,9 @@ def archive_stopped(rows: list[Query], *, actor: str, now: datetime) -> None:
         Transition(application_id=row.application_id, query=row, reason=Reason.ARCHIVED, **about)
         for row in rows
     )
-    said = {"of": "query", "after": "DELETED"}
-    insert_acts(
-        [sealed_act(Act.DEFINITION, actor=actor, now=now, subject=row.name, **said) for row in rows]
-    )
+    said: dict[str, Any] = {"of": "query", "after": "DELETED", "actor": actor, "now": now}
+    acts = (sealed_act(Act.DEFINITION, subject=row.name, **said) for row in rows)
+    insert_acts(Prepared(acts))
     living = Query.objects.filter(application__in=places, archived_at=None)
     alone = Application.objects.filter(pk__in=places, own=True).exclude(
         pk__in=living.values("application")

@@ -6,8 +6,9 @@ A verb whose result deserves a page of its own brings `templates/operations/_res
 what the verb's function in `RESULTS` adds.
 """
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -22,11 +23,18 @@ from django.utils.dateparse import parse_datetime
 
 from queries.domain.errors import NotAllowed
 from queries.domain.masking import mask, mask_text
-from queries.domain.states import FAILED_OPERATIONS, PLAIN_VERBS, OperationOutcome, StepState, Verb
+from queries.domain.states import (
+    FAILED_OPERATIONS,
+    MANY_VERBS,
+    PLAIN_VERBS,
+    OperationOutcome,
+    StepState,
+    Verb,
+)
 from queries.models.history import Operation
 from queries.roles import OPERATE, VIEW
 from queries.selectors.query_lines import query_line
-from queries.selectors.supervision.history import operation, operations, transitions
+from queries.selectors.supervision.history import lines_of, operation, operations, transitions
 from queries.services.procedures.engine import cancel
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import by, needs
@@ -50,9 +58,15 @@ HEADINGS: dict[str, str] = {
     Verb.XRAY: "State of {}",
     Verb.RECORDS: "Records of a batch of {}",
     Verb.SNAPSHOT: "Snapshot of {}",
+    Verb.START_MANY: "Start {}",
+    Verb.STOP_MANY: "Stop {}",
+    Verb.RESTART_MANY: "Restart {}",
+    Verb.PRUNE: "Delete {}",
 }
 
 CHANGES_SHOWN = 40
+#: Of an operation on many; REST has them all.
+LINES_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +124,27 @@ def _context(row: Operation, now: datetime) -> dict[str, Any]:
 
 
 def _subject(row: Operation) -> str:
-    return row.subject or f"{len(row.result.get('queries', ()))} queries"
+    many = len(row.result.get("queries", ()))
+    return row.subject or (f"{many:,} queries" if many != 1 else "1 query")
+
+
+def _many(row: Operation, now: datetime) -> dict[str, Any]:
+    """Return the outcome of each query of an operation on many."""
+    lines = lines_of(row)
+    counts = Counter(one.outcome for one in lines)
+    return {
+        "lines": [
+            replace(one, detail=mask_text(one.detail), way_out=mask_text(one.way_out))
+            for one in lines[:LINES_SHOWN]
+        ],
+        "lines_left": max(0, len(lines) - LINES_SHOWN),
+        "counts": [(outcome, count) for outcome, count in counts.items() if outcome],
+        "under_way": counts[OperationOutcome.OPEN],
+        "result_templates": ["supervision/operations/_result_many.html"],
+    }
+
+
+RESULTS |= dict.fromkeys(MANY_VERBS, _many)
 
 
 def _templates(part: str, verb: str) -> list[str]:

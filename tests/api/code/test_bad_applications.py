@@ -8,10 +8,11 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from queries.models.applications import Application, ApplicationRevision
-from queries.models.history import Transition
 from queries.services.code.hosts import list_host
+from tests.api.faults import check_told, definitions
 from tests.domain.code.test_git_references import BAD as BAD_REFERENCES
+from tests.domain.code.test_git_references import COMMIT as REFERENCE_COMMIT
+from tests.domain.code.test_git_references import GOOD
 from tests.domain.code.test_requirements import BAD as BAD_LINES
 
 pytestmark = pytest.mark.django_db
@@ -48,8 +49,9 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "code.git",
     ),
 }
-#: What pydantic says is a sentence of its own.
-OF_ANOTHER_SHAPE = {"a list", "a text", "a number", "packages as a list", "a very long URL"}
+
+#: Of these, where nothing is given that an answer could show.
+NOTHING_GIVEN = {"nothing", f"git  {REFERENCE_COMMIT} ", f"git {GOOD}  "}
 
 
 @pytest.fixture
@@ -62,18 +64,14 @@ def caller(calling: Callable[[User], APIClient], author: User) -> APIClient:
 def test_a_bad_definition_is_refused_by_its_field_and_nothing_is_stored(
     caller: APIClient, name: str
 ) -> None:
-    spec, field = BAD[name]
+    (spec, field), before = BAD[name], definitions()
     answer = caller.post(APPLICATIONS, {"name": "streams", "spec": spec}, format="json")
     assert answer.status_code == 422, answer.content
     problems = answer.json()["problems"]
     assert field in [one["field"] for one in problems]
-    for one in problems:
-        assert one["message"]
-        assert one["way_out"] or name in OF_ANOTHER_SHAPE
+    check_told(problems, nothing_given=name in NOTHING_GIVEN)
     assert "hunter2" not in answer.content.decode()
-    assert not Application.objects.exists()
-    assert not ApplicationRevision.objects.exists()
-    assert not Transition.objects.exists()
+    assert definitions() == before
 
 
 def test_a_good_reference_is_stored_and_read_back(caller: APIClient) -> None:

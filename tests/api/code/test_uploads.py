@@ -16,9 +16,9 @@ from queries.domain.definitions.spec import ApplicationSpec
 from queries.models.access.audit_trail import AuditEntry
 from queries.models.applications import UploadedCode
 from queries.selectors.code import roots_of
-from queries.services.code import uploads
-from queries.services.code.uploads import prune_uploads
+from queries.services.code.pruning import prune_contents
 from queries.services.scripts.jobs import script_job
+from tests.api.faults import check_told, definitions
 from tests.scenarios.stage import Stage
 from tests.services.code.archives import BAD, member, packed, tar_of, zipped
 
@@ -92,13 +92,13 @@ def test_caches_and_version_control_are_left_out(as_author: APIClient, kept: Pat
 def test_a_bad_archive_is_refused_whole(
     as_author: APIClient, kept: Path, tmp_path: Path, name: str
 ) -> None:
-    make, said = BAD[name]
+    (make, said), before = BAD[name], definitions()
     answer = upload(as_author, make())
     assert answer.status_code == 422, answer.content
     (problem,) = answer.json()["problems"]
     assert problem["field"] == "archive"
-    assert problem["message"]
-    assert problem["way_out"]
+    check_told([problem], nothing_given=name == "nothing")
+    assert definitions() == before
     assert said in f"{problem['field']} {problem['value']} {problem['message']}"
     assert not kept.exists() or _tree(kept) == []
     assert {path.name for path in tmp_path.iterdir()} <= {"code"}
@@ -150,43 +150,23 @@ def test_an_upload_that_no_revision_names_is_deleted_after_some_days(
     named = upload(as_author, packed(FILES)).json()["digest"]
     unused = upload(as_author, packed({"old.py": "x = 1\n"})).json()["digest"]
     stage.application("flights", code={"upload": named})
-    soon = timezone.now() + timedelta(days=settings.UPLOAD_DAYS - 1)
-    assert prune_uploads(now=soon) == 0
-    later = timezone.now() + timedelta(days=settings.UPLOAD_DAYS + 1)
-    assert prune_uploads(now=later) == 1
+    soon = timezone.now() + timedelta(days=settings.CODE_DAYS - 1)
+    assert prune_contents(now=soon) == 0
+    later = timezone.now() + timedelta(days=settings.CODE_DAYS + 1)
+    assert prune_contents(now=later) == 2  # what REST lists, and the files
     assert [row.digest for row in UploadedCode.objects.all()] == [named]
     assert (kept / named.removeprefix("sha256:") / "0" / "job.py").is_file()
     assert not (kept / unused.removeprefix("sha256:")).exists()
-
-
-def test_an_upload_that_cannot_be_deleted_keeps_no_other(
-    as_author: APIClient, kept: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second = (
-        upload(as_author, packed({"job.py": f"x = {number}\n"})).json()["digest"]
-        for number in (1, 2)
-    )
-    looked = uploads._is_from_git
-
-    def rotten_for_the_first(sha256: str) -> bool:
-        if first.endswith(sha256):
-            raise OSError("the disk does not answer")
-        return looked(sha256)
-
-    monkeypatch.setattr(uploads, "_is_from_git", rotten_for_the_first)
-    assert prune_uploads(now=timezone.now() + timedelta(days=settings.UPLOAD_DAYS + 1)) == 1
-    assert [row.digest for row in UploadedCode.objects.all()] == [first]
-    assert not (kept / second.removeprefix("sha256:")).exists()
 
 
 def test_an_upload_that_somebody_sends_again_is_as_good_as_new(
     as_author: APIClient, settings: Settings
 ) -> None:
     digest = upload(as_author, packed(FILES)).json()["digest"]
-    old = timezone.now() - timedelta(days=settings.UPLOAD_DAYS + 1)
+    old = timezone.now() - timedelta(days=settings.CODE_DAYS + 1)
     UploadedCode.objects.update(uploaded_at=old)
     upload(as_author, packed(FILES))
-    assert prune_uploads(now=timezone.now()) == 0
+    assert prune_contents(now=timezone.now()) == 0
     assert UploadedCode.objects.get().digest == digest
 
 
@@ -241,5 +221,5 @@ def test_a_draft_that_a_process_left_is_removed_and_one_that_is_at_work_is_not(
         (kept / name / "0").mkdir(parents=True)
         at = (now - timedelta(days=age)).timestamp()
         os.utime(kept / name, (at, at))
-    prune_uploads(now=now)
+    prune_contents(now=now)
     assert [path.name for path in kept.iterdir()] == [".draft-new"]

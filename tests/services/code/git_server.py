@@ -4,9 +4,12 @@ import os
 import ssl
 import subprocess
 import threading
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import trustme
 
@@ -30,14 +33,27 @@ def git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
+def drip(out: Any, going_on: threading.Event) -> None:
+    """Send a byte every tenth of a second until nobody listens any more."""
+    with suppress(OSError):
+        while going_on.is_set():
+            out.write(b"0")
+            out.flush()
+            time.sleep(0.1)
+
+
 class GitServer:
-    """Serves the repositories below a folder; `redirect` and `locked` change every answer."""
+    """Serves the repositories below a folder; `redirect`, `locked` and `drips` change its answers.
+
+    With `drips` an answer never ends: one byte after the other.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.asked: list[str] = []
         self.redirect = ""
         self.locked = False
+        self.drips = threading.Event()
         authority = trustme.CA()
         self.ca = folder / "ca.pem"
         authority.cert_pem.write_to_path(str(self.ca))
@@ -51,6 +67,7 @@ class GitServer:
 
     def close(self) -> None:
         """End the server."""
+        self.drips.clear()
         self._http.shutdown()
         self._http.server_close()
         self._thread.join(10)
@@ -102,6 +119,12 @@ def _handler(server: GitServer) -> type[BaseHTTPRequestHandler]:
                 self.send_header("WWW-Authenticate", 'Basic realm="git"')
                 self.send_header("Content-Length", "0")
                 self.end_headers()
+                return
+            if server.drips.is_set():
+                self.send_response(200)
+                self.send_header("Content-Type", "application/x-git-upload-pack-advertisement")
+                self.end_headers()
+                drip(self.wfile, server.drips)
                 return
             path, _, query = self.path.partition("?")
             done = subprocess.run(

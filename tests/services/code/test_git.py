@@ -11,7 +11,6 @@ from pytest_django.fixtures import Settings
 from queries.domain.definitions.spec import Code
 from queries.models.grants import CodeHost
 from queries.selectors.code import git_note, root_of
-from queries.services.code import git_fetch
 from queries.services.code.git_fetch import FetchFailed, fetch
 from queries.services.code.hosts import list_host, take_host
 from tests.services.code.git_server import GitServer
@@ -144,16 +143,6 @@ def test_a_host_that_was_taken_off_the_list_is_not_asked(server: GitServer) -> N
     assert server.asked == []
 
 
-def test_git_is_ended_when_its_time_is_over(
-    server: GitServer, monkeypatch: pytest.MonkeyPatch, settings: Settings
-) -> None:
-    commit = server.commit("streams", FILES)
-    monkeypatch.setattr(git_fetch, "LIMIT_S", 0.001)
-    with pytest.raises(FetchFailed, match="took longer than"):
-        fetch(_code(server, commit))
-    assert _kept(settings) == set()
-
-
 def test_the_same_files_of_another_commit_are_kept_once(
     server: GitServer, settings: Settings
 ) -> None:
@@ -163,4 +152,5 @@ def test_the_same_files_of_another_commit_are_kept_once(
     fetch(_code(server, second))
     assert root_of(_code(server, first)) == root_of(_code(server, second))
     assert git_note(_code(server, first)) != git_note(_code(server, second))
-    assert len(_kept(settings)) == 2  # the files, and the notes
+    kept = {name for name in _kept(settings) if not name.endswith(".lock")}
+    assert len(kept) == 2  # the files, and the notes

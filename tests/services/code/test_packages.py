@@ -106,13 +106,6 @@ def test_a_bad_line_that_an_earlier_release_let_through_is_not_installed(shelf: 
         install(_spec("hgcolours\nhttps://example.org/x.whl"))
 
 
-def test_uv_is_ended_when_its_time_is_over(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packages, "LIMIT_S", 0.001)
-    with pytest.raises(InstallFailed, match="took longer than"):
-        install(_spec("hgcolours"))
-    assert not _folder("hgcolours").exists()
-
-
 @pytest.fixture
 def index(shelf: Path) -> Iterator[ThreadingHTTPServer]:
     """Serve the shelf as an index of one page a package; closing it takes it away."""

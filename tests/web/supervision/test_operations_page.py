@@ -1,5 +1,6 @@
 """The page of one operation: who asked for what, each step, and the way to end it early."""
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -18,6 +19,7 @@ from queries.services.procedures.engine import (
     begin,
     waiting,
 )
+from queries.services.procedures.many import advance_many, begin_many
 from queries.views.console import fragments
 from tests.scenarios.stage import Stage
 from tests.web.browserless import Page
@@ -165,3 +167,72 @@ def test_its_steps_are_drawn_live_and_batches_of_other_queries_draw_nothing(
 def test_an_operation_that_there_is_not_is_a_plain_404(client: Client, viewer: User) -> None:
     client.force_login(viewer)
     assert client.get(f"/operations/{Operation().uuid}/").status_code == 404
+
+
+def outcomes(page: Page) -> list[str]:
+    """Return the rows of the table of outcomes as text."""
+    table = page.html.partition('class="dense outcomes"')[2].partition("</table>")[0]
+    rows = table.split("<tr>")[2:]
+    return [" ".join(re.sub(r"<[^>]*>", " ", row).split()) for row in rows]
+
+
+@pytest.fixture
+def many_queries(stage: Stage) -> Operation:
+    """One of three is started and done, one is refused, one is under way."""
+    rows = [stage.query(name) for name in ("arrivals", "delays", "weather")]
+    held = rows[1].application.revisions.get()
+    held.spec = {**held.spec, "require_preflight": True}
+    held.save()
+    row = begin_many(Verb.START_MANY, rows, actor="olga", now=timezone.now())
+    advance_many(row.pk, now=timezone.now())
+    Operation.objects.filter(verb="start", query=rows[0]).update(outcome=OperationOutcome.DONE)
+    Operation.objects.filter(pk=row.pk).update(leased_until=None)
+    advance_many(row.pk, now=timezone.now())
+    row.refresh_from_db()
+    return row
+
+
+def test_of_many_queries_it_shows_each_outcome_with_its_way_out_and_links(
+    client: Client, viewer: User, many_queries: Operation
+) -> None:
+    page = see(client, viewer, many_queries)
+    assert "Start 3 queries" in page.text
+    assert "1 refused · 1 done · 1 under way" in page.text
+    rows = outcomes(page)
+    assert [row.split()[0] for row in rows] == ["delays", "weather", "arrivals"]
+    for words in ("Refused", "preflight", "/api/v1/queries/delays/preflight/"):
+        assert words in rows[0]
+    assert "In progress" in rows[1]
+    assert "Done" in rows[2]
+    assert 'href="/queries/delays/"' in page.html
+    start = Operation.objects.get(verb="start", query__name="arrivals")
+    assert f'href="/operations/{start.uuid}/"' in page.html
+    assert "way_out" not in page.text, "no raw result"
+
+
+def test_of_very_many_queries_it_shows_those_that_did_not_succeed_first(
+    client: Client, viewer: User, many_queries: Operation
+) -> None:
+    [line] = [one for one in many_queries.result["queries"] if one["name"] == "arrivals"]
+    done = [{**line, "name": f"q{number}", "id": 10_000 + number} for number in range(300)]
+    many_queries.result = {"queries": [*done, *many_queries.result["queries"]]}
+    many_queries.save()
+    page = see(client, viewer, many_queries)
+    rows = outcomes(page)
+    assert len(rows) == 200
+    assert rows[0].split()[0] == "delays"
+    assert "And 103 more" in page.text
+
+
+def test_what_has_been_deleted_and_what_failed_are_told(
+    client: Client, viewer: User, stage: Stage
+) -> None:
+    delays, gone = stage.query("delays"), stage.query("gone")
+    row = begin_many(Verb.STOP_MANY, [delays, gone], actor="olga", now=timezone.now())
+    type(gone).objects.filter(pk=gone.pk).update(archived_at=timezone.now())
+    advance_many(row.pk, now=timezone.now())
+    page = see(client, viewer, row)
+    [told] = [one for one in outcomes(page) if "gone" in one]
+    assert "It has been deleted." in told
+    assert "Leave it out" in told
+    assert 'href="/queries/gone/"' not in page.html

@@ -1,0 +1,184 @@
+"""Let go of code and packages that nothing has named for some days.
+
+What is named: by each revision of a living application (a rollback may go back to it), by drivers
+and runs that are alive or as young as history is kept, and by deploys and operations that have not
+ended. A folder goes only under the lock that putting it into place and taking it for a start take,
+so that no start meets one that is being deleted.
+"""
+
+import logging
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Min, Q
+
+from listeners.loops.troubles import each
+from queries.domain.code.digests import named, sha256_of
+from queries.domain.code.retention import Content, forgotten
+from queries.domain.deploys.states import ChangeKind
+from queries.domain.states import OPEN_DRIVER_STATES, OperationOutcome, RunOutcome
+from queries.files import lock_of, read_file, take_lock
+from queries.models.applications import ApplicationRevision, UploadedCode
+from queries.models.deploys.receipts import Deploy, DeployChange
+from queries.models.drivers import Driver, Run
+from queries.models.history import Operation
+from queries.models.installation import Installation
+from queries.selectors import code as places
+from queries.services.code.unpacking import DRAFT
+
+logger = logging.getLogger(__name__)
+_each = each("code", logger)
+
+#: Contents that one run of the task deletes of each kind.
+_AT_ONCE = 500
+#: A draft that is older was left by a process that died.
+_DRAFT_LIVES_S = 24 * 3600
+_CONTENT = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(slots=True)
+class Names:
+    """What is named, by the names of folders and files on a host."""
+
+    uploads: set[str] = field(default_factory=set)  # SHA-256
+    code: set[str] = field(default_factory=set)  # SHA-256: uploads, and what else drivers run
+    notes: set[str] = field(default_factory=set)  # of commits
+    packages: set[str] = field(default_factory=set)
+
+    def add(self, code: Any, packages: Any) -> None:
+        """Add what an application's definition names."""
+        if isinstance(code, dict) and (sha256 := sha256_of(str(code.get("upload") or ""))):
+            self.uploads.add(sha256)
+        elif isinstance(code, dict) and code.get("git"):
+            said = (str(code.get(name) or "") for name in ("git", "commit", "folder"))
+            self.notes.add(places.note_of(*said).name)
+        if isinstance(packages, str) and (folder := places.folder_of_packages(packages)):
+            self.packages.add(folder.name)
+
+
+def prune_contents(*, now: datetime) -> int:
+    """Delete this host's code and packages that nothing has named for some days; return how many.
+
+    What cannot be deleted is logged, and keeps no other.
+    """
+    before = now - timedelta(days=settings.CODE_DAYS)
+    code_dir, notes = Path(settings.CODE_DIR), Path(settings.CODE_DIR) / "git"
+    names = find_names(now=now)
+    removed = _forget_uploads(names, before)
+    removed += _remove(notes, names.notes, before)
+    names.code |= names.uploads | _fetched(notes)
+    names.code |= set(UploadedCode.objects.values_list("sha256", flat=True))
+    removed += _remove(code_dir, names.code, before)
+    living = Driver.objects.filter(state__in=sorted(OPEN_DRIVER_STATES))
+    oldest = living.aggregate(oldest=Min("created_at"))["oldest"]
+    removed += _remove(Path(settings.PACKAGES_DIR), names.packages, before, oldest)
+    for folder in (code_dir, Path(settings.PACKAGES_DIR)):
+        _remove_drafts(folder, now)
+    return removed
+
+
+def find_names(*, now: datetime) -> Names:
+    """Return what definitions, runs and unfinished work name."""
+    found = Names()
+    since = now - timedelta(days=settings.HISTORY_RETENTION_DAYS)
+    drivers = Driver.objects.filter(Q(ended_at=None) | Q(ended_at__gte=since))
+    runs = Run.objects.filter(Q(outcome=RunOutcome.OPEN) | Q(ended_at__gte=since))
+    used = Q(application__archived_at=None) | Q(pk__in=drivers.values("application_revision"))
+    revisions = ApplicationRevision.objects.filter(used)
+    unfinished = DeployChange.objects.filter(deploy__ended_at=None, kind=ChangeKind.APPLICATION)
+    for code, packages in (
+        *revisions.values_list("spec__code", "spec__packages").distinct(),
+        *unfinished.values_list("spec__code", "spec__packages"),
+        *Operation.objects.filter(
+            outcome=OperationOutcome.OPEN, arguments__has_key="application_spec"
+        ).values_list("arguments__application_spec__code", "arguments__application_spec__packages"),
+    ):
+        found.add(code, packages)
+    # A set may name uploads in any text of it: by a value, or for an application that is new.
+    for asked in Deploy.objects.filter(ended_at=None).values_list("asked", flat=True):
+        found.uploads |= set(re.findall(r"sha256:([0-9a-f]{64})", str(asked)))
+    for rows in (drivers, runs):
+        found.code |= set(rows.exclude(code_sha256="").values_list("code_sha256", flat=True))
+    return found
+
+
+def _forget_uploads(names: Names, before: datetime) -> int:
+    """Delete the rows of uploads that nothing names, so that nothing can name them any more."""
+    old = UploadedCode.objects.filter(uploaded_at__lt=before, host=settings.HEADGATE_HOST)
+    rows = old.order_by("uploaded_at").values_list("pk", "sha256")
+    forgotten_ones = [(pk, sha256) for pk, sha256 in rows if sha256 not in names.uploads]
+    removed = 0
+    for pk, sha256 in forgotten_ones[:_AT_ONCE]:
+        with _each.by_itself(f"upload {sha256[:12]}"), transaction.atomic():
+            Installation.lock()  # definitions are saved under this lock: it is not named meanwhile
+            revisions = ApplicationRevision.objects.filter(application__archived_at=None)
+            if not revisions.filter(spec__code__upload=named(sha256)).exists():
+                kept = UploadedCode.objects.filter(pk=pk, uploaded_at__lt=before)
+                removed += kept.delete()[0]
+    return removed
+
+
+def _fetched(notes: Path) -> set[str]:
+    """Return the contents of the commits whose notes are left."""
+    files = [one for one in _listed(notes) if one.is_file()]
+    return {sha256 for one in files if (sha256 := read_file(one, 64))}
+
+
+def _remove(
+    folder: Path, kept: Iterable[str], before: datetime, oldest_driver: datetime | None = None
+) -> int:
+    """Delete what may go of a folder's contents; return how many."""
+    contents = [Content(one.name, _used_at(one)) for one in _listed(folder)]
+    going = forgotten(contents, named=set(kept), before=before, oldest_driver=oldest_driver)
+    removed = 0
+    for name in going[:_AT_ONCE]:
+        with _each.by_itself(f"content {name[:12]}"):
+            removed += _remove_one(folder / name, before)
+    return removed
+
+
+def _listed(folder: Path) -> list[Path]:
+    """Return the contents of a folder: not its locks, drafts, marks of failures, or caches."""
+    with suppress(FileNotFoundError):
+        return [one for one in folder.iterdir() if _CONTENT.fullmatch(one.name)]
+    return []
+
+
+def _used_at(place: Path) -> datetime:
+    with suppress(FileNotFoundError):
+        return datetime.fromtimestamp(place.stat().st_mtime, UTC)
+    return datetime.max.replace(tzinfo=UTC)  # gone already
+
+
+def _remove_one(place: Path, before: datetime) -> bool:
+    """Delete one content unless somebody has it; return whether it is gone."""
+    held = take_lock(lock_of(place))
+    if held is None:
+        return False
+    try:
+        if _used_at(place) >= before:  # taken since it was looked at
+            return False
+        away = Path(tempfile.mkdtemp(prefix=DRAFT, dir=place.parent))
+        place.rename(away / place.name)
+    finally:
+        os.close(held)
+    shutil.rmtree(away)
+    logger.info("deleted %s, which nothing names", place.name[:12])
+    return True
+
+
+def _remove_drafts(folder: Path, now: datetime) -> None:
+    for draft in folder.glob(f"{DRAFT}*"):
+        with _each.by_itself(f"draft {draft.name}"), suppress(FileNotFoundError):
+            if now.timestamp() - draft.stat().st_mtime > _DRAFT_LIVES_S:
+                shutil.rmtree(draft)
