@@ -2,7 +2,7 @@
 
 from django.urls import URLPattern, URLResolver
 
-from queries.views import async_calls, code, metrics, probes, spark_ui, system
+from queries.views import async_calls, code, metrics, probes, scripts, spark_ui, system
 from queries.views.access import activity, audit, group_roles, sign_in, single_sign_on, teams
 from queries.views.alerts import incident_page, setup_pages
 from queries.views.checkpoints import checkpoint, checkpoint_actions, checkpoint_list
@@ -62,5 +62,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *code.urlpatterns,
     *query_edit.urlpatterns,
     *metrics.urlpatterns,
+    *scripts.urlpatterns,
     *spark_ui.urlpatterns,
 ]

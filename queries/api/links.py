@@ -25,10 +25,10 @@ def query_links(query: Query) -> Links:
 
 def application_links(application: Application) -> Links:
     """Return an application's addresses."""
-    start = {"start": reverse("api:application-start", args=[application.name])}
+    verbs = ("start", "answer") if hasattr(application, "script") else ()
     return {
         "self": reverse("api:application", args=[application.name]),
-        **(start if hasattr(application, "script") else {}),
+        **{verb: reverse(f"api:application-{verb}", args=[application.name]) for verb in verbs},
         "stop": reverse("api:application-stop", args=[application.name]),
         "restart": reverse("api:application-restart", args=[application.name]),
         "pools": reverse("api:pools", args=[application.name]),

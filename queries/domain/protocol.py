@@ -135,6 +135,7 @@ class KnownQuery:
     identity: str  # `queries.domain.scripts.found`
     asked: str  # the checkpoint that the script names, "" for none
     location: str  # the one that it continues from
+    gone: bool = False  # the script starts it no more, as an author has said
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +150,7 @@ class ScriptJob:
     py_files: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     known: tuple[KnownQuery, ...] = ()
+    accepted: tuple[str, ...] = ()  # identities that are new queries, as an author has said
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,12 +305,26 @@ class FoundQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """A query that the script wants to start and that is not known, while known ones are missing.
+
+    Spark has not started it. An author says whether it is one of those that are missing.
+    """
+
+    identity: str  # `queries.domain.scripts.found`
+    name: str  # its queryName, "" for none
+    asked: str  # the checkpoint that the script names, "" for none
+    missing: tuple[int, ...]  # primary keys of the known ones that the script has not started
+
+
+@dataclass(frozen=True, slots=True)
 class ScriptReport:
     """What a driver says of the script that it runs."""
 
     state: ScriptState
     notes: tuple[str, ...] = ()  # what it asks for and does not get, and what it was told
     failed_batch: int | None = None  # of the query by which it failed
+    question: Question | None = None  # the script is ended until it is answered
 
 
 @dataclass(frozen=True, slots=True)

@@ -293,6 +293,9 @@ class Reason(StrEnum):
     EXECUTOR_CAME = "EXECUTOR_CAME"
     EXECUTOR_LOST = "EXECUTOR_LOST"
     SCRIPT_STARTED = "SCRIPT_STARTED"
+    SCRIPT_DROPPED = "SCRIPT_DROPPED"
+    SAME_QUERY = "SAME_QUERY"
+    OTHER_QUERY = "OTHER_QUERY"
     OTHER = "OTHER"  # a text of another release
 
     @classmethod

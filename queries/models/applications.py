@@ -88,6 +88,10 @@ class Script(models.Model):
     phase_since = models.DateTimeField(null=True)  # [R]
     #: [R] what it asks for and does not get, and what of it is refused; of its newest driver
     notes = models.JSONField(default=list)
+    #: [R] a query that came while others went (`protocol.Question`); [O] {}: answered, or none
+    question = models.JSONField(default=dict)
+    #: [O] identities that are new queries, as an author has said; [R] until they have a row
+    accepted = models.JSONField(default=list)
 
     def __str__(self) -> str:
         return f"script of {self.application_id}"

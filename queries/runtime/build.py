@@ -33,10 +33,13 @@ from queries.domain.definitions.spec import (
 )
 from queries.runtime.data_roots import OutsideRoots, require_options, require_plan
 from queries.runtime.failures.error_capture import ExitInUsersCode, StepFailed
+from queries.runtime.said import Callbacks, Said, note_what_is_said, said_to
 from queries.runtime.sql import QueryOnly, require_query
 from queries.secret_references import ReferenceMissing, References
 
 CONFIGURATION = "HEADGATE_CONFIGURATION"
+#: Characters of a value that a sentence shows.
+SHOWN_LIMIT = 200
 USER_CODE = "HEADGATE_USER_CODE"
 
 _SPEC: TypeAdapter[QuerySpec] = TypeAdapter(QuerySpec)
@@ -55,35 +58,6 @@ class CallsNeedBatches(Exception):
     """Calls by `map_async` go with micro-batches alone; the definition's trigger makes none."""
 
 
-class Callbacks:
-    """The calls of one run's foreachBatch function: Spark's thread may be gone before they are."""
-
-    def __init__(self, returned: Callable[[], None] = lambda: None) -> None:
-        self._lock = threading.Lock()
-        self.returned = returned  # called after each
-        self.open = 0  # calls that have not returned
-
-    def counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function, whose calls are counted, and which raises nothing but errors."""
-
-        @functools.wraps(function)
-        def call(*arguments: Any) -> Any:
-            with self._lock:
-                self.open += 1
-            try:
-                return function(*arguments)
-            except Exception:
-                raise
-            except BaseException as error:
-                raise ExitInUsersCode.of(error) from error
-            finally:
-                with self._lock:
-                    self.open -= 1
-                self.returned()
-
-        return call
-
-
 def writer(
     session: Any,
     raw: dict[str, Any],
@@ -93,11 +67,13 @@ def writer(
     references: References,
     roots: DataRoots | None = None,
     callbacks: Callbacks | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Any:
     """Return the DataStreamWriter of a definition, complete but for `start()`.
 
     Calls of its foreachBatch function are counted in `callbacks`, where given; what it reads and
-    writes lies in `roots`, where given. Raises `StepFailed` naming the part that failed.
+    writes lies in `roots`, where given. What its code has set and does not get goes to `tell`, a
+    sentence each. Raises `StepFailed` naming the part that failed.
     """
     spec = _SPEC.validate_python(raw)
     _building.callbacks = callbacks
@@ -108,6 +84,8 @@ def writer(
     else:
         built = _from_function(session, spec, references, roots)
         _refuse_calls_without_batches(built._df, spec.trigger)
+        for sentence in overridden(said_to(built), name, checkpoint, spec.trigger):
+            tell(sentence)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # once: its user has been told when saving
         return (
@@ -168,6 +146,32 @@ def count_callbacks(data_stream_writer: type) -> None:
         return given(self, func if callbacks is None else callbacks.counted(func))
 
     data_stream_writer.foreachBatch = counting  # type: ignore[attr-defined]
+
+
+def note_while_building(data_stream_writer: type) -> None:
+    """Note what a definition's function says to its writer."""
+    note_what_is_said(data_stream_writer, when=lambda: getattr(_building, "active", False))
+
+
+def overridden(said: Said, name: str, checkpoint: str, trigger: Trigger) -> list[str]:
+    """Return a sentence for each thing that code has set on its writer and that is another."""
+    used = trigger.model_dump(mode="json")
+    pairs = (
+        ("queryName", said.name, name, "the query's name"),
+        ("checkpointLocation", said.checkpoint, checkpoint, "the query's checkpoint"),
+        ("trigger", said.trigger, used, "the definition's trigger"),
+    )
+    return [
+        f"The code sets {what} {_shown(asked)}; {_shown(has)} is used instead, {whose}."
+        for what, asked, has, whose in pairs
+        if asked and asked != has and f"file://{asked}" != has
+    ]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        value = " ".join(str(part).replace("_", " ") for part in value.values())
+    return str(value)[:SHOWN_LIMIT]
 
 
 # --- sql ------------------------------------------------------------------------------

@@ -172,6 +172,7 @@ class Driver:
 
         build.refuse_starts_while_building(DataStreamWriter)
         build.count_callbacks(DataStreamWriter)
+        build.note_while_building(DataStreamWriter)
 
     def _assignments(self, around: Surroundings) -> Assignments:
         """Return the runs of this driver, none of them begun."""

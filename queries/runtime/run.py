@@ -39,6 +39,7 @@ from queries.runtime.kafka.producers import Producers, SinkProducer
 from queries.runtime.kafka.topic_watch import TopicWatch
 from queries.runtime.liveness import Life
 from queries.runtime.query_sessions import Sessions
+from queries.runtime.said import Callbacks
 from queries.runtime.status_report import Board, now
 from queries.secret_references import References
 
@@ -96,7 +97,7 @@ class Run:
         self._jquery: Any = None  # the query, once it is started
         self._building = True  # until start() has returned, or failed
         self._stop_timed_out = False
-        self._callbacks = build.Callbacks(returned=self._news.set)
+        self._callbacks = Callbacks(returned=self._news.set)
         self._producer = SinkProducer(around.producers, entry.run, entry.name, around.board.warn)
         self._topics: TopicWatch | None = None
         self._thread = threading.Thread(target=self._run, name=f"run-{entry.run}", daemon=True)
@@ -235,6 +236,7 @@ class Run:
                     references=around.references,
                     roots=around.roots,
                     callbacks=self._callbacks,
+                    tell=partial(around.board.warn, entry.run),
                 )
             if self._asked is not Want.RUN:
                 return None

@@ -5,6 +5,7 @@ from typing import Any
 from queries.domain.protocol import (
     SCRIPT_FAILED,
     FoundQuery,
+    Question,
     RunError,
     RunState,
     RunStatus,
@@ -13,6 +14,7 @@ from queries.domain.protocol import (
 )
 from queries.domain.run_end import RunFacts
 from queries.domain.scripts.found import folder, identity
+from queries.runtime.scripts.program import held
 
 
 class InMemoryScripts:
@@ -65,6 +67,15 @@ class InMemoryScripts:
             driver = self._driver(application, None)
             driver.script = ScriptReport(ScriptState.COMPLETED)
             driver.exit = self._exit("0", "0")
+
+    def asks(self, application: str, name: str, *missing: int, asked: str = "") -> None:
+        """The script starts an unknown query while known ones are missing: the driver leaves."""
+        with self._lock:
+            driver = self._driver(application, None)
+            question = Question(identity(name, asked), name, asked, missing)
+            driver.script = ScriptReport(ScriptState.FAILED, question=question)
+            driver.error = held(question)
+            driver.exit = self._exit(str(SCRIPT_FAILED), "0")
 
     def script_fails(self, application: str, error: RunError, *, batch: int | None = None) -> None:
         """The script, or a query that it does not start again, fails: the driver leaves."""

@@ -8,7 +8,7 @@ import pytest
 
 from queries.domain.protocol import FoundQuery, ScriptJob
 from queries.runtime.scripts.meeting import Meeting
-from queries.runtime.scripts.writers import said_to
+from queries.runtime.said import said_to
 
 
 class _Locks:

@@ -22,6 +22,7 @@ from queries.checkpoints.snapshot import snapshot
 from queries.domain.probes.questions import PreflightTask, ProbeResult, XrayTask
 from queries.runtime import build
 from queries.runtime.probes import preflight, state
+from queries.runtime.said import Callbacks
 from queries.secret_references import References
 from tests.spark.driver_under_test import write_rows
 
@@ -98,7 +99,7 @@ def main(home: Path) -> None:
             name=name,
             checkpoint=place,
             references=references,
-            callbacks=build.Callbacks(returned=lambda: None),
+            callbacks=Callbacks(returned=lambda: None),
         )
         writer.trigger(availableNow=True).start().awaitTermination()
     write_rows(home / "in", "new.json", rows(9))

@@ -4,6 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from django.urls import reverse
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from listeners.selectors import DriverTelemetry
@@ -16,6 +17,7 @@ from queries.domain.states import Desired, Phase
 from queries.models.applications import Script
 from queries.models.definitions import Query
 from queries.models.drivers import Driver
+from queries.selectors.scripts import Asking, asking
 from queries.selectors.supervision.applications import ApplicationDetail, PoolHolding
 
 
@@ -65,9 +67,24 @@ class TelemetryBody(Body):
     heartbeat = HeartbeatField()
 
 
+@shows(Asking, "identity query checkpoint missing")
+class QuestionBody(Body):
+    """A query that came in a script while others went: an author says what it is.
+
+    identity: What it is known by; the answer repeats it.
+    checkpoint: That the script names for it; empty for none.
+    missing: The queries that it may be.
+    """
+
+    identity = serializers.CharField()
+    checkpoint = serializers.CharField()
+    missing = serializers.ListField(child=serializers.CharField())
+
+
 @shows(
     Script,
-    "desired phase phase_reason phase_reason_code=phase_reason phase_detail phase_since notes",
+    "desired phase phase_reason phase_reason_code=phase_reason phase_detail phase_since notes "
+    "question",
     desired=Desired,
     phase=Phase,
 )
@@ -78,7 +95,14 @@ class ScriptBody(Body):
     """
 
     phase_reason = PhraseField()
+    question = serializers.SerializerMethodField()
     notes = serializers.ListField(child=serializers.CharField())
+
+    @extend_schema_field(QuestionBody(allow_null=True))  # type: ignore[untyped-decorator]
+    def get_question(self, script: Script) -> Any:
+        """Return what an author has to say before it goes on; null for nothing."""
+        asked = asking(script)
+        return QuestionBody(asked).data if asked else None
 
 
 @shows(

@@ -100,6 +100,18 @@ class Stop(Form):
 
 
 @described
+class Answer(Form):
+    """What a query is that came in a script while others went.
+
+    identity: That of the question, which may be another by now.
+    same_as: The name of the missing query that it is; empty: another one.
+    """
+
+    identity = serializers.CharField(max_length=1200)
+    same_as = serializers.CharField(max_length=160, allow_blank=True)
+
+
+@described
 class TokenCreate(Form):
     """A new token: its user, its purpose, its limits, its lifetime.
 

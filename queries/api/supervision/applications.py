@@ -149,6 +149,18 @@ class ApplicationRestartView(ApiView):
         )
 
 
+class ApplicationAnswerView(ApiView):
+    """The answer to `script.question`."""
+
+    @answers("answer_application", ApplicationBody, role=DEFINE, form=inputs.Answer)
+    def post(self, sent: Sent, name: str) -> Response:
+        """Say what the new query is; the script goes on where it is wanted."""
+        application_operations.answer_script(
+            application=applications.application(name), **sent, **self.by
+        )
+        return _answer(name)
+
+
 class PoolsView(ApiView):
     """An application's scheduler pools."""
 

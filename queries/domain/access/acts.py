@@ -28,6 +28,7 @@ class Act(StrEnum):
     CODE_UPLOADED = "code-uploaded"
     CODE_HOST = "code-host"
     DEFINITION = "definition"
+    QUERY_IDENTITY = "query-identity"
     APPLIED = "applied"
     RELEASED = "released"
     FAILURES = "failures"
@@ -66,6 +67,7 @@ ACT_WORDS = {
     Act.CODE_UPLOADED: "uploaded code",
     Act.CODE_HOST: "listed or removed a git host",
     Act.DEFINITION: "changed a definition",
+    Act.QUERY_IDENTITY: "said which query of a script is which",
     Act.APPLIED: "applied manifests",
     Act.RELEASED: "released from its owner",
     Act.FAILURES: "marked failures",

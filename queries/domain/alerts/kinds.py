@@ -42,6 +42,7 @@ class IncidentKind(StrEnum):
     PREFLIGHT_FAILING = "preflight-failing", "A required preflight fails", Severity.WARNING
     # of an application or a host
     DRIVER_DEATHS = "driver-deaths", "The driver dies again and again"
+    QUERY_IDENTITY = "query-identity", "Which query is which?"
     HOST_SILENT = "host-silent", "Host silent"
     # of Headgate itself
     DISK = "disk", "Disk full"

@@ -84,6 +84,15 @@ CONDITION_RULES: tuple[Rule, ...] = (
         "Kafka, console or memory sink, and no Python functions on rows. Otherwise use a "
         "processing-time trigger.",
     ),
+    _rule(
+        r"HEADGATE_QUERY_IDENTITY",
+        Category.CONFIGURATION,
+        "The script starts a query that is not known, and has not started one that is. It may be "
+        "the same under another name; a new checkpoint would then read again, or leave out, what "
+        "the old one has processed. Nothing of it was started.",
+        "An author says on the application's page which it is. Or give the query its old name "
+        "back in the script, and start it again.",
+    ),
     _rule(r"STREAMING_QUERY_EVOLUTION_ERROR|HEADGATE_CONFIGURATION", Category.CONFIGURATION),
     _rule(
         r"STATE_STORE_INVALID_CONFIG_AFTER_RESTART|STATE_STORE_INVALID_VARIABLE_TYPE_CHANGE"

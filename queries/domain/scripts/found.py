@@ -98,6 +98,16 @@ def trigger_of(found: FoundQuery) -> dict[str, object]:
     return shown if all(len(str(value)) <= 100 for value in shown.values()) else {}
 
 
+def identity_fault(known: str, name: str, asked: str, *more: str) -> str:
+    """Return what is wrong with the texts that describe a query, as a predicate; "" for nothing."""
+    for text in (known, name, asked, *more):
+        if not isinstance(text, str) or len(text) > _TEXT_LIMIT + 20:
+            return "is described by no text, or by too long a text."
+        if _CONTROL.search(text):
+            return "is described with control characters."
+    return "" if known == identity(name, asked) else "is known by another name than its own."
+
+
 def _fault(one: FoundQuery, numbers: set[int]) -> str:
     """Return what is wrong with a reported query, as a sentence; "" for nothing."""
     number: object = one.number  # a file holds anything
@@ -105,13 +115,9 @@ def _fault(one: FoundQuery, numbers: set[int]) -> str:
         return "it has no number."
     if number > 2**31 - 1 or number in numbers:
         return f"the number {number} is not its own."
-    for text in (one.identity, one.name, one.asked, one.location, one.temporary):
-        if not isinstance(text, str) or len(text) > _TEXT_LIMIT + 20:
-            return f"query {number} is described by no text, or by too long a text."
-        if _CONTROL.search(text):
-            return f"query {number} is described with control characters."
-    if one.identity != identity(one.name, one.asked):
-        return f"query {number} is known by another name than its own."
+    fault = identity_fault(one.identity, one.name, one.asked, one.location, one.temporary)
+    if fault:
+        return f"query {number} {fault}"
     try:
         if canonical(one.location) != one.location:
             return f"the checkpoint of query {number} is not written in full."

@@ -193,11 +193,15 @@ def name_query(draft: Draft, work: QueryDraft) -> Named:
 def _at_rest(draft: Draft, work: QueryDraft) -> Named | None:
     """Return the phase of a query that is not to run: the script ended it, or is itself to end."""
     ended, seen = work.ended, work.seen
+    if seen.gone:
+        return Phase.STOPPED, Reason.SCRIPT_DROPPED, NOTHING
     if ended is not None and ended.outcome is RunOutcome.COMPLETED:
         return Phase.COMPLETED, Reason.COMPLETED, Because(Detail.ALL_READ)
     if ended is None and seen.phase in STOPPED_PHASES:
         return seen.phase, seen.phase_reason, seen.phase_detail
-    by_itself = ended is not None and ended.outcome is RunOutcome.STOPPED
+    said = _report(draft)
+    asks = said is not None and said.question is not None  # that ends all; it stopped nothing
+    by_itself = ended is not None and ended.outcome is RunOutcome.STOPPED and not asks
     if by_itself and not draft.end_wanted and draft.fault is None:
         return Phase.STOPPED, Reason.STOPPED, Because(Detail.SCRIPT_STOPPED)
     if not _wanted(draft):

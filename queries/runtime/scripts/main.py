@@ -161,7 +161,8 @@ class ScriptDriver(Driver):
         with self.each.by_itself("queries that were started past us"):
             self._end_strangers(meeting)
         if assignments.end or meeting.closed:
-            return self._end_all(meeting)
+            code, asked = self._end_all(meeting), meeting.question
+            return code if asked is None or code is None else self._fail(program.held(asked), None)
         over = self.program.over
         if over and self.program.error is not None:
             return self._fail(self.program.error, None)
@@ -178,7 +179,7 @@ class ScriptDriver(Driver):
     def _end_all(self, meeting: Meeting) -> int | None:
         """End what runs after its batch, then a script that does not listen."""
         meeting.closed = True
-        self._say(ScriptState.STOPPING)
+        self._say(ScriptState.STOPPING, question=meeting.question)
         for run in meeting.active():
             run.ask(Want.DRAIN)
         if meeting.busy():

@@ -15,13 +15,21 @@ from typing import Any
 
 from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.definitions.locations import NotALocation, canonical
-from queries.domain.protocol import FoundQuery, KnownQuery, RunState, RunStatus, ScriptJob
+from queries.domain.protocol import (
+    FoundQuery,
+    KnownQuery,
+    Question,
+    RunState,
+    RunStatus,
+    ScriptJob,
+)
 from queries.domain.scripts.found import FOUND_AT_MOST, UNNAMED, folder, identity
+from queries.domain.scripts.questions import TEMPORARY, called, question
 from queries.runtime.checkpoints.logs import Checkpoint
 from queries.runtime.data_roots import require_options
 from queries.runtime.run import Surroundings
+from queries.runtime.said import Said, said_to
 from queries.runtime.scripts.run import MetRun
-from queries.runtime.scripts.writers import Said, said_to
 from queries.runtime.status_report import ENDED
 
 logger = logging.getLogger("headgate.script")
@@ -53,6 +61,8 @@ class Meeting:
         self._guard = threading.Lock()
         self._numbers = 0
         self._starting: dict[int, str] = {}  # number -> identity, until Spark has taken it
+        self._met: set[str] = set()  # identities that the script has started, or tried to
+        self.question: Question | None = None  # the script is to end: an author has to answer
         self.runs: dict[int, MetRun] = {}  # by number
         self.closed = False  # the script is to end: nothing starts any more
 
@@ -186,6 +196,8 @@ class Meeting:
         with self._guard:
             if self.closed:
                 raise StartRefused("The application is being stopped: no query starts any more.")
+            if not temporary:
+                self._ask(known, said.name, asked)
             running = {run.found.identity for run in self.runs.values() if not self._has_ended(run)}
             running |= set(self._starting.values())
             if known == UNNAMED and known in running:
@@ -201,14 +213,29 @@ class Meeting:
             self._numbers += 1
             number = self._numbers
             self._starting[number] = known
+            self._met.add(known)
         self._make_room()
         return FoundQuery(number, known, said.name, asked, location, temporary, said.trigger)
 
+    def _ask(self, known: str, name: str, asked: str) -> None:
+        """Raise `StartRefused`, and end all, where a known query may have got another identity."""
+        found = question(self._job, self._met, identity=known, name=name, asked=asked)
+        if found is None:
+            return
+        self.question, self.closed = found, True
+        names = {row.query: row.identity for row in self._job.known}
+        missing = ", ".join(names[query] for query in found.missing)
+        raise StartRefused(
+            f"The query {called(name, asked)} is new, and the script has not started what it "
+            f"started before: {missing}. An author says on the application's page whether it is "
+            "the same; until then it does not start."
+        )
+
     def _location(self, said: Said, asked: str, known: str, temporary: str) -> str:
         if temporary:
-            return f"{self._job.checkpoints}/{folder(said.name, asked)}.temporary"
+            return f"{self._job.checkpoints}/{folder(said.name, asked)}{TEMPORARY}"
         row: KnownQuery | None = self._known.get(known)
-        if row is not None and row.asked == asked and not row.location.endswith(".temporary"):
+        if row is not None and row.asked == asked and not row.location.endswith(TEMPORARY):
             return row.location  # another than the script names, after a rewind or a reset
         return asked or f"{self._job.checkpoints}/{folder(said.name, asked)}"
 

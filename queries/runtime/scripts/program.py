@@ -10,7 +10,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from queries.domain.protocol import RunError, ScriptJob
+from queries.domain.protocol import Question, RunError, ScriptJob
+from queries.domain.scripts.questions import called
 from queries.runtime.checkpoints.locks import Refused
 from queries.runtime.failures.error_capture import Mask, from_python
 
@@ -18,6 +19,8 @@ logger = logging.getLogger("headgate.script")
 
 #: Condition of a program that ended with another exit code than 0, or could not be begun.
 EXITED = "HEADGATE_SCRIPT_EXIT"
+#: Condition of one that is held: a query has got another name, or is a new one.
+HELD = "HEADGATE_QUERY_IDENTITY"
 
 
 class Exited(Exception):
@@ -120,6 +123,13 @@ class Program:
         module.__spec__, module.__package__ = spec, spec.parent
         module.__file__ = spec.origin
         return code
+
+
+def held(question: Question) -> RunError:
+    """Return why a script has ended that an author has to say something about."""
+    new = called(question.name, question.asked)
+    text = f"The query {new} is new, and others that the script started before are missing."
+    return RunError(HELD, "StartRefused", text, text)
 
 
 def _join_threads() -> None:

@@ -233,10 +233,10 @@ def _gaps(now: datetime) -> dict[int, int]:
 def _driver_deaths() -> Iterator[Trouble]:
     """Yield the applications whose drivers die again and again: one trouble each."""
     wanting = Query.objects.filter(archived_at=None, desired=Desired.RUNNING).order_by()
-    scripts = Script.objects.filter(desired=Desired.RUNNING).order_by()
+    scripts = {row.application_id: row for row in Script.objects.filter(desired=Desired.RUNNING)}
     applications = Application.objects.filter(
         Q(failures__gte=DEATHS) | ~Q(hold=Hold.NONE),
-        Q(pk__in=wanting.values("application")) | Q(pk__in=scripts.values("application")),
+        Q(pk__in=wanting.values("application")) | Q(pk__in=scripts),
         archived_at=None,
     )
     living = list(applications)
@@ -253,15 +253,19 @@ def _driver_deaths() -> Iterator[Trouble]:
     ).order_by("last_seen")
     newest = {group.application_id: group for group in groups}
     for application in living:
-        script = scripts.filter(application=application).exists()
-        if application.pk not in wanted and not script:  # stopped in between
+        script = scripts.get(application.pk)
+        if application.pk not in wanted and script is None:  # stopped in between
             continue
-        what = "script fails" if script else "driver dies"
+        kind, title = IncidentKind.DRIVER_DEATHS, "the driver dies again and again"
+        if script is not None:
+            title = "the script fails again and again"
+            if script.question:
+                kind, title = IncidentKind.QUERY_IDENTITY, "an author says which query is which"
         group = newest.get(application.pk)
         yield Trouble(
-            kind=IncidentKind.DRIVER_DEATHS,
-            fingerprint=f"{IncidentKind.DRIVER_DEATHS}:application:{application.pk}",
-            title=f"{application.name}: the {what} again and again",
+            kind=kind,
+            fingerprint=f"{kind}:application:{application.pk}",
+            title=f"{application.name}: {title}",
             detail=group.title if group else "",
             queries=tuple(wanted.get(application.pk, ())),
             application=_subject(application),

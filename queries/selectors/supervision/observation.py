@@ -273,6 +273,7 @@ def _query(
         stalled=query.pk in stalled,
         recent_failures=_recent(query),
         suspicion=_suspicion(query) if _looks_for_a_culprit(rows) else Suspicion(),
+        gone=query.gone_at is not None,
     )
 
 

@@ -15,6 +15,7 @@ from queries.domain.definitions.locations import checkpoint_problem
 from queries.domain.errors import Problem
 from queries.domain.protocol import FoundQuery
 from queries.domain.scripts.found import FOUND_AT_MOST, believed, row_name, trigger_of
+from queries.domain.scripts.questions import as_json, believed_question
 from queries.domain.states import Desired, Phase, Reason
 from queries.domain.supervision.observation import Sighting
 from queries.models.applications import Application, Script
@@ -37,6 +38,7 @@ class _News:
 
     queries: list[FoundQuery] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    question: dict[str, object] = field(default_factory=dict)
 
 
 def take_found(rows: Rows, sighting: Sighting | None, *, now: datetime) -> bool | None:
@@ -48,7 +50,7 @@ def take_found(rows: Rows, sighting: Sighting | None, *, now: datetime) -> bool 
     if script is None or driver is None or sighting is None or sighting.status is None:
         return False
     news = _news(rows, driver, sighting)
-    if not news.queries and news.notes == script.notes:
+    if not news.queries and (news.notes, news.question) == (script.notes, script.question):
         return False
     with transaction.atomic():
         won = Application.objects.filter(
@@ -62,7 +64,12 @@ def take_found(rows: Rows, sighting: Sighting | None, *, now: datetime) -> bool 
                 news.notes.append(problem)
             else:
                 _add(rows.application, driver, found, now)
-        Script.objects.filter(pk=script.pk).update(notes=news.notes[:NOTES_AT_MOST])
+        added = {found.identity for found in news.queries}
+        Script.objects.filter(pk=script.pk).update(
+            notes=news.notes[:NOTES_AT_MOST],
+            question=news.question,
+            accepted=[one for one in script.accepted if one not in added],
+        )
         changed(f"application:{rows.application.pk}")
     return True
 
@@ -77,7 +84,14 @@ def _news(rows: Rows, driver: Driver, sighting: Sighting) -> _News:
         Run.objects.filter(driver=driver, found__isnull=False).values_list("found", flat=True)
     )
     busy = {query.identity for query in rows.queries if query.pk in rows.runs}
-    news = _News(notes=[*said, *heard.refused][:NOTES_AT_MOST])
+    asked = believed_question(
+        report.question if report else None,
+        {query.pk for query in rows.queries if query.discovered and query.archived_at is None},
+    )
+    news = _News(
+        notes=[*said, *heard.refused][:NOTES_AT_MOST],
+        question=as_json(asked) if asked else {},
+    )
     for found in sorted(heard.queries, key=lambda one: one.number):
         # An earlier run of it is settled first; then it is looked at again.
         if not found.started or found.number in known or found.identity in busy:
@@ -127,6 +141,7 @@ def _add(application: Application, driver: Driver, found: FoundQuery, now: datet
     Query.objects.filter(pk=query.pk).update(
         asked=found.asked,
         temporary=found.temporary[:200],
+        gone_at=None,
         target_revision=revision,
         desired=Desired.RUNNING,
         phase=Phase.STARTING,

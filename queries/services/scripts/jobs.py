@@ -3,13 +3,17 @@
 import os
 from pathlib import Path
 
+from django.db.models import Max
+
 from queries.domain.definitions.data_roots import resolved
 from queries.domain.definitions.locations import canonical, local_path
 from queries.domain.definitions.spec import ApplicationSpec, Submit
 from queries.domain.protocol import KnownQuery, ScriptJob
+from queries.domain.states import DriverKind
 from queries.launchers.base import LaunchRefused
-from queries.models.applications import Application
-from queries.models.definitions import Checkpoint
+from queries.models.applications import Application, Script
+from queries.models.definitions import Checkpoint, Query
+from queries.models.drivers import Driver
 from queries.services.local_roots import checkpoints_of, data_roots, follow
 
 #: Among the checkpoints of its queries, none of which begins with a dot.
@@ -41,6 +45,7 @@ def script_job(
         py_files=tuple(copy_of(file) for file in script.submit.py_files),
         files=tuple(copy_of(file) for file in script.submit.files),
         known=known_queries(application),
+        accepted=tuple(Script.objects.get(application=application).accepted),
     )
 
 
@@ -61,8 +66,17 @@ def known_queries(application: Application) -> tuple[KnownQuery, ...]:
     rows = Checkpoint.objects.filter(
         query__application=application, query__archived_at=None, retired_at=None
     ).exclude(query__identity="")
+    orderly = Driver.objects.filter(
+        application=application, kind=DriverKind.SERVICE, exit_python="0"
+    ).aggregate(Max("created_at"))["created_at__max"]
+
+    def gone(query: Query) -> bool:
+        # That it was missing at a question is no proof: the script could have started it later.
+        # That a whole driver after the answer has done without it is one.
+        return query.gone_at is not None and orderly is not None and orderly >= query.gone_at
+
     return tuple(
-        KnownQuery(row.query_id, row.query.identity, row.query.asked, row.location)
+        KnownQuery(row.query_id, row.query.identity, row.query.asked, row.location, gone(row.query))
         for row in rows.select_related("query").order_by("query_id")
     )
 

@@ -1,6 +1,7 @@
 """The operator's verbs on a whole application: its driver, and all of its queries."""
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
@@ -27,6 +28,7 @@ from queries.models.failures import FailureGroup
 from queries.models.history import Operation
 from queries.services.access.audit_trail import record_act
 from queries.services.changes import record
+from queries.services.scripts.answers import take_answer
 from queries.services.secrets.roots import take_everything
 from queries.services.supervision.operation_rows import follow, new_operation
 from queries.services.supervision.operations import archive_query, request_stop
@@ -169,6 +171,17 @@ def request_script_stop(
         return _ask_script(row, script, Verb.STOP, Desired.STOPPED, actor, now, within)
 
 
+def answer_script(
+    *, application: Application, identity: str, same_as: str, actor: str, now: datetime
+) -> None:
+    """Say what a new query is that has held the script; where the script is wanted, it starts."""
+    with transaction.atomic():
+        row, script = _locked_script(application)
+        take_answer(row, script, identity=identity, same_as=same_as, actor=actor, now=now)
+        if script.desired == Desired.RUNNING and script.phase in FAILED_PHASES:
+            request_script_start(application=row, actor=actor, now=now)
+
+
 def _locked_script(application: Application) -> tuple[Application, Script]:
     row = Application.objects.select_for_update().get(pk=application.pk)
     script = Script.objects.select_for_update().filter(application=row).first()
@@ -204,9 +217,9 @@ def _ask_script(
     within: Operation | None,
 ) -> Operation:
     before = script.desired
-    fields: dict[str, str] = {"desired": desired}
-    if desired is Desired.RUNNING:
-        fields["stop_mode"] = StopMode.GRACEFUL
+    fields: dict[str, Any] = {"desired": desired}
+    if desired is Desired.RUNNING:  # its driver asks again what is still to be asked
+        fields |= {"stop_mode": StopMode.GRACEFUL, "question": {}}
         row.renew()
     else:
         row.generation += 1

@@ -24,6 +24,7 @@ from queries.selectors.definitions.connectors import connectors
 from queries.selectors.definitions.definitions import application_definition
 from queries.selectors.labels import label_names, labelled
 from queries.selectors.manifests.owners import owned
+from queries.selectors.scripts import asking
 from queries.selectors.supervision.applications import (
     ApplicationDetail,
     application_detail,
@@ -102,6 +103,7 @@ def _moving(detail: ApplicationDetail, now: datetime) -> dict[str, Any]:
         "application": detail.application,
         "driver": detail.driver,
         "script": detail.script,
+        "question": asking(detail.script),
         "spec": spec,
         "pools": _pools(detail),
         "advice": _advice(detail, spec),

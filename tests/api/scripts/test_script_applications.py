@@ -136,3 +136,28 @@ def test_it_is_not_edited(as_author: APIClient, stage: ScriptStage) -> None:
         as_author.post("/api/v1/queries/job~counts/preflight/", {}, format="json").status_code
         == 409
     )
+
+
+def test_a_question_is_shown_to_all_and_answered_by_authors(
+    as_operator: APIClient, as_author: APIClient, stage: ScriptStage
+) -> None:
+    stage.launcher.asks("job", "new", stage.row("job/counts").pk)
+    stage.look("job")
+    body = as_operator.get(f"{ADDRESS}job/").json()
+    assert body["script"]["question"] == {
+        "identity": "name:new",
+        "query": '"new"',
+        "checkpoint": "",
+        "missing": ["job/counts"],
+    }
+    answer = {"identity": "name:new", "same_as": "job/counts"}
+    address = body["links"]["answer"]
+    assert as_operator.post(address, answer, format="json").status_code == 403
+    wrong = as_author.post(address, answer | {"same_as": "job/none"}, format="json")
+    assert wrong.status_code == 422
+    assert wrong.json()["problems"][0]["way_out"] == "Choose one of job/counts."
+    said = as_author.post(address, answer, format="json")
+    assert said.status_code == 200, said.json()
+    assert said.json()["script"]["question"] is None
+    assert said.json()["queries"] == ["job/new"]
+    assert as_author.post(address, answer, format="json").status_code == 409

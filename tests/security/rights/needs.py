@@ -138,6 +138,7 @@ application-edit: get d post d
 application-delete: get d post d
 application-labels: get d post d
 application-start: post o
+application-question: get d post d
 application-restart: get o post o
 application-stop: get o post o
 application-team: post a
@@ -250,6 +251,7 @@ code-host: get a delete a
 applications: get v post d
 application: get v put d patch d delete d
 application-start: post o
+application-answer: post d
 application-owner: get v delete d
 application-stop: post o
 application-restart: post o

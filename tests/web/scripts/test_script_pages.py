@@ -96,3 +96,28 @@ def test_the_form_defines_a_script(
     assert spec["script"]["arguments"] == ["--day", "2026-03-01"]
     form = Page(client, "/applications/daily/edit/", form="definition")
     assert form.fields["script_file"] == f"{tmp_path}/daily.py"
+
+
+def test_an_author_answers_which_query_is_which_and_an_operator_sees_it(
+    client: Client, operator: User, author: User, stage: ScriptStage
+) -> None:
+    stage.find("kept")
+    stage.launcher.asks("job", "new", stage.row("job/kept").pk)
+    stage.look("job")
+    client.force_login(operator)
+    page = Page(client, "/applications/job/")
+    assert "“new”" in page.text or '"new" is new' in page.text
+    assert "An author says whether it is the same" in page.text
+    assert "/applications/job/question/" not in page.html
+    assert client.get("/applications/job/question/").status_code == 403
+
+    client.force_login(author)
+    assert "/applications/job/question/" in Page(client, "/applications/job/").html
+    page = Page(client, "/applications/job/question/")
+    assert "The same as job/kept" in page.text
+    assert "Another query" in page.text
+    sent = {"identity": "name:new", "same_as": "job/kept"}
+    answer = client.post("/applications/job/question/", sent, follow=True)
+    assert "It is job/kept. The script of job goes on." in answer.content.decode()
+    assert "job/new" in Page(client, "/applications/job/").text
+    assert client.get("/applications/job/question/").status_code == 404
