@@ -85,11 +85,12 @@ class _Manifest(StrictForm):
 
 
 class ApplicationManifest(_Manifest):
-    """An application."""
+    """An application; `desired` is of one that runs a script, as it is of a query."""
 
     kind: Literal["Application"]
     metadata: Labelled
     spec: ApplicationManifestSpec = Field(default_factory=ApplicationManifestSpec)
+    desired: Desired | None = None
 
 
 class QueryManifest(_Manifest):
@@ -126,7 +127,7 @@ class Manifest:
     application: str = ""  # of a query; "": one of its own, or the one that it is in
     checkpoint: str = ""  # of a query; "": where it is, or the usual place
     pools: tuple[PoolSpec, ...] = ()  # of an application, by name
-    desired: Desired | None = None  # of a query; None: as it is
+    desired: Desired | None = None  # of a query or a script; None: as it is
 
     @property
     def key(self) -> tuple[Kind, str]:
@@ -173,6 +174,10 @@ def parse_manifest(raw: Any) -> Manifest:
             checkpoint=spec.pop("checkpoint"),
             desired=found.desired,
         )
+    if found.desired is not None and found.spec.kind != "script":
+        way_out = "Leave it out; each query has a desired state of its own."
+        message = "is of an application that runs a script, and this one runs queries."
+        problems.append(Problem("desired", str(found.desired), message, way_out))
     pools: dict[str, PoolSpec] = {}
     for index, pool in enumerate(spec.pop("pools")):
         with _collecting(problems, f"spec.pools.{index}"):
@@ -186,7 +191,13 @@ def parse_manifest(raw: Any) -> Manifest:
     _refuse(problems)
     ordered = tuple(pools[name] for name in sorted(pools))
     return Manifest(
-        Kind.APPLICATION, named.name, spec, named.labels, team=named.team, pools=ordered
+        Kind.APPLICATION,
+        named.name,
+        spec,
+        named.labels,
+        team=named.team,
+        pools=ordered,
+        desired=found.desired,
     )
 
 

@@ -2,7 +2,8 @@
 
 Secrets are references and are written as such; a text that holds one is masked, and an apply to the
 same object puts it back. A checkpoint in its usual place is left out, and so is whether a query is
-to run: a file that is applied elsewhere starts nothing.
+to run: a file that is applied elsewhere starts nothing. Of a script it is written where its own file
+says it: an edited form takes that file's place.
 """
 
 from collections.abc import Mapping
@@ -38,6 +39,7 @@ def export(*, application: str = "", query: str = "", owner: str = "") -> list[F
     """
     owned = _paths(owner)
     applications = Application.objects.filter(archived_at=None)
+    applications = applications.select_related("script", "managed")
     # A query that a script starts is exported with its script alone.
     queries = Query.objects.filter(archived_at=None, identity="").select_related("application")
     rules = AlertRule.objects.prefetch_related("channels", "escalate_to").order_by("name")
@@ -85,7 +87,11 @@ def _applications(rows: list[Application]) -> list[dict[str, Any]]:
         if held:
             spec["pools"] = held
         if spec or row.labels or not row.own:
-            found.append(_manifest(Kind.APPLICATION, row.name, row.labels, spec))
+            made = _manifest(Kind.APPLICATION, row.name, row.labels, spec)
+            said = row.managed.applied if hasattr(row, "managed") else {}
+            if "desired" in said and hasattr(row, "script"):
+                made["desired"] = str(row.script.desired)
+            found.append(made)
     return found
 
 

@@ -26,7 +26,7 @@ def owned(row: Application | Query | AlertRule) -> Owned | None:
     managed = managed_of(row)
     if managed is None:
         return None
-    edited = differences(managed.applied, _state(row))
+    edited = differences(managed.applied, states.comparable(_state(row), managed.applied))
     way_out = settle(_kind(row), row.name, managed.source)
     return Owned(managed, Drift(edited, way_out) if edited else None)
 
@@ -54,4 +54,6 @@ def _state(row: Application | Query | AlertRule) -> states.State:
         return states.of_query(row.labels, states.normal_query(spec))
     spec = newest_application_revisions([row.pk])[row.pk].spec
     pools = states.pools_json(pools_of([row.pk]).get(row.pk, []))
-    return states.of_application(row.labels, states.normal_application(spec), pools)
+    state = states.of_application(row.labels, states.normal_application(spec), pools)
+    script = getattr(row, "script", None)
+    return states.with_desired(state, script.desired if script is not None else None)

@@ -67,7 +67,7 @@ def look_up(manifests: Iterable[Manifest], *, owner: str) -> Present:
     for held in owned:
         if held.query is not None:
             found.queries.setdefault(held.query.name, held.query)
-    applications = Application.objects.filter(archived_at=None).select_related("team")
+    applications = Application.objects.filter(archived_at=None).select_related("team", "script")
     found.applications = {
         row.name: row for row in applications.filter(name__in=named[Kind.APPLICATION])
     }
@@ -115,7 +115,7 @@ def _managed(which: Q) -> Iterable[Managed]:
         Q(query__isnull=True) | Q(query__archived_at=None),
         Q(application__isnull=True) | Q(application__archived_at=None),
     )
-    related: Any = ("query__application__team", "application__team", "rule")
+    related: Any = ("query__application__team", "application__team", "application__script", "rule")
     return rows.select_related(*related)
 
 

@@ -35,6 +35,16 @@ def of_application(
     return _state(labels, {**spec, "pools": named})
 
 
+def with_desired(state: State, desired: str | None) -> State:
+    """Return a state with what is wanted of a script; None: its file leaves that to pages."""
+    return state if desired is None else {**state, "desired": str(desired)}
+
+
+def comparable(state: State, said: State) -> State:
+    """Return a state without what a file leaves to pages: whether a script is to run."""
+    return state if "desired" in said else {k: v for k, v in state.items() if k != "desired"}
+
+
 def of_query(labels: Mapping[str, str], spec: Mapping[str, Any]) -> State:
     """Return the state of a query."""
     return _state(labels, spec)

@@ -7,6 +7,7 @@ from typing import Any
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.errors import Invalid, Problem
 from queries.domain.masking import unmask
+from queries.domain.states import Desired
 from queries.models.access.teams import Team
 from queries.models.applications import Application
 from queries.models.definitions import Query
@@ -98,7 +99,12 @@ def _compare(work: Work, present: Present) -> None:
                 f"is not its team, which is {row.team or 'nobody'}.",
                 f"Leave it out, or have an admin PUT /api/v1/applications/{row.name}/team/.",
             )
-    work.after = states.of_manifest(manifest, spec)
+    script = getattr(row, "script", None)
+    if script is not None:
+        work.before = states.with_desired(work.before, script.desired)
+    work.after = states.with_desired(states.of_manifest(manifest, spec), manifest.desired)
+    if manifest.desired != (script.desired if script is not None else Desired.STOPPED):
+        work.desired = manifest.desired
     work.compare()
 
 

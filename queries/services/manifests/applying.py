@@ -327,8 +327,13 @@ class _Writer:
                 for work in self._queries
                 if work.desired == desired and work.query is not None
             ]
-            if rows:
-                operation = begin_many(verb, rows, arguments=about, **by)
+            scripts = [
+                work.row
+                for work in self._applications
+                if work.desired == desired and isinstance(work.row, Application)
+            ]
+            if rows or scripts:
+                operation = begin_many(verb, rows, applications=scripts, arguments=about, **by)
                 self.operations.append(str(operation.uuid))
         later = [one for one in self._plan.leaving if one.later]
         if later:

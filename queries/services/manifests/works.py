@@ -21,7 +21,7 @@ from queries.models.alerts import AlertRule
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.manifests.managed import Managed
-from queries.selectors.manifests.states import State
+from queries.selectors.manifests.states import State, comparable
 
 Row = Application | Query | AlertRule
 
@@ -90,9 +90,10 @@ class Work:
     def compare(self) -> None:
         """Note each field that differs, and what was edited since its file was applied."""
         if not self.is_new:
-            self.changes += differences(self.before, self.after)
+            self.changes += differences(comparable(self.before, self.after), self.after)
         if self.managed is not None and self.managed.applied != self.before:
-            edited = differences(self.managed.applied, self.before)
+            applied = self.managed.applied
+            edited = differences(applied, comparable(self.before, applied))
             way_out = settle(Kind(self.kind), self.name, self.managed.source)
             self.drift = Drift(edited, way_out) if edited else None
 

@@ -38,7 +38,11 @@ from queries.services.access.asker import in_bulk
 from queries.services.access.rate_limits import begin_bulk
 from queries.services.procedures.engine import LEASE, renewed
 from queries.services.supervision import operations
-from queries.services.supervision.application_operations import archive_application
+from queries.services.supervision.application_operations import (
+    archive_application,
+    request_script_start,
+    request_script_stop,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +64,9 @@ def begin_many(
     arguments: dict[str, Any] | None = None,
     applications: Iterable[Application] = (),
 ) -> Operation:
-    """Insert the operation that asks each of these queries; `applications` are deleted after them.
+    """Insert the operation that asks each of these queries, and then of the applications.
 
+    Of these the scripts are asked; with `PRUNE` they are deleted once their queries are gone.
     Raises `TooMany` where its user asks too often.
     """
     lines = [_line("query", row) for row in queries]
@@ -114,21 +119,23 @@ def _take_slice(operation_id: int) -> bool:
     operation = Operation.objects.get(pk=operation_id)
     if operation.outcome or operation.deadline <= timezone.now():
         return False
-    waiting = [one for one in operation.result["queries"] if not _is_asked(one)][:SLICE]
+    lines = operation.result["queries"]
+    waiting = [one for one in lines if not _is_asked(operation, one)][:SLICE]
     for line in waiting:
         _ask_one(operation, line)
     return len(waiting) == SLICE
 
 
-def _is_asked(line: dict[str, Any]) -> bool:
-    return bool(line["outcome"] or line["operation"] or line.get("of"))
+def _is_asked(operation: Operation, line: dict[str, Any]) -> bool:
+    deleted = operation.verb == Verb.PRUNE and line.get("of")
+    return bool(line["outcome"] or line["operation"] or deleted)
 
 
 def _ask_one(operation: Operation, line: dict[str, Any]) -> None:
     """Ask one query, and note that in the same transaction; its refusal is its outcome."""
     with _by_itself(operation, line), transaction.atomic():
         fail_points.reach("many.ask")
-        child = _request(operation, line["id"])
+        child = (_request_script if line.get("of") else _request)(operation, line["id"])
         line["operation"] = str(child.uuid)
         _save(operation)
     if line["outcome"]:
@@ -143,7 +150,7 @@ def _by_itself(operation: Operation, line: dict[str, Any]) -> Iterator[None]:
         yield
     except HeadgateError as error:
         line.update(outcome=REFUSED, detail=error.message, way_out=error.way_out, operation=held)
-    except Query.DoesNotExist:
+    except (Query.DoesNotExist, Application.DoesNotExist):
         way_out = "Leave it out, or create it again."
         line.update(outcome=REFUSED, detail="It has been deleted.", way_out=way_out, operation=held)
     except Exception as error:  # the loop's edge: one query, not the others
@@ -165,6 +172,15 @@ def _request(operation: Operation, query_id: int) -> Operation:
             case _:
                 mode = StopMode(operation.arguments.get("mode", StopMode.GRACEFUL))
                 return operations.request_stop(mode=mode, **by)
+
+
+def _request_script(operation: Operation, application_id: int) -> Operation:
+    row = Application.objects.get(pk=application_id, archived_at=None)
+    by: dict[str, Any] = {"application": row, "actor": operation.actor, "now": timezone.now()}
+    with in_bulk():
+        if MANY_VERBS[Verb(operation.verb)] is Verb.START:
+            return request_script_start(**by)
+        return request_script_stop(mode=StopMode.GRACEFUL, **by)
 
 
 def _save(operation: Operation, **fields: Any) -> None:
