@@ -20,7 +20,12 @@ Output = Annotated[Form, typer.Option("--output", "-o", help="How results are pr
 Timeout = Annotated[str, typer.Option("--timeout", help="Longest wait: 90s, 10m, 2h.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Return when it has ended, with its outcome.")]
 QueryName = Annotated[str, typer.Argument(parser=query_name, help="Name of a query.")]
-QueryNames = Annotated[list[str], typer.Argument(parser=query_name, help="Names of queries.")]
+QueryNames = Annotated[
+    list[str] | None, typer.Argument(parser=query_name, help="Names of queries.")
+]
+OfScript = Annotated[
+    str, typer.Option("--application", help="Instead: an application that runs a script.")
+]
 Files = Annotated[
     list[str],
     typer.Option("--file", "-f", help="A manifest, a folder of them, or - for stdin; repeat it."),

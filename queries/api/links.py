@@ -32,6 +32,7 @@ def application_links(application: Application) -> Links:
         "stop": reverse("api:application-stop", args=[application.name]),
         "restart": reverse("api:application-restart", args=[application.name]),
         "pools": reverse("api:pools", args=[application.name]),
+        "drivers": reverse("api:drivers", args=[application.name]),
     }
 
 

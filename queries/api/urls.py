@@ -104,6 +104,8 @@ urlpatterns = [
     _at(f"{_APPLICATION}stop/", applications.ApplicationStopView, "application-stop"),
     _at(f"{_APPLICATION}restart/", applications.ApplicationRestartView, "application-restart"),
     _at(f"{_APPLICATION}answer/", applications.ApplicationAnswerView, "application-answer"),
+    _at(f"{_APPLICATION}drivers/", history.DriversView, "drivers"),
+    _at(f"{_APPLICATION}drivers/<int:epoch>/log/", history.DriverLogView, "driver-log"),
     _at(f"{_APPLICATION}labels/", labels.ApplicationLabelsView, "application-labels"),
     _at(f"{_APPLICATION}waits/", waiting.ApplicationWaitsView, "application-waits"),
     _at(f"{_APPLICATION}pools/", applications.PoolsView, "pools"),

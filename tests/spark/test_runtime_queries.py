@@ -42,6 +42,13 @@ def writer(spark, params):
     return frame.writeStream.foreachBatch(keep)
 
 
+def sets(spark, params):
+    writer = spark.readStream.format("rate").load().writeStream.format("noop")
+    writer = writer.queryName(params.get("name", "theirs"))
+    writer = writer.option("checkpointLocation", params["at"])
+    return writer.trigger(processingTime=params["every"]) if "every" in params else writer
+
+
 def slow(spark, params):
     def take(batch, number):
         tasks = batch.sparkSession.sparkContext.parallelize(range(24), 24)
@@ -303,6 +310,31 @@ def test_python_functions_return_a_writer_or_a_frame_and_start_nothing(
         driver.ask(run, Want.STOP)
         driver.wait_run(run, RunState.ENDED)
     _forget(driver, 80, 90, 1000, 1010)
+
+
+def test_what_code_sets_and_the_definition_overrides_is_named(driver: DriverUnderTest) -> None:
+    trigger = {"kind": "processing_time", "interval": "500 milliseconds"}
+    theirs = {"at": f"{driver.home}/theirs", "every": "1 minute"}
+    driver.start(1200, _python("sets", params=theirs, trigger=trigger))
+    # What it gets anyway is not worth a word.
+    same = {"at": f"{driver.home}/checkpoints/q121", "name": "q121", "every": "500 milliseconds"}
+    driver.start(1210, _python("sets", params=same, trigger=trigger))
+    driver.start(1220, _python("frame", sink={"format": "noop"}, trigger=trigger))
+    told = driver.wait_run(1200, RunState.RUNNING).warnings
+    assert told == (
+        "The code sets queryName theirs; q120 is used instead, the query's name.",
+        f"The code sets checkpointLocation {driver.home}/theirs; "
+        f"file://{driver.home}/checkpoints/q120 is used instead, the query's checkpoint.",
+        "The code sets trigger processing time 1 minute; processing time 500 milliseconds is used "
+        "instead, the definition's trigger.",
+    )
+    assert not (driver.home / "theirs").exists()
+    for run in (1210, 1220):
+        assert driver.wait_run(run, RunState.RUNNING).warnings == ()
+    for run in (1200, 1210, 1220):
+        driver.ask(run, Want.STOP)
+        driver.wait_run(run, RunState.ENDED)
+    _forget(driver, 1200, 1210, 1220)
 
 
 def test_async_calls_are_refused_under_triggers_without_micro_batches(

@@ -75,7 +75,7 @@ def describe(
     name: Annotated[str, typer.Argument()],
     output: Output = Form.TABLE,
 ) -> None:
-    """Print all that is known of one thing; of a query, what happened last too."""
+    """Print all that is known of one thing; of a query or application, what happened last too."""
     chosen, there = kind_named(kind), server(context)
     name = chosen.bare(name)
     body = _one(there, chosen, name)
@@ -86,16 +86,28 @@ def describe(
         show_document(body, output)
         return
     _show_fields(body)
-    if chosen.name == "query":
-        for title, other, path, asked in (
-            ("Operations", "operation", ("operations",), {"query": name}),
-            ("Runs", "run", ("queries", name, "runs"), {}),
-            ("Failures", "failure", ("queries", name, "failures"), {}),
-        ):
-            rows = list(there.rows(*path, most=RECENT, **asked))
-            if rows:
-                say(f"\n{title}:")
-                show_table(rows, kind_named(other).shown, indent="  ")
+    for title, other, path, asked, most in _history(chosen, name):
+        rows = list(there.rows(*path, most=most, **asked))
+        if rows:
+            say(f"\n{title}:")
+            show_table(rows, kind_named(other).shown, indent="  ")
+
+
+def _history(kind: Kind, name: str) -> list[tuple[str, str, tuple[str, ...], Json, int]]:
+    """Return what belongs to one thing: title, kind, address, what is asked, rows at most."""
+    if kind.name == "query":
+        return [
+            ("Operations", "operation", ("operations",), {"query": name}, RECENT),
+            ("Runs", "run", ("queries", name, "runs"), {}, RECENT),
+            ("Failures", "failure", ("queries", name, "failures"), {}, RECENT),
+        ]
+    if kind.name == "application":
+        of = {"application": name}
+        return [
+            ("Queries", "query", ("queries",), of, MOST_ROWS),
+            ("Operations", "operation", ("operations",), of, RECENT),
+        ]
+    return []
 
 
 def _list(kind: Kind, filters: Json) -> tuple[str, ...]:

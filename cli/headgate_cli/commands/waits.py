@@ -1,12 +1,12 @@
-"""`wait`: until a query runs, has committed, or has stopped."""
+"""`wait`: until a query, or a script, runs, has committed, or has stopped."""
 
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
-from headgate_cli.asked import QueryNames, Timeout, server
-from headgate_cli.ends import Code, Ended, worst
+from headgate_cli.asked import OfScript, QueryNames, Timeout, server
+from headgate_cli.ends import Code, Ended, refused, worst
 from headgate_cli.following import Limit, Progress
 from headgate_cli.output import plain, say
 from headgate_cli.server import Json, Server
@@ -30,33 +30,86 @@ _REACHED = {
 }
 #: Phases that a failed query leaves by an operator's act, or by a rare retry probe.
 _HELD = ("FAILED", "BROKEN")
+#: Queries of one script at most, those that are gone among them.
+MOST_QUERIES = 500
 #: Verbs that change what runs.
 _VERBS = ("start", "stop", "restart")
 
 
 def wait(
     context: typer.Context,
-    names: QueryNames,
     what: Annotated[For, typer.Option("--for", help="What each of them is to reach.")],
+    names: QueryNames = None,
+    application: OfScript = "",
     timeout: Timeout = "10m",
 ) -> int:
-    """Wait until each query has reached a state.
+    """Wait until each query, or the script of an application, has reached a state.
 
-    running: its run has committed a batch or found nothing to read. first-commit: the same, or the
-    query has completed. stopped: nothing runs and nothing will. What can be reached by an act of
-    somebody alone is answered at once.
+    running: its run has committed a batch or found nothing to read; a script is running.
+    first-commit: the same, or the query has completed; of a script, each query that it has started.
+    stopped: nothing runs and nothing will. What can be reached by an act of somebody alone is
+    answered at once.
     """
+    if bool(names) == bool(application):
+        raise Ended(Code.USAGE, "Say what is waited for.", "Name queries, or --application.")
     limit, there = Limit(timeout), server(context)
-    return worst([_one(there, name, what, limit) for name in names])
+    if application:
+        return _one(there, _Script(there, application), what, limit)
+    return worst([_one(there, _Query(there, name), what, limit) for name in names or []])
 
 
-def _one(there: Server, name: str, what: For, limit: Limit) -> int:
+class _Query:
+    """A query, and how it is asked for."""
+
+    of = "query"
+
+    def __init__(self, there: Server, name: str) -> None:
+        self.there, self.name = there, name
+        self.start, self.logs = f"headgate start {name}", f"headgate logs {name}"
+
+    def look(self) -> Json:
+        """Return its state: name, phase, phase_reason, phase_detail and desired."""
+        found: Json = self.there.get("queries", self.name)
+        return found
+
+    def has_committed(self, state: Json) -> bool:
+        """Tell whether a running one has proven itself."""
+        return bool(state["phase"] == "RUNNING")
+
+
+class _Script(_Query):
+    """The script of an application."""
+
+    of = "application"
+
+    def __init__(self, there: Server, name: str) -> None:
+        super().__init__(there, name)
+        self.start = f"headgate start --application {name}"
+        self.logs = f"headgate logs --application {name}"
+
+    def look(self) -> Json:
+        """Return its state; raise `Ended` where the application runs no script."""
+        body = self.there.get("applications", self.name)
+        if body["script"] is None:
+            queries = " ".join(body["queries"]) or "none yet"
+            raise refused(f"{self.name} runs queries, and no script.", f"Its queries: {queries}.")
+        return {**body["script"], "name": self.name}
+
+    def has_committed(self, state: Json) -> bool:
+        """Tell whether it has started a query, and each that is to run does so."""
+        rows = list(self.there.rows("queries", most=MOST_QUERIES, application=self.name))
+        wanted = [row["phase"] for row in rows if row["desired"] == "RUNNING"]
+        done = [row["phase"] for row in rows if row["phase"] in ("RUNNING", "COMPLETED")]
+        return bool(done) and all(phase in ("RUNNING", "COMPLETED") for phase in wanted)
+
+
+def _one(there: Server, it: _Query, what: For, limit: Limit) -> int:
     progress = Progress()
     while True:
-        query = there.get("queries", name)
-        state = f"{name}: {query['phase']}, {plain(query['phase_reason'])}"
-        end = _end(query, what)
-        if end is not None and not _changing(there, name):
+        held = it.look()
+        state = f"{it.name}: {held['phase']}, {plain(held['phase_reason'] or held['phase_detail'])}"
+        end = _end(it, held, what)
+        if end is not None and not _changing(there, it):
             progress.end()
             if isinstance(end, Ended):
                 raise end
@@ -66,22 +119,23 @@ def _one(there: Server, name: str, what: For, limit: Limit) -> int:
         limit.pause(state)
 
 
-def _changing(there: Server, name: str) -> bool:
+def _changing(there: Server, it: _Query) -> bool:
     """Tell whether a start, stop or restart is under way: the phase may still be the old one."""
-    rows = there.rows("operations", most=50, query=name, open="true")
+    rows = there.rows("operations", most=50, open="true", **{it.of: it.name})
     return any(row["verb"] in _VERBS for row in rows)
 
 
-def _end(query: Json, what: For) -> Code | Ended | None:
-    """Return how the wait ends with a query as it is; None: it goes on."""
-    name, phase = query["name"], query["phase"]
+def _end(it: _Query, held: Json, what: For) -> Code | Ended | None:
+    """Return how the wait ends with a query or a script as it is; None: it goes on."""
+    name, phase = it.name, held["phase"]
     if phase in _REACHED[what]:
-        return Code.DONE
-    if phase in _HELD and query["desired"] == "RUNNING":
-        detail = plain(query["phase_detail"] or query["phase_reason"])
-        way_out = f"headgate describe query {name}; headgate logs {name}"
+        proven = what is not For.FIRST_COMMIT or phase != "RUNNING" or it.has_committed(held)
+        return Code.DONE if proven else None
+    if phase in _HELD and held["desired"] == "RUNNING":
+        detail = plain(held["phase_detail"] or held["phase_reason"])
+        way_out = f"headgate describe {it.of} {name}; {it.logs}"
         return Ended(Code.FAILED, f"{name} is {phase}: {detail}", way_out)
     if phase in _STOPPED:  # and what is waited for is a run
         message = f"{name} is {phase}, and nobody has asked for it to run."
-        return Ended(Code.REFUSED, message, f"headgate start {name}")
+        return Ended(Code.REFUSED, message, it.start)
     return None

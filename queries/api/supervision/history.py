@@ -5,6 +5,7 @@ from django.http import HttpResponse
 from drf_spectacular.types import OpenApiTypes
 
 from queries.api.base import ApiView
+from queries.api.definitions.application_bodies import DriverBody
 from queries.api.definitions.query_bodies import CheckpointBody
 from queries.api.methods import Nothing, answers, lists
 from queries.api.paging import flag, whole, whole_number, word
@@ -12,12 +13,14 @@ from queries.api.supervision import history_bodies as bodies
 from queries.domain.states import GroupStatus
 from queries.launchers.configured import launcher
 from queries.models.definitions import Checkpoint
+from queries.models.drivers import Driver
 from queries.models.failures import Failure, FailureGroup
 from queries.roles import OPERATE
 from queries.selectors import checkpoints
 from queries.selectors.failures import failures
 from queries.selectors.failures.what_changed import FailureDetail, failure_with_changes
 from queries.selectors.supervision import runs
+from queries.selectors.supervision.applications import application, driver_of, drivers_of
 from queries.services.failures import resolution
 from queries.services.failures.driver_logs import MOST_LINES, read_log
 
@@ -45,6 +48,31 @@ class RunLogView(ApiView):
         lines = whole_number(self.request, "tail", 200, low=1, high=MOST_LINES)
         run = runs.run_with_neighbours(run_id=run_id).run
         text = read_log(run.driver, launcher=launcher(), lines=lines)
+        return HttpResponse(text, content_type="text/plain; charset=utf-8")
+
+
+class DriversView(ApiView):
+    """The drivers of an application."""
+
+    @lists("list_drivers", DriverBody, by="epoch")
+    def get(self, name: str) -> QuerySet[Driver]:
+        """List an application's drivers, those that have ended too, newest first."""
+        return drivers_of(application(name))
+
+
+class DriverLogView(ApiView):
+    """The log of a driver."""
+
+    @answers(
+        "get_driver_log",
+        None,
+        parameters=[whole("tail", 200, low=1, high=MOST_LINES, about="How many lines.")],
+        responses={(200, "text/plain"): OpenApiTypes.STR},
+    )
+    def get(self, name: str, epoch: int) -> HttpResponse:
+        """Return the end of the log of one of an application's drivers, its secrets masked."""
+        lines = whole_number(self.request, "tail", 200, low=1, high=MOST_LINES)
+        text = read_log(driver_of(application(name), epoch), launcher=launcher(), lines=lines)
         return HttpResponse(text, content_type="text/plain; charset=utf-8")
 
 

@@ -2,8 +2,8 @@
 
 Secrets are references and are written as such; a text that holds one is masked, and an apply to the
 same object puts it back. A checkpoint in its usual place is left out, and so is whether a query is
-to run: a file that is applied elsewhere starts nothing. Of a script it is written where its own file
-says it: an edited form takes that file's place.
+to run: a file that is applied elsewhere starts nothing. Of a script it is written where its own
+file says it: an edited form takes that file's place.
 """
 
 from collections.abc import Mapping

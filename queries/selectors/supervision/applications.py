@@ -103,6 +103,15 @@ def drivers_of(row: Application) -> QuerySet[Driver]:
     )
 
 
+def driver_of(row: Application, epoch: int) -> Driver:
+    """Return one driver of an application; raise `Missing` where it has none of that epoch."""
+    return found(
+        drivers_of(row).filter(epoch=epoch),
+        f"Application {row.name} has no driver of epoch {epoch}.",
+        way_out="List its drivers.",
+    )
+
+
 def open_drivers() -> QuerySet[Driver]:
     """Return the living service drivers."""
     return Driver.objects.filter(

@@ -252,6 +252,8 @@ applications: get v post d
 application: get v put d patch d delete d
 application-start: post o
 application-answer: post d
+drivers: get v
+driver-log: get v
 application-owner: get v delete d
 application-stop: post o
 application-restart: post o

@@ -15,7 +15,7 @@ from queries.models.applications import Application, UploadedCode
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, Query
 from queries.models.deploys.receipts import Deploy
-from queries.models.drivers import Run
+from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure, FailureGroup
 from queries.models.grants import CodeHost, GivenRoot, SecretBinding
 from queries.models.history import Operation
@@ -73,7 +73,9 @@ def build() -> dict[str, Keys]:
     )
     view = SavedView.objects.create(user=owner, name="mine", address="q=a", created_at=now)
     operation = Operation.objects.filter(query__name="delays").first()
+    driver = Driver.objects.filter(application=flights).first()
     assert operation is not None
+    assert driver is not None
     deploy = Deploy.objects.create(actor="ada", good=Good().model_dump(), created_at=now)
     deploy.changes.create(wave=1, kind="Query", name="delays", application=flights)
     return {
@@ -105,7 +107,7 @@ def build() -> dict[str, Keys]:
         "code-hosts/": {"host_id": str(host.pk)},
         "group-roles/": {"row_id": str(group_role.pk)},
         "saved-views/": {"view_id": str(view.pk)},
-        "applications/": {"name": "flights", "pool": "wide"},
+        "applications/": {"name": "flights", "pool": "wide", "epoch": str(driver.epoch)},
         "queries/": {
             "name": "delays",
             "number": str(snapshot.pk),
