@@ -31,9 +31,9 @@ from queries.domain.definitions.spec import (
     Table,
     Trigger,
 )
+from queries.runtime.code.said import Callbacks, Said, note_what_is_said, said_to
 from queries.runtime.data_roots import OutsideRoots, require_options, require_plan
 from queries.runtime.failures.error_capture import ExitInUsersCode, StepFailed
-from queries.runtime.said import Callbacks, Said, note_what_is_said, said_to
 from queries.runtime.sql import QueryOnly, require_query
 from queries.secret_references import ReferenceMissing, References
 

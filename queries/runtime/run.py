@@ -24,6 +24,7 @@ from queries.domain.run_end import RunFacts, RunVerdict, judge
 from queries.runtime import build
 from queries.runtime.checkpoints.locks import Held, Locks, Refused
 from queries.runtime.checkpoints.logs import Checkpoint
+from queries.runtime.code.said import Callbacks
 from queries.runtime.continuous_epochs import of_continuous
 from queries.runtime.failures.error_capture import StepFailed, from_python
 from queries.runtime.failures.run_failures import (
@@ -39,7 +40,6 @@ from queries.runtime.kafka.producers import Producers, SinkProducer
 from queries.runtime.kafka.topic_watch import TopicWatch
 from queries.runtime.liveness import Life
 from queries.runtime.query_sessions import Sessions
-from queries.runtime.said import Callbacks
 from queries.runtime.status_report import Board, now
 from queries.secret_references import References
 

@@ -2,11 +2,11 @@
 
 from functools import partial
 
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponseBase
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.urls import path, reverse
 
-from queries.domain.errors import Missing
 from queries.roles import DEFINE
 from queries.selectors.scripts import Asking, asking
 from queries.selectors.supervision.applications import application_detail
@@ -27,7 +27,8 @@ def question(request: HttpRequest, name: str) -> HttpResponseBase:
         return answered(request, ask, f"{same} The script of {name} goes on.", back)
     asked = asking(detail.script)
     if asked is None:
-        raise Missing(f"The script of {name} has no question.")
+        messages.info(request, f"The script of {name} has no question.")
+        return redirect(back)
     context = {
         "application": detail.application,
         "what": f"What is the query {asked.query}?",

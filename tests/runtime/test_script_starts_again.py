@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from queries.domain.protocol import FoundQuery, ScriptJob
-from queries.runtime.said import said_to
+from queries.runtime.code.said import said_to
 from queries.runtime.scripts.meeting import Meeting
 
 

@@ -21,8 +21,8 @@ from queries.checkpoints.replayable import batch_to_replay
 from queries.checkpoints.snapshot import snapshot
 from queries.domain.probes.questions import PreflightTask, ProbeResult, XrayTask
 from queries.runtime import build
+from queries.runtime.code.said import Callbacks
 from queries.runtime.probes import preflight, state
-from queries.runtime.said import Callbacks
 from queries.secret_references import References
 from tests.spark.driver_under_test import write_rows
 

@@ -26,9 +26,9 @@ from queries.domain.protocol import (
 from queries.domain.scripts.found import FOUND_AT_MOST, UNNAMED, folder, identity
 from queries.domain.scripts.questions import TEMPORARY, called, question
 from queries.runtime.checkpoints.logs import Checkpoint
+from queries.runtime.code.said import Said, said_to
 from queries.runtime.data_roots import require_options
 from queries.runtime.run import Surroundings
-from queries.runtime.said import Said, said_to
 from queries.runtime.scripts.run import MetRun
 from queries.runtime.status_report import ENDED
 

@@ -14,8 +14,8 @@ from typing import Any
 from queries.domain.protocol import AssignmentEntry, FoundQuery, Want
 from queries.runtime.checkpoints.locks import Held
 from queries.runtime.checkpoints.logs import Checkpoint
+from queries.runtime.code.said import Callbacks
 from queries.runtime.run import Run, Surroundings
-from queries.runtime.said import Callbacks
 from queries.runtime.status_report import now
 
 logger = logging.getLogger("headgate.script")

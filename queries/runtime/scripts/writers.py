@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from queries.runtime.said import note_what_is_said, said_to
+from queries.runtime.code.said import note_what_is_said, said_to
 
 
 def install(writer_class: Any, begin: Callable[[Any, Callable[[], Any]], Any]) -> None:

@@ -15,10 +15,10 @@ from queries.domain.protocol import AssignmentEntry, Hangs, RunState, RunStatus,
 from queries.runtime import build
 from queries.runtime import run as runs
 from queries.runtime.checkpoints.locks import Locks, Refused
+from queries.runtime.code.said import Callbacks
 from queries.runtime.failures.error_capture import ExitInUsersCode, StepFailed, from_python
 from queries.runtime.liveness import Life
 from queries.runtime.run import Run, Surroundings
-from queries.runtime.said import Callbacks
 from queries.runtime.status_report import Board
 from queries.secret_references import References
 

@@ -120,4 +120,5 @@ def test_an_author_answers_which_query_is_which_and_an_operator_sees_it(
     answer = client.post("/applications/job/question/", sent, follow=True)
     assert "It is job/kept. The script of job goes on." in answer.content.decode()
     assert "job/new" in Page(client, "/applications/job/").text
-    assert client.get("/applications/job/question/").status_code == 404
+    after = client.get("/applications/job/question/", follow=True)
+    assert "The script of job has no question." in after.content.decode()
