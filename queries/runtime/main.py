@@ -120,6 +120,7 @@ class Driver:
         self.references.take_from_environment()
         os.environ.update(self.references.resolve_all(self.spec.env))
         packages.add(self.spec.packages)
+        packages.lead_to_daemon(self.spec.packages, self.spec.master)
         self.gateway = spark_session.launch_jvm(self.spec, self.folder.own, self.lock)
         self.shim.tell(f"jvm {self.gateway.proc.pid}")
         self.wake.watch(os.pidfd_open(self.gateway.proc.pid), "jvm")

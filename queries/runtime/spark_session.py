@@ -164,7 +164,7 @@ def _reserved(spec: DriverSpec, folder: DriverFolder, references: References) ->
         "spark.sql.streaming.stopActiveRunOnRestart": "false",  # one live run, or a refusal
         "spark.submit.deployMode": "client",
         "spark.sql.reflect.allowList": _REFLECT,
-        **packages.daemon_conf(spec.packages),
+        **packages.worker_conf(spec.packages, spec.master, references.resolve_all(spec.conf)),
     }
     if makes_its_secret(spec.master):
         conf["spark.authenticate"] = "true"

@@ -16,6 +16,7 @@ from packaging.utils import canonicalize_name
 from queries.code_roots import kept_root
 from queries.domain.code import requirements
 from queries.domain.code.digests import sha256_of
+from queries.domain.code.shipping import SHIPPED
 from queries.domain.definitions.spec import ApplicationSpec, Code
 from queries.files import read_file
 from queries.models.grants import CodeHost
@@ -72,6 +73,11 @@ def environment() -> dict[str, str]:
     return {str(canonicalize_name(name)): version for name, version in found if name}
 
 
+def is_shipped(spec: ApplicationSpec) -> bool:
+    """Return whether an application's packages go to executors on other machines."""
+    return not spec.master.startswith("local")
+
+
 def packages_folder(spec: ApplicationSpec) -> Path | None:
     """Return the folder of an application's packages, there or not; None where it wants none."""
     return folder_of_packages(spec.packages)
@@ -80,13 +86,17 @@ def packages_folder(spec: ApplicationSpec) -> Path | None:
 def folder_of_packages(text: str) -> Path | None:
     """Return the folder of what a requirements text wishes for.
 
-    The same wishes for the same Python and the same packages of Headgate's have the same folder.
+    The same wishes for the same Python and the same packages of Headgate's have the same folder;
+    another one on a cluster, with the archive for its executors.
     """
     wanted = requirements.read(text)
     if not wanted.lines:
         return None
     given = "\n".join(f"{name}=={version}" for name, version in sorted(environment().items()))
-    said = "\0".join((wanted.text, platform.python_version(), platform.machine(), given))
+    parts = [wanted.text, platform.python_version(), platform.machine(), given]
+    if is_shipped(spec):
+        parts.append(SHIPPED)
+    said = "\0".join(parts)
     return Path(settings.PACKAGES_DIR) / hashlib.sha256(said.encode()).hexdigest()
 
 

@@ -5,11 +5,18 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import markupsafe._speedups
+import pyarrow.parquet
 import pytest
+from pytest_django.fixtures import Settings
 
 from controlplane.machine.cluster import Cluster
+from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.protocol import ExecutorSeen, RunState
+from queries.selectors.code import packages_folder
+from queries.services.code import packages
 from tests.pieces import free_port
+from tests.services.code.wheels import wheel
 from tests.spark.driver_under_test import DriverUnderTest, wait_for
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults]
@@ -36,6 +43,24 @@ STATEFUL = {
     "sink": {"format": "noop", "output_mode": "update"},
     "trigger": {"kind": "processing_time", "interval": "500 milliseconds"},
 }
+
+
+PACKAGES_CODE = """
+from pyspark.sql.functions import udf
+
+
+def build(spark, params):
+    @udf("string")
+    def where(value):
+        import hgnative, packaging, pyspark
+        assert hgnative.escaped("<") == "&lt;" and packaging.__name__ and pyspark.__version__
+        return hgnative.PLACE
+
+    rows = spark.readStream.format("rate").option("rowsPerSecond", "20").load()
+    return rows.select(where("value").alias("place")).writeStream.format("parquet").option(
+        "path", params["out"]
+    )
+"""
 
 
 @pytest.fixture
@@ -100,3 +125,50 @@ def test_a_killed_worker_is_lost_and_found_again_while_batches_go_on(
     seen = driver.sight().status
     assert seen is not None
     assert seen.jvm_pid == pid
+
+
+def test_executors_are_sent_the_packages_native_code_included(
+    tmp_path: Path, cluster: Cluster, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.PACKAGES_DIR = tmp_path / "packages"
+    # Native code that is at hand, under a name that no Python on this machine can import.
+    native = Path(markupsafe._speedups.__file__)
+    files: dict[str, str | bytes] = {
+        f"hgnative/{native.name}": native.read_bytes(),
+        "hgnative/__init__.py": "from hgnative._speedups import _escape_inner as escaped\n"
+        "from hgnative._speedups import __file__ as PLACE\n",
+        # What executors have already stays theirs.
+        "packaging/__init__.py": "raise ImportError('of the package')\n",
+        "pyspark/__init__.py": "raise ImportError('of the package')\n",
+    }
+    wheel(tmp_path / "shelf", "hgnative", "1.0", files)
+    monkeypatch.setenv("UV_NO_INDEX", "1")
+    monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "shelf"))
+    spec = ApplicationSpec(packages="hgnative", master=cluster.master)
+    packages.install(spec)
+    folder = packages_folder(spec)
+    code = tmp_path / "root"
+    code.mkdir()
+    (code / "job.py").write_text(PACKAGES_CODE)
+    driver = DriverUnderTest(tmp_path)
+    roots, digest = driver.launcher.freeze_code((str(code),))
+    driver.launch(
+        master=cluster.master,
+        code_roots=roots,
+        code_sha256=digest,
+        packages=str(folder),
+        conf={"spark.executor.memory": "512m"},
+    )
+    try:
+        out = tmp_path / "out"
+        driver.start(11, {"kind": "python", "function": "job:build", "params": {"out": str(out)}})
+        seen = driver.wait_run(11, RunState.RUNNING, RunState.FAILED)
+        assert seen.state is RunState.RUNNING, seen.error
+        wait_for(lambda: committed(driver, 1), "batches commit")
+        places = {row["place"] for row in pyarrow.parquet.read_table(out).to_pylist()}
+    finally:
+        driver.end()
+    assert places
+    for place in places:  # unpacked where the executor works, and not the folder of this host
+        assert f"/headgate_packages/packages/hgnative/{native.name}" in place
+        assert not place.startswith(str(folder))

@@ -82,9 +82,4 @@ def reserved(field: str, value: str, modules: frozenset[str]) -> list[Problem]:
 
 def package_problems(spec: ApplicationSpec) -> list[Problem]:
     """Return what is wrong with the packages that an application asks for."""
-    wanted = requirements.read(spec.packages)
-    if wanted.lines and not spec.master.startswith("local"):
-        message = "cannot be given to the executors of a cluster."
-        way_out = "Install them where the executors run, or set the master to local[N]."
-        return [*wanted.problems, Problem("packages", wanted.text[:200], message, way_out)]
-    return list(wanted.problems)
+    return list(requirements.read(spec.packages).problems)

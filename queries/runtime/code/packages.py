@@ -8,6 +8,8 @@ from, which this module is then started as (`spark.python.daemon.module`).
 import os
 import site
 
+from queries.domain.code.shipping import ARCHIVE, DAEMON_MODULE, NAME, SHIPPED
+
 #: Variable that leads Spark's Python workers to the folder.
 VARIABLE = "HEADGATE_PACKAGES"
 #: This module's name, as Spark is told it.
@@ -21,9 +23,34 @@ def add(folder: str) -> None:
         site.addsitedir(folder)
 
 
-def daemon_conf(folder: str) -> dict[str, str]:
-    """Return the configuration by which Spark's Python workers see the folder."""
-    return {"spark.python.daemon.module": DAEMON} if folder else {}
+def worker_conf(folder: str, master: str, given: dict[str, str]) -> dict[str, str]:
+    """Return the configuration by which Spark's Python workers see the folder; {} for none.
+
+    `given` is the application's own. Executors of a cluster get the folder as an archive, which
+    Spark unpacks where they work, with a module that their workers are started as.
+    """
+    if not folder:
+        return {}
+    if master.startswith("local"):
+        return {"spark.python.daemon.module": DAEMON}
+    shipped = f"{folder}/{SHIPPED}"
+    archives = (given.get("spark.archives", ""), f"file://{shipped}/{ARCHIVE}#{NAME}")
+    paths = (given.get("spark.executorEnv.PYTHONPATH", ""), NAME)
+    return {
+        "spark.archives": ",".join(filter(None, archives)),
+        "spark.executorEnv.PYTHONPATH": ":".join(filter(None, paths)),
+        "spark.python.daemon.module": DAEMON_MODULE,
+    }
+
+
+def lead_to_daemon(folder: str, master: str) -> None:
+    """Let workers that the driver's own JVM starts find the module that executors are sent.
+
+    To be called before the JVM is started, which inherits the path.
+    """
+    if folder and not master.startswith("local"):
+        known = os.environ.get("PYTHONPATH", "")
+        os.environ["PYTHONPATH"] = ":".join(filter(None, (known, f"{folder}/{SHIPPED}")))
 
 
 if __name__ == "__main__":

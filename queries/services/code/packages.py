@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,13 @@ import uv
 from django.conf import settings
 
 from queries.domain.code import requirements
+from queries.domain.code.shipping import (
+    ARCHIVE,
+    DAEMON_MODULE,
+    DAEMON_SOURCE,
+    INSIDE,
+    SHIPPED,
+)
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import in_words
 from queries.selectors import code
@@ -57,6 +65,8 @@ def install(spec: ApplicationSpec) -> None:
         place = draft / "packages"
         place.mkdir(mode=0o700)
         _install(wanted.text, draft, place)
+        if code.is_shipped(spec):
+            _pack(place, draft)
         if not folder.is_dir():
             place.rename(folder)
     except CommandFailed as error:
@@ -91,6 +101,18 @@ def _install(text: str, draft: Path, place: Path) -> None:
             download=download,
         )
     (place / INSTALLED).write_text("".join(f"{line}\n" for line in missing))
+
+
+def _pack(place: Path, draft: Path) -> None:
+    """Put the archive for executors into the folder, with the module that finds it there."""
+    shipped = draft / SHIPPED
+    shipped.mkdir(mode=0o700)
+    daemon = shipped / f"{DAEMON_MODULE}.py"
+    daemon.write_text(DAEMON_SOURCE)
+    with tarfile.open(shipped / ARCHIVE, "w") as archive:  # plain: it is sent once an executor
+        archive.add(place, arcname=INSIDE)
+        archive.add(daemon, arcname=daemon.name)
+    shipped.rename(place / SHIPPED)
 
 
 def _uv(*arguments: str, **how: Any) -> Said:

@@ -40,10 +40,6 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a number": ({"code": {"upload": 7}}, "code.upload"),
     "an unknown field": ({"code": {"branch": "main"}}, "code.branch"),
     "packages as a list": ({"packages": ["requests"]}, "packages"),
-    "packages for a cluster": (
-        {"packages": "requests", "master": "spark://a:7077"},
-        "packages",
-    ),
     "a very long URL": (
         {"code": {"git": "https://git.example.org/" + "x" * 600, "commit": COMMIT}},
         "code.git",

@@ -60,12 +60,11 @@ def test_code_holds_no_module_that_the_driver_imports_from_elsewhere() -> None:
     assert (field, "py4j" in message) == ("code.git", True)
 
 
-def test_packages_are_for_drivers_of_this_host() -> None:
-    assert package_problems(ApplicationSpec(packages="requests==2")) == []
-    assert package_problems(ApplicationSpec(master="yarn", packages="# none")) == []
-    (problem,) = package_problems(ApplicationSpec(master="spark://a:7077", packages="requests"))
-    assert (problem.field, "executors of a cluster" in problem.message) == ("packages", True)
-    assert len(package_problems(ApplicationSpec(master="yarn", packages="-e .\nrequests"))) == 2
+@pytest.mark.parametrize("master", ["local[2]", "spark://a:7077", "yarn"])
+def test_packages_are_for_drivers_and_for_the_executors_of_clusters(master: str) -> None:
+    assert package_problems(ApplicationSpec(master=master, packages="requests==2")) == []
+    (problem,) = package_problems(ApplicationSpec(master=master, packages="-e .\nrequests"))
+    assert problem.field == "packages.0"
 
 
 def test_code_and_packages_are_code_to_a_driver() -> None:

@@ -11,7 +11,7 @@ def wheel(
     folder: Path,
     name: str,
     version: str,
-    files: Mapping[str, str],
+    files: Mapping[str, str | bytes],
     needs: Iterable[str] = (),
 ) -> Path:
     """Write a wheel of pure Python into a folder."""
