@@ -77,6 +77,12 @@ class InMemoryScripts:
             driver.error = held(question)
             driver.exit = self._exit(str(SCRIPT_FAILED), "0")
 
+    def asks_while_ending(self, application: str, name: str, *missing: int) -> None:
+        """The same, while the queries that run still stop after their batches."""
+        driver = self._driver(application, None)
+        question = Question(identity(name, ""), name, "", missing)
+        driver.script = ScriptReport(ScriptState.STOPPING, question=question)
+
     def script_fails(self, application: str, error: RunError, *, batch: int | None = None) -> None:
         """The script, or a query that it does not start again, fails: the driver leaves."""
         with self._lock:

@@ -59,6 +59,13 @@ def test_an_application_has_its_pools_by_name() -> None:
     assert parse_manifest(bare).spec["memory"] == ApplicationSpec().memory
 
 
+def test_an_application_that_runs_a_script_says_whether_it_is_to_run() -> None:
+    spec = {"kind": "script", "script": {"file": "/code/job.py"}, "python_path": ["/code"]}
+    assert parse_manifest(manifest("Application", spec=spec)).desired is None
+    found = parse_manifest(manifest("Application", spec=spec, desired="STOPPED"))
+    assert (found.spec["kind"], found.desired) == ("script", Desired.STOPPED)
+
+
 def test_a_query_in_python() -> None:
     found = parse_manifest(manifest(spec={"kind": "python", "function": "a:b"}))
     assert set(found.spec) == set(PythonQuery.model_fields)

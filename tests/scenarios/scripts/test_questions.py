@@ -71,6 +71,20 @@ def test_the_script_is_held_and_starting_it_asks_again() -> None:
     stage.check_history()
 
 
+def test_what_a_question_stops_is_not_called_stopped_by_the_script() -> None:
+    stage = ScriptStage()
+    stage.running("old", "other")
+    stage.launcher.asks_while_ending("job", "new", stage.row("job/old").pk)
+    stage.launcher.end_run(stage.run("job/other").pk)
+    stage.look("job")
+    assert stage.phase("job/other") == "PENDING"
+    assert stage.script.question["identity"] == "name:new"
+    stage.launcher.asks("job", "new", stage.row("job/old").pk)
+    stage.look("job")
+    assert [stage.phase(name) for name in ("job/old", "job/other")] == ["FAILED", "FAILED"]
+    assert stage.row("job/other").desired == "RUNNING"
+
+
 def test_the_same_takes_over_row_history_and_checkpoint() -> None:
     stage = Asked()
     stage.answer("job/old")

@@ -1,6 +1,7 @@
 """Packages: wheels that are missing, once per content, by uv; its "no" in its own words."""
 
 import shutil
+import tarfile
 import threading
 from collections.abc import Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -11,6 +12,7 @@ import numpy
 import pytest
 from pytest_django.fixtures import Settings
 
+from queries.domain.code.shipping import ARCHIVE, DAEMON_MODULE, INSIDE, SHIPPED
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.selectors.code import environment, packages_folder
 from queries.services.code import packages
@@ -67,6 +69,23 @@ def test_the_same_wishes_have_one_folder_and_others_another(shelf: Path) -> None
     assert _folder("b==1\na==2") == _folder("# two\na == 2\n\nb==1\n")
     assert _folder("a==1") != _folder("a==2")
     assert packages_folder(_spec("  # nothing\n")) is None
+
+
+def test_on_a_cluster_the_folder_has_the_archive_for_its_executors(shelf: Path) -> None:
+    wheel(shelf, "hgshades", "1.0", {"hgshades.py": "DARK = 1\n"})
+    local, cluster = _spec("hgshades"), ApplicationSpec(packages="hgshades", master="yarn")
+    for spec in (local, cluster):
+        install(spec)
+    assert not (_folder("hgshades") / SHIPPED).exists()
+    folder = packages_folder(cluster)
+    assert folder is not None
+    with tarfile.open(folder / SHIPPED / ARCHIVE) as archive:
+        names = {one.name for one in archive if one.isfile()}
+    assert {f"{INSIDE}/hgshades.py", f"{DAEMON_MODULE}.py"} <= names
+    assert not any(SHIPPED in name for name in names)
+    made = (folder / SHIPPED / ARCHIVE).stat().st_mtime_ns
+    install(cluster)
+    assert (folder / SHIPPED / ARCHIVE).stat().st_mtime_ns == made
 
 
 def test_a_version_that_headgate_does_not_run_with_is_refused_in_uvs_words(shelf: Path) -> None:
