@@ -139,5 +139,6 @@ urlpatterns = [
     _at("schema/manifest.json", manifests.ManifestSchemaView, "manifest-schema"),
     _at("schema/", docs.SchemaView, "schema"),
     _at("docs/", docs.DocsView, "docs"),
-    re_path(r"^(?P<rest>.*)$", docs.NothingHereView.as_view(), name="nothing"),
+    # A line break is no end of an address: it is answered like any other that is not there.
+    re_path(r"^(?P<rest>[\s\S]*)$", docs.NothingHereView.as_view(), name="nothing"),
 ]

@@ -124,6 +124,7 @@ def known(stage: Stage) -> dict[str, Any]:
     return {
         "name": "delays",
         "run_id": stage.run("delays").pk,
+        "epoch": stage.run("delays").driver.epoch,
         "group_id": FailureGroup.objects.get().pk,
         "failure_id": Failure.objects.get().pk,
         "uuid": str(Operation.objects.first().uuid),  # type: ignore[union-attr]
