@@ -80,10 +80,10 @@ def is_shipped(spec: ApplicationSpec) -> bool:
 
 def packages_folder(spec: ApplicationSpec) -> Path | None:
     """Return the folder of an application's packages, there or not; None where it wants none."""
-    return folder_of_packages(spec.packages)
+    return folder_of_packages(spec.packages, shipped=is_shipped(spec))
 
 
-def folder_of_packages(text: str) -> Path | None:
+def folder_of_packages(text: str, *, shipped: bool = False) -> Path | None:
     """Return the folder of what a requirements text wishes for.
 
     The same wishes for the same Python and the same packages of Headgate's have the same folder;
@@ -94,7 +94,7 @@ def folder_of_packages(text: str) -> Path | None:
         return None
     given = "\n".join(f"{name}=={version}" for name, version in sorted(environment().items()))
     parts = [wanted.text, platform.python_version(), platform.machine(), given]
-    if is_shipped(spec):
+    if shipped:
         parts.append(SHIPPED)
     said = "\0".join(parts)
     return Path(settings.PACKAGES_DIR) / hashlib.sha256(said.encode()).hexdigest()

@@ -62,8 +62,10 @@ class Names:
         elif isinstance(code, dict) and code.get("git"):
             said = (str(code.get(name) or "") for name in ("git", "commit", "folder"))
             self.notes.add(places.note_of(*said).name)
-        if isinstance(packages, str) and (folder := places.folder_of_packages(packages)):
-            self.packages.add(folder.name)
+        for shipped in (False, True) if isinstance(packages, str) else ():
+            # Whatever the master is by now: a driver may run on the one of before.
+            if folder := places.folder_of_packages(packages, shipped=shipped):
+                self.packages.add(folder.name)
 
 
 def prune_contents(*, now: datetime) -> int:

@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("queries", "0027_deploys")]
+    dependencies = [("queries", "0028_token_guesses")]
 
     operations = [
         migrations.AddField("script", "question", models.JSONField(default=dict)),
