@@ -141,6 +141,7 @@ def test_operations_and_deploys_are_listed_and_described(
     def names(*asked: str) -> list[str]:
         return shell("get", *asked, "-o", "name").out.split()
 
+    shell.meanwhile = None  # what is open stays open
     deploy = [f"deploy/{deploying.uuid}"]
     assert names("deploys", "--state", "RUNNING", "--owner", "repo", "--query", "delays") == deploy
     assert names("deploys", "--state", "SUCCEEDED") == []
