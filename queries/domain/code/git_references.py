@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from queries.domain.definitions.parsing import shape_problems
 from queries.domain.definitions.spec import StrictForm
 from queries.domain.errors import Invalid, Problem
-from queries.domain.masking import MASK
+from queries.domain.masking import MASK, mask_text
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _NAME = r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*"
@@ -91,15 +91,24 @@ def git_problems(url: str, commit: str, folder: str, *, hosts: frozenset[str]) -
     return problems
 
 
+def _shown(url: str) -> str:
+    """Return the beginning of an address without what may be a password.
+
+    In https a user alone may be a token; a password that was not encoded may hold a slash.
+    """
+    secrets = r"(https?://)[^/@]*@|(//)[^/@]*:[^@]*@"
+    plain = re.sub(secrets, lambda found: f"{found[1] or found[2]}{MASK}@", url[:500])
+    return mask_text(plain)[:200]
+
+
 def _url_problems(url: str, hosts: frozenset[str]) -> list[Problem]:
     def refused(message: str, way_out: str) -> list[Problem]:
-        return [Problem("code.git", url[:200], message, way_out)]
+        return [Problem("code.git", _shown(url), message, way_out)]
 
     where = repository(url)
     if where is None and re.match(r"https?://[^/]*@", url):
         way_out = "Leave user and password out; docs/code.md says where credentials belong."
-        shown = re.sub(r"//[^/]*@", f"//{MASK}@", url)
-        return [Problem("code.git", shown[:200], "contains a user.", way_out)]
+        return refused("contains a user.", way_out)
     if where is None:
         if re.fullmatch(r"[\w.-]+@[\w.-]+:(?!/).+", url):
             return refused("is not a URL.", "Write ssh://git@host/path.")

@@ -84,6 +84,27 @@ def test_a_reference_to_a_listed_host_is_taken(url: str, folder: str) -> None:
     assert repository(url) is not None
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://ada:hunter2@git.example.org/x",
+        "https://hunter2@git.example.org/x",
+        "https://ada:hun/ter2@git.example.org/x",
+        "ssh://ada:hunter2@git.example.org/x",
+        "https://git.example.org/x?token=hunter2",
+    ],
+)
+def test_a_refusal_does_not_show_what_may_be_a_password(url: str) -> None:
+    (problem,) = git_problems(url, COMMIT, "", hosts=HOSTS)
+    assert "git.example.org" in problem.value
+    assert "ter2" not in f"{problem}"
+
+
+def test_a_port_is_shown() -> None:
+    (problem,) = git_problems("https://git.example.org:99999/x", COMMIT, "", hosts=HOSTS)
+    assert problem.value == "https://git.example.org:99999/x"
+
+
 def test_where_no_host_is_listed_it_is_said() -> None:
     (problem,) = git_problems(GOOD, COMMIT, "", hosts=frozenset())
     assert "None is listed yet" in problem.way_out
