@@ -215,7 +215,7 @@ def is_green(cases: Sequence[str]) -> bool:
 
 
 def is_skipped(cases: Sequence[str]) -> bool:
-    """Tell whether a test needs what this machine has not."""
+    """Return whether a test needs something that is missing on this machine."""
     return bool(cases) and set(cases) == {SKIPPED}
 
 

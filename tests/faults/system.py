@@ -17,6 +17,7 @@ import psutil
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LIMIT_S = 240  # generous: machines that run tests are small and shared
+DEPLOY_LIMIT_S = 600  # one starts up to three JVMs
 
 
 class System:
@@ -122,6 +123,18 @@ class System:
         status, operation = self.call("POST", f"queries/{name}/{verb}/", body)
         assert status == 202, operation
         return operation
+
+    def deployed(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Ask for a deploy; return its receipt once it has ended."""
+        status, asked = self.call("POST", "deploys/", body)
+        assert status == 202, asked
+
+        def look() -> Any:
+            receipt = self.get(f"deploys/{asked['id']}/")
+            return receipt if receipt["ended_at"] else None
+
+        receipt: dict[str, Any] = self.wait("the end of the deploy", look, DEPLOY_LIMIT_S)
+        return receipt
 
     def wait(self, what: str, condition: Callable[[], Any], limit_s: float = LIMIT_S) -> Any:
         """Return the condition's value once it is true."""

@@ -1,6 +1,5 @@
 """Deploys on a whole system: a good one, one that goes back, one that cannot go back."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -103,16 +102,7 @@ def deployed(system: System, params: dict[str, Any], **how: Any) -> dict[str, An
     """Deploy the query with these parameters; return the receipt once it has ended."""
     source = {"repository": "https://git/flights", "commit": "c" * 40}
     body = {"owner": "flights", "source": source, "manifests": manifests(system, **params)}
-    status, asked = system.call("POST", "deploys/", {"apply": body, **how})
-    assert status == 202, asked
-
-    address, until = f"deploys/{asked['id']}/", time.monotonic() + LIMIT_S
-    while time.monotonic() < until:
-        receipt: dict[str, Any] = system.get(address)
-        if receipt["ended_at"]:
-            return receipt
-        time.sleep(0.5)
-    raise AssertionError(f"the deploy of {params} has not ended: {receipt}")
+    return system.deployed({"apply": body, **how})
 
 
 def only(receipt: dict[str, Any]) -> dict[str, Any]:

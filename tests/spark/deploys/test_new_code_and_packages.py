@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,6 @@ from tests import pieces
 from tests.faults.system import System
 from tests.services.code.archives import packed
 from tests.services.code.wheels import wheel
-from tests.spark.deploys.test_deploys import LIMIT_S
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.redis, pytest.mark.timeout(2400)]
 
@@ -90,15 +88,7 @@ def deployed(system: System, code: str, packages: str, **how: Any) -> dict[str, 
             {"path": f"{number}.yaml", "manifest": one} for number, one in enumerate(files)
         ],
     }
-    status, asked = system.call("POST", "deploys/", {"apply": body, **how})
-    assert status == 202, asked
-    address, until = f"deploys/{asked['id']}/", time.monotonic() + LIMIT_S
-    while time.monotonic() < until:
-        receipt: dict[str, Any] = system.get(address)
-        if receipt["ended_at"]:
-            return receipt
-        time.sleep(0.5)
-    raise AssertionError(f"the deploy has not ended: {receipt}")
+    return system.deployed({"apply": body, **how})
 
 
 def test_a_bad_import_and_a_resolvers_no_end_a_deploy_before_anything_was_changed(
