@@ -11,8 +11,6 @@ from tests.faults.system import System
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark, pytest.mark.redis, pytest.mark.timeout(2400)]
 
-LIMIT_S = 600.0  # of one deploy: it starts up to three JVMs, and machines that test are small
-
 #: A state that its function reads itself: form 2 reads what form 1 wrote, and not the reverse.
 CODE = '''
 import pandas as pd
