@@ -12,7 +12,7 @@ from pytest_django.fixtures import Settings
 
 from controlplane.machine.cluster import Cluster
 from queries.domain.definitions.spec import ApplicationSpec
-from queries.domain.protocol import ExecutorSeen, RunState
+from queries.domain.protocol import ExecutorSeen, RunState, Want
 from queries.selectors.code import packages_folder
 from queries.services.code import packages
 from tests.pieces import free_port
@@ -165,6 +165,10 @@ def test_executors_are_sent_the_packages_native_code_included(
         seen = driver.wait_run(11, RunState.RUNNING, RunState.FAILED)
         assert seen.state is RunState.RUNNING, seen.error
         wait_for(lambda: committed(driver, 1), "batches commit")
+        # A batch under way has opened its file already, and nothing is in it yet.
+        driver.ask(11, Want.DRAIN)
+        ended = driver.wait_run(11, RunState.ENDED, RunState.FAILED)
+        assert ended.state is RunState.ENDED, ended.error
         places = {row["place"] for row in pyarrow.parquet.read_table(out).to_pylist()}
     finally:
         driver.end()
