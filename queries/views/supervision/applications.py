@@ -50,6 +50,7 @@ from queries.views.console.numbers import whole
 from queries.views.definitions.application_edit import urlpatterns as edit_urls
 from queries.views.definitions.diffs import changes, readable
 from queries.views.supervision.application_actions import urlpatterns as act_urls
+from queries.views.supervision.query_rows import verbs_of
 
 ROWS = 50
 DRIVERS_SHOWN = 10
@@ -104,6 +105,7 @@ def _moving(detail: ApplicationDetail, now: datetime) -> dict[str, Any]:
         "driver": detail.driver,
         "script": detail.script,
         "question": asking(detail.script),
+        "can": " ".join(_verbs(detail)),
         "spec": spec,
         "pools": _pools(detail),
         "advice": _advice(detail, spec),
@@ -157,6 +159,13 @@ def _concerns(detail: ApplicationDetail, changes: Changes) -> bool:
     if detail.driver and detail.driver.pk in keys(changes, "driver"):
         return True
     return bool({query.pk for query in detail.queries} & keys(changes, "query"))
+
+
+def _verbs(detail: ApplicationDetail) -> list[str]:
+    """Return the verbs shown on the page: a script's own; its queries are started one by one."""
+    if detail.script is None:
+        return ["restart", "stop"]
+    return verbs_of(detail.script.desired, detail.script.phase)
 
 
 def _pools(detail: ApplicationDetail) -> list[dict[str, Any]]:

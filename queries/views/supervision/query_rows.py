@@ -98,12 +98,22 @@ def is_cut_off(line: QueryLine) -> bool:
 
 def verbs(line: QueryLine) -> list[str]:
     """Return the verbs that would change something now."""
-    ends = ["end-driver"] if line.query.phase_reason in HANGING_REASONS else []
-    if line.query.desired != Desired.RUNNING:
-        return ["start"] if line.phase in STOPPED_PHASES else ["start", "stop-now", *ends]
+    return verbs_of(
+        line.query.desired, line.phase, hangs=line.query.phase_reason in HANGING_REASONS
+    )
+
+
+def verbs_of(desired: str, phase: str, *, hangs: bool = False) -> list[str]:
+    """Return the verbs that would change what is wanted so, and is in this phase.
+
+    What `hangs` has a thread that does not end: only the end of its driver frees it.
+    """
+    ends = ["end-driver"] if hangs else []
+    if desired != Desired.RUNNING:
+        return ["start"] if phase in STOPPED_PHASES else ["start", "stop-now", *ends]
     if ends:
         return ["stop", *ends]
-    return ["start", "stop"] if line.phase in FAILED_PHASES else ["stop", "restart"]
+    return ["start", "stop"] if phase in FAILED_PHASES else ["stop", "restart"]
 
 
 def reason(line: QueryLine) -> tuple[str, str]:
