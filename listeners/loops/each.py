@@ -47,13 +47,16 @@ class Each:
         through: tuple[type[Exception], ...] = (),
         met: Note | None = None,
         over: Note | None = None,
+        moot: Callable[[Exception], bool] = lambda _: False,
     ) -> None:
+        """`moot` tells whether an error only follows from an end that is reported elsewhere."""
         self._loop = loop
         self._logger = logger
         self._mask = mask
         self._through = through  # what ends the whole loop
         self._met = met
         self._over = over
+        self._moot = moot
         self._guard = threading.Lock()
         self._troubles: OrderedDict[str, Trouble] = OrderedDict()
         self._logged: OrderedDict[str, float] = OrderedDict()  # cause -> monotonic
@@ -66,7 +69,10 @@ class Each:
         except self._through:
             raise
         except Exception as error:
-            self.meet(about, error)
+            if self._moot(error):
+                self._logger.info("%s: %s has ended: %s", self._loop, about, type(error).__name__)
+            else:
+                self.meet(about, error)
         else:
             self._end(about)
 

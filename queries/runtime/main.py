@@ -46,6 +46,7 @@ logger = logging.getLogger("headgate.driver")
 
 LOOK_S = 1.0  # between looks at the assignment when no nudge comes
 FLUSH_S = 5.0  # for the outbox, when leaving
+JVM = "jvm"  # what the main loop calls the end of this process's JVM
 
 SESSION_FAILED = 70
 FENCED = 72  # current.json names a later epoch
@@ -73,7 +74,7 @@ class Driver:
         self.references = References(env_allowlist=spec.env_allowlist, secrets_dir=spec.secrets_dir)
         self.references.learn(spec.conf, spec.env)
         # What goes wrong with one file or one run: logged once, passed over, tried again.
-        self.each = Each("driver", logger, mask=self.references.mask)
+        self.each = Each("driver", logger, mask=self.references.mask, moot=self._follows_the_jvm)
         self.board = Board(
             folder.own, spec.epoch, self.wake.call, self.references.mask_within, self.each
         )
@@ -123,7 +124,7 @@ class Driver:
         packages.lead_to_daemon(self.spec.packages, self.spec.master)
         self.gateway = spark_session.launch_jvm(self.spec, self.folder.own, self.lock)
         self.shim.tell(f"jvm {self.gateway.proc.pid}")
-        self.wake.watch(os.pidfd_open(self.gateway.proc.pid), "jvm")
+        self.wake.watch(os.pidfd_open(self.gateway.proc.pid), JVM)
         spark = spark_session.start_spark(self.spec, self.folder, self.gateway, self.references)
         self.wake.catch_signals()  # again: Spark has replaced one (trap 22)
         jvm, jvm_pid = spark.sparkContext._jvm, self.gateway.proc.pid
@@ -217,7 +218,7 @@ class Driver:
             driver_log.keep_small(self.folder.own)
         if assignments.end and not assignments.working:
             return 0
-        if "jvm" in self.wake.wait(LOOK_S):
+        if JVM in self.wake.wait(LOOK_S):
             return JVM_DIED
         return None
 
@@ -232,6 +233,10 @@ class Driver:
             self.board.driver(executors=self._executors_told)
             self.board.write()  # files are the truth: on disk before the event
             self.telemetry.driver_changed()
+
+    def _follows_the_jvm(self, error: Exception) -> bool:
+        """Tell whether an error is that of a call into a JVM that has ended: the driver ends too."""
+        return type(error).__module__.startswith("py4j") and self.wake.has_ended(JVM)
 
     def _is_fenced(self) -> bool:
         """Tell whether a later epoch has taken over; a file that cannot be read says nothing."""

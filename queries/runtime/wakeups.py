@@ -5,6 +5,10 @@ import os
 import select
 import signal
 
+#: Seconds for which an end is awaited whose first sign was an error: the kernel closes a process's
+#: connections a moment before it reports its end.
+_ENDING_S = 0.2
+
 
 class Wake:
     """A pipe that signals and threads write into and the main loop waits on."""
@@ -42,6 +46,11 @@ class Wake:
                     # Its handler runs in the main thread, where users' code may be: later, or not.
                     self.leave = self.leave or signal.SIGTERM in signals
         return {self._others[descriptor] for descriptor in ready if descriptor in self._others}
+
+    def has_ended(self, name: str) -> bool:
+        """Tell whether the process watched under this name has ended, or does within a moment."""
+        watched = [one for one, called in self._others.items() if called == name]
+        return bool(watched and select.select(watched, [], [], _ENDING_S)[0])
 
     def _nudged(self, *_: object) -> None:
         pass

@@ -2,6 +2,9 @@
 
 import json
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +15,7 @@ import pytest
 from queries.domain.protocol import (
     ASSIGNMENT,
     CURRENT,
+    JVM_DIED,
     STATUS,
     Assignment,
     AssignmentEntry,
@@ -25,7 +29,7 @@ from queries.driver_folder import DriverFolder
 from queries.runtime import main
 from queries.runtime.assignment import Assignments
 from queries.runtime.checkpoints.locks import Held
-from queries.runtime.main import FENCED, Driver
+from queries.runtime.main import FENCED, JVM, Driver
 
 EPOCH = 7
 
@@ -217,3 +221,24 @@ def test_its_heartbeats_say_what_it_passes_over(
     [told] = telemetry._inbox.get(timeout=5).body["troubles"]
     assert (told["about"], told["times"]) == (CURRENT, 1)
     assert json.dumps(told)
+
+
+def test_calls_into_a_jvm_that_has_ended_are_no_trouble_beside_its_end(life: Life) -> None:
+    from py4j.protocol import Py4JNetworkError
+
+    def fails(*_: Any) -> None:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+    life.sessions.close_unused = fails
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as jvm:
+        life.driver.wake.watch(os.pidfd_open(jvm.pid), JVM)
+        assert life.turn() is None
+        assert life.troubles == ["unused sessions"]
+        life.sessions.close_unused = lambda _: None
+        assert life.turn() is None
+        assert life.troubles == []
+
+        life.sessions.close_unused = fails
+        jvm.kill()
+        assert life.turn() == JVM_DIED
+    assert life.troubles == []

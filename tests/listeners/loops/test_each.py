@@ -49,6 +49,16 @@ def test_a_cause_is_logged_once_however_often_and_wherever_it_is_met(
     assert "6 times in a row" in caplog.records[1].getMessage()
 
 
+def test_what_follows_from_an_end_told_elsewhere_is_no_trouble() -> None:
+    ended: list[bool] = []
+    each = Each("driver", logger, moot=lambda error: isinstance(error, OSError) and bool(ended))
+    assert serve(each, {"first"}) == ["second", "third"]
+    assert [one.about for one in each.now()] == ["first"]
+    ended.append(True)
+    assert serve(each, {"third"}) == ["first", "second"]
+    assert each.now() == ()
+
+
 def test_a_trouble_that_is_over_is_said_and_forgotten_and_is_news_when_it_comes_back(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
