@@ -1,6 +1,6 @@
 """Who starves whom: the queries of one application share its cores, and wait for each other.
 
-A stage that stands ready waits for its first task while tasks of others hold the cores. Spark's
+A stage that is ready waits for its first task while tasks of others hold the cores. Spark's
 FIFO scheduler serves the older job first; with FAIR, pools with a minimum share come first, and
 among the others the one with the fewest running tasks, ties by name. Tasks are not pre-empted.
 """
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 #: A share of the time below this is not worth a sentence: a stage needs some ms to begin anyway.
 WORTH_TELLING = 0.1
+#: Seconds of running before which nothing is said: first batches compile and load, all at once.
+JUDGED_AFTER_S = 300.0
 #: Of a query's wait, the share from which one of those it waited for is named.
 _MUCH = 0.2
 
@@ -28,7 +30,7 @@ class TaskShare:
 
     @property
     def waiting(self) -> float:
-        """Return the share of the time, 0 to 1, in which it stood ready and others ran."""
+        """Return the share of the time, 0 to 1, in which it was ready and others ran."""
         return min(1.0, sum(self.waited_for.values()) / self.since) if self.since else 0.0
 
     @property
@@ -55,7 +57,7 @@ def starved(
     span: str,
     application: str,
 ) -> list[Starved]:
-    """Return the queries that waited for others for a tenth of the time or more, worst first.
+    """Return the queries that waited for others for a tenth of their time or more, worst first.
 
     `min_shares` has the minimum share of each pool by its name, `span` names the range in words
     ("the last hour").
@@ -63,7 +65,7 @@ def starved(
     pools = {one.query: one.pool for one in shares}
     found = []
     for one in sorted(shares, key=lambda one: (-one.waiting, one.query)):
-        if one.waiting < WORTH_TELLING:
+        if one.waiting < WORTH_TELLING or one.since < JUDGED_AFTER_S:
             continue
         by = max(one.waited_for, key=lambda name: one.waited_for[name])
         much = _MUCH * sum(one.waited_for.values())
@@ -75,7 +77,7 @@ def starved(
             Starved(
                 query=one.query,
                 by=by,
-                says=f"{one.query} waited {percent} % of {span} for {_and(heavy)}.",
+                says=f"{one.query} waited {percent} % of its time in {span} for {_and(heavy)}.",
                 change=_change(one.query, heavy, scheduler_mode, application, protected),
             )
         )

@@ -10,8 +10,10 @@ PLAIN: Mapping[str, int] = {}
 
 
 def share(
-    query: str, waited_for: Mapping[str, float] = PLAIN, *, pool: str = "", since: float = 100
+    query: str, percent: Mapping[str, float] = PLAIN, *, pool: str = "", since: float = 1_000
 ) -> TaskShare:
+    """Return the share of a query that waited for others for these percentages of its time."""
+    waited_for = {name: since * part / 100 for name, part in percent.items()}
     waited_s = sum(waited_for.values())
     return TaskShare(query, pool, since, 10.0, 0.5, waited_s, waited_for)
 
@@ -29,11 +31,16 @@ def test_who_waits_little_is_not_told() -> None:
     assert told(share("light", {"heavy": 9.9}), share("heavy")) == []
 
 
+def test_nothing_is_said_of_a_query_that_has_just_begun() -> None:
+    assert told(share("light", {"heavy": 90}, since=299), share("heavy")) == []
+    assert len(told(share("light", {"heavy": 90}, since=300), share("heavy"))) == 1
+
+
 def test_under_fifo_pools_are_advised() -> None:
     assert told(share("light", {"heavy": 41}), share("heavy")) == [
-        "light waited 41 % of the last hour for heavy. Set the scheduler mode to FAIR, give light "
-        "a pool of its own with a minimum share of 1, and put heavy into one pool without one. "
-        "This takes effect when app restarts, with all its queries."
+        "light waited 41 % of its time in the last hour for heavy. Set the scheduler mode to FAIR, "
+        "give light a pool of its own with a minimum share of 1, and put heavy into one pool "
+        "without one. This takes effect when app restarts, with all its queries."
     ]
 
 

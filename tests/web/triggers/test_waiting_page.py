@@ -59,7 +59,7 @@ def test_the_page_tells_who_waited_for_whom_and_what_mends_it(
 ) -> None:
     client.force_login(viewer)
     page = Page(client, "/applications/flights/waiting/")
-    assert "alerts waited 41 % of the last hour for delays." in page.text
+    assert "alerts waited 41 % of its time in the last hour for delays." in page.text
     assert "Give alerts a pool of its own with a minimum share of 1" in page.text
     assert "when flights restarts, with all its queries" in page.text
     assert "1 min 40 s" in page.text  # the task time of alerts in this hour
@@ -68,13 +68,13 @@ def test_the_page_tells_who_waited_for_whom_and_what_mends_it(
 def test_a_longer_range_has_all_of_it(client: Client, viewer: User, starving: Stage) -> None:
     client.force_login(viewer)
     page = Page(client, "/applications/flights/waiting/?range=6h")
-    assert "alerts waited 33 % of the last 6 hours for delays." in page.text
+    assert "alerts waited 33 % of its time in the last 6 hours for delays." in page.text
 
 
 def test_the_applications_page_says_it_too(client: Client, viewer: User, starving: Stage) -> None:
     client.force_login(viewer)
     page = Page(client, "/applications/flights/")
-    assert "alerts waited 41 % of the last hour for delays." in page.text
+    assert "alerts waited 41 % of its time in the last hour for delays." in page.text
 
 
 def test_without_waits_it_says_so(client: Client, viewer: User, flights: Stage) -> None:
@@ -102,7 +102,7 @@ def test_rest_tells_the_same(client: Client, viewer: User, starving: Stage) -> N
     assert alerts["waited_for"] == {"delays": 1476.0}
     assert alerts["covered_s"] == pytest.approx(3600, abs=5)
     assert [one["says"] for one in body["starved"]] == [
-        "alerts waited 41 % of the last hour for delays."
+        "alerts waited 41 % of its time in the last hour for delays."
     ]
 
 
