@@ -235,7 +235,7 @@ class Driver:
             self.telemetry.driver_changed()
 
     def _follows_the_jvm(self, error: Exception) -> bool:
-        """Tell whether an error is that of a call into a JVM that has ended: the driver ends too."""
+        """Tell whether an error comes of a call into a JVM that has ended: the driver ends too."""
         return type(error).__module__.startswith("py4j") and self.wake.has_ended(JVM)
 
     def _is_fenced(self) -> bool:
