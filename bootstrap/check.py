@@ -1,8 +1,8 @@
 """What to run before each commit: lint, and the tests without Spark, browser or broker.
 
 The checks of `make lint` run one after the other while the tests do; their output comes at the
-end. Property tests try a share of their examples; `make test` tries all of them. Arguments are
-passed to pytest.
+end. Property tests try a share of their examples, and the table of rights asks those on either
+side of each line; `make test` tries all of them. Arguments are passed to pytest.
 """
 
 import os

@@ -49,6 +49,11 @@ class Who:
         return need not in OF_TEAM or self.inside
 
 
+def rank(who: Who) -> tuple[int, bool]:
+    """Order people by how much they may do."""
+    return (-1 if who.role is None else ORDER.index(who.role), who.inside)
+
+
 STRANGER = Who("a stranger")
 _O, _A = Role.OPERATOR, Role.AUTHOR
 SIGNED_IN = (

@@ -17,9 +17,10 @@ from django.urls import URLPattern, URLResolver, get_resolver
 
 from queries.api.base import ApiView
 from queries.models.definitions import Query
+from tests.examples import SHARE
 from tests.scenarios.stage import Stage
 from tests.security.rights.needs import RULES, Need
-from tests.security.rights.people import SIGNED_IN, STRANGER, TOKENS, Who, ways_in
+from tests.security.rights.people import SIGNED_IN, STRANGER, TOKENS, Who, rank, ways_in
 from tests.security.rights.world import address_of, build
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -159,9 +160,21 @@ def test_a_page_takes_no_method_that_the_table_does_not_name(
             assert answer.status_code == 405, f"{method} {address}"
 
 
-def _askers(name: str) -> tuple[Who, ...]:
-    """Return everybody; a page is not opened by a token, whoever sends one is a stranger to it."""
-    return (STRANGER, *SIGNED_IN, *(TOKENS if _is_rest(name) else ()))
+def _askers(name: str, need: Need) -> Iterator[Who]:
+    """Return everybody; a page is not opened by a token, whoever sends one is a stranger to it.
+
+    Where a share of the examples is asked for, those on either side of the line: of accounts and
+    of tokens the weakest that may, and the strongest that may not.
+    """
+    yield STRANGER
+    for known in (SIGNED_IN, TOKENS) if _is_rest(name) else (SIGNED_IN,):
+        if SHARE == 1:
+            yield from known
+            continue
+        may = [who for who in known if who.may(need)]
+        may_not = [who for who in known if not who.may(need)]
+        yield from sorted(may, key=rank)[:1]
+        yield from sorted(may_not, key=rank)[-1:]
 
 
 @pytest.mark.django_db
@@ -176,7 +189,7 @@ def test_who_may_is_let_through_and_who_may_not_is_refused(
         return
     need = RULES[name].needs[method]
     address = address_of(ADDRESSES[name][0], keys)
-    for who in _askers(name):
+    for who in _askers(name, need):
         answer = _ask(name, method, address, carried[who.name])
         told = f"{method} {address} by {who.name}: {answer.status_code}"
         if who is STRANGER and need is not Need.NOTHING:
