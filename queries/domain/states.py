@@ -62,6 +62,8 @@ class Phase(StrEnum):
 
 #: Phases in which a driver may be executing batches.
 LIVE_PHASES = frozenset({Phase.STARTING, Phase.RUNNING, Phase.STOPPING, Phase.LOST})
+#: Phases in which health is judged.
+JUDGED_PHASES = frozenset({Phase.STARTING, Phase.RUNNING})
 #: Phases of a query that has ended as it should.
 STOPPED_PHASES = frozenset({Phase.STOPPED, Phase.COMPLETED})
 #: Phases at rest: nothing changes without an operator.
@@ -162,6 +164,9 @@ class Verdict(StrEnum):
 
 #: Verdicts that a list puts first.
 TROUBLED_VERDICTS = frozenset({Verdict.LAGGING, Verdict.STALLED, Verdict.ZOMBIE, Verdict.BLIND})
+
+#: Verdicts of a query that reads nothing now: its last rates are history.
+QUIET_VERDICTS = frozenset({Verdict.IDLE, Verdict.WAITING})
 
 
 class GroupStatus(StrEnum):

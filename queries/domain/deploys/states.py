@@ -25,6 +25,9 @@ ENDED = frozenset(
     }
 )
 
+#: Ends after which nobody needs a deploy's snapshots: pruning takes them like any others.
+FREEING = frozenset({DeployState.SUCCEEDED, DeployState.ROLLED_BACK})
+
 
 class Stage(StrEnum):
     """What a deploy is doing; the value is part of the names of its fail-points."""
@@ -70,6 +73,12 @@ class ChangeState(StrEnum):
     GOING_BACK = "GOING_BACK"
     ROLLED_BACK = "ROLLED_BACK"
     LEFT = "LEFT"  # nothing was done to it
+
+
+#: States of what is done with, as far as the way forward goes.
+SETTLED = frozenset({ChangeState.GOOD, ChangeState.ROLLED_BACK, ChangeState.LEFT})
+#: States of what is out of its deploy; of several in a wave the first here is shown.
+OUT = (ChangeState.KEPT, ChangeState.BAD)
 
 
 class ChangeKind(StrEnum):

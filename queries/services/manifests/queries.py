@@ -8,13 +8,13 @@ from typing import Any
 
 from queries.domain.definitions import parsing
 from queries.domain.definitions.locations import HeldLocations, NotALocation
-from queries.domain.definitions.spec import ApplicationSpec
+from queries.domain.definitions.spec import HOLDING_TRIGGERS, ApplicationSpec
 from queries.domain.errors import Invalid
 from queries.domain.manifests.forms import Manifest
 from queries.domain.manifests.plans import Change
 from queries.domain.masking import unmask
 from queries.domain.states import Desired
-from queries.domain.triggers.cores import HOLDING, ground_of, held
+from queries.domain.triggers.cores import ground_of, held
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.roles import WRITE_PYTHON, may
@@ -231,7 +231,7 @@ def _sql(state: states.State) -> Any:
 
 
 def _holds(work: Work) -> bool:
-    return work.after.get("spec", {}).get("trigger", {}).get("kind") in HOLDING
+    return work.after.get("spec", {}).get("trigger", {}).get("kind") in HOLDING_TRIGGERS
 
 
 class _Beside:

@@ -24,7 +24,7 @@ from queries.domain.probes.questions import PreflightTask, ProbeResult, RecordsT
 from queries.domain.protocol import DriverSpec
 from queries.domain.reasons import Because, Detail, phrase
 from queries.domain.states import OPEN_DRIVER_STATES, DriverState, Reason
-from queries.domain.supervision.observation import Liveness
+from queries.domain.supervision.observation import PASSED, Liveness
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import ApplicationRevision
 from queries.models.definitions import Checkpoint
@@ -50,7 +50,6 @@ _DROPPED = ("spark.executor.", "spark.dynamicAllocation.", "spark.cores.", "spar
 STOP_TIMEOUT_S = 10.0
 SHOWN_FOR = timedelta(hours=1)  # rows may be personal data
 LEAVES_S = 5.0  # for a probe that has answered to end by itself
-_OVER = frozenset({Liveness.EXITED, Liveness.GONE})
 
 
 class NoAnswer(NotAllowed):
@@ -181,7 +180,7 @@ def await_answer(turn: StepContext) -> ProbeResult | StepResult:
     _note(driver, seen.process, up=result is not None and result.took_ms != {}, now=turn.now)
     if result is not None and result.done:
         return result
-    if seen.liveness in _OVER:
+    if seen.liveness in PASSED:
         tail = read_log(driver, *_tried(turn.operation), launcher=turn.launcher, lines=3)[-500:]
         why = "ran out of memory" if seen.exit and seen.exit.oom else "ended without an answer"
         raise NoAnswer(
@@ -199,7 +198,7 @@ def put_away(turn: StepContext) -> StepResult:
     name = driver.application.name
     turn.launcher.end_probe(name, driver.epoch, grace_s=LEAVES_S if _answered(turn, driver) else 0)
     seen = turn.launcher.sight(name, driver.epoch, probe=True, known=driver.identity)
-    if seen.liveness not in _OVER and seen.liveness is not Liveness.ABSENT:
+    if seen.liveness not in PASSED and seen.liveness is not Liveness.ABSENT:
         return waiting("Waiting for the probe driver's processes to end")
     Driver.objects.filter(pk=driver.pk).update(
         state=DriverState.ENDED,
