@@ -8,6 +8,18 @@ from enum import StrEnum
 from typing import Self
 
 
+class Described(StrEnum):
+    """A code with the words that pages show for it."""
+
+    description: str
+
+    def __new__(cls, code: str, description: str = "") -> Self:
+        """Return a member whose value is its code alone."""
+        member = str.__new__(cls, code)
+        member._value_, member.description = code, description
+        return member
+
+
 class Desired(StrEnum):
     """What the operator wants of a query."""
 
@@ -22,16 +34,8 @@ class StopMode(StrEnum):
     NOW = "now"
 
 
-class Phase(StrEnum):
+class Phase(Described):
     """What a query is doing: a pure function of desired and observed (`decide`)."""
-
-    description: str  # the words that pages show for it
-
-    def __new__(cls, code: str, description: str = "") -> Self:
-        """Return a member whose value is its code alone."""
-        member = str.__new__(cls, code)
-        member._value_, member.description = code, description
-        return member
 
     STOPPED = "STOPPED", "Not running, as desired."
     PENDING = (
@@ -118,16 +122,8 @@ class RunOutcome(StrEnum):
     DRIVER_ENDED = "DRIVER_ENDED"
 
 
-class Candidacy(StrEnum):
+class Candidacy(Described):
     """What a run was doing when its driver died; empty: nothing that could have ended it."""
-
-    description: str  # the words that pages show for it
-
-    def __new__(cls, code: str, description: str = "") -> Self:
-        """Return a member whose value is its code alone."""
-        member = str.__new__(cls, code)
-        member._value_, member.description = code, description
-        return member
 
     NONE = ""
     STARTING = "STARTING", "starting, no batch committed yet"

@@ -1,7 +1,8 @@
 """Where a deploy is: its state for people and CI, and the stage that its next step belongs to."""
 
 from enum import StrEnum
-from typing import Self
+
+from queries.domain.states import Described
 
 
 class DeployState(StrEnum):
@@ -29,16 +30,8 @@ ENDED = frozenset(
 FREEING = frozenset({DeployState.SUCCEEDED, DeployState.ROLLED_BACK})
 
 
-class Stage(StrEnum):
+class Stage(Described):
     """What a deploy is doing; the value is part of the names of its fail-points."""
-
-    description: str  # the words that pages show for it
-
-    def __new__(cls, code: str, description: str = "") -> Self:
-        """Return a member whose value is its code alone."""
-        member = str.__new__(cls, code)
-        member._value_, member.description = code, description
-        return member
 
     PREFLIGHT = "preflight", "Preflight of the new definitions"
     SNAPSHOT = "snapshot", "Snapshots"
