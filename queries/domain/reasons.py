@@ -67,7 +67,7 @@ PHRASES: dict[Reason, str] = {
     Reason.EXECUTOR_CAME: "executor added",
     Reason.EXECUTOR_LOST: "executor lost",
     Reason.SCRIPT_STARTED: "started by its script",
-    Reason.SCRIPT_DROPPED: "its script starts it no more",
+    Reason.SCRIPT_DROPPED: "its script no longer starts it",
     Reason.SAME_QUERY: "the same query under a new name",
     Reason.OTHER_QUERY: "another query",
     Reason.OTHER: "unknown",

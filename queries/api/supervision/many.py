@@ -24,7 +24,7 @@ Form = serializers.Serializer[Any]
 class ManyForm(Form):
     """Which queries are meant.
 
-    selector: name=value or name!=value, parted by commas; | between several values.
+    selector: name=value or name!=value, separated by commas; | between several values.
     dry_run: Say which these are, and do nothing.
     """
 

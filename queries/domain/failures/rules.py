@@ -249,7 +249,7 @@ TYPE_RULES: tuple[Rule, ...] = (
     _rule(
         MODULE_ADDED_LATER,
         Category.USER_CODE,
-        "The code on disk has this module. The driver has not: it runs the copy of the code that "
+        "The code on disk has this module. The driver does not: it runs the copy of the code that "
         "was made when it started.",
         "Restart the application: its new driver runs the code on disk. Until then the query "
         "retries.",

@@ -186,7 +186,7 @@ def parse_manifest(raw: Any) -> Manifest:
             if form.name in pools:
                 way_out = "Keep one of the two."
                 problems.append(
-                    Problem(f"spec.pools.{index}.name", form.name, "stands twice.", way_out)
+                    Problem(f"spec.pools.{index}.name", form.name, "appears twice.", way_out)
                 )
             pools[form.name] = form
     _refuse(problems)

@@ -110,7 +110,7 @@ class QuerySeen:
     #: (fingerprint, batch) of the newest failures since the counters were cleared, newest first
     recent_failures: tuple[tuple[str, int | None], ...] = ()
     suspicion: Suspicion = Suspicion()  # looked at only after some deaths of drivers in a row
-    gone: bool = False  # its script starts it no more
+    gone: bool = False  # its script no longer starts it
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The list of queries, and its rows as live fragments.
 
 The database narrows, sorts, counts and pages (`queries.selectors.supervision.standing`); lines are
-assembled for the rows that are shown, and these alone are drawn anew.
+assembled for the rows that are shown, and only these are drawn again.
 """
 
 from collections.abc import Iterator, Mapping
