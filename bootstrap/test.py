@@ -20,7 +20,7 @@ PURE = (
 )
 #: Tests that write rows run on PostgreSQL too: next to the next group, which waits half its time.
 ON_POSTGRESQL = (
-    "tests/services",
+    *("tests/services", "tests/controlplane", "tests/runtime/test_start_deadline.py"),
     "tests/listeners",
     "tests/scenarios",
     "tests/api",

@@ -401,8 +401,8 @@ SPECTACULAR_SETTINGS = {
         "queries.api.schema.add_components",
     ],
     "ENUM_NAME_OVERRIDES": {
-        "StopModeEnum": ["graceful", "now"],
-        "PoolModeEnum": ["FIFO", "FAIR"],
+        "StopModeEnum": "queries.api.definitions.inputs.STOP_MODES",
+        "PoolModeEnum": "queries.domain.definitions.spec.SCHEDULER_MODES",
         "ChannelKindEnum": "queries.api.alerts.bodies.CHANNEL_KINDS",
         "EntryKindEnum": "queries.api.alerts.bodies.ENTRY_KINDS",
         "IncidentKindEnum": "queries.api.alerts.bodies.INCIDENT_KINDS",

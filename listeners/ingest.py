@@ -296,8 +296,8 @@ class Ingester:
             self._client.xtrim(state.name, maxlen=0, approximate=False)
         if state.overflow or epoch in shut_out:
             raise Flooded(
-                f"driver {epoch} has filled its event stream and may write no more. Its events "
-                "wait in its spool. Look at its code, then restart its application"
+                f"driver {epoch} has filled its event stream and may not write to it any longer. "
+                "Its events wait in its spool. Look at its code, then restart its application"
             )
         if epoch not in living.values() and streams.is_through(self._client, state):
             self._streams.remove(state.name)

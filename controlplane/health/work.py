@@ -32,7 +32,7 @@ def backlog_part(found: "list[Backlog]", now: datetime) -> Part:
     stuck = [one for one in found if one.ran_at and now - one.ran_at > one.silent_after]
     if late:
         since = min(one.since for one in late if one.since is not None)
-        return problem("backlog", f"{_capital(told)}. It is worked off in slices.", since)
+        return problem("backlog", f"{_capital(told)}. It is processed in slices.", since)
     if stuck:
         oldest = min(one.ran_at for one in stuck if one.ran_at is not None)
         names = ", ".join(one.title for one in stuck)

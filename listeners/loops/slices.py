@@ -34,9 +34,8 @@ from listeners import models
 
 T = TypeVar("T")
 
-#: The longest that a slice may hold the lock. Seconds.
-MOST_HELD_S = 0.050
-#: What a slice is cut for: the rest is for a machine that is slower at the next one.
+#: What a slice is cut for, in seconds: one that takes three times as long, on a machine that is
+#: slower by then, still keeps nobody waiting for more than 0.05 s.
 AIM_S = 0.015
 #: A slice that takes its rows one after the other stops here.
 _STOP_S = 0.020

@@ -19,6 +19,7 @@ from queries.selectors.definitions import definitions
 from queries.selectors.supervision import history
 from queries.services.probes import records, xray
 from queries.services.probes.preflight import begin_preflight
+from queries.services.probes.probe_steps import MOST_ROWS, ROWS
 
 
 @described
@@ -46,7 +47,7 @@ class XrayForm(serializers.Serializer[Any]):
     side = serializers.ChoiceField(["", "left", "right"], default="")
     variable = serializers.CharField(default="", allow_blank=True, max_length=200)
     contains = serializers.CharField(default="", allow_blank=True, max_length=200)
-    rows = serializers.IntegerField(default=xray.ROWS, min_value=1, max_value=xray.MOST_ROWS)
+    rows = serializers.IntegerField(default=ROWS, min_value=1, max_value=MOST_ROWS)
     snapshot = serializers.IntegerField(default=None, allow_null=True, min_value=1)
 
 
@@ -78,7 +79,7 @@ class RecordsForm(serializers.Serializer[Any]):
     """
 
     batch = serializers.IntegerField(min_value=0)
-    rows = serializers.IntegerField(default=records.ROWS, min_value=1, max_value=records.MOST_ROWS)
+    rows = serializers.IntegerField(default=ROWS, min_value=1, max_value=MOST_ROWS)
 
 
 @described

@@ -16,6 +16,7 @@ from typing import Any
 from queries.checkpoints.inside import Inside
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.snapshot import CannotCopy, building
+from queries.checkpoints.source_files import ELSEWHERE
 from queries.files import read_bytes
 
 
@@ -64,7 +65,7 @@ def fresh(
         if any(start.passed for start in starts):
             raise CannotCopy(
                 "The file source of a stateful query can only start with its first file.",
-                way_out="Reset to earliest, or rewind to a batch.",
+                way_out=ELSEWHERE,
             )
         for start in starts:
             if start.offset is not None:

@@ -325,14 +325,3 @@ def _reach(logs: CheckpointLogs) -> str:
     if not committed:
         return "No batch has committed yet."
     return f"It contains batches {committed[0]} to {committed[-1]}."
-
-
-def reachable(logs: CheckpointLogs) -> Iterator[int]:
-    """Yield the batches that a copy can go on from by their logs, newest first.
-
-    The state of each is looked at only when it is copied.
-    """
-    begun = set(logs.begun())
-    for batch in reversed(logs.committed()):
-        if batch in begun and (batch == 0 or any(n < batch for n in begun)):
-            yield batch

@@ -13,6 +13,8 @@ from urllib.parse import quote, unquote, urlsplit
 from queries.checkpoints.snapshot import CannotCopy
 from queries.domain.definitions.locations import local_path
 
+#: What is left where a source cannot start at another place.
+ELSEWHERE = "Reset to earliest, or rewind to a batch."
 #: More files than this are not listed in one look.
 AT_MOST = 200_000
 #: Characters that Java's URI leaves unescaped in a path, as well as letters and digits.
@@ -28,7 +30,7 @@ def found_files(path: str) -> list[tuple[str, int]]:
     if place is None:
         raise CannotCopy(
             f"{path} is not on a local file system, so its files cannot be listed.",
-            way_out="Reset to earliest, or rewind to a batch.",
+            way_out=ELSEWHERE,
         )
     found: list[tuple[str, int]] = []
     for root in glob.glob(place):

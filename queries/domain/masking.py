@@ -45,7 +45,7 @@ _NO_SECRET = re.compile(r"true|false|\d{1,6}(?:\.\d{1,6})?[a-z]{0,2}|(?:[a-z]\w*
 #: Keys of a driver's files that hold texts of Spark or of users' code: masked wherever found.
 _WORDS = frozenset(
     {"root_cause", "message", "warnings", "reason", "exception", "description", "last_error"}
-    | {"missing", "nodes", "observedMetrics"}
+    | {"missing", "nodes", "observedMetrics", "notes", "temporary"}
 )
 _PLACES = ("FileSink[", "FileStreamSource[")  # descriptions that are read again for their path
 _ROWS = frozenset({"sample", "largest", "frequent"})  # of users' data: masked by value alone

@@ -135,7 +135,7 @@ class KnownQuery:
     identity: str  # `queries.domain.scripts.found`
     asked: str  # the checkpoint that the script names, "" for none
     location: str  # the one that it continues from
-    gone: bool = False  # the script starts it no more, as an author has said
+    gone: bool = False  # the script no longer starts it, as an author has said
 
 
 @dataclass(frozen=True, slots=True)

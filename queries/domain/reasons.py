@@ -67,7 +67,7 @@ PHRASES: dict[Reason, str] = {
     Reason.EXECUTOR_CAME: "executor added",
     Reason.EXECUTOR_LOST: "executor lost",
     Reason.SCRIPT_STARTED: "started by its script",
-    Reason.SCRIPT_DROPPED: "its script starts it no more",
+    Reason.SCRIPT_DROPPED: "its script no longer starts it",
     Reason.SAME_QUERY: "the same query under a new name",
     Reason.OTHER_QUERY: "another query",
     Reason.OTHER: "unknown",
@@ -92,6 +92,7 @@ class Detail(Enum):
         "Host {host} does not respond, and its checkpoint is there; "
         "it starts once the host is back."
     )
+    # Of rows that older releases wrote: nothing says it now.
     STOP_HANGS = "The stop hangs. Restart the application to end it; its other queries restart too."
     STOP_TIMED_OUT = (
         "Its stop has timed out: a thread of it in the driver does not end, so its checkpoint "
@@ -193,6 +194,7 @@ class Detail(Enum):
         "there now: {about}"
     )
     NOT_BACK = "{why} Not everything could be rolled back: {about}"
+    # Of rows that older releases wrote: nothing says it now.
     LEFT_STOPPED = "{query} is new: it is stopped, and not deleted."
     OTHER = "{text}"  # written by an earlier release, or a later one
 

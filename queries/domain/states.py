@@ -8,6 +8,18 @@ from enum import StrEnum
 from typing import Self
 
 
+class Described(StrEnum):
+    """A code with the words that pages show for it."""
+
+    description: str
+
+    def __new__(cls, code: str, description: str = "") -> Self:
+        """Return a member whose value is its code alone."""
+        member = str.__new__(cls, code)
+        member._value_, member.description = code, description
+        return member
+
+
 class Desired(StrEnum):
     """What the operator wants of a query."""
 
@@ -22,16 +34,8 @@ class StopMode(StrEnum):
     NOW = "now"
 
 
-class Phase(StrEnum):
+class Phase(Described):
     """What a query is doing: a pure function of desired and observed (`decide`)."""
-
-    description: str  # the words that pages show for it
-
-    def __new__(cls, code: str, description: str = "") -> Self:
-        """Return a member whose value is its code alone."""
-        member = str.__new__(cls, code)
-        member._value_, member.description = code, description
-        return member
 
     STOPPED = "STOPPED", "Not running, as desired."
     PENDING = (
@@ -62,6 +66,8 @@ class Phase(StrEnum):
 
 #: Phases in which a driver may be executing batches.
 LIVE_PHASES = frozenset({Phase.STARTING, Phase.RUNNING, Phase.STOPPING, Phase.LOST})
+#: Phases in which health is judged.
+JUDGED_PHASES = frozenset({Phase.STARTING, Phase.RUNNING})
 #: Phases of a query that has ended as it should.
 STOPPED_PHASES = frozenset({Phase.STOPPED, Phase.COMPLETED})
 #: Phases at rest: nothing changes without an operator.
@@ -116,16 +122,8 @@ class RunOutcome(StrEnum):
     DRIVER_ENDED = "DRIVER_ENDED"
 
 
-class Candidacy(StrEnum):
+class Candidacy(Described):
     """What a run was doing when its driver died; empty: nothing that could have ended it."""
-
-    description: str  # the words that pages show for it
-
-    def __new__(cls, code: str, description: str = "") -> Self:
-        """Return a member whose value is its code alone."""
-        member = str.__new__(cls, code)
-        member._value_, member.description = code, description
-        return member
 
     NONE = ""
     STARTING = "STARTING", "starting, no batch committed yet"
@@ -162,6 +160,9 @@ class Verdict(StrEnum):
 
 #: Verdicts that a list puts first.
 TROUBLED_VERDICTS = frozenset({Verdict.LAGGING, Verdict.STALLED, Verdict.ZOMBIE, Verdict.BLIND})
+
+#: Verdicts of a query that reads nothing now: its last rates are history.
+QUIET_VERDICTS = frozenset({Verdict.IDLE, Verdict.WAITING})
 
 
 class GroupStatus(StrEnum):

@@ -28,7 +28,9 @@ class Query(models.Model):
     identity = models.CharField(max_length=1200, default="", blank=True)
     asked = models.CharField(max_length=1024, default="", blank=True)  # [R] the script's checkpoint
     temporary = models.CharField(max_length=200, default="", blank=True)  # [R] why it is not kept
-    gone_at = models.DateTimeField(null=True)  # [O] its script starts it no more; [R] null: it does
+    gone_at = models.DateTimeField(
+        null=True
+    )  # [O] its script has dropped it; [R] null: it starts it
 
     desired = models.CharField(  # [O]; [R] sets STOPPED when a once/availableNow run completes
         max_length=8, default=Desired.STOPPED, choices=[(d, d) for d in Desired]

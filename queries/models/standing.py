@@ -15,6 +15,7 @@ from django.db.models import (
 
 from queries.domain.states import (
     HANGING_REASONS,
+    JUDGED_PHASES,
     STOPPED_PHASES,
     TROUBLED_PHASES,
     TROUBLED_VERDICTS,
@@ -22,9 +23,6 @@ from queries.domain.states import (
     Hold,
     Phase,
 )
-
-#: Phases in which health is judged.
-JUDGED = (Phase.RUNNING, Phase.STARTING)
 
 
 class Rank(IntEnum):
@@ -41,7 +39,7 @@ def _is(condition: Q) -> Case:
 
 _TROUBLED = (
     Q(phase__in=sorted(TROUBLED_PHASES))
-    | Q(phase__in=JUDGED, verdict__in=sorted(TROUBLED_VERDICTS))
+    | Q(phase__in=tuple(sorted(JUDGED_PHASES)), verdict__in=sorted(TROUBLED_VERDICTS))
     | Q(phase_reason__in=sorted(HANGING_REASONS))
     | Q(desired=Desired.RUNNING, source_unreachable_since__isnull=False)  # it is cut off
 )

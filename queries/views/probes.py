@@ -21,7 +21,7 @@ from queries.selectors.definitions import definitions
 from queries.selectors.supervision import history
 from queries.services.probes import records, xray
 from queries.services.probes.preflight import begin_preflight
-from queries.services.probes.probe_steps import SHOWN_FOR
+from queries.services.probes.probe_steps import MOST_ROWS, ROWS, SHOWN_FOR
 from queries.views.console.guard import by, needs
 from queries.views.console.numbers import whole
 from queries.views.supervision.operations import CANCEL_LEAVES, RESULTS
@@ -43,7 +43,7 @@ def new_xray(request: HttpRequest, name: str) -> HttpResponseBase:
     """Ask which state to read; read it on POST."""
     query = definitions.query(name)
     given = request.POST if request.method == "POST" else request.GET
-    context: dict[str, Any] = {"query": query, "given": given, "most": xray.MOST_ROWS}
+    context: dict[str, Any] = {"query": query, "given": given, "most": MOST_ROWS}
     if request.method == "GET":
         return render(request, "probes/new_xray.html", context)
     try:
@@ -51,7 +51,7 @@ def new_xray(request: HttpRequest, name: str) -> HttpResponseBase:
             query=query,
             **by(request),
             operator=_number(given, "operator", 0),
-            rows=_number(given, "rows", xray.ROWS),
+            rows=_number(given, "rows", ROWS),
             side=given.get("side", ""),
             store=given.get("store") or "default",
             variable=given.get("variable", ""),

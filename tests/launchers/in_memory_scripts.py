@@ -57,10 +57,6 @@ class InMemoryScripts:
         driver = self._driver(application, None)
         driver.script = ScriptReport(driver.script.state, (*driver.script.notes, *notes))
 
-    def script_returns(self, application: str) -> None:
-        """The script ends with 0 while queries of it go on."""
-        self._driver(application, None).script = ScriptReport(ScriptState.RETURNED)
-
     def script_completes(self, application: str) -> None:
         """The script ends with 0, and nothing runs."""
         with self._lock:

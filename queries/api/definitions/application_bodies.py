@@ -11,6 +11,7 @@ from listeners.selectors import DriverTelemetry
 from queries.api.definitions.etags import etag
 from queries.api.derived import Body, shows
 from queries.api.links import application_links
+from queries.api.operation_bodies import MaskedText
 from queries.api.reasons import DetailCodeField, PhraseField
 from queries.api.schema import ApplicationSpecField, LabelsField, ObjectField
 from queries.domain.states import Desired, Phase
@@ -96,7 +97,7 @@ class ScriptBody(Body):
 
     phase_reason = PhraseField()
     question = serializers.SerializerMethodField()
-    notes = serializers.ListField(child=serializers.CharField())
+    notes = serializers.ListField(child=MaskedText())
 
     @extend_schema_field(QuestionBody(allow_null=True))  # type: ignore[untyped-decorator]
     def get_question(self, script: Script) -> Any:

@@ -93,10 +93,13 @@ class PoolReplace(PoolCreate):
     name = serializers.CharField(required=False)
 
 
+STOP_MODES = [str(mode) for mode in StopMode]
+
+
 class Stop(Form):
     """How a stop treats the batch in flight."""
 
-    mode = serializers.ChoiceField([str(mode) for mode in StopMode], default=str(StopMode.GRACEFUL))
+    mode = serializers.ChoiceField(STOP_MODES, default=str(StopMode.GRACEFUL))
 
 
 @described

@@ -6,11 +6,12 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from queries.api.base import ApiView
+from queries.api.definitions.inputs import Stop
 from queries.api.derived import Body, described
 from queries.api.errors import invalid
 from queries.api.methods import Sent, answers
 from queries.domain.definitions.selection import parse_selector
-from queries.domain.states import StopMode, Verb
+from queries.domain.states import Verb
 from queries.roles import OPERATE
 from queries.selectors.access.insisting import insist
 from queries.selectors.supervision.query_filters import selected
@@ -23,7 +24,7 @@ Form = serializers.Serializer[Any]
 class ManyForm(Form):
     """Which queries are meant.
 
-    selector: name=value or name!=value, parted by commas; | between several values.
+    selector: name=value or name!=value, separated by commas; | between several values.
     dry_run: Say which these are, and do nothing.
     """
 
@@ -32,13 +33,11 @@ class ManyForm(Form):
 
 
 @described
-class StopManyForm(ManyForm):
+class StopManyForm(ManyForm, Stop):
     """Which queries are stopped, and how.
 
     mode: After the batch in flight (graceful), or at once (now).
     """
-
-    mode = serializers.ChoiceField([str(mode) for mode in StopMode], default=str(StopMode.GRACEFUL))
 
 
 @described

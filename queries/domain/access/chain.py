@@ -116,7 +116,7 @@ def _same(at: Mark, other: Mark) -> None:
 def _follows(link: Link, at: Mark, keys: Mapping[str, Key]) -> None:
     """Raise `Broken` where a link is not the one that was written after `at`."""
     if link.number != at.number + 1:
-        raise Broken(at.number + 1, "missing" if link.number > at.number else "stands there twice")
+        raise Broken(at.number + 1, "missing" if link.number > at.number else "appears twice")
     key = keys.get(link.key)
     if key is None:
         raise Broken(

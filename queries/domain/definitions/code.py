@@ -28,6 +28,9 @@ _HARMLESS = re.compile(
     r"AWS_(REGION|DEFAULT_REGION|ACCESS_KEY_ID|SECRET_ACCESS_KEY|SESSION_TOKEN)|TZ|LANG|LC_ALL"
 )
 
+#: Fields of an application that say what its queries import.
+IMPORTED = ("python_path", "code", "packages")
+
 Query = SqlQuery | PythonQuery
 
 
@@ -70,12 +73,11 @@ def _of_query(spec: Query) -> Iterator[tuple[str, object]]:
 
 
 def _of_application(spec: ApplicationSpec) -> Iterator[tuple[str, object]]:
-    if spec.python_path:
-        yield "python_path", spec.python_path
-    if spec.code:
-        yield "code", spec.code
-    if spec.packages.strip():
-        yield "packages", spec.packages.strip()
+    for name in IMPORTED:
+        value = getattr(spec, name)
+        given = value.strip() if isinstance(value, str) else value
+        if given:
+            yield name, given
     if spec.listeners:
         yield "listeners", spec.listeners
     if spec.script is not None:

@@ -34,7 +34,7 @@ def parse_labels(raw: Mapping[str, Any]) -> dict[str, str]:
 def read_labels(text: str) -> dict[str, str]:
     """Return the labels of a text, `name=value` with spaces, commas or lines between them.
 
-    Raises `Invalid` where one has no value, stands twice, or is not valid.
+    Raises `Invalid` where one has no value, appears twice, or is not valid.
     """
     labels: dict[str, str] = {}
     problems = []
@@ -44,7 +44,7 @@ def read_labels(text: str) -> dict[str, str]:
             way_out = "Write name=value: team=data."
             problems.append(Problem("labels", one[:200], "has no value.", way_out))
         elif name in labels:
-            problems.append(Problem("labels", one[:200], "stands twice.", "Keep one of the two."))
+            problems.append(Problem("labels", one[:200], "appears twice.", "Keep one of the two."))
         labels[name] = value
     if problems:
         raise Invalid(problems)

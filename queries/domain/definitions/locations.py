@@ -13,6 +13,10 @@ _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(.*)", re.DOTALL)
 _GLOB = re.compile(r"[*?\[\]{}\x00-\x1f\\]")
 
 
+#: What to write in place of a text that is no location.
+A_LOCATION = "Write an absolute path, or a URI such as s3a://bucket/folder."
+
+
 class NotALocation(ValueError):
     """The text is not a possible location of a checkpoint; the message is a sentence."""
 

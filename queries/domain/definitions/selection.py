@@ -1,6 +1,6 @@
 """Which queries a verb is for, as a text: `team=data,phase!=STOPPED`.
 
-Terms are parted by commas and all hold; `a|b` is one of several values. A word that is none of
+Terms are separated by commas and all hold; `a|b` is one of several values. A word that is none of
 `FIELDS` is the name of a label, of the query or of its application.
 """
 
@@ -41,7 +41,9 @@ def parse_selector(text: str) -> tuple[Term, ...]:
     for part in text.split(","):
         found = _TERM.fullmatch(part.strip())
         if found is None:
-            way_out = "Write name=value or name!=value, parted by commas: team=data,phase!=STOPPED."
+            way_out = (
+                "Write name=value or name!=value, separated by commas: team=data,phase!=STOPPED."
+            )
             problems.append(Problem("selector", part[:200], "is not a condition.", way_out))
             continue
         name, values = found[1], tuple(one.strip() for one in found[3].split("|"))

@@ -4,7 +4,7 @@ The models check types and shape only; what makes a definition workable (names, 
 against sinks, allowed configuration keys…) is checked in `validation`, field by field.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -106,6 +106,12 @@ Trigger = Annotated[
 
 #: Triggers after which a query ends by itself, and is then COMPLETED.
 ENDING_TRIGGERS = frozenset({"once", "available_now"})
+#: Triggers whose tasks never end.
+HOLDING_TRIGGERS = frozenset({"continuous", "real_time"})
+
+#: How Spark shares cores between jobs: of an application, and within one of its pools.
+SchedulerMode = Literal["FIFO", "FAIR"]
+SCHEDULER_MODES = list(get_args(SchedulerMode))
 
 
 class _QueryBase(StrictForm):
@@ -180,7 +186,7 @@ class ApplicationSpec(StrictForm):
     code: Code | None = None  # imported after what lies in python_path
     packages: str = ""  # a requirements text: wheels that the code imports
     connectors: tuple[str, ...] = ()
-    scheduler_mode: Literal["FIFO", "FAIR"] = "FAIR"
+    scheduler_mode: SchedulerMode = "FAIR"
     failure_scope: Literal["query", "application"] = "query"
     policy: RestartPolicy = Field(default_factory=RestartPolicy)
     listeners: tuple[str, ...] = ()  # "module:Class", plain StreamingQueryListeners
@@ -198,4 +204,4 @@ class PoolSpec(StrictForm):
     name: str
     weight: int = Field(default=1, ge=1, le=1000)
     min_share: int = Field(default=0, ge=0, le=1000)
-    mode: Literal["FIFO", "FAIR"] = "FAIR"
+    mode: SchedulerMode = "FAIR"

@@ -1,7 +1,8 @@
 """Where a deploy is: its state for people and CI, and the stage that its next step belongs to."""
 
 from enum import StrEnum
-from typing import Self
+
+from queries.domain.states import Described
 
 
 class DeployState(StrEnum):
@@ -25,17 +26,12 @@ ENDED = frozenset(
     }
 )
 
+#: Ends after which nobody needs a deploy's snapshots: pruning takes them like any others.
+FREEING = frozenset({DeployState.SUCCEEDED, DeployState.ROLLED_BACK})
 
-class Stage(StrEnum):
+
+class Stage(Described):
     """What a deploy is doing; the value is part of the names of its fail-points."""
-
-    description: str  # the words that pages show for it
-
-    def __new__(cls, code: str, description: str = "") -> Self:
-        """Return a member whose value is its code alone."""
-        member = str.__new__(cls, code)
-        member._value_, member.description = code, description
-        return member
 
     PREFLIGHT = "preflight", "Preflight of the new definitions"
     SNAPSHOT = "snapshot", "Snapshots"
@@ -70,6 +66,12 @@ class ChangeState(StrEnum):
     GOING_BACK = "GOING_BACK"
     ROLLED_BACK = "ROLLED_BACK"
     LEFT = "LEFT"  # nothing was done to it
+
+
+#: States of what is done with, as far as the way forward goes.
+SETTLED = frozenset({ChangeState.GOOD, ChangeState.ROLLED_BACK, ChangeState.LEFT})
+#: States of what is out of its deploy; of several in a wave the first here is shown.
+OUT = (ChangeState.KEPT, ChangeState.BAD)
 
 
 class ChangeKind(StrEnum):

@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-#: Fields of an application's definition that say what its queries import.
-_IMPORTED = ("code", "packages", "python_path")
+from queries.domain.definitions.code import IMPORTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +22,7 @@ class Beside:
 
 def imports_differ(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
     """Return whether two definitions of an application differ in code or packages."""
-    return any(before.get(name) != after.get(name) for name in _IMPORTED)
+    return any(before.get(name) != after.get(name) for name in IMPORTED)
 
 
 def tried_beside(

@@ -40,6 +40,14 @@ class Category(StrEnum):
     CULPRIT = "ends its driver", Policy.FATAL
 
 
+class Remedy(StrEnum):
+    """A way out that Headgate itself offers, where the rule knows which one it is."""
+
+    NONE = "none"
+    TO_EARLIEST = "to earliest"  # reset the query: there is nothing to skip
+    ASYNC_OFF = "async off"  # switch async progress tracking off the safe way
+
+
 @dataclass(frozen=True, slots=True)
 class Advice:
     """What a failure means and what to do about it."""
@@ -47,6 +55,7 @@ class Advice:
     category: Category
     meaning: str
     way_out: str
+    remedy: Remedy = Remedy.NONE
 
 
 #: Said of a failure within a batch only: before any batch there is none to be read again.

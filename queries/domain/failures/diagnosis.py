@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, replace
 
 from queries.domain.failures import error_text
-from queries.domain.failures.categories import AGAIN, GENERAL, Advice, Category
+from queries.domain.failures.categories import AGAIN, GENERAL, Advice, Category, Remedy
 from queries.domain.failures.rules import (
     CONDITION_RULES,
     MESSAGE_RULES,
@@ -31,6 +31,7 @@ class Classified:
     title: str  # one line for a list: "DIVIDE_BY_ZERO: Division by zero."
     meaning: str  # one or two sentences: why Spark says so
     way_out: str  # what an operator can do, and what happens otherwise
+    remedy: Remedy = Remedy.NONE
 
 
 #: Conditions that the user's own code raises.
@@ -169,6 +170,7 @@ def _classified(advice: Advice, *, title: str) -> Classified:
         title=" ".join(title.split())[:300] or "Unknown failure",
         meaning=advice.meaning,
         way_out=advice.way_out,
+        remedy=advice.remedy,
     )
 
 
@@ -276,7 +278,7 @@ def _with_offsets(advice: Advice, text: str) -> Advice:
         return advice
     first, last, partition = gone.groups()
     detail = f" Partition {partition}: from offset {first} up to {last}."
-    return Advice(advice.category, advice.meaning + detail, advice.way_out)
+    return replace(advice, meaning=advice.meaning + detail)
 
 
 def _ending(code: str) -> str:

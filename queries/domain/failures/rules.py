@@ -7,7 +7,14 @@ so the narrower one comes first.
 
 from dataclasses import dataclass
 
-from queries.domain.failures.categories import AGAIN, GENERAL, TO_EARLIEST, Advice, Category
+from queries.domain.failures.categories import (
+    AGAIN,
+    GENERAL,
+    TO_EARLIEST,
+    Advice,
+    Category,
+    Remedy,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +32,7 @@ ASYNC_PROGRESS_GAP = Advice(
     "recovers the query (on this page, or POST to the query's async-off/). It starts with it on "
     "and asyncProgressTrackingCheckpointIntervalMs=0, lets two batches commit, then switches it "
     "off. Otherwise start from a backup of the checkpoint or on a new one.",
+    Remedy.ASYNC_OFF,
 )
 
 
@@ -46,6 +54,7 @@ RECREATED = Advice(
     "A topic was deleted and created again, or partitions of it were deleted: the offsets in the "
     "checkpoint are those of the old one, and none of the new one's records were read.",
     TO_EARLIEST,
+    Remedy.TO_EARLIEST,
 )
 
 
@@ -240,7 +249,7 @@ TYPE_RULES: tuple[Rule, ...] = (
     _rule(
         MODULE_ADDED_LATER,
         Category.USER_CODE,
-        "The code on disk has this module. The driver has not: it runs the copy of the code that "
+        "The code on disk has this module. The driver does not: it runs the copy of the code that "
         "was made when it started.",
         "Restart the application: its new driver runs the code on disk. Until then the query "
         "retries.",

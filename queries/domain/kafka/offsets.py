@@ -10,7 +10,7 @@ from typing import Any
 
 from queries.domain.errors import Problem
 
-EARLIEST, LATEST = -2, -1
+EARLIEST = -2
 _ASSIGN = 'Write topics with their partitions: {"flights": [0, 1]}.'
 _OFFSETS = (
     'Write "earliest", "latest", or an offset for each partition: {"flights": {"0": 23, "1": -2}}; '

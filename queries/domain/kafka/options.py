@@ -27,7 +27,8 @@ STRATEGIES = ("subscribe", "subscribePattern", "assign")
 STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _SERVER = re.compile(r"(?:\w+://)?\[?[0-9A-Za-z\-%._:]+\]?:\d{1,5}")
-_CLOSE = 0.8  # similarity of two names from which a typing error is assumed
+#: How much a name must resemble a known one to be taken for a misspelling of it.
+CLOSE = 0.8
 
 #: Options that Spark refuses because it sets them itself, with the reason.
 _REFUSED_BY_SOURCES = {
@@ -139,7 +140,7 @@ def _named(
         return [given.problem(written, value, "is not an option of a Kafka sink.", way_out)]
     if name in ("checkpointlocation", "queryname", *_ELSEWHERE):
         return []  # said by the options' general rules, or by the trigger's
-    near = difflib.get_close_matches(name, sorted(checks), n=1, cutoff=_CLOSE - 0.2)
+    near = difflib.get_close_matches(name, sorted(checks), n=1, cutoff=CLOSE - 0.2)
     way_out = f"Did you mean {_SPELLED[near[0]]}?" if near else "Remove it."
     message = "is not a Kafka option that Spark knows, and would be ignored."
     return [given.problem(written, value, message, way_out)]
@@ -149,7 +150,7 @@ def _unknown_to_kafka(
     given: _Given, name: str, written: str, value: str, client: frozenset[str]
 ) -> list[Problem]:
     known = name.removeprefix("kafka.")
-    near = difflib.get_close_matches(known, sorted(client), n=1, cutoff=_CLOSE)
+    near = difflib.get_close_matches(known, sorted(client), n=1, cutoff=CLOSE)
     if known in client or not near:
         return []  # a plug-in may have names of its own
     message = "is not known to Kafka's client, which would ignore it."

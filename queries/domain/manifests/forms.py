@@ -8,7 +8,7 @@ default, except for the checkpoint, the desired state and the team, which then s
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError, create_model
 
@@ -26,7 +26,8 @@ from queries.domain.errors import Invalid, Problem
 from queries.domain.states import Desired
 from queries.domain.validation.query_rules import name_problems
 
-API_VERSION = "headgate/v1"
+ApiVersion = Literal["headgate/v1"]
+API_VERSION: str = get_args(ApiVersion)[0]
 
 
 class Kind(StrEnum):
@@ -81,7 +82,7 @@ _RuleSpec: Any = create_model("AlertRuleManifestSpec", __base__=StrictForm, **_R
 
 
 class _Manifest(StrictForm):
-    api_version: Literal["headgate/v1"] = Field(alias="apiVersion")
+    api_version: ApiVersion = Field(alias="apiVersion")
 
 
 class ApplicationManifest(_Manifest):
@@ -185,7 +186,7 @@ def parse_manifest(raw: Any) -> Manifest:
             if form.name in pools:
                 way_out = "Keep one of the two."
                 problems.append(
-                    Problem(f"spec.pools.{index}.name", form.name, "stands twice.", way_out)
+                    Problem(f"spec.pools.{index}.name", form.name, "appears twice.", way_out)
                 )
             pools[form.name] = form
     _refuse(problems)

@@ -21,10 +21,6 @@ class Outcome(StrEnum):
     REFUSED = "refused"
 
 
-#: Outcomes of objects that are no longer in the set.
-GOING = frozenset({Outcome.PRUNED, Outcome.TO_BE_PRUNED})
-
-
 @dataclass(frozen=True, slots=True)
 class Change:
     """One field that differs, as JSON; None where it is not there. Secrets are masked."""

@@ -2,7 +2,7 @@
 
 YAML is read as its version 1.2 has it: `on`, `12:30` and `2026-01-05` are texts, and only `true`
 and `false` are flags. Aliases are refused, since a few lines of them stand for billions of nodes,
-and so is a key that stands twice, of which one would silently be lost.
+and so is a key that appears twice, of which one would silently be lost.
 """
 
 import json
@@ -38,7 +38,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
                 )
             if name in seen:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {name[:40]!r} stands twice", key.start_mark
+                    None, None, f"the key {name[:40]!r} appears twice", key.start_mark
                 )
             seen.add(name)
         found: dict[Any, Any] = super().construct_mapping(node, deep=deep)

@@ -66,7 +66,8 @@ FAILURES_IN_A_ROW = _query(
     "failures_in_a_row", "Failures since the query last worked or a user last started it."
 )
 EVENT_AT = _query(
-    "last_event_timestamp_seconds", "When its driver last told of the query, Unix time in seconds."
+    "last_event_timestamp_seconds",
+    "When its driver last sent an event about it, Unix time in seconds.",
 )
 BATCH_AT = _query(
     "last_batch_timestamp_seconds", "When the newest batch was triggered, Unix time in seconds."

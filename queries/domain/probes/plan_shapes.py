@@ -14,16 +14,15 @@ from typing import Any
 _ID = re.compile(r"#(\d+)L?(?:-T\d+ms)?")
 _NAMED = re.compile(r"(?s)(.+)#(\d+)L?(?:-T\d+ms)?")
 _TIME = r"Timestamp(?:NTZ)?Type"
-_WINDOW = re.compile(
-    r"(?s)named_struct\(start, knownnullable\(precisetimestampconversion\(\(\("
-    rf"precisetimestampconversion\((?P<column>.+?), {_TIME}, LongType\).*?"
-    rf" - (?P<offset>-?\d+)\) % (?P<slide>\d+)\).*\+ (?P<length>\d+)\), LongType, {_TIME}\)\)\)"
+#: How Spark's columns of windows begin, and what stands in them behind that, in this order.
+_WINDOW = (
+    "named_struct(start, knownnullable(precisetimestampconversion(((precisetimestampconversion("
 )
-_SESSION = re.compile(
-    r"(?s)named_struct\(start, precisetimestampconversion\(precisetimestampconversion\("
-    rf"(?P<column>.+?), {_TIME}, LongType\).* \+ (?:cast\()?(?P<gap>.+?)(?: as interval\))?"
-    rf" as timestamp(?:_ntz)?\), {_TIME}, LongType\).*"
-)
+_SESSION = "named_struct(start, precisetimestampconversion(precisetimestampconversion("
+_COLUMN_ENDS = re.compile(rf", {_TIME}, LongType\)")
+_SLIDE = re.compile(r" - (?P<offset>-?\d+)\) % (?P<slide>\d+)\)")
+_LENGTH = re.compile(rf"\+ (?P<length>\d+)\), LongType, {_TIME}\)\)\)")
+_GAP_ENDS = re.compile(rf"(?: as interval\))? as timestamp(?:_ntz)?\), {_TIME}, LongType\)")
 _UNITS = (
     (86_400_000_000, "day"),
     (3_600_000_000, "hour"),
@@ -216,7 +215,7 @@ class _Names:
         if len(set(values)) == 1:
             self._define(column, values[0])
         elif values:
-            self._define(column, values[0] if _WINDOW.fullmatch(values[0]) else "; ".join(values))
+            self._define(column, values[0] if _window(values[0]) else "; ".join(values))
 
     def _define(self, column: str, expression: str) -> None:
         found = _ID.search(column)
@@ -226,17 +225,43 @@ class _Names:
 
 def _compact(text: str) -> str:
     """Write Spark's arithmetic for a window as the window it came from."""
-    if len(text) > _LIMIT:
-        return text
-    if found := _WINDOW.fullmatch(text):
-        length, slide, offset = (int(found[name]) for name in ("length", "slide", "offset"))
-        parts = [found["column"], human(length)]
-        parts += [human(slide)] if slide != length or offset else []
-        parts += [human(offset)] if offset else []
-        return f"window({', '.join(parts)})"
-    if found := _SESSION.fullmatch(text):
-        return f"session_window({found['column']}, {found['gap']})"
-    return text
+    return text if len(text) > _LIMIT else _window(text) or _session_window(text) or text
+
+
+def _window(text: str) -> str:
+    """Return the window that an expression is, "" for another one.
+
+    Here as below each part is searched for from the end of the one before: one pattern for all of
+    it would try every place for each of them.
+    """
+    if len(text) > _LIMIT or not text.startswith(_WINDOW):
+        return ""
+    ends = _COLUMN_ENDS.search(text, len(_WINDOW) + 1)
+    slides = _SLIDE.search(text, ends.end()) if ends else None
+    lasts = _LENGTH.fullmatch(text, text.rfind("+ ", slides.end())) if slides else None
+    if ends is None or slides is None or lasts is None:
+        return ""
+    length, slide, offset = int(lasts["length"]), int(slides["slide"]), int(slides["offset"])
+    parts = [text[len(_WINDOW) : ends.start()], human(length)]
+    parts += [human(slide)] if slide != length or offset else []
+    parts += [human(offset)] if offset else []
+    return f"window({', '.join(parts)})"
+
+
+def _session_window(text: str) -> str:
+    """Return the session window that an expression is, "" for another one."""
+    if not text.startswith(_SESSION):
+        return ""
+    ends = _COLUMN_ENDS.search(text, len(_SESSION) + 1)
+    last = max((found.start() for found in _GAP_ENDS.finditer(text)), default=0)
+    plus = text.rfind(" + ", ends.end(), last) if ends else -1
+    if ends is None or plus < 0:
+        return ""
+    begins = plus + len(" + ")
+    gap_ends = _GAP_ENDS.search(text, begins)
+    assert gap_ends, "the last one is behind the plus"
+    gap = text[begins : gap_ends.start()].removeprefix("cast(")
+    return f"session_window({text[len(_SESSION) : ends.start()]}, {gap})"
 
 
 def _left(text: str) -> str:

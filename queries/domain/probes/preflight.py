@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from queries.domain.definitions.sinks import UNKEPT
 from queries.domain.definitions.spec import PythonQuery, QuerySpec, SqlQuery
 from queries.domain.failures.diagnosis import classify
 from queries.domain.probes.plan_comparison import Difference, compare, in_words
@@ -54,7 +55,7 @@ _LABELS = {
 #: What was seen to fail without a start of the definition.
 _UNTRIED = {"end": AttemptEnd.FAILED, "batch": None, "rows": None, "ms": 0}
 _BAD = (AttemptEnd.FAILED, AttemptEnd.LATE)
-_QUIET_SINKS = frozenset({"noop", "console", "memory", ""})
+_QUIET_SINKS = UNKEPT | {""}
 _KAFKA_TYPES = frozenset({"string", "binary"})
 
 

@@ -88,14 +88,14 @@ def believed(found: Iterable[FoundQuery]) -> Believed:
     return Believed(tuple(queries), tuple(refused))
 
 
-def trigger_of(found: FoundQuery) -> dict[str, object]:
+def trigger_of(found: FoundQuery) -> Trigger:
     """Return the reported trigger in a definition's form; Spark's default where it has none."""
     try:
         held = _TRIGGER.validate_python(found.trigger)
     except ValidationError:
-        held = ProcessingTime()
-    shown: dict[str, object] = held.model_dump(mode="json")
-    return shown if all(len(str(value)) <= 100 for value in shown.values()) else {}
+        return ProcessingTime()
+    shown = held.model_dump(mode="json")
+    return held if all(len(str(value)) <= 100 for value in shown.values()) else ProcessingTime()
 
 
 def identity_fault(known: str, name: str, asked: str, *more: str) -> str:

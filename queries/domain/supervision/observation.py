@@ -27,6 +27,12 @@ class Liveness(StrEnum):
     ELSEWHERE = "ELSEWHERE"  # belongs to another host, which is silent: nobody can see it
 
 
+#: Of a driver that has, or may yet get, a process.
+LIVING = frozenset({Liveness.SPAWNING, Liveness.ALIVE, Liveness.ORPHANED})
+#: Of a driver that ran and whose processes are gone.
+PASSED = frozenset({Liveness.EXITED, Liveness.GONE})
+
+
 @dataclass(frozen=True, slots=True)
 class Sighting:
     """All that can be seen of a driver from its host, read in a few milliseconds."""
@@ -104,7 +110,7 @@ class QuerySeen:
     #: (fingerprint, batch) of the newest failures since the counters were cleared, newest first
     recent_failures: tuple[tuple[str, int | None], ...] = ()
     suspicion: Suspicion = Suspicion()  # looked at only after some deaths of drivers in a row
-    gone: bool = False  # its script starts it no more
+    gone: bool = False  # its script no longer starts it
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,12 @@
 
 from datetime import UTC, datetime, timedelta
 
+from queries.domain.definitions.spec import HOLDING_TRIGGERS
 from queries.domain.protocol import Want
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import STOPPED_PHASES, Desired, Hold, Phase, Reason
 from queries.domain.supervision.draft import Draft, QueryDraft
 from queries.domain.supervision.hanging import about
-from queries.domain.triggers.cores import HOLDING
 
 #: A continuous or real-time query without a result for this long may lack cores.
 PROOF_OF_CORES = timedelta(seconds=30)
@@ -65,7 +65,7 @@ def with_run(draft: Draft, work: QueryDraft) -> Named:
 def _unproven(draft: Draft, trigger: str, started_at: str) -> Because:
     """Return what a started query waits for; Spark does not report missing cores."""
     started = datetime.fromisoformat(started_at)
-    if trigger in HOLDING and draft.now - started >= PROOF_OF_CORES:
+    if trigger in HOLDING_TRIGGERS and draft.now - started >= PROOF_OF_CORES:
         what = "continuous epoch" if trigger == "continuous" else "batch"
         since = started.astimezone(UTC).strftime("%H:%M:%S")
         return Because(Detail.NO_CORES, {"what": what, "since": since})

@@ -275,7 +275,7 @@ def real_time_of(spec: SqlQuery | PythonQuery) -> SqlQuery | PythonQuery | None:
 
 
 def _hourly(one: Expected) -> str:
-    return f"{3_600_000 / one.period_ms:,.0f}" if one.period_ms else "countless"
+    return f"{3_600_000 / one.period_ms:,.0f}" if one.period_ms else "unlimited"
 
 
 def _band(one: Expected) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from sqlglot import exp
 
 from queries.domain.checkpoints.logged_offsets import records_between
+from queries.domain.definitions.sinks import UNLISTED
 from queries.domain.definitions.spec import (
     AvailableNow,
     Continuous,
@@ -32,8 +33,6 @@ INTERVAL = "asyncProgressTrackingCheckpointIntervalMs"
 DEFAULT_INTERVAL_MS = 1000
 #: Java's longest: Spark reads the interval as a Long.
 _LONGEST_MS = 2**63 - 1
-#: Sinks that Spark allows.
-SINKS = frozenset({"kafka", "console", "memory", "noop"})
 EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
 _FIELD = f"sink.options.{ENABLED}"
@@ -136,13 +135,13 @@ def _values(options: Mapping[str, str]) -> list[Problem]:
 
 
 def _sink(name: str) -> list[Problem]:
-    if name in SINKS:
+    if name in UNLISTED:
         return []
     message = (
         f"is not supported with a {name} sink: rows of a replayed batch could not be told "
         "from new ones."
     )
-    return [_refused(message, f"Remove it, or write to {either(SINKS)}.")]
+    return [_refused(message, f"Remove it, or write to {either(UNLISTED)}.")]
 
 
 def _trigger(spec: SqlQuery | PythonQuery, every: str) -> list[Problem]:

@@ -12,12 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, Source, SqlQuery
+from queries.domain.definitions.spec import (
+    HOLDING_TRIGGERS,
+    ApplicationSpec,
+    PythonQuery,
+    Source,
+    SqlQuery,
+)
 from queries.domain.definitions.sql_operators import Operator, operators
 from queries.domain.errors import Problem
-
-#: Triggers whose tasks never end.
-HOLDING = frozenset({"continuous", "real_time"})
 
 #: What needs a shuffle: in real time its tasks run together with those of the sources
 #: (Spark: CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT where they cannot).
@@ -113,7 +116,7 @@ def core_problems(spec: SqlQuery | PythonQuery, ground: Ground) -> list[Problem]
 
 def core_doubts(spec: SqlQuery | PythonQuery, ground: Ground) -> list[str]:
     """Return what is unknown about the cores of a query, in sentences."""
-    if spec.trigger.kind not in HOLDING:
+    if spec.trigger.kind not in HOLDING_TRIGGERS:
         return []
     rule = "It needs a core per source partition for as long as it runs"
     if isinstance(spec, PythonQuery):
@@ -136,7 +139,7 @@ def outgrown(
     `partitions` maps what is read (a topic) to how many partitions it has now.
     """
     need = sum(partitions.values())
-    if kind not in HOLDING or cores is None or need + beside <= cores:
+    if kind not in HOLDING_TRIGGERS or cores is None or need + beside <= cores:
         return ""
     counted = " and ".join(f"{name} has {count}" for name, count in sorted(partitions.items()))
     more = f", other queries of the application hold {beside}" if beside else ""
@@ -148,7 +151,7 @@ def outgrown(
 
 
 def _sources(spec: SqlQuery | PythonQuery, ground: Ground) -> list[tuple[str, int | None]]:
-    if spec.trigger.kind not in HOLDING or isinstance(spec, PythonQuery):
+    if spec.trigger.kind not in HOLDING_TRIGGERS or isinstance(spec, PythonQuery):
         return []
     return [(source.name, partitions_of(source, ground.partitions)) for source in spec.sources]
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from queries.domain.definitions import sql_text
 from queries.domain.definitions.spec import (
+    HOLDING_TRIGGERS,
     AvailableNow,
     Continuous,
     Once,
@@ -26,7 +27,7 @@ from queries.domain.triggers.async_progress import (
     has_async_progress,
     known_after_a_preflight,
 )
-from queries.domain.triggers.cores import HOLDING, Ground, core_doubts
+from queries.domain.triggers.cores import Ground, core_doubts
 
 ASYNC_PROGRESS = "async_progress"
 
@@ -122,7 +123,7 @@ def refusals(spec: SqlQuery | PythonQuery, ground: Ground) -> list[Problem]:
 def doubts(spec: SqlQuery | PythonQuery, ground: Ground) -> list[str]:
     """Return what only Spark knows about a query with its trigger, in sentences."""
     found = core_doubts(spec, ground)
-    if spec.trigger.kind not in HOLDING:
+    if spec.trigger.kind not in HOLDING_TRIGGERS:
         return found
     if isinstance(spec, PythonQuery):
         return [*found, "Its plan is built by a Python function, which only Spark can analyze."]
@@ -164,7 +165,7 @@ def _limit(spec: SqlQuery | PythonQuery, way: _Way, ground: Ground) -> Limit:
 
 def _tried(spec: SqlQuery | PythonQuery, way: _Way) -> SqlQuery | PythonQuery:
     if way.trigger is None:  # it needs batches: the definition's own trigger if it has them
-        batches = spec.trigger if spec.trigger.kind not in HOLDING else ProcessingTime()
+        batches = spec.trigger if spec.trigger.kind not in HOLDING_TRIGGERS else ProcessingTime()
         return with_async_progress(spec.model_copy(update={"trigger": batches}))
     if way.trigger.kind == spec.trigger.kind and _chosen(spec, asynchronous=False) == way.key:
         return spec

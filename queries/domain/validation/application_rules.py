@@ -12,6 +12,7 @@ from queries.domain.errors import Problem
 from queries.domain.validation import formats, script_rules
 from queries.domain.validation.code_rules import (
     NO_CODE,
+    WITHOUT_CODE,
     KeptCode,
     code_problems,
     package_problems,
@@ -131,7 +132,7 @@ def _listeners(spec: ApplicationSpec) -> list[Problem]:
             message = "does not name a class."
             problems.append(Problem(f"listeners.{index}", name[:200], message, way_out))
         elif not spec.has_code:
-            message = "cannot be found: the application has no code."
+            message = WITHOUT_CODE
             way_out = "Add the folder that contains the module (python_path), or upload the code."
             problems.append(Problem(f"listeners.{index}", name, message, way_out))
     return problems

@@ -23,6 +23,8 @@ RESERVED_MODULES = frozenset(
         "py4j",
     }
 )
+#: Said of a module that a definition names where there is none.
+WITHOUT_CODE = "cannot be found: the application has no code."
 
 
 @dataclass(frozen=True, slots=True)

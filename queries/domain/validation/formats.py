@@ -8,6 +8,7 @@ from queries.domain.definitions import ddl
 from queries.domain.definitions.configuration import option_problems
 from queries.domain.definitions.declared_connectors import Declared, formats_of
 from queries.domain.definitions.locations import path_problem
+from queries.domain.definitions.sinks import UNLISTED
 from queries.domain.definitions.spec import Sink, Source, SqlQuery, Table
 from queries.domain.errors import Problem
 from queries.domain.kafka.options import (
@@ -22,7 +23,7 @@ from queries.domain.validation.known_options import misspelt
 FILES = frozenset({"json", "csv", "parquet", "orc", "text", "avro"})
 SOURCES = FILES | {"rate", "rate-micro-batch", "socket", "kafka"}
 TABLES = FILES
-SINKS = FILES | {"kafka", "console", "memory", "noop"}
+SINKS = FILES | UNLISTED
 #: Formats that Spark's own package lacks -> the connector that brings them.
 CONNECTORS = {"kafka": "kafka", "avro": "avro"}
 #: Connectors that a command installs.

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from queries.domain.errors import Problem
+from queries.domain.kafka.options import CLOSE
 
-#: How much a name must resemble a known one to be taken for a misspelling of it.
-_CLOSE = 0.8
 _FILES = (
     "path maxFilesPerTrigger maxBytesPerTrigger latestFirst fileNameOnly maxFileAge maxCachedFiles "
     "discardCachedInputRatio cleanSource sourceArchiveDir pathGlobFilter recursiveFileLookup "
@@ -57,7 +56,7 @@ def misspelt(
     problems = []
     for written, value in options.items():
         lower = written.lower()
-        near = difflib.get_close_matches(lower, sorted(known), n=1, cutoff=_CLOSE)
+        near = difflib.get_close_matches(lower, sorted(known), n=1, cutoff=CLOSE)
         if lower not in known and near:
             message = f"is not an option of {name} that Spark knows, and would be ignored."
             way_out = f"Did you mean {known[near[0]]}?"

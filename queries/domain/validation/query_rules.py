@@ -19,6 +19,7 @@ from queries.domain.triggers import async_progress, kinds
 from queries.domain.triggers.cores import Ground, ground_of
 from queries.domain.validation import formats
 from queries.domain.validation.application_rules import MEMBER, Surroundings
+from queries.domain.validation.code_rules import WITHOUT_CODE
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 
@@ -96,7 +97,7 @@ def _function(spec: PythonQuery, application: ApplicationSpec) -> list[Problem]:
         way_out = 'Write "module:function", such as "flights_by_hour:build".'
         problems.append(Problem("function", spec.function[:200], message, way_out))
     if not application.has_code:
-        message = "cannot be found: the application has no code."
+        message = WITHOUT_CODE
         way_out = "Add the folder that contains the module (python_path), or upload the code."
         problems.append(Problem("function", spec.function[:200], message, way_out))
     return problems

@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 
 from queries.domain.definitions.spec import ApplicationSpec, Script
 from queries.domain.errors import Problem
+from queries.domain.validation.code_rules import WITHOUT_CODE
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _MEMORY = re.compile(r"\d+[mg]", re.IGNORECASE)
@@ -39,7 +40,7 @@ def _program(script: Script, spec: ApplicationSpec) -> Iterable[Problem]:
         field = "script.file" if script.file else "script.module"
         value = script.file or script.module
         way_out = "Add the folder that contains it (python_path), or upload the code."
-        message = "cannot be found: the application has no code."
+        message = WITHOUT_CODE
         yield Problem(field, value[:200], message, way_out)
     elif script.file:
         yield from _in_folders("script.file", script.file, spec)

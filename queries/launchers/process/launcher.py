@@ -36,7 +36,7 @@ from queries.domain.protocol import (
     DriverSpec,
     Ident,
 )
-from queries.domain.supervision.observation import Liveness, Sighting
+from queries.domain.supervision.observation import LIVING, Sighting
 from queries.domain.walls import Choice, Mode, choose
 from queries.driver_folder import DriverFolder, current_file, direct, read_current
 from queries.files import (
@@ -68,8 +68,6 @@ SHIM_TAKES_S = 20  # for the shim to lock its directory; it needs about 0.2 s
 KILL_WAIT_S = 5
 LOG_TAIL_BYTES = 256 * 1024
 PROBES = "probes"  # folder of an application's probes, next to its drivers' directories
-
-_LIVING = frozenset({Liveness.SPAWNING, Liveness.ALIVE, Liveness.ORPHANED})
 
 
 def configured() -> "LocalProcessLauncher":
@@ -198,7 +196,7 @@ class LocalProcessLauncher:
     def living(self) -> list[tuple[str, int]]:
         """Return application and epoch of every driver whose processes really live."""
         found = {(path.parent.name, int(path.name)) for path in self._folders("*")}
-        return [each for each in sorted(found) if self.sight(*each).liveness in _LIVING]
+        return [each for each in sorted(found) if self.sight(*each).liveness in LIVING]
 
     def exits(self) -> AbstractContextManager[Callable[[float], int | None]]:
         """Listen to the shims that call out an exit; raises `OSError` where somebody else does."""

@@ -17,6 +17,8 @@ from typing import Any, Protocol
 
 from queries.checkpoints.file_sink import LOG, write_empty_log
 from queries.domain.definitions.data_roots import DataRoots
+from queries.domain.definitions.sinks import UNLISTED
+from queries.domain.definitions.spec import ENDING_TRIGGERS, HOLDING_TRIGGERS
 from queries.domain.probes.questions import Attempt, AttemptEnd, PlanSeen, PreflightTask, Tried
 from queries.runtime import build
 from queries.runtime.failures.error_capture import from_java, from_python
@@ -33,8 +35,9 @@ from queries.secret_references import References
 TICK_S = 0.05
 NOTHING_S = 2.0  # a source that has answered and waits for data this long has nothing new
 TRIGGER_S = 3.0  # Spark refuses a trigger at start() or in the first batch
-#: Sinks that Spark tracks asynchronously (seen: what `start()` of 4.3 lets through).
-ASYNC_SINKS = frozenset({"noop", "console", "memory", "kafka", "foreach"})
+#: Sinks that Spark tracks asynchronously (seen: what `start()` of 4.3 lets through). A definition
+#: cannot name "foreach": only what a function returns has it.
+ASYNC_SINKS = UNLISTED | {"foreach"}
 _INSUFFICIENT = "INSUFFICIENT_SLOT"  # of the probe's few cores, not of the application's
 
 
@@ -130,7 +133,7 @@ class Tries:
             case Attempt.SINK:
                 return self.sink in FILE_FORMATS
             case Attempt.TRIGGER:
-                return self._trigger["kind"] in ("continuous", "real_time")
+                return self._trigger["kind"] in HOLDING_TRIGGERS
 
     def take(self, attempt: Attempt) -> Tried:
         """Start the definition in one way and see how it ends."""
@@ -191,7 +194,7 @@ class Tries:
 
     def _tracking(self, writer: Any) -> Any:
         """Have progress tracked as the definition's own sink would, where it could at all."""
-        if self._trigger["kind"] in ("once", "available_now"):
+        if self._trigger["kind"] in ENDING_TRIGGERS:
             raise AsyncRefused(
                 "Async progress tracking cannot be used with Once / AvailableNow trigger"
             )

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from queries.domain.checkpoints.lock_files import local_path
-from queries.domain.definitions.locations import NotALocation, canonical
+from queries.domain.definitions.locations import A_LOCATION, NotALocation, canonical
 from queries.domain.protocol import (
     FoundQuery,
     KnownQuery,
@@ -183,10 +183,7 @@ class Meeting:
         try:
             return canonical(text)
         except NotALocation as error:
-            raise StartRefused(
-                f"checkpointLocation {text[:200]} {error} Write an absolute path, or a URI such as "
-                "s3a://bucket/folder."
-            ) from error
+            raise StartRefused(f"checkpointLocation {text[:200]} {error} {A_LOCATION}") from error
 
     def _register(self, said: Said, frame: Any, asked: str) -> FoundQuery:
         """Return the query under a number of its own; raise `StartRefused` where it may not be."""

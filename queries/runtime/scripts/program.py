@@ -23,10 +23,6 @@ EXITED = "HEADGATE_SCRIPT_EXIT"
 HELD = "HEADGATE_QUERY_IDENTITY"
 
 
-class Exited(Exception):
-    """The program ended with an exit code that means failure."""
-
-
 def prepare(job: ScriptJob, code_roots: tuple[str, ...]) -> None:
     """Go where the program works, and let it, the JVM and Python workers find its modules.
 

@@ -5,6 +5,7 @@ from typing import Any
 from django.db.models import Count, Q, QuerySet
 
 from queries.domain.errors import Forbidden, Invalid, Problem
+from queries.domain.validation.joining import team_problem
 from queries.models.access.teams import Team
 from queries.models.applications import Application
 from queries.models.tokens import AccessToken
@@ -58,9 +59,8 @@ def team_of_new_query(user: Any, application: str, team: str) -> Team | None:
     if not application:
         return team_for_new(user, team)
     insist(user, _living(application))
-    if team:
-        way_out = f"Leave it out: the query belongs to the team of application {application}."
-        raise Invalid([Problem("team", team[:200], "is for a new application.", way_out)])
+    if problem := team_problem(application, team):
+        raise Invalid([problem])
     return None
 
 

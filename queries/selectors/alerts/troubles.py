@@ -20,6 +20,7 @@ from queries.domain.kafka.options import SERVERS
 from queries.domain.reasons import why
 from queries.domain.states import (
     HANGING_REASONS,
+    HELD_PHASES,
     Desired,
     DriverKind,
     GroupStatus,
@@ -113,7 +114,7 @@ def troubles(problems: Iterable[Part], *, now: datetime) -> list[Trouble]:
 
 def _rows(more: Iterable[int]) -> _Rows:
     troubled = (
-        Q(phase__in=[Phase.FAILED, Phase.BROKEN])
+        Q(phase__in=sorted(HELD_PHASES))
         | Q(verdict__in=list(_VERDICTS))
         | ~Q(risk="")
         | Q(source_unreachable_since__isnull=False)

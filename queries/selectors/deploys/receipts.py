@@ -7,13 +7,16 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
-from queries.domain.deploys.states import ChangeKind, ChangeState, DeployState, OnFailure
+from queries.domain.deploys.states import (
+    OUT,
+    SETTLED,
+    ChangeKind,
+    ChangeState,
+    DeployState,
+    OnFailure,
+)
 from queries.models.deploys.receipts import Deploy, DeployChange
 from queries.selectors.found import found
-
-#: States of what is done with, as far as the way forward goes.
-_SETTLED = frozenset({ChangeState.GOOD, ChangeState.ROLLED_BACK, ChangeState.LEFT})
-_BAD = (ChangeState.KEPT, ChangeState.BAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +91,8 @@ def receipt(deploy: Deploy) -> Receipt:
 
 def _wave(number: int, changes: Sequence[DeployChange]) -> Wave:
     states = [ChangeState(one.state) for one in changes]
-    bad = [state for state in _BAD if state in states]
-    going = [state for state in states if state not in _SETTLED]
+    bad = [state for state in OUT if state in states]
+    going = [state for state in states if state not in SETTLED]
     return Wave(number, (bad or going or states)[0], tuple(changes))
 
 

@@ -10,12 +10,11 @@ from django.db.models.functions import Coalesce
 
 from listeners import selectors as heard
 from queries.domain.metrics.samples import QueryFigures
-from queries.domain.states import STOPPED_PHASES, Desired
+from queries.domain.states import JUDGED_PHASES, STOPPED_PHASES, Desired
 from queries.models.checkpoints import Loss
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.failures import FailureGroup
-from queries.models.standing import JUDGED
 from queries.selectors.kafka.lag import lag_lines
 from queries.selectors.labels import labelled
 from queries.selectors.newest import newest_drivers
@@ -56,7 +55,7 @@ def _figures(queries: list[Query], now: datetime) -> Iterator[QueryFigures]:
             wanted=query.desired == Desired.RUNNING,
             phase=query.phase,
             phase_since=query.phase_since,
-            verdict=query.verdict if query.phase in JUDGED else "",
+            verdict=query.verdict if query.phase in JUDGED_PHASES else "",
             verdict_since=query.verdict_since,
             starts=starts.get(query.pk, 0),
             failures=failures.get(query.pk, 0),

@@ -12,7 +12,7 @@ from django.db.models import Exists, OuterRef
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.code_roots import has_module
 from queries.domain.checkpoints.lock_files import local_path
-from queries.domain.definitions.spec import ENDING_TRIGGERS, ApplicationSpec
+from queries.domain.definitions.spec import ENDING_TRIGGERS, HOLDING_TRIGGERS, ApplicationSpec
 from queries.domain.failures.error_text import missing_module
 from queries.domain.failures.rules import MODULE_ADDED_LATER
 from queries.domain.protocol import Hangs, RunStatus
@@ -31,9 +31,9 @@ from queries.domain.states import (
 )
 from queries.domain.supervision.culprits import DEATHS
 from queries.domain.supervision.observation import (
+    PASSED,
     DriverSeen,
     Limits,
-    Liveness,
     Observation,
     QuerySeen,
     RunSeen,
@@ -43,7 +43,6 @@ from queries.domain.supervision.observation import (
     Suspicion,
 )
 from queries.domain.triggers.async_progress import tracking
-from queries.domain.triggers.cores import HOLDING
 from queries.models.applications import Application, ApplicationRevision, Script
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
@@ -57,8 +56,6 @@ _UNITS_MB = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
 
 #: Nothing is launched beside an open driver, so its application does not look for room.
 _UNREAD = Slots(starting=0, limit=0, memory_used_mb=0, memory_budget_mb=0, memory_needed_mb=0)
-#: Sightings of a driver whose processes are gone.
-_ENDED = frozenset({Liveness.EXITED, Liveness.GONE})
 #: Runs of a query that are looked at for deaths of their drivers, newest first.
 RUNS_JUDGED = 5
 
@@ -160,7 +157,7 @@ def observation(
     spec = ApplicationSpec.model_validate(rows.revision.spec)
     by_run = {run: _said(status, spec) for run, status in statuses(sighting).items()}
     stalled = _stalled(rows, now) if spec.policy.restart_on_stall else frozenset()
-    ended = sighting is not None and sighting.liveness in _ENDED
+    ended = sighting is not None and sighting.liveness in PASSED
     # A script decides about its queries: what one of them fails by is no reason to end the rest.
     scope = spec.failure_scope if rows.script is None else "query"
     return Observation(
@@ -338,7 +335,7 @@ def _run(run: Run, status: RunStatus | None, driver_ended: bool) -> RunSeen:
 
 def _in_flight(run: Run, trigger: str) -> tuple[bool, int | None]:
     """Return whether a run's batch in flight can be known now that its driver is gone, and it."""
-    if trigger in HOLDING or tracking(run.revision.spec) is not None:
+    if trigger in HOLDING_TRIGGERS or tracking(run.revision.spec) is not None:
         return False, None  # its logs follow the batches at a distance, or not at all
     try:
         return True, CheckpointLogs.at(run.checkpoint.location).in_flight()

@@ -9,10 +9,9 @@ from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Coalesce
 
 from queries.domain.definitions.selection import Term
-from queries.domain.states import RunOutcome
+from queries.domain.states import JUDGED_PHASES, RunOutcome
 from queries.models.definitions import Query, QueryRevision
 from queries.models.drivers import Run
-from queries.models.standing import JUDGED
 from queries.selectors.labels import label, labelled
 from queries.selectors.supervision.standing import GROUPS, ranked
 
@@ -50,7 +49,7 @@ def queries(filters: Filters, *, now: datetime) -> QuerySet[Query]:
     if filters.phases:
         rows = rows.filter(phase__in=filters.phases)
     if filters.verdicts:
-        rows = rows.filter(phase__in=JUDGED, verdict__in=filters.verdicts)
+        rows = rows.filter(phase__in=sorted(JUDGED_PHASES), verdict__in=filters.verdicts)
     if filters.desired:
         rows = rows.filter(desired=filters.desired)
     if filters.search:
@@ -91,7 +90,7 @@ def selected(terms: Iterable[Term]) -> QuerySet[Query]:
             case "application":
                 holds = Q(application__name__in=term.values)
             case "health":
-                holds = Q(phase__in=JUDGED, verdict__in=term.values)
+                holds = Q(phase__in=sorted(JUDGED_PHASES), verdict__in=term.values)
             case "pool":
                 rows = rows.alias(pool=_pool())
                 holds = Q(pool__in=term.values)

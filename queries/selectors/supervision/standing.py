@@ -12,9 +12,9 @@ from typing import Any
 from django.db.models import Case, Count, F, PositiveSmallIntegerField, Q, QuerySet, Value, When
 
 from listeners import selectors as heard
-from queries.domain.states import STOPPED_PHASES, Phase, Verdict
+from queries.domain.states import JUDGED_PHASES, QUIET_VERDICTS, STOPPED_PHASES, Phase
 from queries.models.definitions import Checkpoint, Query
-from queries.models.standing import JUDGED, Rank
+from queries.models.standing import Rank
 from queries.selectors.failures.occurrences import crash_loops
 from queries.selectors.newest import newest_runs
 
@@ -63,14 +63,14 @@ def kinds() -> dict[str, int]:
     rows = Query.objects.filter(archived_at=None).order_by().values_list("phase", "verdict")
     found: Counter[str] = Counter()
     for phase, verdict, count in rows.annotate(Count("pk")):
-        found[verdict if verdict and phase in JUDGED else phase] += count
+        found[verdict if verdict and phase in JUDGED_PHASES else phase] += count
     return dict(found)
 
 
 def input_rate() -> float:
     """Return the input rows a second of all queries that run and read, by their last batches."""
     rows = Query.objects.filter(archived_at=None, phase=Phase.RUNNING)
-    reading = rows.exclude(verdict__in=[Verdict.IDLE, Verdict.WAITING]).order_by()
+    reading = rows.exclude(verdict__in=sorted(QUIET_VERDICTS)).order_by()
     return heard.input_rate(reading.values("pk"))
 
 

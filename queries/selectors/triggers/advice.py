@@ -7,10 +7,10 @@ from typing import Any
 
 from listeners import selectors as heard
 from queries.domain import async_calls
-from queries.domain.definitions.spec import ApplicationSpec
+from queries.domain.definitions.spec import HOLDING_TRIGGERS, ApplicationSpec
 from queries.domain.kafka.lag import kafka_offsets
 from queries.domain.triggers.advice import Advice, BatchSeen, advise
-from queries.domain.triggers.cores import HOLDING, cores_of, outgrown
+from queries.domain.triggers.cores import cores_of, outgrown
 from queries.domain.triggers.limits import doubts
 from queries.models.definitions import Query
 from queries.models.drivers import Run
@@ -78,7 +78,7 @@ def trigger_note(line: QueryLine) -> str:
     has seen more.
     """
     kind = str(line.trigger.get("kind", ""))
-    if kind not in HOLDING or line.newest is None:
+    if kind not in HOLDING_TRIGGERS or line.newest is None:
         return ""
     spec = line.run.revision.spec if line.run else line.newest.spec
     sources = kafka_sources(spec)

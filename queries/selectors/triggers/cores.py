@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from queries.domain.definitions import parsing
-from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
+from queries.domain.definitions.spec import HOLDING_TRIGGERS, ApplicationSpec, PythonQuery, SqlQuery
 from queries.domain.errors import Invalid
-from queries.domain.triggers.cores import HOLDING, Ground, ground_of, held
+from queries.domain.triggers.cores import Ground, ground_of, held
 from queries.models.applications import Application
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
@@ -51,7 +51,7 @@ def cores_beside(application: Application, *, but: int | None) -> dict[str, int]
     spec = newest_application_spec(application)
     found = {}
     for pk, revision in newest_revisions(list(queries)).items():
-        if revision.spec.get("trigger", {}).get("kind") not in HOLDING:
+        if revision.spec.get("trigger", {}).get("kind") not in HOLDING_TRIGGERS:
             continue
         parsed = parsed_or_none(revision.spec)
         if parsed is not None:

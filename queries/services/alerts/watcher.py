@@ -85,7 +85,7 @@ class Memory:
             text = read_file(path)
             return cls._of(orjson.loads(text)) if text else cls()
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            logger.warning("%s is not readable, and is written anew: %s", path.name, error)
+            logger.warning("%s is not readable, and is written again: %s", path.name, error)
             return cls()
 
     @classmethod

@@ -10,7 +10,7 @@ from queries.brokers.options import Unusable, client_options
 from queries.brokers.reader import At, BrokerReader, Ends, Unreachable
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.new_checkpoint import Start, is_stateful
-from queries.checkpoints.source_files import found_files
+from queries.checkpoints.source_files import ELSEWHERE, found_files
 from queries.domain.errors import Invalid, NotAllowed, Problem, Unavailable
 from queries.domain.kafka.offset_ranges import is_file, is_kafka
 from queries.domain.validation.formats import FILES
@@ -211,7 +211,7 @@ def _files(
         raise NotAllowed(
             f"Source {name} reads files into state: it can only start with its first file, "
             "because Spark has no state without the batches that built it.",
-            way_out="Reset to earliest, or rewind to a batch.",
+            way_out=ELSEWHERE,
         )
     if not path:
         raise NotAllowed(

@@ -14,17 +14,22 @@ from queries.domain.errors import Conflict, Invalid, NotAllowed, Problem, StaleR
 from queries.domain.masking import unmask
 from queries.domain.reasons import Because, Detail
 from queries.domain.validation import query_rules
+from queries.domain.validation.joining import kind_problem
 from queries.models.access.teams import Team
 from queries.models.applications import (
     Application,
     ApplicationRevision,
     SchedulerPool,
-    Script,
 )
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.installation import Installation
 from queries.services.definitions.code_rights import insist_application, insist_query
-from queries.services.definitions.drafts import QueryDraft, application_form, orphaned_queries
+from queries.services.definitions.drafts import (
+    QueryDraft,
+    application_form,
+    kind_of,
+    orphaned_queries,
+)
 from queries.services.definitions.revisions import (
     add_application,
     add_application_revision,
@@ -305,17 +310,13 @@ def _revised_application(
 ) -> ApplicationSpec:
     form, problems = application_form(raw, application.name)
     insist_application(python, form, application)
-    if form is not None and form.kind != _kind_of(application):
-        way_out = "Create another application of that kind."
-        problems = [*problems, Problem("kind", form.kind, "cannot be changed.", way_out)]
+    other = kind_problem(kind_of(application), form.kind) if form else None
+    if other:
+        problems = [*problems, other]
     elif form is not None and form.kind == "queries":
         problems = problems + orphaned_queries(application, form)
     _refuse(problems)
     return form or ApplicationSpec()
-
-
-def _kind_of(application: Application) -> str:
-    return "script" if Script.objects.filter(application=application).exists() else "queries"
 
 
 def _pools_named_by(query: Query) -> set[str]:

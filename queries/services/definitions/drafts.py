@@ -10,12 +10,13 @@ from functools import partial
 from typing import Any
 
 from queries.domain.definitions import parsing
-from queries.domain.definitions.locations import NotALocation, checkpoint_problem
+from queries.domain.definitions.locations import A_LOCATION, NotALocation, checkpoint_problem
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
 from queries.domain.definitions.sql_verdict import SqlVerdict, has_own_grammar, refused
 from queries.domain.errors import Invalid, Problem
 from queries.domain.secrets.bindings import application as holder_named
 from queries.domain.validation import application_rules, query_rules
+from queries.domain.validation.joining import joining_problems
 from queries.models.applications import Application, Script
 from queries.models.definitions import Query
 from queries.selectors.definitions.connectors import conf_of_connectors
@@ -70,25 +71,9 @@ class QueryDraft:
                 "Create the application first, or leave the field empty to give the query its own."
             )
             self.problems.append(Problem("application", name, "is not an application.", way_out))
-        elif Script.objects.filter(application=host).exists():
-            self.problems.append(
-                Problem(
-                    "application",
-                    name,
-                    "runs a script, which starts its queries itself.",
-                    "Start the query in that script, or choose another application.",
-                )
-            )
-        elif host.own and host.queries.filter(archived_at=None).exists():
-            holder = host.queries.filter(archived_at=None)[0].name
-            self.problems.append(
-                Problem(
-                    "application",
-                    name,
-                    f"was created for query {holder} only.",
-                    "Create an application for queries that share a driver.",
-                )
-            )
+        else:
+            kind, holder = kind_of(host), holder_of(host)
+            self.problems += joining_problems(name, kind=kind, holder=holder)
         return host
 
     def _application(self, raw: dict[str, Any] | None) -> ApplicationSpec:
@@ -120,8 +105,8 @@ class QueryDraft:
             try:
                 self.location = surroundings.canonical_checkpoint(checkpoint)
             except NotALocation as error:
-                way_out = "Write an absolute path, or a URI such as s3a://bucket/folder."
-                self.problems.append(Problem("checkpoint", checkpoint[:200], str(error), way_out))
+                wrong = Problem("checkpoint", checkpoint[:200], str(error), A_LOCATION)
+                self.problems.append(wrong)
                 return
             self.problems += local_roots.checkpoint_problems(self.location, self.host_name)
         found = checkpoint_problem(self.location, held)
@@ -175,6 +160,19 @@ def form_problems(
 
 def _conf(application: ApplicationSpec) -> dict[str, str]:
     return {**conf_of_connectors(application.connectors), **application.conf}
+
+
+def kind_of(application: Application) -> str:
+    """Return the kind of an application's definition, which never changes."""
+    return "script" if Script.objects.filter(application=application).exists() else "queries"
+
+
+def holder_of(application: Application) -> str:
+    """Return the living query that an application was created for, "" for none."""
+    if not application.own:
+        return ""
+    living = application.queries.filter(archived_at=None).order_by("pk")
+    return living.values_list("name", flat=True).first() or ""
 
 
 def free_application_name(name: str) -> str:

@@ -3,14 +3,11 @@
 from datetime import datetime
 
 from queries.domain.access.acts import Act
-from queries.domain.deploys.states import ChangeState, DeployState, Stage
+from queries.domain.deploys.states import FREEING, ChangeState, DeployState, Stage
 from queries.domain.reasons import Because, Detail
 from queries.models.checkpoints import Snapshot
 from queries.models.deploys.receipts import Deploy
 from queries.services.access.audit_trail import record_act
-
-#: Ends after which nobody needs its snapshots: pruning takes them like any others.
-_FREES = frozenset({DeployState.SUCCEEDED, DeployState.ROLLED_BACK})
 
 
 def end(deploy: Deploy, state: DeployState, reason: Because, *, now: datetime) -> None:
@@ -24,7 +21,7 @@ def end(deploy: Deploy, state: DeployState, reason: Because, *, now: datetime) -
     untouched = deploy.changes.filter(to_revision=None)
     untouched.exclude(state=ChangeState.BAD).update(state=ChangeState.LEFT)
     deploy.changes.update(over=True)
-    if state in _FREES:
+    if state in FREEING:
         taken = deploy.changes.filter(snapshot__isnull=False).values("snapshot")
         Snapshot.objects.filter(pk__in=taken).update(pinned=False)
     subject, about = deploy.owner or str(deploy.uuid)[:8], str(deploy.reason)

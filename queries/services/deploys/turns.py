@@ -13,7 +13,7 @@ from django.db.models import F
 
 from queries.domain.deploys.forms import Good
 from queries.domain.deploys.judging import OK, Result, bad, waits
-from queries.domain.deploys.states import ChangeState
+from queries.domain.deploys.states import OUT
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import OperationOutcome
 from queries.models.deploys.receipts import Deploy, DeployChange
@@ -70,8 +70,7 @@ def asked_for(change: DeployChange, stage: str, operation: Operation) -> dict[st
 
 def settled(change: DeployChange) -> Result | None:
     """Return the result of a change that is out already, whatever the stage; None for others."""
-    out = (ChangeState.BAD, ChangeState.KEPT)
-    return bad(change.reason) if change.state in out else None
+    return bad(change.reason) if change.state in OUT else None
 
 
 def followed(change: DeployChange, stage: str) -> Result:

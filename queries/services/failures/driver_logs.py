@@ -135,8 +135,13 @@ def without_secrets(sighting: Sighting, driver: Driver) -> Sighting:
 
 def _says_something(status: Status) -> bool:
     """Return whether a status contains texts of Spark or of users' code; few do."""
-    runs = any(run.error or run.warnings for run in status.runs)
-    return runs or status.error is not None or any(one.reason for one in status.executors)
+    return (
+        status.error is not None
+        or any(run.error or run.warnings for run in status.runs)
+        or any(one.reason for one in status.executors)
+        or (status.script is not None and bool(status.script.notes))
+        or any(one.temporary for one in status.found)
+    )
 
 
 def probe_answer(driver: Driver, *specs: Any, launcher: Launcher) -> ProbeResult | None:

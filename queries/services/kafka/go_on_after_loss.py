@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from queries.domain.errors import Conflict, NotAllowed, Unavailable
-from queries.domain.failures.categories import TO_EARLIEST, Category
+from queries.domain.failures.categories import TO_EARLIEST, Category, Remedy
 from queries.domain.failures.diagnosis import classify
 from queries.domain.kafka.losses import Gap, gaps_of
 from queries.domain.kafka.topic_ids import names
@@ -163,7 +163,7 @@ def _way_out(query: Query) -> str:
         root_cause=failure.root_cause,
         message=failure.message,
     )
-    if advice.way_out == TO_EARLIEST:
+    if advice.remedy is Remedy.TO_EARLIEST:
         return TO_EARLIEST
     if advice.category is Category.SOURCE_LOST:
         return f"Start it. If it fails on lost data again: {TO_EARLIEST}"

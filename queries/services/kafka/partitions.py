@@ -11,7 +11,7 @@ from typing import Any
 
 from queries.brokers.options import Unusable, client_options
 from queries.brokers.reader import BrokerReader, Unreachable
-from queries.domain.triggers.cores import HOLDING
+from queries.domain.definitions.spec import HOLDING_TRIGGERS
 from queries.models.definitions import Query
 from queries.secret_references import ReferenceMissing
 from queries.selectors.kafka.sources import KafkaSource, kafka_sources
@@ -26,7 +26,7 @@ LOOK_S = 3.0  # for a broker set
 def needed(spec: Mapping[str, Any]) -> bool:
     """Return whether the trigger of a definition, of whatever shape, holds cores by partition."""
     trigger = spec.get("trigger")
-    return isinstance(trigger, dict) and trigger.get("kind") in HOLDING
+    return isinstance(trigger, dict) and trigger.get("kind") in HOLDING_TRIGGERS
 
 
 def look(spec: Mapping[str, Any], query: Query | None = None) -> dict[str, int]:

@@ -8,6 +8,7 @@ from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.errors import Invalid, Problem
 from queries.domain.masking import unmask
 from queries.domain.states import Desired
+from queries.domain.validation.joining import kind_problem
 from queries.models.access.teams import Team
 from queries.models.applications import Application
 from queries.models.definitions import Query
@@ -116,9 +117,9 @@ def _validated(work: Work, before: ApplicationSpec | None) -> ApplicationSpec | 
     form, problems = application_form(spec, work.name)
     work.problems += below_spec(problems)
     work.application_form = form
-    if form is not None and before is not None and form.kind != before.kind:
-        way_out = "Create another application of that kind."
-        work.refuse("spec.kind", form.kind, "cannot be changed.", way_out)
+    if form is not None and before is not None:
+        other = kind_problem(before.kind, form.kind)
+        work.problems += below_spec([other] if other else [])
     return form
 
 

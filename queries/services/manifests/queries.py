@@ -7,14 +7,15 @@ from functools import partial
 from typing import Any
 
 from queries.domain.definitions import parsing
-from queries.domain.definitions.locations import HeldLocations, NotALocation
-from queries.domain.definitions.spec import ApplicationSpec
+from queries.domain.definitions.locations import A_LOCATION, HeldLocations, NotALocation
+from queries.domain.definitions.spec import HOLDING_TRIGGERS, ApplicationSpec
 from queries.domain.errors import Invalid
 from queries.domain.manifests.forms import Manifest
 from queries.domain.manifests.plans import Change
 from queries.domain.masking import unmask
 from queries.domain.states import Desired
-from queries.domain.triggers.cores import HOLDING, ground_of, held
+from queries.domain.triggers.cores import ground_of, held
+from queries.domain.validation.joining import joining_problems, team_problem
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.roles import WRITE_PYTHON, may
@@ -26,11 +27,11 @@ from queries.selectors.triggers.cores import cores_beside, known_partitions, par
 from queries.services import local_roots
 from queries.services.definitions import surroundings
 from queries.services.definitions.code_rights import insist_query_form
-from queries.services.definitions.drafts import application_form, form_problems
+from queries.services.definitions.drafts import application_form, form_problems, holder_of
 from queries.services.definitions.sql_check import ask_spark_of_many
 from queries.services.kafka import partitions
 from queries.services.manifests.applications import Host, Teams
-from queries.services.manifests.works import Work, below_spec
+from queries.services.manifests.works import Work, below_metadata, below_spec
 from queries.services.supervision.offset_gaps import gap_problems
 
 #: Seconds: Spark's parser and the brokers are asked for so long, whatever the size of the set. What
@@ -129,8 +130,7 @@ class _Places:
 
 
 def _no_location(work: Work, manifest: Manifest, error: NotALocation) -> None:
-    way_out = "Write an absolute path, or a URI such as s3a://bucket/folder."
-    work.refuse("spec.checkpoint", manifest.checkpoint, str(error), way_out)
+    work.refuse("spec.checkpoint", manifest.checkpoint, str(error), A_LOCATION)
 
 
 def _place(
@@ -171,20 +171,13 @@ def _join(work: Work, manifest: Manifest, hosts: Mapping[str, Host], user: Any) 
         message = "has faults itself."
         way_out = "Correct its own manifest first."
         work.refuse("metadata.application", manifest.application, message, way_out)
-    if host.form.kind == "script":
-        message = "runs a script, which starts its queries itself."
-        way_out = "Start the query in that script, or choose another application."
-        work.refuse("metadata.application", manifest.application, message, way_out)
     if host.row is not None:
         insist(user, [host.row])
-        holder = host.row.queries.filter(archived_at=None).first() if host.row.own else None
-        if holder is not None:
-            message = f"was created for query {holder.name} only."
-            way_out = "Create an application for queries that share a driver."
-            work.refuse("metadata.application", manifest.application, message, way_out)
-    if manifest.team:
-        way_out = f"Leave it out: the query belongs to the team of application {work.host}."
-        work.refuse("metadata.team", manifest.team, "is for a new application.", way_out)
+    holder = holder_of(host.row) if host.row is not None else ""
+    found = joining_problems(work.host, kind=host.form.kind, holder=holder)
+    if problem := team_problem(work.host, manifest.team):
+        found.append(problem)
+    work.problems += below_metadata(found)
 
 
 def _taken_names(works: Iterable[Work], hosts: Mapping[str, Host]) -> set[str]:
@@ -231,7 +224,7 @@ def _sql(state: states.State) -> Any:
 
 
 def _holds(work: Work) -> bool:
-    return work.after.get("spec", {}).get("trigger", {}).get("kind") in HOLDING
+    return work.after.get("spec", {}).get("trigger", {}).get("kind") in HOLDING_TRIGGERS
 
 
 class _Beside:

@@ -1,7 +1,7 @@
 """One object of a set on its way from a file to the tables: what differs, and what is wrong."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
@@ -113,7 +113,12 @@ class Work:
 
 def below_spec(problems: Iterable[Problem]) -> list[Problem]:
     """Return problems of a definition as those of its manifest."""
-    return [Problem(f"spec.{one.field}", one.value, one.message, one.way_out) for one in problems]
+    return [replace(one, field=f"spec.{one.field}") for one in problems]
+
+
+def below_metadata(problems: Iterable[Problem]) -> list[Problem]:
+    """Return problems of what names an object as those of its manifest."""
+    return [replace(one, field=f"metadata.{one.field}") for one in problems]
 
 
 def _spec(state: State) -> dict[str, Any]:

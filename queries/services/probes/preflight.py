@@ -7,7 +7,7 @@ and all output are deleted, whatever the outcome.
 """
 
 import os
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
@@ -27,11 +27,11 @@ from queries.selectors.code import count_of_roots
 from queries.selectors.probes import last_good_run
 from queries.services.definitions import catalog
 from queries.services.probes import probe_steps
+from queries.services.probes.probe_steps import LIMIT
 from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
 
 PROBE_LIMIT_S = 150.0
 ATTEMPT_LIMIT_S = 45.0
-LIMIT = timedelta(minutes=10)  # including the wait for a slot on the host
 
 
 class DidNotPass(NotAllowed):

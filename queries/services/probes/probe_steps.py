@@ -19,12 +19,13 @@ from controlplane.nudge import changed
 from queries.checkpoints.snapshot import remove
 from queries.domain.checkpoints.lock_files import FOLDER, local_path
 from queries.domain.definitions.spec import ApplicationSpec
-from queries.domain.errors import NotAllowed
+from queries.domain.errors import NotAllowed, Problem
+from queries.domain.failures.error_text import first_sentence
 from queries.domain.probes.questions import PreflightTask, ProbeResult, RecordsTask, XrayTask
 from queries.domain.protocol import DriverSpec
 from queries.domain.reasons import Because, Detail, phrase
 from queries.domain.states import OPEN_DRIVER_STATES, DriverState, Reason
-from queries.domain.supervision.observation import Liveness
+from queries.domain.supervision.observation import PASSED, Liveness
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import ApplicationRevision
 from queries.models.definitions import Checkpoint
@@ -50,7 +51,9 @@ _DROPPED = ("spark.executor.", "spark.dynamicAllocation.", "spark.cores.", "spar
 STOP_TIMEOUT_S = 10.0
 SHOWN_FOR = timedelta(hours=1)  # rows may be personal data
 LEAVES_S = 5.0  # for a probe that has answered to end by itself
-_OVER = frozenset({Liveness.EXITED, Liveness.GONE})
+#: Of an operation with a probe, including the wait for a slot on the host.
+LIMIT = timedelta(minutes=10)
+ROWS, MOST_ROWS = 50, 500  # that somebody looks at: unless told, and at most
 
 
 class NoAnswer(NotAllowed):
@@ -71,6 +74,21 @@ def folder(turn: StepContext, checkpoint: Checkpoint) -> Path:
     else:
         base = Path(path.parent) / FOLDER / "probes"
     return base / str(turn.operation.uuid)
+
+
+def rows_problems(rows: int) -> list[Problem]:
+    """Return what is wrong with the number of rows that somebody wants to look at."""
+    if 0 < rows <= MOST_ROWS:
+        return []
+    return [Problem("rows", str(rows), f"is not between 1 and {MOST_ROWS}.")]
+
+
+def require_local(checkpoint: Checkpoint, *, way_out: str) -> None:
+    """Raise `NotAllowed` where a checkpoint's files cannot be read here."""
+    if local_path(checkpoint.location) is None:
+        raise NotAllowed(
+            f"{checkpoint.location} is not on this host's file system.", way_out=way_out
+        )
 
 
 def checkpoint_of(turn: StepContext) -> Checkpoint:
@@ -181,7 +199,7 @@ def await_answer(turn: StepContext) -> ProbeResult | StepResult:
     _note(driver, seen.process, up=result is not None and result.took_ms != {}, now=turn.now)
     if result is not None and result.done:
         return result
-    if seen.liveness in _OVER:
+    if seen.liveness in PASSED:
         tail = read_log(driver, *_tried(turn.operation), launcher=turn.launcher, lines=3)[-500:]
         why = "ran out of memory" if seen.exit and seen.exit.oom else "ended without an answer"
         raise NoAnswer(
@@ -189,6 +207,21 @@ def await_answer(turn: StepContext) -> ProbeResult | StepResult:
             way_out="Try again; give the application more memory if that was the reason.",
         )
     return waiting(result.at if result is not None else "Launching")
+
+
+def await_read(turn: StepContext, part: str, what: str) -> ProbeResult | StepResult:
+    """Return what the probe has found once it is done, else what it is doing.
+
+    Raises `NoAnswer` as `await_answer` does, and where this part of `ProbeResult` is missing:
+    Spark could not read it. `what` says in words what was to be read.
+    """
+    answer = await_answer(turn)
+    if isinstance(answer, StepResult):
+        return answer
+    if answer.error is not None or getattr(answer, part) is None:
+        said = str((answer.error or {}).get("root_cause", "no answer"))
+        raise NoAnswer(f"{what} cannot be read: {first_sentence(said) or said}")
+    return answer
 
 
 def put_away(turn: StepContext) -> StepResult:
@@ -199,7 +232,7 @@ def put_away(turn: StepContext) -> StepResult:
     name = driver.application.name
     turn.launcher.end_probe(name, driver.epoch, grace_s=LEAVES_S if _answered(turn, driver) else 0)
     seen = turn.launcher.sight(name, driver.epoch, probe=True, known=driver.identity)
-    if seen.liveness not in _OVER and seen.liveness is not Liveness.ABSENT:
+    if seen.liveness not in PASSED and seen.liveness is not Liveness.ABSENT:
         return waiting("Waiting for the probe driver's processes to end")
     Driver.objects.filter(pk=driver.pk).update(
         state=DriverState.ENDED,

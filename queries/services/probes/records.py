@@ -6,17 +6,16 @@ authors for an hour, and are then removed.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from queries.checkpoints import batches, source_logs
 from queries.checkpoints.logs import CheckpointLogs
-from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.definitions.data_roots import fixed_part
 from queries.domain.definitions.locations import NotALocation
 from queries.domain.errors import Invalid, NotAllowed, Problem
-from queries.domain.failures.error_text import first_sentence
 from queries.domain.kafka.offset_ranges import Range
+from queries.domain.kafka.offsets import EARLIEST
 from queries.domain.probes.questions import BatchRead, RecordsTask
 from queries.domain.states import Verb
 from queries.launchers.base import Launcher
@@ -25,13 +24,11 @@ from queries.models.history import Operation
 from queries.selectors.kafka.sources import kafka_sources
 from queries.selectors.newest import newest_revisions
 from queries.services.probes import probe_steps
+from queries.services.probes.probe_steps import LIMIT, ROWS, require_local, rows_problems
 from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
 
 PROBE_LIMIT_S = 150.0
 SEARCH_S = 60.0
-LIMIT = timedelta(minutes=10)
-ROWS, MOST_ROWS = 50, 500
-EARLIEST = -2  # Spark's number for it in JSON offsets
 LOOKED_AT = 10_000  # records of a source
 
 
@@ -42,8 +39,7 @@ def begin_records(
     problems = []
     if batch < 0:
         problems.append(Problem("batch", str(batch), "is not the number of a batch."))
-    if not 0 < rows <= MOST_ROWS:
-        problems.append(Problem("rows", str(rows), f"is not between 1 and {MOST_ROWS}."))
+    problems += rows_problems(rows)
     if problems:
         raise Invalid(problems)
     _require_sources(_spec(query))
@@ -135,11 +131,7 @@ def _require_sources(spec: Mapping[str, Any]) -> None:
 
 def _find(turn: StepContext) -> StepResult:
     checkpoint = probe_steps.checkpoint_of(turn)
-    if local_path(checkpoint.location) is None:
-        raise NotAllowed(
-            f"{checkpoint.location} is not on this host's file system.",
-            way_out="Read the records with Spark.",
-        )
+    require_local(checkpoint, way_out="Read the records with Spark.")
     logs = CheckpointLogs.at(checkpoint.location)
     number, spec = turn.arguments["batch"], _spec(turn.query)
     found = batches.one(logs, number)
@@ -185,12 +177,10 @@ def _launch(turn: StepContext) -> StepResult:
 
 
 def _read(turn: StepContext) -> StepResult:
-    answer = probe_steps.await_answer(turn)
+    answer = probe_steps.await_read(turn, "records", "The records")
     if isinstance(answer, StepResult):
         return answer
-    if answer.error is not None or answer.records is None:
-        said = str((answer.error or {}).get("root_cause", "no answer"))
-        raise probe_steps.NoAnswer(f"The records cannot be read: {first_sentence(said) or said}")
+    assert answer.records is not None
     failing = answer.records["failing"]
     turn.result |= {
         "looked_at": {one["source"]: one["looked_at"] for one in answer.records["sources"]},

@@ -14,9 +14,7 @@ from django.conf import settings
 from listeners.loops.troubles import each
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.snapshot import remove, snapshot
-from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.errors import Invalid, NotAllowed, Problem
-from queries.domain.failures.error_text import first_sentence
 from queries.domain.probes.questions import STATE_NUMBERS, XrayTask
 from queries.domain.states import DriverKind, DriverState, Verb
 from queries.launchers.base import Launcher
@@ -25,15 +23,13 @@ from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.selectors.checkpoints import snapshot_of
 from queries.services.probes import probe_steps
-from queries.services.probes.probe_steps import SHOWN_FOR
+from queries.services.probes.probe_steps import LIMIT, ROWS, SHOWN_FOR, require_local, rows_problems
 from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
 
 logger = logging.getLogger(__name__)
 _forget = each("prune", logger)
 
 PROBE_LIMIT_S = 120.0
-LIMIT = timedelta(minutes=10)
-ROWS, MOST_ROWS = 50, 500
 _SIDES = ("", "left", "right")
 
 
@@ -55,9 +51,7 @@ def begin_xray(
     `contains` is a text that the key, written as JSON, must hold. Raises `Invalid`, and
     `Missing` where there is no such snapshot.
     """
-    problems = []
-    if not 0 < rows <= MOST_ROWS:
-        problems.append(Problem("rows", str(rows), f"is not between 1 and {MOST_ROWS}."))
+    problems = rows_problems(rows)
     if operator < 0:
         problems.append(Problem("operator", str(operator), "is not the number of an operator."))
     if side not in _SIDES:
@@ -100,11 +94,7 @@ def forget_old_results(*, launcher: Launcher, now: datetime) -> None:
 
 def _copy(turn: StepContext) -> StepResult:
     checkpoint = probe_steps.checkpoint_of(turn)
-    if local_path(checkpoint.location) is None:
-        raise NotAllowed(
-            f"{checkpoint.location} is not on this host's file system.",
-            way_out="Read it with Spark's statestore reader.",
-        )
+    require_local(checkpoint, way_out="Read it with Spark's statestore reader.")
     turn.result["checkpoint"] = checkpoint.pk
     source = checkpoint.location
     if (kept := turn.arguments.get("snapshot")) is not None:
@@ -143,12 +133,10 @@ def _launch(turn: StepContext) -> StepResult:
 
 
 def _read(turn: StepContext) -> StepResult:
-    answer = probe_steps.await_answer(turn)
+    answer = probe_steps.await_read(turn, "state", "The state")
     if isinstance(answer, StepResult):
         return answer
-    if answer.error is not None or answer.state is None:
-        said = str((answer.error or {}).get("root_cause", "no answer"))
-        raise probe_steps.NoAnswer(f"The state cannot be read: {first_sentence(said) or said}")
+    assert answer.state is not None
     turn.result |= {name: answer.state[name] for name in STATE_NUMBERS}
     turn.result["took_ms"] = answer.took_ms
     return DONE

@@ -11,7 +11,9 @@ from django.db import transaction
 from django.db.models import F
 
 from controlplane.nudge import changed
+from queries.domain.definitions import parsing
 from queries.domain.definitions.locations import checkpoint_problem
+from queries.domain.definitions.spec import PythonQuery
 from queries.domain.errors import Problem
 from queries.domain.protocol import FoundQuery
 from queries.domain.scripts.found import FOUND_AT_MOST, believed, row_name, trigger_of
@@ -168,16 +170,8 @@ def _add(application: Application, driver: Driver, found: FoundQuery, now: datet
 
 def _revision(query: Query, found: FoundQuery, now: datetime) -> QueryRevision:
     """Return the newest revision, a new one where the script has changed what it shows."""
-    spec = {
-        "kind": "python",
-        "function": f"__main__:{query.name.partition('/')[2]}",
-        "params": {},
-        "description": "",
-        "sink": None,
-        "pool": "",
-        "conf": {},
-        "trigger": trigger_of(found) or {"kind": "processing_time", "interval": "0 seconds"},
-    }
+    function = f"__main__:{query.name.partition('/')[2]}"
+    spec = parsing.as_json(PythonQuery(function=function, trigger=trigger_of(found)))
     newest: QueryRevision | None = query.revisions.order_by("-number").first()
     if newest is not None and newest.spec == spec:
         return newest

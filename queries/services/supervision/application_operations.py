@@ -8,20 +8,21 @@ from django.db import transaction
 
 from controlplane.nudge import changed
 from queries.domain.access.acts import Act
-from queries.domain.errors import Conflict, NotAllowed
+from queries.domain.errors import NotAllowed
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import (
     FAILED_PHASES,
-    GOOD_OPERATIONS,
     OPEN_DRIVER_STATES,
     STOPPED_PHASES,
     Desired,
     GroupStatus,
     OperationOutcome,
+    Phase,
     Reason,
     StopMode,
     Verb,
 )
+from queries.domain.supervision import transitions
 from queries.models.applications import Application, Script
 from queries.models.definitions import Query
 from queries.models.failures import FailureGroup
@@ -30,7 +31,7 @@ from queries.services.access.audit_trail import record_act
 from queries.services.changes import record
 from queries.services.scripts.answers import take_answer
 from queries.services.secrets.roots import take_everything
-from queries.services.supervision.operation_rows import follow, new_operation
+from queries.services.supervision.operation_rows import follow, joined, refuse_in_the_midst
 from queries.services.supervision.operations import archive_query, request_stop
 
 
@@ -137,9 +138,8 @@ def request_script_start(
     with transaction.atomic():
         row, script = _locked_script(application)
         _refuse_in_the_midst(row, within)
-        if script.desired == Desired.RUNNING and script.phase not in FAILED_PHASES:
-            return _joined_script(row, Verb.START, script, actor, now)
-        return _ask_script(row, script, Verb.START, Desired.RUNNING, actor, now, within)
+        change = transitions.start(_asked(row, script))
+        return _ask_script(row, script, Verb.START, change, actor, now, within)
 
 
 def request_script_restart(*, application: Application, actor: str, now: datetime) -> Operation:
@@ -147,7 +147,8 @@ def request_script_restart(*, application: Application, actor: str, now: datetim
     with transaction.atomic():
         row, script = _locked_script(application)
         _refuse_in_the_midst(row, None)
-        return _ask_script(row, script, Verb.RESTART, Desired.RUNNING, actor, now, None)
+        change = transitions.restart(_asked(row, script))
+        return _ask_script(row, script, Verb.RESTART, change, actor, now, None)
 
 
 def request_script_stop(
@@ -161,14 +162,8 @@ def request_script_stop(
     """Want the script to end: its queries after their batches in flight, or all of it at once."""
     with transaction.atomic():
         row, script = _locked_script(application)
-        sooner = mode is StopMode.NOW and script.stop_mode == StopMode.GRACEFUL
-        ended = script.phase in STOPPED_PHASES
-        if script.desired == Desired.STOPPED and (ended or not sooner):
-            return _joined_script(row, Verb.STOP, script, actor, now)
-        Script.objects.filter(pk=script.pk).update(
-            stop_mode=mode, stop_deadline=now + timedelta(seconds=settings.STOP_DEADLINE_S)
-        )
-        return _ask_script(row, script, Verb.STOP, Desired.STOPPED, actor, now, within)
+        change = transitions.stop(_asked(row, script), mode)
+        return _ask_script(row, script, Verb.STOP, change, actor, now, within)
 
 
 def answer_script(
@@ -195,37 +190,46 @@ def _locked_script(application: Application) -> tuple[Application, Script]:
     return row, script
 
 
-def _refuse_in_the_midst(row: Application, within: Operation | None) -> None:
-    found = Operation.objects.filter(
-        application=row, outcome=OperationOutcome.OPEN, committed=True, query__isnull=False
+def _asked(row: Application, script: Script) -> transitions.Asked:
+    return transitions.Asked(
+        name=row.name,
+        desired=Desired(script.desired),
+        phase=Phase(script.phase),
+        stop_mode=StopMode(script.stop_mode),
+        archived=row.archived_at is not None,
+        has_run=False,  # its phase says whether its driver still ends
+        open_restart=False,  # each restart is a new driver, on the code that is there by then
     )
-    other = found.exclude(pk=within.pk if within else 0).first()
-    if other is not None:
-        raise Conflict(
-            f"The {other.verb} of a query of {row.name} is past its point of no return.",
-            way_out=f"Wait for operation {other.uuid} to end; it takes seconds.",
-        )
+
+
+def _refuse_in_the_midst(row: Application, within: Operation | None) -> None:
+    found = Operation.objects.filter(application=row, query__isnull=False)
+    refuse_in_the_midst(found, f"a query of {row.name}", within)
 
 
 def _ask_script(
     row: Application,
     script: Script,
     verb: Verb,
-    desired: Desired,
+    change: transitions.Change | None,
     actor: str,
     now: datetime,
     within: Operation | None,
 ) -> Operation:
-    before = script.desired
-    fields: dict[str, Any] = {"desired": desired}
-    if desired is Desired.RUNNING:  # its driver asks again what is still to be asked
-        fields |= {"stop_mode": StopMode.GRACEFUL, "question": {}}
+    """Write the change, and follow it; without one, return what does it already."""
+    own = Operation.objects.filter(application=row, query=None)
+    if change is None:
+        return joined(own, verb, row, None, actor=actor, now=now)
+    fields: dict[str, Any] = {"desired": change.desired, "stop_mode": change.stop_mode}
+    if change.desired is Desired.RUNNING:  # its driver asks again what is still to be asked
+        fields |= {"question": {}}
         row.renew()
     else:
+        fields |= {"stop_deadline": now + timedelta(seconds=settings.STOP_DEADLINE_S)}
         row.generation += 1
         row.save(update_fields=["generation"])
     Script.objects.filter(pk=script.pk).update(**fields)
-    Operation.objects.filter(application=row, query=None, outcome=OperationOutcome.OPEN).update(
+    own.filter(outcome=OperationOutcome.OPEN).update(
         outcome=OperationOutcome.SUPERSEDED,
         ended_at=now,
         detail=Because(Detail.SUPERSEDED_BY, {"verb": verb, "actor": actor}),
@@ -236,24 +240,9 @@ def _ask_script(
         row,
         None,
         generation=row.generation,
-        before=before,
-        after=desired,
+        before=script.desired,
+        after=change.desired,
         actor=actor,
         now=now,
         parent=within,
     )
-
-
-def _joined_script(
-    row: Application, verb: Verb, script: Script, actor: str, now: datetime
-) -> Operation:
-    """Return the operation that already does what was requested, else one that is done."""
-    verbs = [Verb.STOP] if verb is Verb.STOP else [Verb.START, Verb.RESTART]
-    newest = Operation.objects.filter(application=row, query=None, verb__in=verbs).first()
-    if newest is not None and newest.outcome in GOOD_OPERATIONS:
-        return newest
-    operation = new_operation(verb, row, None, row.generation, actor, now)
-    if row.reached_generation >= row.generation:
-        operation.outcome, operation.ended_at = OperationOutcome.DONE, now
-        operation.save(update_fields=["outcome", "ended_at"])
-    return operation

@@ -3,10 +3,11 @@
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db.models import F
+from django.db.models import F, QuerySet
 
 from controlplane.nudge import changed, reconcile_soon
-from queries.domain.states import Reason, Verb
+from queries.domain.errors import Conflict
+from queries.domain.states import GOOD_OPERATIONS, OperationOutcome, Reason, Verb
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.history import Operation
@@ -73,6 +74,45 @@ def new_operation(
     )
     record_operation(operation, now=now)
     return operation
+
+
+def joined(
+    found: QuerySet[Operation],
+    verb: Verb,
+    application: Application,
+    query: Query | None,
+    *,
+    actor: str,
+    now: datetime,
+) -> Operation:
+    """Return the newest of these operations that does what was requested, else one that is done.
+
+    `query` is None where `verb` is about the whole application.
+    """
+    verbs = [Verb.STOP] if verb is Verb.STOP else [Verb.START, Verb.RESTART]
+    newest = found.filter(verb__in=verbs).first()
+    if newest is not None and newest.outcome in GOOD_OPERATIONS:
+        return newest
+    about = query or application
+    operation = new_operation(verb, application, query, about.generation, actor, now)
+    if about.reached_generation >= about.generation:
+        operation.outcome, operation.ended_at = OperationOutcome.DONE, now
+        operation.save(update_fields=["outcome", "ended_at"])
+    return operation
+
+
+def refuse_in_the_midst(found: QuerySet[Operation], of: str, within: Operation | None) -> None:
+    """Raise `Conflict` while one of these operations switches a checkpoint.
+
+    `of` says in words what they are of; `within` is the operation that asks, and never refused.
+    """
+    open_ones = found.filter(outcome=OperationOutcome.OPEN, committed=True)
+    other = open_ones.exclude(pk=within.pk if within else 0).first()
+    if other is not None:
+        raise Conflict(
+            f"The {other.verb} of {of} is past its point of no return.",
+            way_out=f"Wait for operation {other.uuid} to end; it takes seconds.",
+        )
 
 
 def wake(application_id: int, now: datetime) -> None:

@@ -13,7 +13,6 @@ from queries.domain.access.acts import Act
 from queries.domain.errors import Conflict
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import (
-    GOOD_OPERATIONS,
     OPEN_DRIVER_STATES,
     READING_VERBS,
     Desired,
@@ -37,7 +36,12 @@ from queries.services.prepared_rows import Prepared
 from queries.services.scripts.discovered import refuse_discovered
 from queries.services.secrets.roots import take_everything
 from queries.services.supervision.offset_gaps import refuse_start_on_gap
-from queries.services.supervision.operation_rows import follow, new_operation, wake
+from queries.services.supervision.operation_rows import (
+    follow,
+    joined,
+    refuse_in_the_midst,
+    wake,
+)
 from queries.services.supervision.required_preflight import refuse_unproven
 
 #: How often a verb reads the row again when it was changed in between.
@@ -160,10 +164,12 @@ def _ask(
         with transaction.atomic():
             row = locked(query)
             refuse_discovered(row)
-            _refuse_in_the_midst(row, within)
+            own = Operation.objects.filter(query=row)
+            refuse_in_the_midst(own, row.name, within)
             change = verb(_asked(row))
             if change is None:
-                return _joined(row, name, actor, now)
+                found = own.filter(generation__lte=row.generation).order_by("-generation", "-pk")
+                return joined(found, name, row.application, row, actor=actor, now=now)
             if change.pin and within is None:
                 refuse_start_on_gap(row)
                 refuse_unproven(row)
@@ -173,17 +179,6 @@ def _ask(
     raise Conflict(
         f"{query.name} is being changed by other requests.", way_out="Try again in a moment."
     )
-
-
-def _refuse_in_the_midst(row: Query, within: Operation | None) -> None:
-    """Raise `Conflict` for a start or stop while the query's checkpoint is being switched."""
-    found = Operation.objects.filter(query=row, outcome=OperationOutcome.OPEN, committed=True)
-    other = found.exclude(pk=within.pk if within else 0).first()
-    if other is not None:
-        raise Conflict(
-            f"The {other.verb} of {row.name} is past its point of no return.",
-            way_out=f"Wait for operation {other.uuid} to end; it takes seconds.",
-        )
 
 
 def _apply(
@@ -240,22 +235,6 @@ def _pin_application(row: Query, verb: Verb) -> None:
     elif alone or not has_driver:
         newest = application.revisions.order_by("-number").first()
         Application.objects.filter(pk=application.pk).update(target_revision=newest)
-
-
-def _joined(row: Query, name: Verb, actor: str, now: datetime) -> Operation:
-    """Return the operation that already does what was requested, else one that is done."""
-    verbs = [Verb.STOP] if name is Verb.STOP else [Verb.START, Verb.RESTART]
-    found = Operation.objects.filter(
-        query=row, verb__in=verbs, generation__lte=row.generation
-    ).order_by("-generation", "-pk")
-    newest = found.first()
-    if newest is not None and newest.outcome in GOOD_OPERATIONS:
-        return newest
-    operation = new_operation(name, row.application, row, row.generation, actor, now)
-    if row.reached_generation >= row.generation:
-        operation.outcome, operation.ended_at = OperationOutcome.DONE, now
-        operation.save(update_fields=["outcome", "ended_at"])
-    return operation
 
 
 def locked(query: Query) -> Query:

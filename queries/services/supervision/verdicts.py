@@ -12,7 +12,7 @@ from django.db.models import Q
 
 from controlplane.nudge import changed
 from listeners.loops.troubles import each
-from queries.domain.states import Phase, RunOutcome
+from queries.domain.states import JUDGED_PHASES, RunOutcome
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.selectors.supervision.health import healths
@@ -23,7 +23,7 @@ _each = each("verdicts", logger)
 
 def note_verdicts(*, now: datetime) -> int:
     """Write the verdicts that have changed, each with the time; return how many have."""
-    rows = Query.objects.filter(Q(phase__in=[Phase.RUNNING, Phase.STARTING]) | ~Q(verdict=""))
+    rows = Query.objects.filter(Q(phase__in=sorted(JUDGED_PHASES)) | ~Q(verdict=""))
     queries = {query.pk: query for query in rows.select_related("application").order_by()}
     runs = {
         run.query_id: run

@@ -13,7 +13,7 @@ from queries.views.console.guard import by, needs
 from queries.views.console.paging import filters, page_of
 
 #: The other tabs of the audit log.
-_TABS = {"changes": "Changes", "operations": "Operations"}
+TABS = {"changes": "Changes", "operations": "Operations"}
 
 
 @needs(ADMINISTER)
@@ -24,7 +24,7 @@ def activity(request: HttpRequest) -> HttpResponseBase:
     context = {
         "page": page_of(entries(asked), by="at", cursor=request.GET.get("after", "")),
         "tab": "activity",
-        "tabs": _TABS.items(),
+        "tabs": TABS.items(),
         "acts": ACT_WORDS.items(),
         "filters": asked,
         "filtered": any(asked.values()),

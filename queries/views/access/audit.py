@@ -13,14 +13,13 @@ from django.utils import timezone
 
 from queries.roles import ADMINISTER, VIEW
 from queries.selectors.supervision.history import audit, operations, transitions
-from queries.views.access.activity import activity
+from queries.views.access.activity import TABS, activity
 from queries.views.console.fragments import Changes, Drawn, fragments, keys, split
 from queries.views.console.guard import needs
 from queries.views.console.paging import ARRIVALS, ROWS, Asked, asked_of, filters, page_of, topic
 
 #: What of the address filters, and by which column.
 FILTERS = {"query": "query__name", "application": "application__name", "actor": "actor"}
-TABS = {"changes": "Changes", "operations": "Operations"}
 
 
 @needs(VIEW)

@@ -17,6 +17,7 @@ from django.utils import timezone
 
 from queries.domain.errors import HeadgateError, Invalid, NotAllowed, Problem
 from queries.domain.masking import mask
+from queries.domain.states import Desired
 from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.roles import DEFINE, OPERATE
@@ -185,7 +186,7 @@ def _context(query: Query, heading: str) -> dict[str, Any]:
         "first": committed[0] if committed else None,
         "last": committed[-1] if committed else None,
         "back": reverse("query-checkpoint", args=[query.name]),
-        "runs_now": query.desired == "RUNNING",
+        "runs_now": query.desired == Desired.RUNNING,
     }
 
 

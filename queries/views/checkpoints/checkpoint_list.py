@@ -27,8 +27,7 @@ from queries.views.console.fragments import (
     numbers,
 )
 from queries.views.console.guard import needs
-
-ROWS = 50
+from queries.views.console.paging import ROWS
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,8 @@ from django.urls import path
 from django.utils import timezone
 
 from queries.checkpoints.logs import NotLocal
-from queries.domain.failures.categories import TO_EARLIEST, Category
+from queries.domain.failures.categories import Category, Remedy
 from queries.domain.failures.diagnosis import Classified, classify, classify_exit
-from queries.domain.failures.rules import ASYNC_PROGRESS_GAP
 from queries.domain.kafka.losses import named_in
 from queries.domain.masking import mask
 from queries.domain.restart import RestartPolicy
@@ -53,8 +52,8 @@ def failure_page(request: HttpRequest, failure_id: int) -> HttpResponseBase:
         "offers": offers(request, failure, detail.good),
         "advice": (advice := advice_of(failure)),
         "lost": _lost(failure, advice),
-        "to_earliest": advice.way_out == TO_EARLIEST,
-        "async_gap": advice.meaning == ASYNC_PROGRESS_GAP.meaning,
+        "to_earliest": advice.remedy is Remedy.TO_EARLIEST,
+        "async_gap": advice.remedy is Remedy.ASYNC_OFF,
         "foreign": failure.category == Category.OWNERSHIP and not failure.error_class,
         "causes": causes(failure.message),
         "offsets": _offsets(failure),

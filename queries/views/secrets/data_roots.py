@@ -50,7 +50,7 @@ def take(request: HttpRequest, root_id: int) -> HttpResponse:
     row = get_object_or_404(GivenRoot, pk=root_id, taken_at=None)
     roots.take_root(row, **by(request))
     told = f"{row.application} may no longer use {row.root}."
-    messages.success(request, f"{told} What runs goes on; its next start is refused.")
+    messages.success(request, f"{told} What is running continues; its next start is refused.")
     return redirect("data-roots")
 
 

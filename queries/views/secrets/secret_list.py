@@ -54,7 +54,7 @@ def unbind(request: HttpRequest, binding_id: int) -> HttpResponse:
     row = get_object_or_404(SecretBinding, pk=binding_id, taken_at=None)
     bindings.unbind(row, **by(request))
     told = f"{row.secret} is no longer bound to {row.holder_kind} {row.holder}."
-    messages.success(request, f"{told} What runs goes on; its next start is refused.")
+    messages.success(request, f"{told} What is running continues; its next start is refused.")
     return redirect("secrets")
 
 

@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.urls import path, reverse
 
-from queries.domain.states import HANGING_REASONS, LIVE_PHASES
+from queries.domain.states import HANGING_REASONS, LIVE_PHASES, Desired
 from queries.roles import OPERATE
 from queries.selectors.supervision.applications import ApplicationDetail, application_detail
 from queries.services.supervision.application_operations import (
@@ -104,7 +104,7 @@ def _stop_words(detail: ApplicationDetail, live: list[str]) -> list[str]:
             "Checkpoints are kept, temporary ones excepted.",
             "Other applications are not affected.",
         ]
-    wanted = [query.name for query in detail.queries if query.desired == "RUNNING"]
+    wanted = [query.name for query in detail.queries if query.desired == Desired.RUNNING]
     if not wanted and not live:
         return ["None of its queries is running or set to run: nothing changes."]
     return [

@@ -47,12 +47,12 @@ from queries.views.console.fragments import (
 )
 from queries.views.console.guard import needs
 from queries.views.console.numbers import whole
+from queries.views.console.paging import ROWS
 from queries.views.definitions.application_edit import urlpatterns as edit_urls
 from queries.views.definitions.diffs import changes, readable
 from queries.views.supervision.application_actions import urlpatterns as act_urls
 from queries.views.supervision.query_rows import verbs_of
 
-ROWS = 50
 DRIVERS_SHOWN = 10
 ACTS_SHOWN = 15
 

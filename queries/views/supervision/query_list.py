@@ -1,7 +1,7 @@
 """The list of queries, and its rows as live fragments.
 
 The database narrows, sorts, counts and pages (`queries.selectors.supervision.standing`); lines are
-assembled for the rows that are shown, and these alone are drawn anew.
+assembled for the rows that are shown, and only these are drawn again.
 """
 
 from collections.abc import Iterator, Mapping
@@ -44,9 +44,9 @@ from queries.views.console.fragments import (
     numbers,
 )
 from queries.views.console.guard import needs, user_of
+from queries.views.console.paging import ROWS
 from queries.views.supervision.query_rows import Row, rows_of
 
-ROWS = 50
 #: Queries that one bulk act is for at most: each is shown before, and with its result.
 BULK_AT_MOST = 200
 #: Applications that are offered in a list; beyond it people write the name.

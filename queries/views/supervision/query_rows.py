@@ -8,13 +8,13 @@ from queries.domain.reasons import NOTHING, Because, phrase
 from queries.domain.states import (
     FAILED_PHASES,
     HANGING_REASONS,
+    QUIET_VERDICTS,
     STOPPED_PHASES,
     TROUBLED_PHASES,
     TROUBLED_VERDICTS,
     Desired,
     Phase,
     Reason,
-    Verdict,
 )
 from queries.selectors.console.badges import outcomes
 from queries.selectors.query_lines import ForeignBatches, QueryLine
@@ -82,8 +82,7 @@ def row_of(line: QueryLine, ended: dict[int, str]) -> Row:
 
 def is_idle(line: QueryLine) -> bool:
     """Tell whether the query runs and reads nothing now: its last rates are history then."""
-    still = (Verdict.IDLE, Verdict.WAITING)
-    return line.health is not None and line.health.verdict in still
+    return line.health is not None and line.health.verdict in QUIET_VERDICTS
 
 
 def _ill(line: QueryLine) -> bool:

@@ -218,7 +218,7 @@ TEXTS = [
     ("not YAML", "a: [", "line"),
     ("an alias", "a: &x 1\nb: *x", "aliases"),
     ("billion laughs", "a: &a [1]\nb: &b [*a,*a]\nc: [*b,*b]", "aliases"),
-    ("a key twice", "kind: Query\nkind: Application", "stands twice"),
+    ("a key twice", "kind: Query\nkind: Application", "appears twice"),
     ("code", "!!python/object/apply:os.system ['true']", "constructor"),
     ("a number as a key", "1: 2", "not a text"),
     ("too deep", "[" * 60 + "]" * 60, "nested"),

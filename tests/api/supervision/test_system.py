@@ -35,7 +35,7 @@ def test_it_says_how_far_the_bulk_work_is_behind(as_viewer: APIClient) -> None:
     body, found = parts(as_viewer)
     assert found["backlog"]["state"] == "problem"
     assert found["backlog"]["sentence"] == (
-        "Loss ledger: 52,000 batches behind, the oldest 14 min. It is worked off in slices."
+        "Loss ledger: 52,000 batches behind, the oldest 14 min. It is processed in slices."
     )
     told = {one["name"]: one for one in body["backlogs"]}
     assert list(told) == ["ledger", "rollups", "gaps", "retention"]
@@ -71,5 +71,5 @@ def test_the_banner_of_every_page_says_so_too(as_viewer: APIClient, stage: Any) 
     items = [item for line in banner(NOW) for item in line.items]
     assert (
         "Backlog",
-        "Loss ledger: 7 batches behind, the oldest 3 h. It is worked off in slices.",
+        "Loss ledger: 7 batches behind, the oldest 3 h. It is processed in slices.",
     ) in items

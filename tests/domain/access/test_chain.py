@@ -65,7 +65,7 @@ def _moved(links: list[Link]) -> list[Link]:
         (_changed, 2, "its content was changed"),
         (_sealed_again, 2, "its content was changed"),
         (lambda links: [links[0], *links[2:]], 2, "missing"),
-        (lambda links: [links[0], links[0], *links[1:]], 2, "stands there twice"),
+        (lambda links: [links[0], links[0], *links[1:]], 2, "appears twice"),
         (_moved, 2, "does not follow the entry before it"),
         (lambda links: links[:2], 3, "missing: 4 entries were written"),
         (lambda links: [replace(one, key=OTHER.name) for one in links], 1, "another key"),

@@ -56,7 +56,7 @@ def test_labels_are_read_as_people_write_them() -> None:
     ("text", "message"),
     [
         ("team", "has no value."),
-        ("team=a team=b", "stands twice."),
+        ("team=a team=b", "appears twice."),
         ("Team=a", "is not a valid label."),
         ("team=", "is not a valid label."),
     ],

@@ -2,7 +2,7 @@
 
 import pytest
 
-from queries.domain.failures.categories import TO_EARLIEST, Category
+from queries.domain.failures.categories import TO_EARLIEST, Category, Remedy
 from queries.domain.failures.diagnosis import Classified, classify
 from queries.domain.states import Policy
 
@@ -130,7 +130,7 @@ def test_where_nothing_can_be_gone_over_the_way_out_is_the_beginning(
         "org.apache.spark.sql.kafka010.KafkaIllegalStateException", text, error_class
     )
     assert (found.category, found.policy) == (Category.SOURCE_LOST, Policy.FATAL)
-    assert found.way_out == TO_EARLIEST
+    assert (found.remedy, found.way_out) == (Remedy.TO_EARLIEST, TO_EARLIEST)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,16 @@ PIECES = [
     *("Cannot fetch offset 1 (GroupId: ", "Cannot fetch offset 1 (GroupId: , TopicPartition: a-"),
     "offset [1, 2) for topic partition a-",
     *(" AS ", " AS a#1", "#1", "named_struct(start, knownnullable(precisetimestampconversion((("),
+    *(", TimestampType, LongType)", ", TimestampType, LongType) - 1) % 1)", " - 1) % 1)", " + 1)"),
+    *(", TimestampType, LongType) + ", ", TimestampType, LongType) + a as timestamp)"),
+    *(" + a as interval) as timestamp), TimestampType, LongType)", " as timestamp)", " + cast("),
 ]
+#: How Spark's columns of windows begin: what stands behind them is looked through for the rest.
+OF_WINDOWS = (
+    "",
+    "named_struct(start, knownnullable(precisetimestampconversion(((precisetimestampconversion(",
+    "named_struct(start, precisetimestampconversion(precisetimestampconversion(",
+)
 #: Words of the tables of failures, whose many rules take their time over every text.
 OF_RULES = [
     *("a", " ", "\n", "Error", "Timeout: ", "TimeoutError", "Connection", "http error ", "[A_B1]"),
@@ -48,8 +57,17 @@ OF_RULES = [
 def _plan(text: str) -> dict[str, Any]:
     """Return an aggregation over a column that is made of a text."""
     made = {"op": "Project", "streaming": True, "children": [], "expressions": [text]}
+    rows = {"projections": [[text], ["null"]], "output": ["window#2"]}
+    expand = {"op": "Expand", "streaming": True, "children": [made], **rows}
     keys = {"keys": [text], "aggregates": [text]}
-    return {"op": "Aggregate", "streaming": True, "children": [made], **keys}
+    return {"op": "Aggregate", "streaming": True, "children": [expand], **keys}
+
+
+def _read_plans(text: str) -> None:
+    """Read plans of a text behind each beginning, whole and as long as one is looked into."""
+    for beginning in OF_WINDOWS:
+        for size in (SIZE, plan_shapes._LIMIT):
+            plan_shapes.of_plan(_plan((beginning + text)[:size]), "append")
 
 
 READERS: dict[str, Callable[[str], object]] = {
@@ -70,7 +88,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "first_sentence": error_text.first_sentence,
     "without_plan": error_text.without_plan,
     "top_frame": error_text.top_frame,
-    "plan": lambda text: plan_shapes.of_plan(_plan(text), "append"),
+    "plan": _read_plans,
     "exceptions": error_text.exceptions,
     "innermost_line": error_text.innermost_line,
     "causes": stack.causes,

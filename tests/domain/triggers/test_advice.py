@@ -109,9 +109,9 @@ def test_room_that_only_the_band_doubts_is_room() -> None:
     assert "interval" not in keys(found)
 
 
-def test_batches_without_a_fixed_cost_are_countless() -> None:
+def test_batches_without_a_fixed_cost_are_unlimited() -> None:
     found = advice(every("0 seconds"), seen(every_s=1, fixed=0))
-    assert "countless batches per hour become" in keys(found)["interval"].brings
+    assert "unlimited batches per hour become" in keys(found)["interval"].brings
 
 
 def test_what_lies_within_the_error_is_not_promised() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from queries.domain.definitions.spec import PythonQuery
 from queries.domain.errors import NotAllowed
 from queries.domain.protocol import Want
 from queries.domain.states import OperationOutcome, RunOutcome, StopMode
@@ -35,6 +36,7 @@ def test_a_script_is_started_and_its_queries_are_found() -> None:
     assert stage.row("job/counts").desired == "RUNNING"
     run = stage.run("job/counts")
     assert run.found == 1
+    assert set(run.revision.spec) == set(PythonQuery.model_fields)
     assert run.checkpoint.location.endswith("/_job/counts")
     [entry] = stage.launcher.assignment("job").queries
     assert (entry.run, entry.found, entry.want) == (run.pk, 1, Want.RUN)

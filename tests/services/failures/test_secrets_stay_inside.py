@@ -38,15 +38,19 @@ from queries.domain.protocol import (
     AssignmentEntry,
     DriverSpec,
     ExecutorSeen,
+    FoundQuery,
     RunError,
     RunState,
     RunStatus,
+    ScriptReport,
+    ScriptState,
     Status,
     Want,
 )
 from queries.driver_folder import DriverFolder
 from queries.launchers.process import exits
 from queries.launchers.process.shim import Shim
+from queries.models.applications import Script
 from queries.models.definitions import Checkpoint
 from queries.models.failures import Failure, FailureGroup
 from queries.models.history import Operation, Transition
@@ -58,6 +62,7 @@ from queries.services.probes.xray import begin_xray, rows_of
 from queries.services.procedure_registry import PROCEDURES
 from queries.services.procedures.engine import advance
 from tests.conftest_redis import ValkeyServer
+from tests.scenarios.scripts.stage import ScriptStage
 from tests.scenarios.stage import Stage
 from tests.services.secrets.binding import bind
 
@@ -206,6 +211,30 @@ def test_the_words_of_a_lost_executor_and_of_a_warning(
     stage.look()
     assert "denied" in stored()
     assert silent(stored())
+
+
+@pytest.mark.django_db
+def test_the_notes_of_a_script_and_why_a_checkpoint_is_temporary(
+    settings: Any, tmp_path: Path, reader: Client
+) -> None:
+    (tmp_path / "vault").write_text(f"{PLAIN}\n")
+    settings.SECRETS_DIR = tmp_path
+    stage = ScriptStage(env={"VAULT": "file:vault"})
+    bind("file:vault", "job")
+    stage.running()
+    stage.launcher.says("job", f"login with {PLAIN} denied")
+    query = stage.find("clicks", temporary=f"{PLAIN} denied")
+    assert "denied" in str(stage.script.notes)
+    assert "denied" in query.temporary
+    assert silent(stored())
+    addresses = ("/applications/job/", "/api/v1/applications/job/")
+    for address in addresses:
+        shown = reader.get(address).content.decode()
+        assert "denied" in shown
+        assert silent(shown)
+    # As a release that did not mask notes has stored them.
+    Script.objects.update(notes=[f"password={PLAIN} denied"])
+    assert silent(reader.get(addresses[1]).content.decode())
 
 
 def test_a_log_is_read_at_one_place() -> None:
@@ -366,9 +395,11 @@ def test_the_status_of_a_driver(folder: Path) -> None:
     )
     board.driver(error=ERROR)
     board.driver(executors=(ExecutorSeen("0", "h:1", 1, False, "", None, SAID),))
+    board.driver(script=ScriptReport(ScriptState.RUNNING, notes=(SAID,)))
+    board.found(FoundQuery(1, "name:a", "a", "", "file:///c", temporary=SAID))
     board.write()
     text = (folder / STATUS).read_text()
-    assert text.count("denied") == 7
+    assert text.count("denied") == 9
     assert silent(text)
     assert Status.loads(text).runs[0].state is RunState.FAILED
 

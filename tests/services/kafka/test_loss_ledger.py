@@ -260,7 +260,7 @@ def test_a_call_without_time_left_says_how_far_behind_it_is() -> None:
     assert (ledger.rows, ledger.since) == (3, NOW)
     part = backlog_part([ledger], NOW + timedelta(minutes=14))
     assert part.sentence == (
-        "Loss ledger: 3 batches behind, the oldest 14 min. It is worked off in slices."
+        "Loss ledger: 3 batches behind, the oldest 14 min. It is processed in slices."
     )
     assert (part.ok, part.since) == (False, NOW)
     assert backlog_part([ledger], NOW + timedelta(seconds=90)).ok

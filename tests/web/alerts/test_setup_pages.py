@@ -175,7 +175,7 @@ def test_the_dry_view_says_who_would_have_heard(client: Client, admin: User) -> 
             "zone": "UTC",
         },
     )
-    rows = Page(client, "/alerts/rules/").text.partition("Who would have heard")[2]
+    rows = Page(client, "/alerts/rules/").text.partition("Last week’s incidents")[2]
     critical, warning = rows.partition("trouble warning")[::2]
     assert "pager" in critical
     assert "nobody" in warning

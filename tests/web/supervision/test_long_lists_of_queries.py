@@ -17,8 +17,8 @@ from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Driver, Run
 from queries.selectors.supervision.query_filters import Filters, queries
 from queries.selectors.supervision.standing import counts, input_rate, kinds
+from queries.views.console.paging import ROWS
 from queries.views.supervision.lanes import LANES_AT_MOST
-from queries.views.supervision.query_list import ROWS
 
 
 @pytest.fixture

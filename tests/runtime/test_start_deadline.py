@@ -66,7 +66,7 @@ def test_the_driver_calls_a_start_that_takes_longer_a_failure(
     assert line is not None
     assert line.state == RunState(state)
     if line.error is not None:
-        here = "tests/services/supervision/test_start_deadline.py, line 41"
+        here = "tests/runtime/test_start_deadline.py, line 41"
         said = f"The query was not started within 0.05 s; its code is at {here}."
         assert line.error.root_cause == said
         assert line.hangs is Hangs.START

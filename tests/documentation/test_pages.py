@@ -1,0 +1,28 @@
+"""Pages of docs/ can be found: each is linked in the README, and each decision has its number."""
+
+import re
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+DECISIONS = sorted((REPOSITORY / "docs" / "decisions").glob("*.md"))
+
+
+def test_every_page_is_linked_in_the_readme() -> None:
+    linked = set(re.findall(r"\]\(docs/([\w.-]+\.md)\)", (REPOSITORY / "README.md").read_text()))
+    pages = {page.name for page in (REPOSITORY / "docs").glob("*.md")}
+    assert len(pages) > 20
+    assert pages - linked == set()
+
+
+def test_no_two_decisions_share_a_number() -> None:
+    numbers = [page.name.partition("-")[0] for page in DECISIONS]
+    assert numbers == [f"{number:04}" for number in range(1, len(DECISIONS) + 1)]
+
+
+def test_a_decision_is_headed_by_its_number_and_a_sentence() -> None:
+    wrong = [
+        page.name
+        for page in DECISIONS
+        if not re.match(rf"# {page.name[:4]}: [A-Z]\S* .*[^.]\n", page.read_text())
+    ]
+    assert wrong == []
