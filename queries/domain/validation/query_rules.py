@@ -12,7 +12,10 @@ from queries.domain.definitions.parsing import as_json, mask_problems, once
 from queries.domain.definitions.spec import (
     ApplicationSpec,
     PythonQuery,
+    Sink,
+    Source,
     SqlQuery,
+    Table,
 )
 from queries.domain.errors import Problem
 from queries.domain.triggers import async_progress, kinds
@@ -68,7 +71,7 @@ def option_reach(spec: SqlQuery | PythonQuery) -> list[Problem]:
 
     They may stand in a definition that was saved before there was a rule against them.
     """
-    parts = {"sink": spec.sink} if spec.sink else {}
+    parts: dict[str, Source | Table | Sink] = {"sink": spec.sink} if spec.sink else {}
     if isinstance(spec, SqlQuery):
         parts |= {f"sources.{index}": one for index, one in enumerate(spec.sources)}
         parts |= {f"tables.{index}": one for index, one in enumerate(spec.tables)}
