@@ -62,6 +62,8 @@ DATA_ROOTS = env.names(
     (str(HEADGATE_HOME / "data"), str(HEADGATE_HOME / "demo")),
     shown="HEADGATE_HOME/data, HEADGATE_HOME/demo",
 )
+#: Brokers that Headgate itself may ask before anybody has started the query that names them.
+BROKER_HOSTS = [pattern.lower() for pattern in env.names("HEADGATE_BROKER_HOSTS", ())]
 #: Folders of the control plane and of its Python: no data root makes them data.
 OWN_FOLDERS = [
     *(BASE_DIR, HEADGATE_HOME, SECRETS_DIR, CONNECTORS_DIR, *CODE_ROOTS),

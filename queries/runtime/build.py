@@ -32,7 +32,12 @@ from queries.domain.definitions.spec import (
     Trigger,
 )
 from queries.runtime.code.said import Callbacks, Said, note_what_is_said, said_to
-from queries.runtime.data_roots import OutsideRoots, require_options, require_plan
+from queries.runtime.data_roots import (
+    OutsideRoots,
+    require_options,
+    require_plan,
+    require_text,
+)
 from queries.runtime.failures.error_capture import ExitInUsersCode, StepFailed
 from queries.runtime.sql import QueryOnly, require_query
 from queries.secret_references import ReferenceMissing, References
@@ -182,14 +187,15 @@ def _sql_frame(
 ) -> Any:
     for source in spec.sources:
         with _step(f"source {source.name!r} ({source.format})"):
-            require_options(roots, source.options)
+            require_options(roots, source.format, source.options)
             _stream(session, source, references).createOrReplaceTempView(source.name)
     for table in spec.tables:
         with _step(f"table {table.name!r} ({table.format})"):
-            require_options(roots, table.options)
+            require_options(roots, table.format, table.options)
             _table(session, table, references).createOrReplaceTempView(table.name)
     with _step("sql"):
         require_query(session, spec.sql)
+        require_text(roots, session, spec.sql)
         frame = session.sql(spec.sql)
         require_plan(roots, frame)
         if not frame.isStreaming:
@@ -295,7 +301,7 @@ def _sink(spec: SqlQuery | PythonQuery) -> Sink:
 
 def _to_sink(frame: Any, sink: Sink, references: References, roots: DataRoots | None) -> Any:
     with _step(f"sink ({sink.format})"):
-        require_options(roots, sink.options)
+        require_options(roots, sink.format, sink.options)
         built = frame.writeStream.format(sink.format).outputMode(sink.output_mode)
         built = built.options(**references.resolve_all(sink.options))
         return built.partitionBy(*sink.partition_by) if sink.partition_by else built

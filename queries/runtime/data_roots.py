@@ -5,11 +5,27 @@ host where the links are.
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from queries.domain.definitions.data_roots import DataRoots, option_places
+from queries.domain.definitions.data_roots import PATHS, DataRoots, option_places
 from queries.domain.protocol import DriverSpec
+from queries.domain.validation.known_options import ANY_FILES, KNOWN, refused
+from queries.runtime.sql import parsed_nodes
+
+#: Functions that take options, the kind of them, and the place of the first argument that may be.
+_WITH_OPTIONS = {
+    "from_xml": ("xml", 2),
+    "schema_of_xml": ("xml", 1),
+    "to_xml": ("xml", 1),
+    "from_avro": ("avro", 2),
+    "schema_of_avro": ("avro", 1),
+}
+_OF_PROTOBUF = ("from_protobuf", "to_protobuf")  # (data, message's name, description's file, …)
+_BY_IDENTIFIER = "ExpressionWithUnresolvedIdentifier"
+#: What a text has, in capitals, that calls one of these; a variable may stand for anything.
+_OPENING = re.compile(r"XML|AVRO|PROTOBUF|IDENTIFIER|\$\{")
 
 
 class OutsideRoots(Exception):
@@ -21,12 +37,140 @@ def roots_of(spec: DriverSpec) -> DataRoots | None:
     return DataRoots(spec.data_roots, spec.own_folders) if spec.data_roots else None
 
 
-def require_options(roots: DataRoots | None, options: Mapping[str, str]) -> None:
-    """Raise `OutsideRoots` for a path among the options of a reader or writer."""
+def require_options(roots: DataRoots | None, name: str, options: Mapping[str, str]) -> None:
+    """Raise `OutsideRoots` for an option of a format's reader or writer that reaches out of them.
+
+    For a path, and for what would be Hadoop's configuration, by which a path leads elsewhere.
+    """
     if roots is None:
         return
+    for problem in refused("options", name, options):
+        raise OutsideRoots(f"{problem.sentence()}")
     for field, text in option_places("options", options):
         _require(roots, field.removeprefix("options."), text)
+
+
+def require_text(roots: DataRoots | None, session: Any, text: str) -> None:
+    """Raise `OutsideRoots` for what the analysis of a SQL text would read already.
+
+    Spark lists a path, and infers columns from what lies there, before there is a plan to look at,
+    and an error of that analysis names them. So the parsed text is looked at first: files
+    (json.`/path`), what WITH gives their reader, and options of functions.
+    """
+    if roots is None:
+        return
+    parser = session._jsparkSession.sessionState().sqlParser()
+    waiting = list(parsed_nodes(session, text))
+    while waiting:
+        node = waiting.pop()
+        name = node.getClass().getSimpleName()
+        if name == "UnresolvedRelation":
+            _require_relation(roots, _texts(node.multipartIdentifier()), node.options())
+        elif name == "RelationTimeTravel":
+            waiting.append(node.relation())
+        elif name == "PlanWithUnresolvedIdentifier":
+            parts = parser.parseMultipartIdentifier(_identifier(node.identifierExpr()))
+            waiting.append(node.planBuilder().apply(parts, node.children()))
+        if _OPENING.search(text.upper()):
+            for called in _calls(node):
+                _require_call(roots, called)
+
+
+def _require_relation(roots: DataRoots, parts: list[str], options: Mapping[str, str]) -> None:
+    """Look at a table of a text: a file by its format, and what WITH gives its reader."""
+    first, last = parts[0].lower(), parts[-1]
+    is_file = len(parts) == 2 and (first in KNOWN or "." in first or "/" in last or ":" in last)
+    given = dict(options)
+    if is_file:
+        _require(roots, "the SQL text reads", last)
+        first = first if first in KNOWN else ANY_FILES
+    for problem in refused("WITH", first if is_file else "", given):
+        raise OutsideRoots(problem.sentence())
+    for field, named in option_places("WITH", given):
+        _require(roots, field, named)
+
+
+def _identifier(expression: Any) -> str:
+    """Return what IDENTIFIER() is given; a name that is put together is looked at too late."""
+    if expression.getClass().getSimpleName() != "Literal":
+        raise OutsideRoots("the SQL text has IDENTIFIER() of an expression. Write one text in it.")
+    return str(expression.value())
+
+
+def _calls(node: Any) -> Iterator[Any]:
+    """Yield the calls of functions by name in a parsed node, those of a WINDOW clause included."""
+    waiting = list(_members(node.expressions()))
+    if node.getClass().getSimpleName() == "WithWindowDefinition":
+        waiting += _members(node.windowDefinitions().values().toSeq())
+    while waiting:
+        one = waiting.pop()
+        if one.getClass().getSimpleName() in ("UnresolvedFunction", _BY_IDENTIFIER):
+            yield one
+        waiting += _members(one.children())
+
+
+def _require_call(roots: DataRoots, called: Any) -> None:
+    """Raise `OutsideRoots` where a function is given a file, or options that may name one."""
+    if called.getClass().getSimpleName() == _BY_IDENTIFIER:
+        if called.otherExprs().isEmpty():
+            return  # a column
+        raise OutsideRoots("the SQL text calls a function by IDENTIFIER(). Write its name.")
+    name = _texts(called.nameParts())[-1].lower()
+    arguments = [_value(one) for one in _members(called.arguments())]
+    if name in _OF_PROTOBUF:
+        for one in arguments[2:3]:
+            _require_descriptor(roots, name, one)
+    elif name in _WITH_OPTIONS:
+        kind, first = _WITH_OPTIONS[name]
+        for one in arguments[first:]:
+            _require_map(name, kind, one)
+
+
+def _require_descriptor(roots: DataRoots, name: str, one: Any) -> None:
+    """Raise where Protobuf's description is no file in the roots; bytes and options may stay."""
+    kind = one.getClass().getSimpleName()
+    if kind == "Literal" and one.dataType().typeName() == "string":
+        _require(roots, f"{name}()", str(one.value()))
+    elif kind != "Literal" and not _is_map(one):
+        raise OutsideRoots(f"the file of {name}() is an expression. Write its path as one text.")
+
+
+def _require_map(name: str, kind: str, one: Any) -> None:
+    """Raise where options are not written as map('name', 'value'), or one may name a file."""
+    if one.getClass().getSimpleName() == "Literal" and one.value() is None:
+        return
+    keys = _members(one.arguments())[::2] if _is_map(one) else [one]
+    for key in keys:
+        if key.getClass().getSimpleName() != "Literal":
+            raise OutsideRoots(
+                f"options of {name}() are an expression. Write map('name', 'value')."
+            )
+        written = str(key.value())
+        if written.lower() not in KNOWN[kind] or written.lower() in PATHS:
+            raise OutsideRoots(
+                f"{written[:200]} is not an option that {name}() may have. Remove it."
+            )
+
+
+def _is_map(one: Any) -> bool:
+    return (
+        one.getClass().getSimpleName() == "UnresolvedFunction"
+        and _texts(one.nameParts())[-1].lower() == "map"
+    )
+
+
+def _value(argument: Any) -> Any:
+    """Return an argument without its name (`options => map(…)`)."""
+    named = argument.getClass().getSimpleName() == "NamedArgumentExpression"
+    return argument.value() if named else argument
+
+
+def _texts(sequence: Any) -> list[str]:
+    return [str(one) for one in _members(sequence)]
+
+
+def _members(sequence: Any) -> list[Any]:
+    return [sequence.apply(place) for place in range(sequence.size())]
 
 
 def require_plan(roots: DataRoots | None, frame: Any) -> None:

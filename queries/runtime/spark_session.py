@@ -166,6 +166,10 @@ def _reserved(spec: DriverSpec, folder: DriverFolder, references: References) ->
         "spark.sql.reflect.allowList": _REFLECT,
         **packages.worker_conf(spec.packages, spec.master, references.resolve_all(spec.conf)),
     }
+    if spec.master != "yarn":
+        # A path without a scheme is a local one, as data roots take it, whatever Hadoop's own
+        # configuration says. On YARN Spark keeps its files where that says.
+        conf["spark.hadoop.fs.defaultFS"] = "file:///"
     if makes_its_secret(spec.master):
         conf["spark.authenticate"] = "true"
     pools = folder.control / POOLS

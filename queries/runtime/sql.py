@@ -23,16 +23,21 @@ class QueryOnly(Exception):
 
 def require_query(session: Any, text: str) -> None:
     """Raise `QueryOnly` naming what the text would do, unless it is nothing but a query."""
-    plan = session._jsparkSession.sessionState().sqlParser().parsePlan(text)
     class_for = session._jvm.java.lang.Class.forName
     doing = [class_for(name) for name in _DOING]
-    for node in _nodes(plan, class_for(f"{_LOGICAL}LogicalPlan")):
+    for node in parsed_nodes(session, text):
         name = str(node.getClass().getSimpleName())
         if _DOING_NAME.search(name) or any(kind.isInstance(node) for kind in doing):
             raise QueryOnly(
                 f"the SQL text is a command ({name}), and only queries (SELECT, WITH, FROM, "
                 "VALUES) are allowed"
             )
+
+
+def parsed_nodes(session: Any, text: str) -> Iterator[Any]:
+    """Yield every node of a text's parsed plan, before anything in it is looked up."""
+    plan = session._jsparkSession.sessionState().sqlParser().parsePlan(text)
+    yield from _nodes(plan, session._jvm.java.lang.Class.forName(f"{_LOGICAL}LogicalPlan"))
 
 
 def _nodes(plan: Any, logical_plan: Any) -> Iterator[Any]:

@@ -14,6 +14,12 @@ from tests.kafka.world import World
 __all__ = ["make_ingester", "nudged", "redis_client", "valkey"]  # fixtures
 
 
+@pytest.fixture(autouse=True)
+def _allowed(settings: Any) -> None:
+    """Let the broker of the tests be asked before a query has been started."""
+    settings.BROKER_HOSTS = ["127.0.0.1", "localhost"]
+
+
 @pytest.fixture
 def world(
     tmp_path: Path, settings: Any, java_home: str, make_ingester: MakeIngester

@@ -4,13 +4,22 @@ import socket
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 
 from queries.brokers import options
 from queries.brokers.options import Unusable, Wanted, require_quick
 from queries.domain.errors import Invalid
+from queries.domain.manifests.sets import parse_set
+from queries.models.definitions import Query
+from queries.selectors.kafka.lag import lag_of
 from queries.services.definitions import catalog
+from queries.services.kafka.lag import look_at_sources
+from queries.services.manifests.applying import apply_set
+from tests.api.manifests.conftest import body
+from tests.api.manifests.conftest import query as manifest
 from tests.scenarios.stage import Stage
 from tests.security.attacker import listener, reached
+from tests.services.secrets.binding import bind
 
 __all__ = ["listener"]  # a fixture
 
@@ -55,11 +64,82 @@ def test_a_refused_revision_reaches_no_broker(stage: Stage, listener: socket.soc
     assert not reached(listener)
 
 
-def test_a_valid_one_asks_the_broker_that_it_names(stage: Stage, listener: socket.socket) -> None:
+def test_a_valid_one_asks_no_broker_that_nobody_has_allowed(
+    stage: Stage, listener: socket.socket
+) -> None:
+    stage.application("kafkas", master="local[4]", connectors=["kafka"])
+    spec, now = _spec(listener), stage.now
+    catalog.check_query(name="x", spec=spec, application="kafkas")
+    query = catalog.create_query(name="x", spec=spec, application="kafkas", actor="ana", now=now)
+    again = {**spec, "description": "again"}
+    catalog.revise_query(query=query, spec=again, expected_revision=1, actor="ana", now=now)
+    look_at_sources(now=now, query_ids=[query.pk])
+    assert not reached(listener)
+    (said,) = lag_of(query, now=now).errors
+    assert "HEADGATE_BROKER_HOSTS" in said
+
+
+def test_an_apply_asks_none_either(
+    stage: Stage, listener: socket.socket, settings: Any, author: User
+) -> None:
+    stage.application("kafkas", master="local[4]", connectors=["kafka"])
+
+    def apply(name: str) -> None:
+        sent = body(manifest(name, application="kafkas", spec=_spec(listener)))
+        apply_set(parse_set(sent), user=author, actor="aude", via="rest", now=stage.now)
+
+    apply("x")
+    assert Query.objects.filter(name="x").exists()
+    assert not reached(listener)
+    settings.BROKER_HOSTS = ["127.0.0.1"]
+    apply("y")
+    assert reached(listener)
+
+
+@pytest.mark.parametrize("hosts", [["127.0.0.1"], ["*"]], ids=["its host", "any"])
+def test_a_valid_one_asks_the_broker_that_an_admin_has_allowed(
+    stage: Stage, listener: socket.socket, settings: Any, hosts: list[str]
+) -> None:
+    settings.BROKER_HOSTS = hosts
     stage.application("kafkas", master="local[4]", connectors=["kafka"])
     spec = _spec(listener)
     catalog.create_query(name="x", spec=spec, application="kafkas", actor="ana", now=stage.now)
     assert reached(listener)
+
+
+def test_a_binding_for_the_host_allows_it_and_one_for_anywhere_does_not(
+    stage: Stage, listener: socket.socket
+) -> None:
+    stage.application("kafkas", master="local[4]", connectors=["kafka"])
+    spec = _spec(listener)
+    bind("file:jaas", "kafkas")
+    catalog.check_query(name="x", spec=spec, application="kafkas")
+    assert not reached(listener)
+    bind("file:jaas", "kafkas", "127.0.0.1")
+    catalog.check_query(name="x", spec=spec, application="kafkas")
+    assert reached(listener)
+
+
+def test_a_query_that_was_started_has_its_lag_read_and_a_changed_one_not_before_its_start(
+    listener: socket.socket,
+) -> None:
+    stage = Stage(obliging=True)
+    stage.application("kafkas", connectors=[])
+    trigger = {"trigger": {"kind": "processing_time"}}
+    query = stage.query("x", "kafkas", **_spec(listener, **trigger))
+    stage.start("x")
+    stage.ready("kafkas")
+    look_at_sources(now=stage.now, query_ids=[query.pk])
+    assert reached(listener)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        other.settimeout(0.5)
+        query.runs.update(outcome="STOPPED")
+        changed = {**_spec(other, **trigger)}
+        query.revisions.create(
+            number=2, kind="sql", spec=changed, author="ana", created_at=stage.now
+        )
+        look_at_sources(now=stage.now, query_ids=[query.pk])
+        assert not reached(other)
 
 
 def test_a_pattern_that_backtracks_without_end_is_bounded() -> None:

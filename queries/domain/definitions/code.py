@@ -9,9 +9,11 @@ and as much as code. A connector is none: its jars are put into place by whoever
 import re
 from collections.abc import Iterator, Mapping
 
+from queries.domain.definitions import hadoop
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, Sink, SqlQuery
 
-#: Configuration that names a program, a script or an image to run.
+#: Configuration that names a program, a script or an image to run. Of Hadoop's keys, all that are
+#: not known to tune are code as well (`hadoop.is_tuning`).
 _CONF = re.compile(
     r"spark\.kubernetes\.container\.image"
     r"|spark\.hadoop\..*(script|command|cmd|shell|exec|mapping\.impl)\b.*",
@@ -85,7 +87,8 @@ def _of_application(spec: ApplicationSpec) -> Iterator[tuple[str, object]]:
     if not spec.master.startswith("local"):
         yield "master", spec.master
     for name, value in spec.conf.items():
-        if _CONF.fullmatch(name):
+        tuning = all(hadoop.is_tuning(key) for key in hadoop.keys_of(name))
+        if _CONF.fullmatch(name) or not tuning:
             yield f"conf.{name}", value
     for name, value in spec.env.items():
         if not _HARMLESS.fullmatch(name):

@@ -8,6 +8,7 @@ What tunes a query is allowed.
 import re
 from collections.abc import Mapping
 
+from queries.domain.definitions import hadoop as hadoop_conf
 from queries.domain.errors import Problem
 from queries.domain.masking import MASK, is_reference, is_secret_name, mask_text
 
@@ -63,26 +64,12 @@ _RESERVED: tuple[tuple[str, str], ...] = (
         "Headgate sets it, because stops and repairs depend on it.",
     ),
     (r"spark\.sql\.catalogImplementation|spark\.sql\.hive\.metastore\.jars.*", ""),
-    (r"spark\.hadoop\.(hadoop\.tmp\.dir|fs\.\w+\.impl\.disable\.cache)", ""),
     (r"spark\.(local\.dir|driver\.(host|port|bindAddress)|ui\.(port|enabled|killEnabled))", ""),
     (r"spark\.pyspark\..+|spark\.python\.daemon\.module|spark\.python\.worker\.module", ""),
     (r"spark\.(sql\.)?redaction\..+|spark\.ui\.filters|spark\.authenticate.*", ""),
     (r"spark\.sql\.reflect\.allowList", "SQL may not call methods of Java."),
-    (
-        r"spark\.hadoop\.hadoop\.security\.credential\.provider\.path",
-        "Name a secret by reference in the option that needs it.",
-    ),
+    (r"spark\.sql\.(maven\.additionalRemoteRepositories|udt\.allowedDynamicUDTClasses)", ""),
 )
-#: File systems that a URL's scheme may mean. Another class under a scheme would read what the
-#: scheme's data root does not hold (Hadoop: core-default.xml, fs.SCHEME.impl).
-_FILE_SYSTEMS = {
-    "s3a": "org.apache.hadoop.fs.s3a.S3AFileSystem",
-    "hdfs": "org.apache.hadoop.hdfs.DistributedFileSystem",
-    "abfs": "org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem",
-    "abfss": "org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem",
-    "gs": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
-}
-_FILE_SYSTEM_KEY = re.compile(r"spark\.hadoop\.fs\.(AbstractFileSystem\.)?(\w+)\.impl")
 #: Text that names a class of the JVM, alone or in a list.
 _CLASS = re.compile(r"(?:^|[\s,:;])((?:[a-z_]\w*\.)+[A-Z][\w$]*)(?=$|[\s,:;])")
 #: Classes that configuration may have the JVM load: by their own names, never by a key's.
@@ -92,9 +79,21 @@ _KNOWN_CLASSES = re.compile(
     r"|org\.apache\.spark\.io\.\w+CompressionCodec"
     r"|org\.apache\.spark\.internal\.io\.cloud\.\w+"
     r"|org\.apache\.hadoop\.io\.compress\.\w+Codec"
-    r"|org\.apache\.hadoop\.fs\.s3a\.(auth|commit)\.[\w.$]+"
-    r"|org\.apache\.hadoop\.fs\.s3a\.\w+CredentialsProvider"
-    r"|(software\.amazon\.awssdk|com\.amazonaws)\.auth\.[\w.$]+"
+    # No provider of profiles or processes: a file that it reads may name a program to run.
+    r"|org\.apache\.hadoop\.fs\.s3a\.(Simple|Temporary|Anonymous)AWSCredentialsProvider"
+    r"|org\.apache\.hadoop\.fs\.s3a\.auth\.(AssumedRoleCredentialProvider"
+    r"|IAMInstanceCredentialsProvider)"
+    r"|org\.apache\.hadoop\.fs\.s3a\.commit\.(S3ACommitterFactory"
+    r"|magic\.MagicS3GuardCommitterFactory"
+    r"|staging\.(Directory|Partitioned)?StagingCommitterFactory)"
+    r"|software\.amazon\.awssdk\.auth\.credentials\.(Anonymous|Container|Default|InstanceProfile"
+    r"|EnvironmentVariable|WebIdentityTokenFile)CredentialsProvider"
+    r"|com\.amazonaws\.auth\.(DefaultAWSCredentialsProviderChain"
+    r"|EC2ContainerCredentialsProviderWrapper"
+    r"|(EnvironmentVariable|InstanceProfile|WebIdentityToken|Container)CredentialsProvider)"
+    r"|org\.apache\.hadoop\.fs\.azurebfs\.oauth2\.(ClientCreds|Msi)TokenProvider"
+    r"|org\.apache\.hadoop\.hdfs\.server\.namenode\.ha\.(ConfiguredFailover|RequestHedging)"
+    r"ProxyProvider"
     r"|org\.apache\.parquet\.hadoop\.ParquetOutputCommitter"
     r"|org\.apache\.iceberg\.spark\.Spark(Session)?Catalog"
     r"|org\.apache\.spark\.sql\.delta\.catalog\.DeltaCatalog"
@@ -120,8 +119,8 @@ _ENVIRONMENT_RESERVED = re.compile(
     r"|PERL.+|RUBY.+|GIT_.+|AWS_CONFIG_FILE|AWS_SHARED_CREDENTIALS_FILE|GOOGLE_APPLICATION_.+",
     re.IGNORECASE,
 )
-#: Options that Headgate sets on reader or writer itself.
-_RESERVED_OPTIONS = {
+#: Options that Headgate sets on reader or writer itself, in lower case.
+RESERVED_OPTIONS = {
     "checkpointlocation": "Set the query's checkpoint.",
     "queryname": "Spark shows the query's name.",
 }
@@ -156,6 +155,14 @@ def query_conf_problems(conf: Mapping[str, str]) -> list[Problem]:
     return problems + secret_problems("conf", conf)
 
 
+def reach_problems(conf: Mapping[str, str]) -> list[Problem]:
+    """Return what of a configuration leads paths elsewhere or loads a class: never to be started.
+
+    It may stand in a definition that was saved before there was a rule against it.
+    """
+    return [found for key, value in conf.items() if (found := _reach_problem(key, value))]
+
+
 def environment_problems(env: Mapping[str, str], *, allowed: tuple[str, ...]) -> list[Problem]:
     """Return what an application's environment may not hold.
 
@@ -178,9 +185,9 @@ def environment_problems(env: Mapping[str, str], *, allowed: tuple[str, ...]) ->
 def option_problems(field: str, options: Mapping[str, str]) -> list[Problem]:
     """Return what the options of a source, table or sink may not hold."""
     problems = [
-        Problem(f"{field}.{key}", value, "is set by Headgate.", _RESERVED_OPTIONS[key.lower()])
+        Problem(f"{field}.{key}", value, "is set by Headgate.", RESERVED_OPTIONS[key.lower()])
         for key, value in options.items()
-        if key.lower() in _RESERVED_OPTIONS
+        if key.lower() in RESERVED_OPTIONS
     ]
     return problems + secret_problems(field, options)
 
@@ -244,21 +251,25 @@ def _conf_problem(key: str, value: str) -> Problem | None:
             "settings."
         )
         return Problem(field, value, "is not configuration that a definition may set.", way_out)
-    return _class_problem(key, value)
+    return _reach_problem(key, value)
 
 
-def _class_problem(key: str, value: str) -> Problem | None:
-    """Return what is wrong with a class that a value has the JVM load."""
-    if found := _FILE_SYSTEM_KEY.fullmatch(key):
-        usual = _FILE_SYSTEMS.get(found[2])
-        if usual is None or found[1] or value.strip() != usual:
-            message = "would give a URL's scheme another file system."
-            way_out = f"Leave it out, or write {usual}." if usual else "Leave it out."
-            return Problem(f"conf.{key}", value, message, way_out)
+def _reach_problem(key: str, value: str) -> Problem | None:
+    """Return where a value leads a path elsewhere, or has the JVM load a class."""
+    field = f"conf.{key}"
+    keys = hadoop_conf.keys_of(key)
+    if refused := next(filter(None, (hadoop_conf.refusal(one, value) for one in keys)), None):
+        return Problem(field, value[:200], *refused)
+    if any(hadoop_conf.is_file_system(one) for one in keys):
         return None
-    for name in _CLASS.findall(value):
-        if not _KNOWN_CLASSES.fullmatch(name):
-            message = f"has the driver load {name}, which is none of the known classes."
-            way_out = "Leave it out; a connector brings the classes of its formats."
-            return Problem(f"conf.{key}", value, message, way_out)
+    if name := unknown_class(value):
+        message = f"has the driver load {name}, which is none of the known classes."
+        way_out = "Leave it out; a connector brings the classes of its formats."
+        return Problem(field, value, message, way_out)
     return None
+
+
+def unknown_class(value: str) -> str:
+    """Return the first class in a value that is none of the known ones; "" for none."""
+    named = _CLASS.findall(value)
+    return next((name for name in named if not _KNOWN_CLASSES.fullmatch(name)), "")

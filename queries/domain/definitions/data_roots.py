@@ -21,8 +21,23 @@ from queries.domain.errors import Invalid, Problem
 #: Options of readers and writers that name a place, in lower case (Spark: the file sources' and
 #: Avro's options).
 PATHS = frozenset({"path", "basepath", "sourcearchivedir", "avroschemaurl"})
-#: Configuration that names one.
-_CONF = re.compile(r"spark\.(eventLog\.dir|sql\.warehouse\.dir|sql\.catalog\.\w+\.warehouse)")
+#: Options of Kafka's clients that do: files that the driver opens, and the worker as well.
+_CLIENT_FILE = re.compile(r"kafka\..*\b(location|file|path|dir)", re.IGNORECASE)
+#: Options of connectors' formats that may, where the value is a path of this host's.
+_BY_NAME = re.compile(r"(.*[a-z0-9._-])?(path|location|dir|directory|file)", re.IGNORECASE)
+_LOCAL = re.compile(r"\s*(/|file:|\.\.?/).*", re.IGNORECASE | re.DOTALL)
+_LOCAL_URL = re.compile(r"\s*file:/.*", re.IGNORECASE | re.DOTALL)
+#: Configuration that names one. Options of catalogs are compared without case.
+_CONF = re.compile(
+    r"spark\.(eventLog\.dir|sql\.warehouse\.dir|sql\.catalog\..+\.warehouse|python\.profile\.dump"
+    r"|storage\.decommission\.fallbackStorage\.path|storage\.replication\.topologyFile"
+    r"|kafka\.clusters\..+\.(location|file))",
+    re.IGNORECASE,
+)
+#: Of a catalog, where the value is a path or URL: "true" is none.
+_CONF_OF_CATALOGS = re.compile(
+    r"spark\.sql\.catalog\..+[.-](path|location|dir|file)", re.IGNORECASE
+)
 #: Hadoop's wildcards (`org.apache.hadoop.fs.Globber`).
 _WILDCARD = re.compile(r"[*?\[{]")
 _UP = re.compile(r"(?:^|[/{,])\.\.(?:$|[/},])")
@@ -140,12 +155,21 @@ def places(spec: SqlQuery | PythonQuery) -> Iterator[tuple[str, str]]:
 
 def option_places(field: str, options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the places that a reader's or writer's options name, without references to secrets."""
-    yield from ((f"{field}.{key}", held) for key, held in options.items() if key.lower() in PATHS)
+    yield from ((f"{field}.{key}", held) for key, held in options.items() if _is_place(key, held))
 
 
 def conf_places(conf: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the places that Spark configuration names."""
-    yield from ((f"conf.{key}", value) for key, value in conf.items() if _CONF.fullmatch(key))
+    for key, value in conf.items():
+        if _CONF.fullmatch(key) or ("/" in value and _CONF_OF_CATALOGS.fullmatch(key)):
+            yield f"conf.{key}", value
+
+
+def _is_place(option: str, value: str) -> bool:
+    """Return whether an option of a reader or writer names a place by this value."""
+    if option.lower() in PATHS or _CLIENT_FILE.fullmatch(option) or _LOCAL_URL.fullmatch(value):
+        return True
+    return _BY_NAME.fullmatch(option) is not None and _LOCAL.fullmatch(value) is not None
 
 
 def lies_in(location: str, folders: tuple[str, ...]) -> bool:

@@ -17,7 +17,7 @@ from queries.domain.kafka.options import (
     source_option_problems,
 )
 from queries.domain.triggers.kinds import interval_problem
-from queries.domain.validation.known_options import misspelt
+from queries.domain.validation import known_options
 
 #: Spark's file formats; a sink of one keeps its own log of what it has committed.
 FILES = frozenset({"json", "csv", "parquet", "orc", "text", "avro"})
@@ -97,7 +97,9 @@ def sink_problems(sink: Sink | None, *, required: bool, offer: Offer) -> list[Pr
     problems += option_problems("sink.options", sink.options)
     if sink.format != "kafka":
         problems += _whole_numbers("sink.options", sink.options)
-        problems += misspelt("sink.options", sink.format, sink.options, offer.options(sink.format))
+        problems += known_options.option_problems(
+            "sink.options", sink.format, sink.options, offer.options(sink.format)
+        )
     if sink.format in FILES:
         problems += _path("sink", sink.options)
         if sink.output_mode != "append":
@@ -166,7 +168,9 @@ def _input(field: str, one: Source | Table, kind: str, offer: Offer) -> list[Pro
         problems += source_option_problems(f"{field}.options", one.options)
     else:
         problems += _whole_numbers(f"{field}.options", one.options)
-        problems += misspelt(f"{field}.options", one.format, one.options, offer.options(one.format))
+        problems += known_options.option_problems(
+            f"{field}.options", one.format, one.options, offer.options(one.format)
+        )
     if one.format == "socket":
         problems += _need(field, one.options, "host", '"127.0.0.1"')
         problems += _need(field, one.options, "port", '"9999"')

@@ -12,12 +12,15 @@ from queries.domain.definitions.parsing import as_json, mask_problems, once
 from queries.domain.definitions.spec import (
     ApplicationSpec,
     PythonQuery,
+    Sink,
+    Source,
     SqlQuery,
+    Table,
 )
 from queries.domain.errors import Problem
 from queries.domain.triggers import async_progress, kinds
 from queries.domain.triggers.cores import Ground, ground_of
-from queries.domain.validation import formats
+from queries.domain.validation import formats, known_options
 from queries.domain.validation.application_rules import MEMBER, Surroundings
 from queries.domain.validation.code_rules import WITHOUT_CODE
 
@@ -62,6 +65,22 @@ def query_problems(
         problems += _function(spec, application)
         problems += configuration.secret_problems("params", spec.params)
     return once(problems + _references(spec, surroundings) + mask_problems(as_json(spec)))
+
+
+def option_reach(spec: SqlQuery | PythonQuery) -> list[Problem]:
+    """Return the options that reach further than their format does: never to be started.
+
+    They may stand in a definition that was saved before there was a rule against them.
+    """
+    parts: dict[str, Source | Table | Sink] = {"sink": spec.sink} if spec.sink else {}
+    if isinstance(spec, SqlQuery):
+        parts |= {f"sources.{index}": one for index, one in enumerate(spec.sources)}
+        parts |= {f"tables.{index}": one for index, one in enumerate(spec.tables)}
+    return [
+        problem
+        for field, one in parts.items()
+        for problem in known_options.refused(f"{field}.options", one.format, one.options)
+    ]
 
 
 def ground(

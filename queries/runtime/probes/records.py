@@ -12,7 +12,7 @@ from typing import Any
 from queries.domain.definitions.data_roots import DataRoots
 from queries.domain.probes.questions import BatchRead, RecordsTask
 from queries.runtime import build
-from queries.runtime.data_roots import require_options
+from queries.runtime.data_roots import require_options, require_plan, require_text
 from queries.runtime.failures.error_capture import from_python
 from queries.runtime.sql import require_query
 from queries.secret_references import References
@@ -70,7 +70,7 @@ class Records:
         """Return whether the search came to an end, and the first record that fails, if any."""
         until = time.monotonic() + self._task.search_s
         for table in self._task.spec.get("tables") or ():
-            require_options(self._roots, table.get("options") or {})
+            require_options(self._roots, table["format"], table.get("options") or {})
             frame = build.static_table(self._session, table, self._references)
             frame.createOrReplaceTempView(table["name"])
         if self._error({}) is None:
@@ -129,8 +129,12 @@ class Records:
             some = frame if name not in taken else frame.where(f.col(NUMBER) < taken[name])
             some.drop(NUMBER).createOrReplaceTempView(name)
         try:
-            require_query(self._session, self._task.spec["sql"])
-            self._session.sql(self._task.spec["sql"]).write.format("noop").mode("append").save()
+            text = self._task.spec["sql"]
+            require_query(self._session, text)
+            require_text(self._roots, self._session, text)
+            found = self._session.sql(text)
+            require_plan(self._roots, found)
+            found.write.format("noop").mode("append").save()
         except Exception as error:
             return from_python(error, self._references.mask).root_cause[:TEXT_LIMIT]
         return None
@@ -140,7 +144,7 @@ class Records:
 
     def _read_again(self, source: Mapping[str, Any], read: BatchRead) -> Any:
         given = self._references.resolve_all(source.get("options") or {})
-        require_options(self._roots, given)
+        require_options(self._roots, source["format"], given)
         options = {key: value for key, value in given.items() if key.lower() not in _STREAMING}
         reader = self._session.read.format(source["format"]).options(**options)
         if source.get("schema"):
@@ -148,7 +152,7 @@ class Records:
         if not read.files:
             return reader.options(**_offsets(read)).load()
         for path in read.files:
-            require_options(self._roots, {"path": path})
+            require_options(self._roots, source["format"], {"path": path})
         path = next((value for key, value in given.items() if key.lower() == "path"), "")
         if path and not set("*?[{") & set(path):
             reader = reader.option("basePath", path)  # as the stream does: columns of folders

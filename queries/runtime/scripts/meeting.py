@@ -77,7 +77,7 @@ class Meeting:
         try:
             # What a relative path leads to is the application's own.
             if asked and not asked.startswith(f"{self._job.checkpoints}/"):
-                require_options(self._around.roots, {"path": asked})
+                require_options(self._around.roots, "", {"path": asked})
             held = self._around.locks.take(location, run=-number, epoch=self._epoch)
             if found.temporary:
                 _empty(location)

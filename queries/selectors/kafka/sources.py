@@ -50,6 +50,8 @@ class Reading:
     sources: tuple[KafkaSource, ...]
     committed: Offsets = field(default_factory=dict)
     checkpoint: Checkpoint | None = None  # the current one
+    #: The broker sets that its newest run has read from.
+    started: frozenset[tuple[tuple[str, str], ...]] = frozenset()
 
     @property
     def running(self) -> bool:
@@ -99,12 +101,18 @@ def readings(
                     sources=sources[pk],
                     committed=committed,
                     checkpoint=checkpoints.get(pk),
+                    started=_brokers_of(runs.get(pk)),
                 )
             )
     if passed_over is not None:
         passed_over |= specs.keys() - sources.keys()
         passed_over |= set(reading) - {one.query.pk for one in found}
     return found
+
+
+def _brokers_of(run: Run | None) -> frozenset[tuple[tuple[str, str], ...]]:
+    sources = kafka_sources(run.revision.spec) if run is not None else ()
+    return frozenset(source.brokers for source in sources)
 
 
 def _naming_kafka() -> QuerySet[QueryRevision, Any]:

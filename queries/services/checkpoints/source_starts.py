@@ -18,7 +18,7 @@ from queries.models.definitions import Query
 from queries.secret_references import ReferenceMissing
 from queries.selectors.kafka.sources import KafkaSource, kafka_sources
 from queries.services.local_references import local_references
-from queries.services.secrets.refusals import unbound_sentence
+from queries.services.secrets.refusals import files_outside, unbound_sentence
 
 Target = Literal["earliest", "latest", "time", "offsets"]
 TARGETS: tuple[Target, ...] = ("earliest", "latest", "time", "offsets")
@@ -93,7 +93,9 @@ def starts(query: Query, logs: CheckpointLogs, wish: WantedStart) -> Starts:
     for place, (name, end) in enumerate(offsets.sources.items()):
         spec = sources[place] if place < len(sources) else {}
         if is_kafka(end) or spec.get("format") == "kafka":
-            if refused := unbound_sentence({"sources": [spec]}, query.application.name):
+            host = query.application.name
+            refused = unbound_sentence({"sources": [spec]}, host)
+            if refused := refused or files_outside(spec.get("options") or {}, host):
                 raise NotAllowed(f"The broker of source {name} is not asked: {refused}")
             start, rows = _kafka(name, end or {}, spec, wish)
         elif is_file(end) or spec.get("format") in FILES:

@@ -261,9 +261,9 @@ def _partitions(
     drafted: Callable[[], QueryDraft], spec: dict[str, Any], query: Query | None = None
 ) -> dict[str, int]:
     """Ask the broker for partitions where the definition is valid without them."""
-    if not partitions.needed(spec) or drafted().problems:
+    if not partitions.needed(spec) or (draft := drafted()).problems:
         return {}
-    return partitions.look(spec, query)
+    return partitions.look(spec, draft.host_name, query)
 
 
 def one_at_a_time() -> None:

@@ -97,13 +97,16 @@ def _answers(
 ) -> Iterator[tuple[_Asked, Answer]]:
     """Yield the answer to each reading's broker sets; those it may take its secrets to are asked.
 
-    A secret that is not bound to the query's application is not sent for it.
+    A secret that is not bound to the query's application is not sent for it. What has only been
+    saved sends nothing: brokers are asked that a run has read from, or that an admin has allowed.
     """
     secrets = BrokerSecrets()
     allowed: dict[int, set[Brokers]] = defaultdict(set)
     for reading in found:
         for brokers in _sets(reading):
-            refused = secrets.refusal(brokers, reading.query.application.name)
+            refused = secrets.refusal(
+                brokers, reading.query.application.name, started=brokers in reading.started
+            )
             if refused:
                 yield _Asked(brokers, readings=[reading]), Answer(unusable=refused)
             else:

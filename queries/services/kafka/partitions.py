@@ -12,11 +12,14 @@ from typing import Any
 from queries.brokers.options import Unusable, client_options
 from queries.brokers.reader import BrokerReader, Unreachable
 from queries.domain.definitions.spec import HOLDING_TRIGGERS
+from queries.domain.secrets.bindings import application as holder_named
 from queries.models.definitions import Query
 from queries.secret_references import ReferenceMissing
 from queries.selectors.kafka.sources import KafkaSource, kafka_sources
+from queries.selectors.secrets import bound_to
 from queries.selectors.triggers.cores import known_partitions
 from queries.services.local_references import local_references
+from queries.services.secrets.refusals import may_ask
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +32,7 @@ def needed(spec: Mapping[str, Any]) -> bool:
     return isinstance(trigger, dict) and trigger.get("kind") in HOLDING_TRIGGERS
 
 
-def look(spec: Mapping[str, Any], query: Query | None = None) -> dict[str, int]:
+def look(spec: Mapping[str, Any], application: str, query: Query | None = None) -> dict[str, int]:
     """Return the partitions of a definition's Kafka sources by the source's name.
 
     Where its options do not set their number. For a
@@ -37,11 +40,21 @@ def look(spec: Mapping[str, Any], query: Query | None = None) -> dict[str, int]:
     left out.
 
     The definition must be valid in everything else: its options carry secrets to the broker that
-    it names, and a refused definition sends nothing anywhere.
+    it names, and a refused definition sends nothing anywhere. Nor does a valid one of this
+    application to a broker that no admin has allowed: what was seen before is used for it, too.
     """
     sources = [one for one in kafka_sources(spec) if one.wanted.topics or one.wanted.pattern]
     found = known_partitions(query.pk, spec) if query else {}
+    bound = bound_to(holder_named(application))
     for brokers in {source.brokers for source in sources}:
+        if not may_ask(brokers, bound):
+            logger.info(
+                "%s of application %s is not asked for partitions: it is not in "
+                "HEADGATE_BROKER_HOSTS",
+                dict(brokers).get("bootstrap.servers"),
+                application,
+            )
+            continue
         found |= _ask(brokers, [source for source in sources if source.brokers == brokers])
     return found
 

@@ -212,7 +212,7 @@ def _validate(
         )
         found = look(partitions=counts)
         if not found and partitions.needed(work.after["spec"]) and time.monotonic() < deadline:
-            counts = partitions.look(work.after["spec"], row)
+            counts = partitions.look(work.after["spec"], host.name, row)
             found = look(partitions=counts)
         if row is not None:
             found += gap_problems(row, present.query_revisions[row.pk], work.query_form)

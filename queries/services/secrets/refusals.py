@@ -3,14 +3,23 @@
 from collections.abc import Mapping
 from typing import Any
 
+from django.conf import settings
+
+from queries.domain.definitions.configuration import reach_problems
+from queries.domain.definitions.data_roots import option_places
 from queries.domain.definitions.parsing import as_json
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import Problem, in_words
-from queries.domain.secrets.bindings import Holder, application, unbound
+from queries.domain.secrets.bindings import Bound, Holder, application, unbound
+from queries.domain.secrets.hosts import ANYWHERE, allows, servers
 from queries.domain.secrets.uses import uses_in, uses_of_brokers
+from queries.domain.validation.query_rules import option_reach
 from queries.selectors.secrets import all_bound, bound_to
 from queries.selectors.triggers.cores import parsed_or_none
-from queries.services.local_roots import conf_problems, data_problems
+from queries.services.local_roots import conf_problems, data_problems, data_roots, outside
+
+#: A source's `kafka.*` options, references unresolved.
+Brokers = tuple[tuple[str, str], ...]
 
 
 def unbound_secrets(spec: Mapping[str, Any], holder: Holder) -> list[Problem]:
@@ -35,23 +44,61 @@ def query_refusal(spec: Mapping[str, Any], name: str) -> str:
     if refused := unbound_sentence(spec, name):
         return refused
     form = parsed_or_none(spec)
-    return in_words(data_problems(form, name)) if form is not None else ""
+    if form is None:
+        return ""
+    reach = [*option_reach(form), *reach_problems(form.conf)]
+    return _by_field(reach) or in_words(data_problems(form, name))
 
 
 def application_refusal(spec: ApplicationSpec, name: str) -> str:
     """Return why a driver of an application may not be launched now; "" where it may."""
     refused = unbound_sentence(as_json(spec), name)
-    return refused or in_words(conf_problems(spec, name))
+    return refused or _by_field(reach_problems(spec.conf)) or in_words(conf_problems(spec, name))
+
+
+def files_outside(options: Mapping[str, str], name: str) -> str:
+    """Return which files that a client is to open lie outside of the application's roots."""
+    named = list(option_places("options", options))
+    return in_words(outside(named, data_roots(name))) if named else ""
+
+
+def _by_field(problems: list[Problem]) -> str:
+    return " ".join(problem.sentence() for problem in problems)
+
+
+def may_ask(brokers: Brokers, bound: Bound) -> bool:
+    """Return whether an admin has allowed every server of a broker set.
+
+    By HEADGATE_BROKER_HOSTS, or by a binding of the application's: a secret may go there, so a
+    question may. A binding for anywhere allows the author's code to, not Headgate.
+    """
+    patterns = [*settings.BROKER_HOSTS]
+    patterns += [one for hosts in bound.values() for one in hosts if one != ANYWHERE]
+    places = servers(dict(brokers).get("bootstrap.servers", ""))
+    return all(any(allows(pattern, place) for pattern in patterns) for place in places)
 
 
 class BrokerSecrets:
-    """Whether Headgate itself may take an application's secrets to its brokers, as bound now."""
+    """Whether Headgate itself may ask an application's brokers, with its secrets as bound now.
+
+    Its own client opens the files of certificates that the options name, so they lie in the roots.
+    """
 
     def __init__(self) -> None:
         self._bound = all_bound()
 
-    def refusal(self, brokers: tuple[tuple[str, str], ...], name: str) -> str:
-        """Return why not, for a broker set and the application that names it; "" where it may."""
-        uses = uses_of_brokers({f"kafka.{key}": value for key, value in brokers})
+    def refusal(self, brokers: Brokers, name: str, *, started: bool = True) -> str:
+        """Return why not, for a broker set and the application that names it; "" where it may.
+
+        `started` says whether a run has named it: then a driver has asked it already.
+        """
+        options = {f"kafka.{key}": value for key, value in brokers}
         holder = application(name)
-        return in_words(unbound(uses, self._bound.get(holder, {}), holder))
+        found = unbound(uses_of_brokers(options), self._bound.get(holder, {}), holder)
+        refused = in_words(found) or files_outside(options, name)
+        if refused or started or may_ask(brokers, self._bound.get(holder, {})):
+            return refused
+        return (
+            f"{dict(brokers).get('bootstrap.servers', '')} is not asked before the query has been "
+            "started. Start it, or have an admin add the host to HEADGATE_BROKER_HOSTS."
+        )

@@ -1,0 +1,105 @@
+"""Hadoop's configuration as a definition may set it.
+
+A path means what Hadoop's configuration says: a key can mount one folder upon another, lead a
+scheme to another file system, or have a text decoded into objects of Java. Such keys are refused to
+everybody. Of the others, those that tune a client or say where and as whom it connects may be
+set by everybody, the rest by who may write Python (`queries.domain.definitions.code`).
+"""
+
+import re
+
+#: Spark's configuration that becomes Hadoop's: `spark.hadoop.KEY`, and `hadoop.KEY` of a catalog
+#: (Iceberg: SparkUtil.hadoopConfCatalogOverrides).
+_CONF = re.compile(r"spark\.(?:hadoop|sql\.catalog\..+?\.hadoop)\.(.+)", re.IGNORECASE)
+_CONF_OF_ANY_CATALOG = re.compile(r"spark\.sql\.catalog\..+\.hadoop\.(.+)", re.IGNORECASE)
+#: File systems that a URL's scheme may mean. Another class under a scheme would read what the
+#: scheme's data root does not hold (Hadoop: core-default.xml, fs.SCHEME.impl).
+_FILE_SYSTEMS = {
+    "s3a": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+    "hdfs": "org.apache.hadoop.hdfs.DistributedFileSystem",
+    "abfs": "org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem",
+    "abfss": "org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem",
+    "gs": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
+}
+_FILE_SYSTEM_KEY = re.compile(r"fs\.(AbstractFileSystem\.)?(.+)\.impl", re.IGNORECASE)
+#: What a path without a scheme means, and what lies under a path (ViewFs).
+_REDIRECTS = re.compile(
+    r"fs\.(defaultFS|default\.name|viewfs\..*|.+\.impl\.disable\.cache)|hadoop\.tmp\.dir",
+    re.IGNORECASE,
+)
+#: Texts that Parquet and ORC decode into Java objects, and files with passwords.
+_DECODED = re.compile(
+    r"parquet\.private\..+|.*kryo\.sarg|sarg\.pushdown|.*security\.credential\.provider\.path"
+    r"|hadoop\.security\.credstore\..+",
+    re.IGNORECASE,
+)
+#: Tuning of clients and formats, addresses and credentials.
+_TUNING = re.compile(
+    r"fs\.(s3a|azure|abfs|abfss|gs|client|hdfs)\..+|google\.cloud\..+|dfs\..+|ipc\..+"
+    r"|io\.(file\.buffer\.size|bytes\.per\.checksum|map\.index\.\w+|compression\.codec\..+)"
+    r"|mapreduce\.(fileoutputcommitter|input|output|outputcommitter)\..+"
+    r"|hadoop\.(security\.(authentication|authorization)|rpc\.protection|kerberos\.min\..+)"
+    r"|parquet\.(compression(\.level)?|block\.size|page\.[\w.-]+|dictionary\.[\w.]+"
+    r"|enable\.(dictionary|summary-metadata)|bloom\.filter\.[\w.]+|writer\.version"
+    r"|statistics\.[\w.]+|columnindex\.[\w.]+|filter\.[\w.]+|avro\.[\w.-]+|summary\.metadata\.level"
+    r"|read\.(allocation\.size|async\.[\w.]+)|memory\.pool\.[\w.]+)(#.+)?"
+    r"|orc\.(compress(\.size)?|stripe\.[\w.]+|block\.[\w.]+|bloom\.filter\.[\w.]+|dictionary\.[\w.]+"
+    r"|column\.encoding\.direct|create\.index|row\.index\.stride|rows\.between\.memory\.checks"
+    r"|compression\.[\w.]+|write\.(format|variable\.length\.blocks)|memory\.pool)",
+    re.IGNORECASE,
+)
+#: A key of those above with a word that names a file or a program; "path.style.access" does not.
+_NAMES_A_FILE = re.compile(
+    r"(?!.*\.path\.style\.)(.*\.)?[\w-]*(path|file|dir|folder|location|keytab|keystore|truststore"
+    r"|script|command|cmd|shell|exec|profile)(\..*)?",
+    re.IGNORECASE,
+)
+#: Options of a connector's reader or writer that would become keys of Hadoop's or Spark's.
+_FOREIGN = re.compile(
+    r"(fs|hadoop|dfs|viewfs|mapred|mapreduce|io|ipc|rpc|ha|net|file|parquet|orc|hive|spark|yarn"
+    r"|security|ssl)\..+|paths",
+    re.IGNORECASE,
+)
+
+
+def keys_of(conf: str) -> tuple[str, ...]:
+    """Return the keys of Hadoop's that a key of Spark's configuration may set; () for another.
+
+    A catalog's name may contain "hadoop" too, so there may be two.
+    """
+    found = (pattern.fullmatch(conf) for pattern in (_CONF, _CONF_OF_ANY_CATALOG))
+    return tuple(dict.fromkeys(one[1] for one in found if one))
+
+
+def refusal(key: str, value: str) -> tuple[str, str] | None:
+    """Return why nobody may set a key of Hadoop's, and the way out; None where one may."""
+    if _REDIRECTS.fullmatch(key):
+        return "would have paths lead elsewhere.", "Leave it out, and write whole URLs as paths."
+    if found := _FILE_SYSTEM_KEY.fullmatch(key):
+        usual = _FILE_SYSTEMS.get(found[2])
+        if usual is None or found[1] or value.strip() != usual:
+            way_out = f"Leave it out, or write {usual}." if usual else "Leave it out."
+            return "would give a URL's scheme another file system.", way_out
+    if _DECODED.fullmatch(key):
+        return (
+            "has the driver decode a text into objects, or read a file of passwords.",
+            "Leave it out; name a secret by reference in the key that needs it.",
+        )
+    return None
+
+
+def is_file_system(key: str) -> bool:
+    """Return whether a key names the class of a scheme's file system."""
+    return _FILE_SYSTEM_KEY.fullmatch(key) is not None
+
+
+def is_tuning(key: str) -> bool:
+    """Return whether a key neither names a file or a program nor is unknown here."""
+    if is_file_system(key):
+        return True  # its value is the one that is allowed
+    return _TUNING.fullmatch(key) is not None and _NAMES_A_FILE.fullmatch(key) is None
+
+
+def is_foreign(option: str) -> bool:
+    """Return whether an option of a connector's format would be a key of Hadoop's or Spark's."""
+    return _FOREIGN.fullmatch(option) is not None
