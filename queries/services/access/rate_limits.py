@@ -46,10 +46,15 @@ def record_operation(operation: Operation, *, now: datetime) -> None:
 
 
 def begin_bulk(*, verb: Verb, count: int, actor: str, now: datetime) -> None:
-    """Record a bulk action on so many queries; raise `TooMany` where it is one too many."""
+    """Record a bulk action on so many queries; raise `TooMany` where it is one too many.
+
+    What a deploy starts and stops is part of it, and does not count.
+    """
+    here = asker()
+    kind = Act.BULK_ITEM if here is not None and here.bulk else Act.BULK
     with transaction.atomic():
-        _allow(Act.BULK, actor, now)
-        record_act(Act.BULK, actor=actor, now=now, verb=verb, queries=count)
+        _allow(kind, actor, now)
+        record_act(kind, actor=actor, now=now, verb=verb, queries=count)
 
 
 def _allow(kind: Act, actor: str, now: datetime) -> None:

@@ -25,6 +25,7 @@ from queries.selectors.manifests import states
 from queries.selectors.newest import newest_revisions
 from queries.services.access.audit_trail import record_act
 from queries.services.deploys import sets
+from queries.services.deploys.whose import asker_of_request, touched
 from queries.services.manifests.planning import Plan, plan
 from queries.services.manifests.works import Work
 
@@ -45,7 +46,7 @@ def request_deploy(*, form: DeployForm, user: Any, actor: str, now: datetime) ->
     }
     try:
         with transaction.atomic():
-            deploy = _insert(form, asked, found, changes, actor=actor, now=now)
+            deploy = _insert(form, asked, found, user, actor=actor, now=now)
             deploy.waves = len(waves)
             deploy.save(update_fields=["waves"])
             for change in changes:
@@ -100,13 +101,15 @@ def _insert(
     form: DeployForm,
     asked: ApplySet,
     found: Plan,
-    changes: Iterable[DeployChange],
+    user: Any,
     *,
     actor: str,
     now: datetime,
 ) -> Deploy:
     return Deploy.objects.create(
         actor=actor,
+        asker=asker_of_request(user),
+        touches=touched(found),
         owner=asked.owner,
         source=asked.source.model_dump(),
         asked=asked.model_dump(mode="json"),
