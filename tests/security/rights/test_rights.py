@@ -6,6 +6,7 @@ no line in the table and fails here.
 
 import json
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,7 +21,7 @@ from queries.models.definitions import Query
 from tests.scenarios.stage import Stage
 from tests.security.rights.needs import RULES, Need
 from tests.security.rights.people import SIGNED_IN, STRANGER, TOKENS, Who, ways_in
-from tests.security.rights.world import address_of, build
+from tests.security.rights.world import address_of, addresses_of, build
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 #: Answers to those who were let through, where what the address is about is there.
@@ -175,8 +176,8 @@ def test_who_may_is_let_through_and_who_may_not_is_refused(
     if name in OWN_DOORS:
         return
     need = RULES[name].needs[method]
-    address = address_of(ADDRESSES[name][0], keys)
-    for who in _askers(name):
+    addresses = addresses_of(ADDRESSES[name][0], keys)
+    for who, address in product(_askers(name), addresses):
         answer = _ask(name, method, address, carried[who.name])
         told = f"{method} {address} by {who.name}: {answer.status_code}"
         if who is STRANGER and need is not Need.NOTHING:
