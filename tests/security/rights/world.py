@@ -30,12 +30,15 @@ from tests.security.rights.people import OTHER, TEAM
 Keys = dict[str, str]
 
 
-def build() -> dict[str, Keys]:
-    """Make it all; return the values of the parts of addresses, by the beginning of the route."""
+def build(stage: Stage | None = None) -> dict[str, Keys]:
+    """Make it all; return the values of the parts of addresses, by the beginning of the route.
+
+    What is there of applications and queries is played on `stage`, an empty one.
+    """
+    stage = stage or Stage()
     now = timezone.now()
     for name in (TEAM, OTHER):
         Team.objects.create(name=name, created_at=now)
-    stage = Stage()
     _of_teams(stage)
     stage.up("delays", "flights")
     stage.fail("delays", NO_SUCH_SOURCE)
@@ -98,7 +101,7 @@ def build() -> dict[str, Keys]:
         "operations/": {"uuid": str(operation.uuid)},
         "failures/": {"failure_id": str(Failure.objects.get().pk), "group_id": str(group.pk)},
         "failure-groups/": {"group_id": str(group.pk)},
-        "runs/": {"run_id": str(Run.objects.get().pk)},
+        "runs/": {"run_id": str(Run.objects.earliest("pk").pk)},
         "settings/teams/": {"name": TEAM},
         "teams/": {"name": TEAM},
         "settings/tokens/": {"uuid": str(row.uuid)},
