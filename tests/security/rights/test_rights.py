@@ -56,26 +56,26 @@ _WINDOW = {
     "starts_at": "2030-01-01T00:00:00Z",
     "ends_at": "2030-01-01T01:00:00Z",
 }
+_SET = {
+    "owner": "repo",
+    "manifests": [
+        {
+            "manifest": {
+                "apiVersion": "headgate/v1",
+                "kind": "Query",
+                "metadata": {"name": "new", "application": "flights"},
+                "spec": _SQL,
+            }
+        }
+    ],
+}
 #: What is sent where the form, not the address, names the team's application.
 FORMS = {
     "api:queries": json.dumps({"name": "new", "application": "flights", "spec": _SQL}),
     "api:applications": json.dumps({"name": "new", "team": "data"}),
     "api:maintenances": json.dumps(_WINDOW),
-    "api:apply": json.dumps(
-        {
-            "owner": "repo",
-            "manifests": [
-                {
-                    "manifest": {
-                        "apiVersion": "headgate/v1",
-                        "kind": "Query",
-                        "metadata": {"name": "new", "application": "flights"},
-                        "spec": _SQL,
-                    }
-                }
-            ],
-        }
-    ),
+    "api:apply": json.dumps(_SET),
+    "api:deploys": json.dumps({"apply": _SET}),
     **{
         f"api:queries-{verb}": json.dumps({"selector": "application=flights"})
         for verb in ("start", "stop", "restart")
