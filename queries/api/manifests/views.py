@@ -83,8 +83,7 @@ class ExportView(ApiView):
         asked = {name: self.asked(name) for name in ("application", "query", "owner")}
         found = export(**asked)
         subject = asked["query"] or asked["application"] or asked["owner"]
-        about = {"what": "manifests", "objects": len(found)}
-        note_act(Act.EXPORTED, subject=subject, **about, **self.by)
+        note_act(Act.EXPORTED, subject=subject, what="manifests", objects=len(found), **self.by)
         return {"manifests": found}
 
 

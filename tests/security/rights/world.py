@@ -148,7 +148,7 @@ def _of_flights_alone(now: Any, flights: Application) -> list[str]:
     verbs = (Verb.START_MANY, Verb.PRUNE)
     by: dict[str, Any] = {"actor": "ada", "now": now}
     asked = [begin_many(verb, [], applications=[flights], **by) for verb in verbs]
-    return [str(row.uuid) for row in (*deploys, *asked)]
+    return [*(str(row.uuid) for row in deploys), *(str(row.uuid) for row in asked)]
 
 
 def _alerts(now: Any) -> Maintenance:
