@@ -431,6 +431,8 @@ AUDIT_RETENTION_DAYS = env.whole("HEADGATE_AUDIT_DAYS", 365, low=1, high=36_500)
 OPERATIONS_PER_MINUTE = env.whole("HEADGATE_OPERATIONS_PER_MINUTE", 60, low=0, high=100_000)
 PROBES_PER_MINUTE = env.whole("HEADGATE_PROBES_PER_MINUTE", 6, low=0, high=100_000)
 BULK_PER_MINUTE = env.whole("HEADGATE_BULK_PER_MINUTE", 6, low=0, high=100_000)
+DEPLOYS_PER_MINUTE = env.whole("HEADGATE_DEPLOYS_PER_MINUTE", 6, low=0, high=100_000)
+UPLOADS_PER_MINUTE = env.whole("HEADGATE_UPLOADS_PER_MINUTE", 20, low=0, high=100_000)
 DRIVER_FOLDERS_KEPT = env.whole("HEADGATE_DRIVER_FOLDERS", 20, low=1, high=1000)  # an application
 RISK_WITHIN_H = env.whole(  # data that will be lost within this puts a query at risk
     "HEADGATE_RISK_HOURS", 24, low=1, high=8760

@@ -8,14 +8,20 @@ from itertools import cycle
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
+from django.apps import apps
+from django.contrib.auth.models import Group, User
 from django.core.signals import request_finished, request_started
 from django.core.wsgi import get_wsgi_application
 from django.db import close_old_connections, connection
+from django.db.models import Q
 from django.urls import get_resolver
 from django.utils import timezone
 from hypothesis import HealthCheck, Phase, given, settings
 
+from queries.models.access.teams import Team
+from queries.models.applications import Application
+from queries.models.definitions import Query
+from queries.models.drivers import Run
 from queries.models.failures import Failure, FailureGroup
 from queries.models.history import Operation
 from queries.models.tokens import AccessToken
@@ -115,20 +121,60 @@ def stage(story: None) -> Stage:
     stage.up("delays", "flights")
     stage.up("alarms")
     stage.fail("alarms", DIVIDE, batch=3)
+    _of_a_team(stage)
     return stage
+
+
+def _of_a_team(stage: Stage) -> None:
+    """Make an application of team data, whose query has failed, and an author of another team."""
+    data, web = (Team.objects.create(name=name, created_at=stage.now) for name in ("data", "web"))
+    stage.query("sales")
+    Application.objects.filter(name="sales").update(team=data)
+    stage.up("sales")
+    stage.fail("sales", DIVIDE, batch=3)
+    wilma = User.objects.create_user("wilma")
+    wilma.groups.add(Group.objects.get(name="author"))
+    web.members.add(wilma)
 
 
 @pytest.fixture
 def known(stage: Stage) -> dict[str, Any]:
     """Return what is there, by the names that addresses give it."""
+    return _known(stage.run("delays"), "delays", failed="alarms")
+
+
+def _known(run: Run, name: str, *, failed: str) -> dict[str, Any]:
     return {
-        "name": "delays",
-        "run_id": stage.run("delays").pk,
-        "epoch": stage.run("delays").driver.epoch,
-        "group_id": FailureGroup.objects.get().pk,
-        "failure_id": Failure.objects.get().pk,
-        "uuid": str(Operation.objects.first().uuid),  # type: ignore[union-attr]
+        "name": name,
+        "run_id": run.pk,
+        "epoch": run.driver.epoch,
+        "group_id": FailureGroup.objects.get(application__name=failed).pk,
+        "failure_id": Failure.objects.get(group__application__name=failed).pk,
+        "uuid": str(Operation.objects.filter(query__name=name)[0].uuid),
     }
+
+
+@pytest.fixture
+def known_of_the_team(stage: Stage) -> dict[str, Any]:
+    """Return what is there of the team's application, by the names that addresses give it."""
+    return _known(stage.last_run("sales"), "sales", failed="sales")
+
+
+def _rows_of(name: str) -> dict[str, list[Any]]:
+    """Return every row of an application and its queries, by table."""
+    application = Application.objects.get(name=name)
+    found: dict[str, list[Any]] = {}
+    for model in apps.get_app_config("queries").get_models():
+        mine = Q(pk=application.pk) if model is Application else Q()
+        for field in model._meta.concrete_fields:
+            if field.related_model is Application:
+                mine |= Q(**{field.name: application.pk})
+            elif field.related_model is Query:
+                mine |= Q(**{f"{field.name}__application": application.pk})
+        if mine:
+            rows = model._default_manager.filter(mine).order_by("pk")
+            found[model.__name__] = list(rows.values())
+    return found
 
 
 def _odd(case: Any, known: dict[str, Any], *, there: bool) -> Any:
@@ -182,7 +228,12 @@ CHANGES: dict[str, set[str]] = {
     "operator": RUNS | KEYS,
     "author": RUNS | KEYS | DEFINITIONS | {"managed", "deploy", "deploychange"},
 }
-
+#: Reading these is itself recorded in the audit log.
+RECORDED = {
+    "/api/v1/export/",
+    "/api/v1/runs/{run_id}/log/",
+    "/api/v1/applications/{name}/drivers/{epoch}/log/",
+}
 
 _WRITES = re.compile(r'(?:INSERT (?:OR IGNORE )?INTO|UPDATE|DELETE FROM) "[a-z]+_(\w+)"')
 
@@ -210,9 +261,13 @@ def test_odd_requests_take_no_role_further(
     operator: User,
     author: User,
     known: dict[str, Any],
+    known_of_the_team: dict[str, Any],
     path: str,
     method: str,
 ) -> None:
+    outside = _headers(User.objects.get(username="wilma"))
+    theirs = _rows_of("sales")
+    assert {"Application", "Query", "Run", "Operation"} <= {one for one in theirs if theirs[one]}
     people = {"viewer": viewer, "operator": operator, "author": author}
     callers = {name: _headers(user) for name, user in people.items()}
     turn = cycle((True, False))
@@ -224,6 +279,9 @@ def test_odd_requests_take_no_role_further(
         for name, headers in callers.items():
             with _written() as tables:
                 odd.call_and_validate(headers=headers, checks=checks)
-            assert tables <= CHANGES[name], f"{name}: {method} {path}"
+            recorded = {"auditentry", "audithead"} if path in RECORDED else set()
+            assert tables <= CHANGES[name] | recorded, f"{name}: {method} {path}"
+        _odd(odd, known_of_the_team, there=True).call_and_validate(headers=outside, checks=checks)
 
     story()
+    assert _rows_of("sales") == theirs

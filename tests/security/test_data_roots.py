@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import call_command
+from django.test import Client
 
 from queries.domain.errors import Invalid
+from queries.models.definitions import Query
+from queries.models.deploys.receipts import Deploy
 from queries.models.failures import Failure
 from queries.models.grants import GivenRoot
 from queries.models.history import Transition
@@ -82,6 +86,50 @@ def test_a_definition_that_leaves_the_roots_is_refused(
     # One problem, and it is this one: without the guard the definition would be saved.
     [problem] = refused.value.problems
     assert "HEADGATE_DATA_ROOTS" in problem.way_out
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("attack", [one for _, one in ATTACKS], ids=[name for name, _ in ATTACKS])
+@pytest.mark.parametrize("way", ["apply", "deploys"])
+def test_no_manifest_leaves_them_either(
+    client: Client, author: User, home: Path, way: str, attack: Callable[[Path], dict[str, Any]]
+) -> None:
+    changed = spec(home, **attack(home))
+    if changed["sources"][0]["name"] == "f":
+        changed["sql"] = "SELECT value FROM f"
+    client.force_login(author)
+
+    def send(form: dict[str, Any]) -> Any:
+        body = {"apiVersion": "headgate/v1", "kind": "Query", "metadata": {"name": "x"}}
+        found: dict[str, Any] = {
+            "owner": "repo",
+            "manifests": [{"manifest": body | {"spec": form}}],
+        }
+        sent = {"apply": found} if way == "deploys" else found
+        return client.post(f"/api/v1/{way}/", sent, content_type="application/json")
+
+    answer = send(changed)
+    assert answer.status_code == 422
+    assert "HEADGATE_DATA_ROOTS" in answer.content.decode()
+    assert not Query.objects.exists()
+    assert not Deploy.objects.exists()
+    assert send(spec(home)).status_code in (200, 202)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("way", ["apply", "deploys"])
+def test_no_manifests_checkpoint_lies_outside(
+    client: Client, author: User, home: Path, way: str
+) -> None:
+    client.force_login(author)
+    held = spec(home) | {"checkpoint": f"{home}/own/secrets"}
+    one = {"apiVersion": "headgate/v1", "kind": "Query", "metadata": {"name": "x"}, "spec": held}
+    found: dict[str, Any] = {"owner": "repo", "manifests": [{"manifest": one}]}
+    sent = {"apply": found} if way == "deploys" else found
+    answer = client.post(f"/api/v1/{way}/", sent, content_type="application/json")
+    assert answer.status_code == 422
+    assert "checkpoint" in answer.content.decode()
+    assert not Query.objects.exists()
 
 
 @pytest.mark.django_db

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
+from django.test import Client
 from django.utils import timezone
 
 from queries.channels import kinds
@@ -13,6 +15,7 @@ from queries.checkpoints.logs import CheckpointLogs
 from queries.domain.errors import Invalid, NotAllowed, Unavailable
 from queries.domain.secrets.bindings import channel
 from queries.models.alerts import Channel, Delivery
+from queries.models.definitions import Query
 from queries.models.failures import Failure
 from queries.models.history import Transition
 from queries.selectors.kafka.lag import lag_of
@@ -94,6 +97,27 @@ def test_an_unbound_secret_is_refused_with_the_sentence_that_mends_it(
         "is not bound to application orders. Ask an admin to bind file:jaas to application orders "
         f"for {at}: Settings → Secrets."
     )
+    assert not reached(listener)
+
+
+@pytest.mark.parametrize("way", ["apply", "deploys"])
+@pytest.mark.parametrize("bound", [[], ["broker.example.org:9092"]], ids=["unbound", "elsewhere"])
+def test_no_manifest_takes_a_secret_where_it_is_not_bound_to_go(
+    client: Client, author: User, orders: None, listener: socket.socket, way: str, bound: list[str]
+) -> None:
+    if bound:
+        bind("file:jaas", "orders", *bound)
+    client.force_login(author)
+    about = {"name": "x", "application": "orders"}
+    one = {"apiVersion": "headgate/v1", "kind": "Query", "metadata": about, "spec": spec(listener)}
+    found: dict[str, Any] = {"owner": "repo", "manifests": [{"manifest": one}]}
+    sent = {"apply": found} if way == "deploys" else found
+    answer = client.post(f"/api/v1/{way}/", sent, content_type="application/json")
+    assert answer.status_code == 422
+    said = answer.content.decode()
+    assert "kafka.sasl.jaas.config" in said
+    assert ("but not for 127" if bound else "is not bound to application orders") in said
+    assert not Query.objects.exists()
     assert not reached(listener)
 
 

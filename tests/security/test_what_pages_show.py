@@ -120,11 +120,11 @@ def pages(stage: Stage) -> dict[str, HttpResponse]:
             continue
         seen.add(kind)
         found[address] = cast(HttpResponse, client.get(address))
-        ahead += _links(address, found[address])
+        ahead += links_of(address, found[address])
     return found
 
 
-def _links(address: str, answer: HttpResponse) -> Iterator[str]:
+def links_of(address: str, answer: HttpResponse) -> Iterator[str]:
     if getattr(answer, "streaming", False) or "html" not in answer.get("Content-Type", ""):
         return
     for link in re.findall(r'(?:href|hx-get)="([^"]*)"', answer.content.decode()):

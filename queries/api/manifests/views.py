@@ -12,6 +12,7 @@ from queries.api.manifests import bodies
 from queries.api.methods import answers
 from queries.api.paging import word
 from queries.api.schema import describe
+from queries.domain.access.acts import Act
 from queries.domain.errors import Missing
 from queries.domain.manifests.plans import Outcome
 from queries.domain.manifests.schema import manifest_schema
@@ -22,6 +23,7 @@ from queries.selectors.definitions import definitions
 from queries.selectors.manifests.export import export
 from queries.selectors.manifests.owners import managed_of, owned
 from queries.selectors.supervision import applications
+from queries.services.access.audit_trail import note_act
 from queries.services.manifests.applying import apply_set
 from queries.services.manifests.ownership import release
 
@@ -79,7 +81,10 @@ class ExportView(ApiView):
     def get(self) -> dict[str, Any]:
         """Return living objects as manifests; what has its default is left out."""
         asked = {name: self.asked(name) for name in ("application", "query", "owner")}
-        return {"manifests": export(**asked)}
+        found = export(**asked)
+        subject = asked["query"] or asked["application"] or asked["owner"]
+        note_act(Act.EXPORTED, subject=subject, what="manifests", objects=len(found), **self.by)
+        return {"manifests": found}
 
 
 class _OwnerView(ApiView):

@@ -10,6 +10,7 @@ from queries.api.definitions.query_bodies import CheckpointBody
 from queries.api.methods import Nothing, answers, lists
 from queries.api.paging import flag, whole, whole_number, word
 from queries.api.supervision import history_bodies as bodies
+from queries.domain.access.acts import Act
 from queries.domain.states import GroupStatus
 from queries.launchers.configured import launcher
 from queries.models.definitions import Checkpoint
@@ -21,6 +22,7 @@ from queries.selectors.failures import failures
 from queries.selectors.failures.what_changed import FailureDetail, failure_with_changes
 from queries.selectors.supervision import runs
 from queries.selectors.supervision.applications import application, driver_of, drivers_of
+from queries.services.access.audit_trail import note_act
 from queries.services.failures import resolution
 from queries.services.failures.driver_logs import MOST_LINES, read_log
 
@@ -47,8 +49,14 @@ class RunLogView(ApiView):
         """Return the end of the driver's log as text, its secrets masked."""
         lines = whole_number(self.request, "tail", 200, low=1, high=MOST_LINES)
         run = runs.run_with_neighbours(run_id=run_id).run
-        text = read_log(run.driver, launcher=launcher(), lines=lines)
-        return HttpResponse(text, content_type="text/plain; charset=utf-8")
+        return _log(self, run.driver, run.query.name, lines)
+
+
+def _log(view: ApiView, driver: Driver, subject: str, lines: int) -> HttpResponse:
+    """Return the end of a driver's log, and record who has read it."""
+    text = read_log(driver, launcher=launcher(), lines=lines)
+    note_act(Act.EXPORTED, subject=subject, what="log", driver=driver.epoch, **view.by)
+    return HttpResponse(text, content_type="text/plain; charset=utf-8")
 
 
 class DriversView(ApiView):
@@ -72,8 +80,7 @@ class DriverLogView(ApiView):
     def get(self, name: str, epoch: int) -> HttpResponse:
         """Return the end of the log of one of an application's drivers, its secrets masked."""
         lines = whole_number(self.request, "tail", 200, low=1, high=MOST_LINES)
-        text = read_log(driver_of(application(name), epoch), launcher=launcher(), lines=lines)
-        return HttpResponse(text, content_type="text/plain; charset=utf-8")
+        return _log(self, driver_of(application(name), epoch), name, lines)
 
 
 class FailureView(ApiView):

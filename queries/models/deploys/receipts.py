@@ -26,9 +26,12 @@ class Deploy(models.Model):
     )
     reason = BecauseField()  # [D] why it is not, or was not, good
     actor = models.CharField(max_length=150)  # [O]
+    asker = models.JSONField(default=dict)  # [O] {address, token, token_id}: limits each wave
     owner = models.CharField(max_length=80, default="")  # [O] of the set
     source = models.JSONField(default=dict)  # [O] {repository, commit}
     asked = models.JSONField(default=dict)  # [O] the set, as an apply takes it
+    #: [O] [{application, name, team}]: whom the set concerns; application null: not there yet
+    touches = models.JSONField(default=list)
     diff = models.JSONField(default=list)  # [O] what the plan said, object by object; masked
     canary = models.JSONField(default=list)  # [O] names
     size = models.IntegerField(default=1)  # [O] units of a wave

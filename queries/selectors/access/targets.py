@@ -8,12 +8,14 @@ needs no line of its own; one that this table does not know, and that acts, is r
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from django.db.models import Q
 from django.urls import ResolverMatch
 
+from queries.models.access.teams import Team
 from queries.models.alerts import Incident, Maintenance
 from queries.models.applications import Application
 from queries.models.definitions import Query
-from queries.models.deploys.receipts import DeployChange
+from queries.models.deploys.receipts import Deploy
 from queries.models.failures import FailureGroup
 from queries.models.history import Operation
 
@@ -43,15 +45,19 @@ def _of_incident(uuid: Any) -> Concerned:
 
 
 def _of_operation(uuid: Any) -> Concerned:
-    rows = Operation.objects.select_related("application__team").filter(uuid=uuid)
-    return [one for row in rows for one in ([row.application] if row.application else _many(row))]
+    row = Operation.objects.select_related("application__team").filter(uuid=uuid).first()
+    if row is None:
+        return []
+    return [row.application] if row.application else _many(row)
 
 
-def _many(operation: Operation) -> list[Application]:
-    """Return the applications of the queries that an operation on many is about."""
-    ids = [line["id"] for line in operation.result.get("queries", ()) if not line.get("of")]
-    rows = Application.objects.select_related("team").filter(queries__in=ids)
-    return list(rows.distinct())
+def _many(operation: Operation) -> Concerned:
+    """Return the applications that an operation on many is about, and those of its queries."""
+    lines = operation.result.get("queries", ())
+    queries = [line["id"] for line in lines if not line.get("of")]
+    applications = [line["id"] for line in lines if line.get("of")]
+    rows = Application.objects.select_related("team")
+    return list(rows.filter(Q(queries__in=queries) | Q(pk__in=applications)).distinct()) or None
 
 
 def _of_group(group_id: int) -> Concerned:
@@ -85,10 +91,22 @@ def of_selectors(selectors: Sequence[Any]) -> list[Concerned]:
 
 
 def _of_deploy(uuid: Any) -> Concerned:
-    """Return every application that a deploy touches."""
-    changes = DeployChange.objects.filter(deploy__uuid=uuid, application__isnull=False)
-    rows = changes.select_related("application__team")
-    return list({row.application.pk: row.application for row in rows if row.application}.values())
+    """Return every application that a deploy touches; one that is not there yet, as it is to be.
+
+    None where it touches none, as one of alert rules alone: who acts for all may end that.
+    """
+    deploy = Deploy.objects.filter(uuid=uuid).first()
+    if deploy is None:
+        return []
+    ids = {one["application"] for one in deploy.touches} - {None}
+    ids |= set(deploy.changes.exclude(application=None).values_list("application", flat=True))
+    rows = Application.objects.select_related("team")
+    found = {row.name: row for row in rows.filter(pk__in=ids)}
+    new = {one["name"]: one["team"] for one in deploy.touches if one["application"] is None}
+    teams = Team.objects.in_bulk(new.values())
+    for name, team in new.items():
+        found.setdefault(name, Application(name=name, team=teams.get(team)))
+    return list(found.values()) or None
 
 
 #: Beginning of an address, without that of the API -> the applications that its key leads to.

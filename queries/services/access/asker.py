@@ -19,7 +19,7 @@ class Asker:
     browser: str = ""  # its User-Agent
     token: str = ""  # its name; "": a signed-in person
     token_id: str = ""
-    bulk: bool = False  # one of many that one click asked for
+    bulk: bool = False  # one of many that one click, or one deploy, asked for
 
 
 _asker: ContextVar[Asker | None] = ContextVar("asker", default=None)

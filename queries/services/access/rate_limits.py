@@ -8,6 +8,7 @@ itself do not. A bulk action counts once, whatever it starts, and has a limit of
 
 import math
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -27,7 +28,11 @@ _LIMITS = {
     Act.OPERATION: ("OPERATIONS_PER_MINUTE", "operations"),
     Act.PROBE: ("PROBES_PER_MINUTE", "preflights, X-rays, looks at records, snapshots and clones"),
     Act.BULK: ("BULK_PER_MINUTE", "bulk actions"),
+    Act.DEPLOY: ("DEPLOYS_PER_MINUTE", "deploys"),
+    Act.CODE_UPLOADED: ("UPLOADS_PER_MINUTE", "uploads"),
 }
+#: Only a request's entry says it of an act that is also recorded when it ends.
+_ONLY_A_REQUEST = {Act.DEPLOY: "waves"}
 
 
 def record_operation(operation: Operation, *, now: datetime) -> None:
@@ -46,10 +51,27 @@ def record_operation(operation: Operation, *, now: datetime) -> None:
 
 
 def begin_bulk(*, verb: Verb, count: int, actor: str, now: datetime) -> None:
-    """Record a bulk action on so many queries; raise `TooMany` where it is one too many."""
+    """Record a bulk action on so many queries; raise `TooMany` where it is one too many.
+
+    What a deploy starts and stops is part of it, and does not count.
+    """
+    here = asker()
+    kind = Act.BULK_ITEM if here is not None and here.bulk else Act.BULK
     with transaction.atomic():
-        _allow(Act.BULK, actor, now)
-        record_act(Act.BULK, actor=actor, now=now, verb=verb, queries=count)
+        _allow(kind, actor, now)
+        record_act(kind, actor=actor, now=now, verb=verb, queries=count)
+
+
+def record_deploy(*, actor: str, now: datetime, subject: str, waves: int, **about: Any) -> None:
+    """Record that a deploy is asked for, in its transaction; raise `TooMany` for one too many."""
+    _allow(Act.DEPLOY, actor, now)
+    record_act(Act.DEPLOY, actor=actor, now=now, subject=subject, waves=waves, **about)
+
+
+def allow_upload(*, actor: str, now: datetime) -> None:
+    """Raise `TooMany` where somebody uploads code too often: before the archive is unpacked."""
+    with transaction.atomic():
+        _allow(Act.CODE_UPLOADED, actor, now)
 
 
 def _allow(kind: Act, actor: str, now: datetime) -> None:
@@ -65,6 +87,8 @@ def _allow(kind: Act, actor: str, now: datetime) -> None:
     rows = AuditEntry.objects.filter(
         actor=actor, kind=kind, token_id=here.token_id, at__gt=now - WINDOW
     )
+    if mark := _ONLY_A_REQUEST.get(kind):
+        rows = rows.filter(details__has_key=mark)
     counted = list(rows.order_by("-at").values_list("at", flat=True)[:limit])
     if len(counted) == limit:
         wait = max(1, math.ceil((counted[-1] + WINDOW - now).total_seconds()))

@@ -10,16 +10,20 @@ from queries.domain.access.acts import Act
 from queries.models.applications import UploadedCode
 from queries.models.installation import Installation
 from queries.services.access.audit_trail import record_act
+from queries.services.access.rate_limits import allow_upload
 from queries.services.code.unpacking import unpack
 
 
 def take_upload(archive: IO[bytes], *, actor: str, now: datetime) -> tuple[UploadedCode, bool]:
     """Keep an archive's files by their content; return the row, and whether it is new.
 
-    Raises `Invalid` with the fault of a bad archive; nothing of it is kept then.
+    Raises `Invalid` with the fault of a bad archive; nothing of it is kept then. Raises `TooMany`
+    where the actor uploads too often.
     """
+    allow_upload(actor=actor, now=now)
     code = unpack(archive)
     with transaction.atomic():
+        allow_upload(actor=actor, now=now)  # others may have come while it was unpacked
         Installation.lock()  # pruning lets go of rows under it
         row, made = UploadedCode.objects.get_or_create(
             sha256=code.sha256,

@@ -26,9 +26,11 @@ from queries.domain.deploys.states import BACK, ChangeState, DeployState, OnFail
 from queries.domain.errors import Conflict, HeadgateError, NotAllowed, Unavailable
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.models.deploys.receipts import Deploy, DeployChange
+from queries.services.access.asker import asked_by
 from queries.services.deploys import back, forward, sets
 from queries.services.deploys.ending import end
 from queries.services.deploys.turns import Overtaken, Turn, note, refused
+from queries.services.deploys.whose import asker_of
 
 logger = logging.getLogger(__name__)
 _each = each("deploys", logger)
@@ -81,8 +83,9 @@ def advance(deploy_id: int, *, now: datetime) -> None:
         if deploy.ended_at is not None:
             return
         try:
-            if not _step(deploy, now):
-                return
+            with asked_by(asker_of(deploy)):
+                if not _step(deploy, now):
+                    return
         except Overtaken:
             continue
 

@@ -24,7 +24,9 @@ from queries.models.deploys.receipts import Deploy, DeployChange
 from queries.selectors.manifests import states
 from queries.selectors.newest import newest_revisions
 from queries.services.access.audit_trail import record_act
+from queries.services.access.rate_limits import record_deploy
 from queries.services.deploys import sets
+from queries.services.deploys.whose import asker_of_request, touched
 from queries.services.manifests.planning import Plan, plan
 from queries.services.manifests.works import Work
 
@@ -33,7 +35,8 @@ def request_deploy(*, form: DeployForm, user: Any, actor: str, now: datetime) ->
     """Plan a set of changes and have it deployed wave by wave.
 
     Raises `Invalid` with everything that is wrong with the set or its waves, `Forbidden` where the
-    user may not define one of its objects, `Conflict` while another deploy changes one of them.
+    user may not define one of its objects, `Conflict` while another deploy changes one of them,
+    `TooMany` where the user asks too often.
     """
     asked = _set(form)
     found = plan(asked, user=user, now=now)
@@ -45,7 +48,7 @@ def request_deploy(*, form: DeployForm, user: Any, actor: str, now: datetime) ->
     }
     try:
         with transaction.atomic():
-            deploy = _insert(form, asked, found, changes, actor=actor, now=now)
+            deploy = _insert(form, asked, found, user, actor=actor, now=now)
             deploy.waves = len(waves)
             deploy.save(update_fields=["waves"])
             for change in changes:
@@ -53,8 +56,9 @@ def request_deploy(*, form: DeployForm, user: Any, actor: str, now: datetime) ->
                 change.wave = numbers[_unit_of(change)]
             DeployChange.objects.bulk_create(changes)
             subject = deploy.owner or str(deploy.uuid)[:8]
-            said = {"deploy": deploy.uuid, "commit": asked.source.commit, "waves": len(waves)}
-            record_act(Act.DEPLOY, actor=actor, now=now, subject=subject, **said)
+            said: dict[str, Any] = {"deploy": deploy.uuid, "waves": len(waves)}
+            said["commit"] = asked.source.commit
+            record_deploy(actor=actor, now=now, subject=subject, **said)
             advance_deploys_soon()
             changed("deploys")
     except IntegrityError as error:
@@ -100,13 +104,15 @@ def _insert(
     form: DeployForm,
     asked: ApplySet,
     found: Plan,
-    changes: Iterable[DeployChange],
+    user: Any,
     *,
     actor: str,
     now: datetime,
 ) -> Deploy:
     return Deploy.objects.create(
         actor=actor,
+        asker=asker_of_request(user),
+        touches=touched(found),
         owner=asked.owner,
         source=asked.source.model_dump(),
         asked=asked.model_dump(mode="json"),

@@ -7,10 +7,11 @@ from django.db import transaction
 from controlplane.nudge import changed
 from queries.domain.errors import Conflict, NotAllowed
 from queries.domain.states import FAILED_PHASES, Desired
-from queries.models.definitions import Query
+from queries.models.definitions import Query, QueryRevision
 from queries.models.deploys.receipts import DeployChange
 from queries.models.history import Operation
 from queries.services.definitions import catalog
+from queries.services.definitions.code_rights import insist_query, parsed
 from queries.services.definitions.revisions import former_revision, restore_query
 from queries.services.supervision import operations
 
@@ -25,10 +26,7 @@ def rollback_query(
     the newest one, `Invalid` where it could not be saved today, `Forbidden` where it brings code
     in and the actor may not write `python`, `Conflict` while a deploy changes the query.
     """
-    former = former_revision(query, revision)
-    if former.number == query.revisions.order_by("-number")[0].number:
-        way_out = "Restart the query to have it run on it."
-        raise NotAllowed(f"Revision {revision} is the newest of {query.name}.", way_out=way_out)
+    former = _former(query, revision, python=python)
     catalog.check_query(
         name=query.name,
         spec=former.spec,
@@ -39,9 +37,20 @@ def rollback_query(
     with transaction.atomic():
         catalog.one_at_a_time()
         _refuse_beside_a_deploy(query)
+        _former(query, revision, python=python)  # somebody may have saved another meanwhile
         restore_query(query, revision, actor=actor, now=now)
         changed(f"query:{query.pk}")
         return run_newest(query, actor=actor, now=now)
+
+
+def _former(query: Query, number: int, *, python: bool) -> QueryRevision:
+    """Return the revision to go back to, judged against the newest there is now."""
+    former = former_revision(query, number)
+    if former.number == query.revisions.order_by("-number")[0].number:
+        way_out = "Restart the query to have it run on it."
+        raise NotAllowed(f"Revision {number} is the newest of {query.name}.", way_out=way_out)
+    insist_query(python, parsed(former.spec), query)
+    return former
 
 
 def run_newest(query: Query, *, actor: str, now: datetime) -> Operation:

@@ -8,14 +8,13 @@ rules, labels, what does not run, what is pruned) is written at the end.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from django.contrib.auth.models import User
-
 from queries.domain.errors import Invalid, NotAllowed, Problem
 from queries.domain.manifests.forms import Kind
 from queries.domain.manifests.sets import ApplySet
 from queries.models.definitions import Query
 from queries.models.deploys.receipts import DeployChange
 from queries.services.deploys.turns import Turn, note
+from queries.services.deploys.whose import user_of
 from queries.services.manifests.applying import apply
 from queries.services.manifests.planning import Plan, plan
 from queries.services.manifests.works import Work
@@ -90,12 +89,7 @@ def write_rest(turn: Turn) -> None:
 
 def _planned(turn: Turn) -> Plan:
     asked = ApplySet.model_validate(turn.deploy.asked)
-    user = User.objects.filter(username=turn.deploy.actor, is_active=True).first()
-    if user is None:
-        raise NotAllowed(
-            f"{turn.deploy.actor} has no active account any more.",
-            way_out="Have somebody else deploy it.",
-        )
+    user = user_of(turn.deploy, now=turn.now)
     return plan(asked, user=user, now=turn.now)
 
 

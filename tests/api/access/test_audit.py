@@ -9,6 +9,7 @@ from rest_framework.test import APIClient
 from queries.domain.access.acts import Act
 from queries.models.access.audit_trail import AuditEntry
 from queries.services.access.audit_trail import chain_entries
+from tests.scenarios.stage import Stage
 
 
 def test_an_admin_reads_what_was_done_and_by_which_token(as_admin: APIClient, admin: User) -> None:
@@ -41,3 +42,41 @@ def test_nobody_else_reads_it(
     for caller in (as_author, as_operator, as_viewer):
         assert caller.get(address).status_code == 403
     assert APIClient().get(address).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("asked", "subject", "objects"),
+    [("", "", 3), ("?application=flights", "flights", 2), ("?query=delays", "delays", 2)],
+)
+def test_an_export_of_manifests_is_recorded(
+    as_viewer: APIClient, stage: Stage, asked: str, subject: str, objects: int
+) -> None:
+    stage.application("flights")
+    stage.application("shops")
+    stage.query("delays", "flights")
+    assert len(as_viewer.get(f"/api/v1/export/{asked}").json()["manifests"]) == objects
+    entry = AuditEntry.objects.get(kind=Act.EXPORTED)
+    assert (entry.actor, entry.token, entry.subject) == ("vera", "tests", subject)
+    assert entry.address
+    assert entry.details == {"what": "manifests", "objects": objects}
+
+
+def test_a_log_that_is_read_over_rest_is_recorded(
+    as_viewer: APIClient, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("queries.api.supervision.history.launcher", lambda: stage.launcher)
+    stage.application("flights")
+    stage.query("delays", "flights")
+    stage.up("delays", "flights")
+    run = stage.run("delays")
+    for address in (
+        f"/api/v1/runs/{run.pk}/log/",
+        f"/api/v1/applications/flights/drivers/{run.driver.epoch}/log/",
+    ):
+        assert as_viewer.get(address).status_code == 200
+    assert as_viewer.get("/api/v1/runs/999999/log/").status_code == 404
+    entries = AuditEntry.objects.filter(kind=Act.EXPORTED).order_by("pk")
+    assert [(one.actor, one.token, one.subject, one.details) for one in entries] == [
+        ("vera", "tests", name, {"what": "log", "driver": run.driver.epoch})
+        for name in ("delays", "flights")
+    ]

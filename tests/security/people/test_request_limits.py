@@ -1,7 +1,8 @@
-"""Operations, probes and bulk actions of one person, or one token, within a minute."""
+"""Operations, probes, deploys and the like of one person, or one token, within a minute."""
 
 import threading
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +13,16 @@ from django.test import Client
 from django.utils import timezone
 
 from queries.domain.errors import TooMany
+from queries.models.applications import UploadedCode
 from queries.models.definitions import Query
+from queries.models.deploys.receipts import Deploy
 from queries.models.history import Operation
 from queries.services.access.asker import Asker, asked_by
 from queries.services.console.tokens import create_token
+from queries.services.deploys.advancing import advance_all
 from queries.services.supervision.operations import request_restart, request_start
 from tests.scenarios.stage import Stage
+from tests.services.code.archives import packed
 
 pytestmark = pytest.mark.django_db
 
@@ -123,6 +128,60 @@ def test_a_bulk_action_counts_once_however_many_it_starts(
     assert set(Query.objects.values_list("desired", flat=True)) == {"RUNNING"}
     client.post("/queries/delays/stop/")  # the single one that is allowed
     assert Query.objects.get(name="delays").desired == "STOPPED"
+
+
+# --- deploys and uploads --------------------------------------------------------------------
+
+
+def _deploy(robot: Client, query: str, description: str) -> Any:
+    row = Query.objects.get(name=query)
+    about = {"name": query, "application": row.application.name}
+    spec = row.revisions.latest("number").spec | {"description": description}
+    one = {"apiVersion": "headgate/v1", "kind": "Query", "metadata": about, "spec": spec}
+    body = {"apply": {"owner": "repo", "manifests": [{"manifest": one}]}}
+    return robot.post("/api/v1/deploys/", body, content_type="application/json")
+
+
+def test_deploys_have_a_limit_of_their_own(author: User, three: Stage, settings: Any) -> None:
+    settings.DEPLOYS_PER_MINUTE = 2
+    robot = _token(author, "ci")
+    for text in ("first", "second"):
+        assert _deploy(robot, "delays", text).status_code == 202
+        advance_all(now=timezone.now())  # its end is in the audit log too, and no request
+    refused = _deploy(robot, "delays", "third")
+    assert refused.status_code == 429
+    assert 1 <= int(refused["Retry-After"]) <= 60
+    assert "This token has requested 2 deploys within a minute" in refused.json()["detail"]
+    assert Deploy.objects.count() == 2
+    assert _deploy(_token(author, "nightly"), "delays", "third").status_code == 202
+
+
+def test_what_a_deploy_does_by_itself_is_not_counted(
+    author: User, three: Stage, settings: Any
+) -> None:
+    settings.OPERATIONS_PER_MINUTE = settings.BULK_PER_MINUTE = 1
+    for name in ("delays", "ticks"):
+        three.up(name)
+    robot = _token(author, "ci")
+    for name in ("delays", "ticks"):
+        assert _deploy(robot, name, "new").status_code == 202
+    advance_all(now=timezone.now())
+    assert Operation.objects.filter(verb="restart", actor="aude").count() == 2
+    assert _ask(robot, "stop").status_code == 202
+    assert _ask(robot, "start").status_code == 429
+
+
+def test_uploads_have_a_limit_of_their_own(author: User, settings: Any, tmp_path: Path) -> None:
+    settings.CODE_DIR = tmp_path / "code"
+    settings.UPLOADS_PER_MINUTE = 2
+    robot = _token(author, "ci")
+
+    def upload(name: str) -> Any:
+        data = packed({name: "x = 1\n"})
+        return robot.generic("POST", "/api/v1/code/", data, content_type="application/x-tar")
+
+    assert [upload(f"{name}.py").status_code for name in "abc"] == [201, 201, 429]
+    assert UploadedCode.objects.count() == 2
 
 
 def test_commands_and_tasks_have_no_limit(three: Stage, settings: Any) -> None:

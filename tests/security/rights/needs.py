@@ -214,7 +214,7 @@ query-x-ray-rows: get d
 operations: get v
 operation: get v
 operation-cancel: post o
-deploys: get v post D
+deploys: get v post d
 deploy: get v
 deploy-cancel: post d
 query-rollback: post d

@@ -6,6 +6,7 @@ no line in the table and fails here.
 
 import json
 from collections.abc import Iterator
+from itertools import product
 from typing import Any
 from urllib.parse import urlencode
 
@@ -21,7 +22,7 @@ from tests.examples import SHARE
 from tests.scenarios.stage import Stage
 from tests.security.rights.needs import RULES, Need
 from tests.security.rights.people import SIGNED_IN, STRANGER, TOKENS, Who, rank, ways_in
-from tests.security.rights.world import address_of, build
+from tests.security.rights.world import address_of, addresses_of, build
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 #: Answers to those who were let through, where what the address is about is there.
@@ -56,26 +57,26 @@ _WINDOW = {
     "starts_at": "2030-01-01T00:00:00Z",
     "ends_at": "2030-01-01T01:00:00Z",
 }
+_SET = {
+    "owner": "repo",
+    "manifests": [
+        {
+            "manifest": {
+                "apiVersion": "headgate/v1",
+                "kind": "Query",
+                "metadata": {"name": "new", "application": "flights"},
+                "spec": _SQL,
+            }
+        }
+    ],
+}
 #: What is sent where the form, not the address, names the team's application.
 FORMS = {
     "api:queries": json.dumps({"name": "new", "application": "flights", "spec": _SQL}),
     "api:applications": json.dumps({"name": "new", "team": "data"}),
     "api:maintenances": json.dumps(_WINDOW),
-    "api:apply": json.dumps(
-        {
-            "owner": "repo",
-            "manifests": [
-                {
-                    "manifest": {
-                        "apiVersion": "headgate/v1",
-                        "kind": "Query",
-                        "metadata": {"name": "new", "application": "flights"},
-                        "spec": _SQL,
-                    }
-                }
-            ],
-        }
-    ),
+    "api:apply": json.dumps(_SET),
+    "api:deploys": json.dumps({"apply": _SET}),
     **{
         f"api:queries-{verb}": json.dumps({"selector": "application=flights"})
         for verb in ("start", "stop", "restart")
@@ -188,8 +189,8 @@ def test_who_may_is_let_through_and_who_may_not_is_refused(
     if name in OWN_DOORS:
         return
     need = RULES[name].needs[method]
-    address = address_of(ADDRESSES[name][0], keys)
-    for who in _askers(name, need):
+    addresses = addresses_of(ADDRESSES[name][0], keys)
+    for who, address in product(_askers(name, need), addresses):
         answer = _ask(name, method, address, carried[who.name])
         told = f"{method} {address} by {who.name}: {answer.status_code}"
         if who is STRANGER and need is not Need.NOTHING:

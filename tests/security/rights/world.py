@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from queries.domain.deploys.forms import Good
+from queries.domain.states import Verb
 from queries.models.access.group_roles import GroupRole
 from queries.models.access.teams import Team
 from queries.models.alerts import AlertRule, Channel, Incident, Maintenance
@@ -22,18 +23,22 @@ from queries.models.history import Operation
 from queries.models.manifests.managed import Managed
 from queries.models.saved_views import SavedView
 from queries.services.console.tokens import create_token
+from queries.services.procedures.many import begin_many
 from tests.scenarios.stage import NO_SUCH_SOURCE, Stage
 from tests.security.rights.people import OTHER, TEAM
 
 Keys = dict[str, str]
 
 
-def build() -> dict[str, Keys]:
-    """Make it all; return the values of the parts of addresses, by the beginning of the route."""
+def build(stage: Stage | None = None) -> dict[str, Keys]:
+    """Make it all; return the values of the parts of addresses, by the beginning of the route.
+
+    What is there of applications and queries is played on `stage`, an empty one.
+    """
+    stage = stage or Stage()
     now = timezone.now()
     for name in (TEAM, OTHER):
         Team.objects.create(name=name, created_at=now)
-    stage = Stage()
     _of_teams(stage)
     stage.up("delays", "flights")
     stage.fail("delays", NO_SUCH_SOURCE)
@@ -78,8 +83,13 @@ def build() -> dict[str, Keys]:
     assert driver is not None
     deploy = Deploy.objects.create(actor="ada", good=Good().model_dump(), created_at=now)
     deploy.changes.create(wave=1, kind="Query", name="delays", application=flights)
+    new, labels, scripts, pruned = _of_flights_alone(now, flights)
     return {
         "deploys/": {"uuid": str(deploy.uuid)},
+        "deploys/ of new things": {"uuid": new},
+        "deploys/ of labels": {"uuid": labels},
+        "operations/ of scripts": {"uuid": scripts},
+        "operations/ that prune": {"uuid": pruned},
         "alerts/channels/": {"name": "pager", "verb": "test"},
         "alert-channels/": {"name": "pager"},
         "alerts/rules/": {"name": "nights"},
@@ -91,7 +101,7 @@ def build() -> dict[str, Keys]:
         "operations/": {"uuid": str(operation.uuid)},
         "failures/": {"failure_id": str(Failure.objects.get().pk), "group_id": str(group.pk)},
         "failure-groups/": {"group_id": str(group.pk)},
-        "runs/": {"run_id": str(Run.objects.get().pk)},
+        "runs/": {"run_id": str(Run.objects.earliest("pk").pk)},
         "settings/teams/": {"name": TEAM},
         "teams/": {"name": TEAM},
         "settings/tokens/": {"uuid": str(row.uuid)},
@@ -126,6 +136,21 @@ def _of_teams(stage: Stage) -> None:
     Application.objects.get(name="flights").pools.create(name="wide")
 
 
+def _of_flights_alone(now: Any, flights: Application) -> list[str]:
+    """Make what names the team in other ways than by a query; return the UUIDs."""
+    data = Team.objects.get(name=TEAM)
+    touches: list[dict[str, Any]] = [
+        {"application": None, "name": "not-there-yet", "team": data.pk},
+        {"application": flights.pk, "name": "flights", "team": data.pk},
+    ]
+    about = {"actor": "ada", "good": Good().model_dump(), "created_at": now}
+    deploys = [Deploy.objects.create(touches=[one], **about) for one in touches]
+    verbs = (Verb.START_MANY, Verb.PRUNE)
+    by: dict[str, Any] = {"actor": "ada", "now": now}
+    asked = [begin_many(verb, [], applications=[flights], **by) for verb in verbs]
+    return [*(str(row.uuid) for row in deploys), *(str(row.uuid) for row in asked)]
+
+
 def _alerts(now: Any) -> Maintenance:
     Channel.objects.create(name="pager", kind="webhook", created_at=now, created_by="ada")
     AlertRule.objects.create(name="nights", created_at=now, created_by="ada")
@@ -148,10 +173,23 @@ def _managed(now: Any) -> None:
 
 def address_of(route: str, keys: dict[str, Keys]) -> str:
     """Return the address of a route, about what is there."""
+    return addresses_of(route, keys)[0]
+
+
+def addresses_of(route: str, keys: dict[str, Keys]) -> list[str]:
+    """Return the addresses of a route: about what is there, then about others of its kind."""
     path = route.replace("^(?P<rest>.*)$", "nothing/at/all/")
     about = path.removeprefix("api/v1/")
     values: Keys = {}
     for beginning in sorted(keys, key=len):
         if about.startswith(beginning):
             values = values | keys[beginning]
-    return "/" + re.sub(r"<\w+:(\w+)>", lambda match: values[match.group(1)], path)
+    others = [
+        held
+        for named, held in keys.items()
+        if " " in named and about.startswith(named.split()[0] + "<")
+    ]
+    return [
+        "/" + re.sub(r"<\w+:(\w+)>", lambda match, of=values | other: of[match.group(1)], path)  # type: ignore[misc]
+        for other in ({}, *others)
+    ]

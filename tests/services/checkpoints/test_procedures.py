@@ -11,7 +11,7 @@ from django.conf import LazySettings
 from django.utils import timezone
 
 from queries.checkpoints.inside import Inside
-from queries.domain.errors import Conflict, Invalid, NotAllowed
+from queries.domain.errors import Conflict, Forbidden, Invalid, NotAllowed
 from queries.domain.kafka.topic_ids import GONE, Remembered, as_json, ids_of
 from queries.domain.states import OperationOutcome, Verb
 from queries.models.checkpoints import Snapshot
@@ -412,6 +412,28 @@ def test_a_clone_must_say_where_it_writes(bench: Bench, settings: LazySettings) 
         ask(**given, same_sink=True)
     with pytest.raises(Invalid, match="name"):
         ask(**{**given, "name": "delays"}, sink={"format": "noop"})
+
+
+def test_a_program_in_an_option_is_not_cloned_into_another_application(
+    bench: Bench, settings: LazySettings
+) -> None:
+    """There it is new: neither that application's authors nor its driver have had it."""
+    settings.CHECKPOINTS_DIR = bench.root.parent
+    query = bench.define()
+    bench.stage.application("others")
+    kinit = {"kafka.sasl.kerberos.kinit.cmd": "/opt/kinit", "kafka.bootstrap.servers": "b:9"}
+    newest = query.revisions.latest("number")
+    source = {"name": "flights", "format": "kafka", "options": kinit | {"subscribe": "t"}}
+    newest.spec = newest.spec | {"kind": "sql", "sources": [source], "sql": "SELECT * FROM flights"}
+    newest.save()
+    given = {"query": query, "sink": {"format": "noop"}, "actor": "sam", "now": bench.stage.now}
+    ask: Callable[..., Operation] = clone.request_clone
+    with pytest.raises(Forbidden, match=r"sources.flights.options.kafka.sasl.kerberos.kinit.cmd"):
+        ask(**given, name="two", application="others")
+    with pytest.raises(Invalid):  # the form's other faults; nothing of what is there is new
+        ask(**given, name="two", application=query.application.name)
+    with pytest.raises(Invalid):
+        ask(**given, name="two", application="others", python=True)
 
 
 def test_a_clone_of_a_snapshot_begins_where_that_was_taken(

@@ -1,9 +1,12 @@
 """Back to an earlier revision by hand."""
 
+from typing import Any
+
 import pytest
 
-from queries.domain.errors import Conflict, Invalid, Missing, NotAllowed
+from queries.domain.errors import Conflict, Forbidden, Invalid, Missing, NotAllowed
 from queries.domain.states import Desired, Verb
+from queries.services.definitions import catalog
 from queries.services.deploys.rollback import rollback_query
 from tests.scenarios.deploys.way import Way
 from tests.scenarios.stage import NO_SUCH_SOURCE, Stage
@@ -61,6 +64,53 @@ def test_a_revision_that_could_not_be_saved_today_is_refused(stage: Stage) -> No
         number=2, kind="sql", spec=spec | {"pool": ""}, author="ada", created_at=stage.now
     )
     with pytest.raises(Invalid, match="pool"):
+        back(stage, 1)
+
+
+def _saved_meanwhile(stage: Stage, monkeypatch: pytest.MonkeyPatch, **spec: Any) -> None:
+    """Have somebody save a revision after the request was judged, before it takes the lock."""
+    lock = catalog.one_at_a_time
+
+    def late() -> None:
+        stage.row("delays").revisions.create(
+            number=3, kind=spec["kind"], spec=spec, author="ada", created_at=stage.now
+        )
+        lock()
+
+    monkeypatch.setattr(catalog, "one_at_a_time", late)
+
+
+def test_code_that_was_taken_out_meanwhile_does_not_come_back(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.query("delays")
+    sql = stage.row("delays").revisions.get().spec
+    kafka = {"kafka.sasl.kerberos.kinit.cmd": "/opt/kinit", "kafka.bootstrap.servers": "b:9"}
+    runs_a_program = sql | {"sink": {"format": "kafka", "options": kafka | {"topic": "t"}}}
+    stage.row("delays").revisions.update(spec=runs_a_program)
+    stage.row("delays").revisions.create(
+        number=2, kind="sql", spec=runs_a_program, author="ada", created_at=stage.now
+    )
+    monkeypatch.setattr(catalog, "check_query", lambda **_: None)  # its draft is another test's
+    _saved_meanwhile(stage, monkeypatch, **sql)
+    with pytest.raises(Forbidden, match="may not write Python"):
+        back(stage, 1, python=False)
+    assert stage.row("delays").revisions.count() == 2  # the one that came is undone with it
+
+
+def test_what_has_become_the_newest_meanwhile_is_refused(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.query("delays")
+    stage.revise("delays", description="newer")
+    lock = catalog.one_at_a_time
+
+    def late() -> None:
+        stage.row("delays").revisions.filter(number=2).delete()
+        lock()
+
+    monkeypatch.setattr(catalog, "one_at_a_time", late)
+    with pytest.raises(NotAllowed, match="Revision 1 is the newest"):
         back(stage, 1)
 
 
