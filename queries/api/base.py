@@ -20,6 +20,7 @@ from rest_framework.views import APIView
 
 from queries.api import errors
 from queries.api.schema import ProblemSchema
+from queries.domain.characters import refuse_characters
 from queries.domain.errors import Invalid, Problem
 from queries.models.manifests.kept_answers import KeptAnswer
 from queries.models.tokens import AccessToken
@@ -71,7 +72,10 @@ class BoundedJSONParser(JSONParser):
     def parse(
         self, stream: Any, media_type: str | None = None, context: Mapping[str, Any] | None = None
     ) -> Any:
-        """Return the value in a body; raise `errors.TooLarge`, or `ParseError` where it is none."""
+        """Return the value in a body; raise `errors.TooLarge`, or `ParseError` where it is none.
+
+        Raises `Invalid` for characters that cannot be stored.
+        """
         most = self.times * settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         raw = stream.read(most + 1)
         if len(raw) > most:
@@ -84,7 +88,24 @@ class BoundedJSONParser(JSONParser):
             raise ParseError(f"The body is not JSON: {error}") from error
         if _is_deep(found):
             raise _too_deep()
+        refuse_characters(found)
         return found
+
+
+class _AsciiRenderer(JSONRenderer):
+    ensure_ascii = True
+
+
+class EscapingRenderer(JSONRenderer):
+    """JSON in UTF-8; where a text cannot be written so, with escapes."""
+
+    def render(self, data: Any, *args: Any, **kwargs: Any) -> bytes:
+        """Return the body; no text that has come in by some way makes it an error of ours."""
+        try:
+            body: bytes = super().render(data, *args, **kwargs)
+        except UnicodeEncodeError:
+            body = _AsciiRenderer().render(data, *args, **kwargs)
+        return body
 
 
 def _refuse(name: str) -> None:
@@ -126,6 +147,7 @@ class ApiView(APIView):
     permission_classes = (HasRole,)
     content_negotiation_class = AnyForm
     parser_classes: Any = (BoundedJSONParser,)
+    renderer_classes: Any = (EscapingRenderer,)
     schema = ProblemSchema()
 
     def __init_subclass__(cls, **named: Any) -> None:
@@ -162,7 +184,7 @@ class ApiView(APIView):
             if response.status_code < 300 and isinstance(response, Response):
                 names = ("Location", "ETag")
                 headers = {name: response[name] for name in names if name in response}
-                body = json.loads(JSONRenderer().render(response.data) or b"null")
+                body = json.loads(EscapingRenderer().render(response.data) or b"null")
                 keep_answer(row, status=response.status_code, headers=headers, body=body)
             else:
                 free_key(row)
