@@ -3,7 +3,9 @@
 import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, ClassVar
+from hashlib import sha256
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any, ClassVar
 
 from django.conf import settings
 from django.utils import timezone
@@ -32,6 +34,7 @@ from queries.services.manifests.repeated import digest_of, free_key, keep_answer
 
 #: Nesting of a body at most. A definition has about six levels.
 DEEPEST = 50
+_BLOCK = 1 << 20  # bytes that are taken at once from a body that is read as a stream
 
 
 class HasRole(BasePermission):
@@ -90,6 +93,37 @@ class BoundedJSONParser(JSONParser):
             raise _too_deep()
         refuse_characters(found)
         return found
+
+
+class Streamed:
+    """A body that is read as it comes; where its digest is asked for first, from a copy on disk."""
+
+    def __init__(self, stream: IO[bytes], most: int) -> None:
+        self._stream, self._most = stream, most
+        self._copy: IO[bytes] | None = None
+
+    def digest(self) -> str:
+        """Return the digest of all of it; raise `errors.TooLarge` for more than `most` bytes."""
+        found, taken = sha256(), 0
+        self._copy = SpooledTemporaryFile(max_size=_BLOCK)  # noqa: SIM115  # closed by `close`
+        while block := self._stream.read(_BLOCK):
+            taken += len(block)
+            if taken > self._most:
+                raise errors.TooLarge(self._most)
+            found.update(block)
+            self._copy.write(block)
+        self._copy.seek(0)
+        self._stream = self._copy
+        return found.hexdigest()
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes, none at the end."""
+        return self._stream.read(size)
+
+    def close(self) -> None:
+        """Remove the copy."""
+        if self._copy is not None:
+            self._copy.close()
 
 
 class _AsciiRenderer(JSONRenderer):
@@ -171,7 +205,11 @@ class ApiView(APIView):
         super().initial(request, *args, **kwargs)
         key = request.headers.get("Idempotency-Key")
         if key is not None and request.method == "POST":
-            digest = digest_of("POST", request.get_full_path(), request.data)
+            body: Any = request.data
+            if isinstance(body, Streamed):
+                self._streamed = body
+                body = body.digest()
+            digest = digest_of("POST", request.get_full_path(), body)
             row = take_key(user=self.actor, key=key, digest=digest, now=self.now)
             if row.status is not None:
                 raise _Answered(row)
@@ -180,6 +218,8 @@ class ApiView(APIView):
     def finalize_response(self, request: Any, response: Any, *args: Any, **kwargs: Any) -> Any:
         """Keep the answer of a request with a key; free the key where nothing has changed."""
         response = super().finalize_response(request, response, *args, **kwargs)
+        if streamed := getattr(self, "_streamed", None):
+            streamed.close()
         if row := getattr(self, "_taken", None):
             if response.status_code < 300 and isinstance(response, Response):
                 names = ("Location", "ETag")

@@ -25,9 +25,11 @@ _REMOVED_AT_ONCE = 1000
 
 
 def digest_of(method: str, address: str, body: Any) -> str:
-    """Return what tells one request from another."""
-    shown = body.hex() if isinstance(body, bytes) else body
-    text = json.dumps([method, address, shown], sort_keys=True, default=str)
+    """Return what tells one request from another; raise TypeError for a body that is no JSON.
+
+    A body that is read as a stream is given by the digest of what it holds.
+    """
+    text = json.dumps([method, address, body], sort_keys=True)
     return sha256(text.encode()).hexdigest()
 
 
