@@ -164,8 +164,8 @@ def answer(error: Exception, context: dict[str, Any]) -> Response | None:
     if isinstance(error, HeadgateError):
         set_rollback()
         response = _response(problem_of(error))
-        if isinstance(error, Busy | TooMany):
-            response["Retry-After"] = str(error.retry_after_s)
+        if (wait_s := getattr(error, "retry_after_s", None)) is not None:
+            response["Retry-After"] = str(wait_s)
         return response
     if isinstance(error, Http404):
         error = exceptions.NotFound(str(error) or _NOT_NAMED)
