@@ -7,6 +7,7 @@ import typer
 
 from headgate_cli.asked import Asked
 from headgate_cli.commands import (
+    answer,
     cancel,
     deploys,
     lifecycle,
@@ -34,7 +35,7 @@ for _command in (
     *(manifests.diff, manifests.apply, manifests.export, deploys.deploy, deploys.rollback),
     cancel.cancel,
     *(lifecycle.start, lifecycle.stop, lifecycle.restart, lifecycle.delete),
-    *(waits.wait, logs.logs, preflight.preflight),
+    *(waits.wait, logs.logs, preflight.preflight, answer.answer),
 ):
     app.command()(_command)
 

@@ -14,6 +14,8 @@ from headgate_cli.contexts import Place
 from headgate_cli.ends import Code, Ended
 
 ANSWER_LIMIT_S = 60.0
+#: What changes something may take longer: an apply of a thousand new queries takes about a minute.
+POST_LIMIT_S = 300.0
 CONNECT_LIMIT_S = 10.0
 #: A busy server, or one that is replaced at this moment, is asked so often, with pauses between.
 TRIES = 5
@@ -88,7 +90,8 @@ class Server:
     def _post(self, path: tuple[Any, ...], accept: tuple[int, ...], **sent: Any) -> httpx.Response:
         # The same key at each try: what has arrived already is not done twice.
         headers = {**sent.pop("headers", {}), "Idempotency-Key": str(uuid4())}
-        return self._ask("POST", path, accept, headers=headers, **sent)
+        limit = httpx.Timeout(POST_LIMIT_S, connect=CONNECT_LIMIT_S)
+        return self._ask("POST", path, accept, headers=headers, timeout=limit, **sent)
 
     def _ask(
         self, method: str, path: tuple[Any, ...], accept: tuple[int, ...] = (), **sent: Any
@@ -96,34 +99,46 @@ class Server:
         # The slash in the name of a script's query is ~ in an address.
         parts = (quote(str(part).replace("/", "~"), safe=":~") for part in ("api", "v1", *path))
         address = f"{self.place.url}/{'/'.join(parts)}/"
-        pause = 0.5
-        for attempt in range(1, TRIES + 1):
-            last = attempt == TRIES
+        pause, attempt, ends = 0.5, 1, time.monotonic() + POST_LIMIT_S
+        lost = False  # a request that changes something was sent, and its answer did not come
+        while True:
+            last = attempt >= TRIES or time.monotonic() > ends
             try:
                 answer = self._client.request(method, address, **sent)
             except httpx.HTTPError as error:
-                # What was not sent can be sent again; so can what only reads.
-                again = isinstance(error, httpx.ConnectError) or method == "GET"
+                # What was not sent can be sent again; so can what only reads, and what has a key.
+                unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+                lost = lost or not (unsent or method == "GET")
+                again = unsent or method in ("GET", "POST")
                 if last or not again or _is_certificate(error):
-                    raise self._no_answer(error) from None
+                    raise self._no_answer(error, lost) from None
+                attempt += 1
             else:
+                told = answer.headers.get("Retry-After", "")
+                if lost and answer.status_code == 409 and told:  # the first one is still at work
+                    if time.monotonic() > ends:
+                        raise self._no_answer(httpx.ReadTimeout("it is still at work"), lost)
+                    time.sleep(max(0.5, float(told) if told.isdigit() else 0))
+                    continue
                 if answer.status_code not in (429, 503) or last:
                     return self._checked(answer, accept)
-                told = answer.headers.get("Retry-After", "")
+                attempt += 1
                 pause = max(pause, float(told) if told.isdigit() else 0)
                 if pause > LONGEST_PAUSE_S:
                     return self._checked(answer, accept)
             time.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE_S)
-        raise AssertionError
 
-    def _no_answer(self, error: httpx.HTTPError) -> Ended:
+    def _no_answer(self, error: httpx.HTTPError, lost: bool) -> Ended:
         if _is_certificate(error):
             message = f"The certificate of {self.place.url} is not trusted: {error}"
             return Ended(Code.NO_ANSWER, message, "Name the file of your own CA with --ca.")
         said = str(error) or type(error).__name__
         message = f"{self.place.url} does not answer: {said}"
-        return Ended(Code.NO_ANSWER, message, "Check the address, and that Headgate runs there.")
+        way_out = "Check the address, and that Headgate runs there."
+        if lost:
+            way_out = "The request was sent: look at what it has changed before you repeat it."
+        return Ended(Code.NO_ANSWER, message, way_out)
 
     def _checked(self, answer: httpx.Response, accept: tuple[int, ...]) -> httpx.Response:
         if answer.is_success or answer.status_code in accept:

@@ -3,7 +3,9 @@
 import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any, ClassVar
+from hashlib import sha256
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any, ClassVar
 
 from django.conf import settings
 from django.utils import timezone
@@ -20,6 +22,7 @@ from rest_framework.views import APIView
 
 from queries.api import errors
 from queries.api.schema import ProblemSchema
+from queries.domain.characters import refuse_characters
 from queries.domain.errors import Invalid, Problem
 from queries.models.manifests.kept_answers import KeptAnswer
 from queries.models.tokens import AccessToken
@@ -31,6 +34,7 @@ from queries.services.manifests.repeated import digest_of, free_key, keep_answer
 
 #: Nesting of a body at most. A definition has about six levels.
 DEEPEST = 50
+_BLOCK = 1 << 20  # bytes that are taken at once from a body that is read as a stream
 
 
 class HasRole(BasePermission):
@@ -71,7 +75,10 @@ class BoundedJSONParser(JSONParser):
     def parse(
         self, stream: Any, media_type: str | None = None, context: Mapping[str, Any] | None = None
     ) -> Any:
-        """Return the value in a body; raise `errors.TooLarge`, or `ParseError` where it is none."""
+        """Return the value in a body; raise `errors.TooLarge`, or `ParseError` where it is none.
+
+        Raises `Invalid` for characters that cannot be stored.
+        """
         most = self.times * settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         raw = stream.read(most + 1)
         if len(raw) > most:
@@ -84,7 +91,55 @@ class BoundedJSONParser(JSONParser):
             raise ParseError(f"The body is not JSON: {error}") from error
         if _is_deep(found):
             raise _too_deep()
+        refuse_characters(found)
         return found
+
+
+class Streamed:
+    """A body that is read as it comes; where its digest is asked for first, from a copy on disk."""
+
+    def __init__(self, stream: IO[bytes], most: int) -> None:
+        self._stream, self._most = stream, most
+        self._copy: IO[bytes] | None = None
+
+    def digest(self) -> str:
+        """Return the digest of all of it; raise `errors.TooLarge` for more than `most` bytes."""
+        found, taken = sha256(), 0
+        self._copy = SpooledTemporaryFile(max_size=_BLOCK)  # noqa: SIM115  # closed by `close`
+        while block := self._stream.read(_BLOCK):
+            taken += len(block)
+            if taken > self._most:
+                raise errors.TooLarge(self._most)
+            found.update(block)
+            self._copy.write(block)
+        self._copy.seek(0)
+        self._stream = self._copy
+        return found.hexdigest()
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes, none at the end."""
+        return self._stream.read(size)
+
+    def close(self) -> None:
+        """Remove the copy."""
+        if self._copy is not None:
+            self._copy.close()
+
+
+class _AsciiRenderer(JSONRenderer):
+    ensure_ascii = True
+
+
+class EscapingRenderer(JSONRenderer):
+    """JSON in UTF-8; where a text cannot be written so, with escapes."""
+
+    def render(self, data: Any, *args: Any, **kwargs: Any) -> bytes:
+        """Return the body; no text that has come in by some way makes it an error of ours."""
+        try:
+            body: bytes = super().render(data, *args, **kwargs)
+        except UnicodeEncodeError:
+            body = _AsciiRenderer().render(data, *args, **kwargs)
+        return body
 
 
 def _refuse(name: str) -> None:
@@ -126,6 +181,7 @@ class ApiView(APIView):
     permission_classes = (HasRole,)
     content_negotiation_class = AnyForm
     parser_classes: Any = (BoundedJSONParser,)
+    renderer_classes: Any = (EscapingRenderer,)
     schema = ProblemSchema()
 
     def __init_subclass__(cls, **named: Any) -> None:
@@ -149,7 +205,11 @@ class ApiView(APIView):
         super().initial(request, *args, **kwargs)
         key = request.headers.get("Idempotency-Key")
         if key is not None and request.method == "POST":
-            digest = digest_of("POST", request.get_full_path(), request.data)
+            body: Any = request.data
+            if isinstance(body, Streamed):
+                self._streamed = body
+                body = body.digest()
+            digest = digest_of("POST", request.get_full_path(), body)
             row = take_key(user=self.actor, key=key, digest=digest, now=self.now)
             if row.status is not None:
                 raise _Answered(row)
@@ -158,11 +218,13 @@ class ApiView(APIView):
     def finalize_response(self, request: Any, response: Any, *args: Any, **kwargs: Any) -> Any:
         """Keep the answer of a request with a key; free the key where nothing has changed."""
         response = super().finalize_response(request, response, *args, **kwargs)
+        if streamed := getattr(self, "_streamed", None):
+            streamed.close()
         if row := getattr(self, "_taken", None):
             if response.status_code < 300 and isinstance(response, Response):
                 names = ("Location", "ETag")
                 headers = {name: response[name] for name in names if name in response}
-                body = json.loads(JSONRenderer().render(response.data) or b"null")
+                body = json.loads(EscapingRenderer().render(response.data) or b"null")
                 keep_answer(row, status=response.status_code, headers=headers, body=body)
             else:
                 free_key(row)

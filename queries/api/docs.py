@@ -22,6 +22,8 @@ from queries.api.schema import describe
 class SchemaView(ApiView, SpectacularJSONAPIView):  # type: ignore[misc]
     """The OpenAPI 3.1 document."""
 
+    renderer_classes = SpectacularJSONAPIView.renderer_classes
+
 
 @cache
 def _document() -> dict[str, Any]:

@@ -6,7 +6,7 @@ branch: `title` names the kind, `detail` says what is wrong here, `way_out` what
 """
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from difflib import get_close_matches
 from typing import Any
@@ -33,6 +33,7 @@ from queries.domain.errors import (
     TooMany,
     Unavailable,
 )
+from queries.domain.masking import mask_text
 from queries.models.lock_waits import is_busy
 
 logger = logging.getLogger(__name__)
@@ -115,17 +116,28 @@ def invalid(field: str, value: Any, message: str, way_out: str = "") -> Invalid:
     return Invalid([Problem(field, str(value)[:200], message, way_out)])
 
 
-def refuse_unknown(sent: Iterable[str], known: Collection[str]) -> None:
+def refuse_unknown(
+    sent: Mapping[str, str], known: Collection[str], fields: Collection[str] = ()
+) -> None:
     """Raise `Invalid` for each query parameter that an address does not know.
 
-    One that is misspelt would narrow nothing, and a script would act on everything.
+    One that is misspelt would narrow nothing, and a script would act on everything, or in earnest.
+    `fields` are those of the body, where the parameter may belong.
     """
     problems = []
-    for name in sent:
-        if name not in known:
-            near = get_close_matches(name, known, n=1)
-            way_out = f"Do you mean {near[0]}?" if near else f"Known: {', '.join(known)}."
-            problems.append(Problem(name[:200], "", "is not a parameter of this list.", way_out))
+    for name, value in sent.items():
+        if name in known:
+            continue
+        if name in fields:
+            way_out = f"Send {name} as a field of the body."
+        elif near := get_close_matches(name, known, n=1):
+            way_out = f"Do you mean {near[0]}?"
+        elif name == "dry_run":
+            way_out = "Leave it out: here is no dry run. GET /api/v1/docs/ says where there is one."
+        else:
+            way_out = f"Known: {', '.join(known)}." if known else "Leave it out: there are none."
+        message = "is not a parameter of this address."
+        problems.append(Problem(name[:200], mask_text(value)[:200], message, way_out))
     if problems:
         raise Invalid(problems)
 
@@ -152,8 +164,8 @@ def answer(error: Exception, context: dict[str, Any]) -> Response | None:
     if isinstance(error, HeadgateError):
         set_rollback()
         response = _response(problem_of(error))
-        if isinstance(error, Busy | TooMany):
-            response["Retry-After"] = str(error.retry_after_s)
+        if (wait_s := getattr(error, "retry_after_s", None)) is not None:
+            response["Retry-After"] = str(wait_s)
         return response
     if isinstance(error, Http404):
         error = exceptions.NotFound(str(error) or _NOT_NAMED)

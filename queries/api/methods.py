@@ -4,13 +4,15 @@ A decorated method takes the address's own parts by name, and `sent`, what its f
 What it returns is shown by its body; a whole response goes out as it is.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
 from django.http.response import HttpResponseBase
 from django.urls import reverse
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.response import Response
+from rest_framework.serializers import Serializer
 
 from queries.api.derived import Body
 from queries.api.errors import refuse_unknown
@@ -39,17 +41,17 @@ def _method(
     role: str,
     form: Any,
     description: dict[str, Any],
-    known: Collection[str] | None = None,
 ) -> Callable[[Method], Method]:
-    """Make a method; where `known` names its query parameters, any other is refused."""
+    """Make a method; a query parameter that its description does not name is refused."""
     if form is not None:
         description = {"request": form, **description}
+    described = description.get("parameters", ())
+    known = [one.name for one in described if one.location == OpenApiParameter.QUERY]
 
     def decorate(method: Method) -> Method:
         @wraps(method)
         def answer(view: Any, request: Any, **key: Any) -> Any:
-            if known is not None:
-                refuse_unknown(request.query_params, known)
+            refuse_unknown(request.query_params, known, _fields(description.get("request")))
             sent = view.read(form, request.data or {}) if form is not None else {}
             if form not in (None, Nothing):
                 key["sent"] = sent
@@ -60,6 +62,11 @@ def _method(
         return describe(**description)(answer)
 
     return decorate
+
+
+def _fields(form: Any) -> list[str]:
+    """Return the names of a body's fields; none where it is no form."""
+    return list(form().fields) if isinstance(form, type) and issubclass(form, Serializer) else []
 
 
 def answers(
@@ -116,5 +123,4 @@ def lists(
         "parameters": [*parameters, *PAGING],
         "responses": listed(body),
     }
-    known = [one.name for one in description["parameters"]]
-    return _method(show, role, None, {"operation_id": operation_id, **description}, known)
+    return _method(show, role, None, {"operation_id": operation_id, **description})

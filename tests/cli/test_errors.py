@@ -13,6 +13,8 @@ import trustme
 from tests.cli.conftest import Shell
 
 TOKEN = "0123456789abcdef"
+OPERATION = b'{"id": "7", "verb": "start", "query": "delays", "outcome": "DONE"}'
+LOST = 0  # the status of an answer that does not come: the connection ends
 ME = b'{"results": [], "next": null}'
 
 
@@ -20,13 +22,26 @@ ME = b'{"results": [], "next": null}'
 def serving(
     answers: list[tuple[int, dict[str, str], bytes]], tls: ssl.SSLContext | None = None
 ) -> Iterator[tuple[int, list[str]]]:
-    """Serve these answers, the last one for ever; yield the port and the tokens that came."""
+    """Serve these answers, the last one for ever; yield the port and what came.
+
+    Of a GET that is its token, of a POST its key.
+    """
     came: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            came.append(self.headers.get("Authorization", ""))
+            self.answer(self.headers.get("Authorization", ""))
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.answer(self.headers["Idempotency-Key"])
+
+        def answer(self, sent: str) -> None:
+            came.append(sent)
             status, headers, body = answers.pop(0) if len(answers) > 1 else answers[0]
+            if status == LOST:
+                self.close_connection = True
+                return
             self.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(body))}.items():
                 self.send_header(name, value)
@@ -67,6 +82,32 @@ def test_a_busy_server_is_asked_again_after_what_it_says(tmp_path: Path) -> None
     with serving([busy, busy, (200, {}, ME)]) as (port, came):
         assert at(tmp_path, f"http://127.0.0.1:{port}")("get", "queries").out.startswith("NAME")
     assert came == [f"Token {TOKEN}"] * 3
+
+
+def test_an_answer_that_was_lost_is_asked_for_again_with_the_same_key(tmp_path: Path) -> None:
+    lost: tuple[int, dict[str, str], bytes] = (LOST, {}, b"")
+    at_work: tuple[int, dict[str, str], bytes] = (409, {"Retry-After": "0"}, b"{}")
+    with serving([lost, *[at_work] * 6, (202, {}, OPERATION)]) as (port, came):
+        done = at(tmp_path, f"http://127.0.0.1:{port}")("start", "delays", "-o", "name")
+    assert done.out.strip() == "operation/7"
+    assert len(came) == 8
+    assert len(set(came)) == 1
+
+
+def test_a_conflict_is_no_lost_answer(tmp_path: Path) -> None:
+    body = b'{"title": "Conflict", "status": 409, "detail": "There is another."}'
+    with serving([(409, {}, body)]) as (port, came):
+        done = at(tmp_path, f"http://127.0.0.1:{port}")("start", "delays", code=1)
+    assert "There is another." in done.err
+    assert len(came) == 1
+
+
+def test_a_request_whose_answers_are_all_lost_may_have_been_done(tmp_path: Path) -> None:
+    with serving([(LOST, {}, b"")]) as (port, came):
+        done = at(tmp_path, f"http://127.0.0.1:{port}")("start", "delays", code=5)
+    assert "look at what it has changed" in done.err
+    assert len(set(came)) == 1
+    assert len(came) > 1
 
 
 def test_no_token_follows_a_redirect(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from django.test import Client
 from rest_framework.test import APIClient
 
 from controlplane.web.front import bounded, served
-from queries.api.base import DEEPEST
-from tests.api.conftest import as_author, calling
+from queries.api.base import DEEPEST, EscapingRenderer
+from tests.api.conftest import SPEC, as_author, calling
 from tests.scenarios.stage import Stage
 
 __all__ = ["as_author", "calling"]
@@ -172,6 +172,41 @@ def test_an_odd_number_in_the_api_is_refused(
 ) -> None:
     as_author.raise_request_exception = False
     assert 400 <= as_author.get(f"/api/v1/{path.replace('{}', number)}").status_code < 500
+
+
+# --- characters -----------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("page", "fields"),
+    [
+        ("/saved-views/", {"view": "mine\x00", "name": "mine\x00"}),
+        ("/queries/delays/labels/", {"labels": "a=b\x00"}),
+        ("/queries/delays/snapshot/", {"batch": "3", "reason": "why\x00"}),
+        ("/settings/tokens/", {"days": "9", "name": "ci\x00"}),
+        ("/new/application/", {"name": "new", "conf": "a = b\x00"}),
+    ],
+)
+def test_a_form_with_a_character_that_no_text_can_hold_is_refused(
+    author_client: Client, delays: Stage, page: str, fields: dict[str, str]
+) -> None:
+    answer = author_client.post(page, fields, follow=True)
+    assert answer.status_code < 500
+    assert "no text can hold it" in answer.content.decode()
+
+
+@pytest.mark.parametrize("character", ["\\u0000", "\\ud800"])
+def test_a_definition_with_a_character_that_no_text_can_hold_is_refused(
+    author_client: Client, delays: Stage, character: str
+) -> None:
+    body = json.dumps({"name": "new", "spec": SPEC | {"description": "a@"}})
+    sent = {"tab": "json", "do": "create", "json": body.replace("@", character)}
+    answer = author_client.post("/new/query/", sent)
+    assert "no text can hold it" in answer.content.decode()
+    assert answer.status_code == 422
+
+
+def test_an_answer_with_half_of_a_surrogate_pair_is_written_with_its_escape() -> None:
+    assert EscapingRenderer().render({"a": "é\ud800"}) == b'{"a":"\\u00e9\\ud800"}'
+    assert EscapingRenderer().render({"a": "é"}) == '{"a":"é"}'.encode()
 
 
 # --- where it comes from --------------------------------------------------------------

@@ -50,9 +50,16 @@ class GroupRolesView(ApiView):
         """List groups that give a role."""
         return GroupRole.objects.all()
 
-    @creates("create_group_role", GroupRoleBody, GroupRoleForm, role=ADMINISTER)
+    @creates(
+        "create_group_role", GroupRoleBody, GroupRoleForm, role=ADMINISTER, again=GroupRoleBody
+    )
     def post(self, sent: Sent) -> Response:
-        """Give a group a role; it counts from the next sign-in of each member."""
+        """Give a group a role; it counts from the next sign-in of each member.
+
+        A group that has this role already answers 200.
+        """
+        if there := GroupRole.objects.filter(group=sent["group"], role=sent["role"]).first():
+            return Response(GroupRoleBody(there).data)
         row = group_roles.add_group_role(**sent, **self.by)
         location = reverse("api:group-role", args=[row.pk])
         return Response(GroupRoleBody(row).data, 201, headers={"Location": location})

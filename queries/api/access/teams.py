@@ -72,9 +72,12 @@ class TeamsView(ApiView):
         """List teams, newest first."""
         return Team.objects.prefetch_related("members")
 
-    @creates("create_team", TeamBody, TeamCreate, role=ADMINISTER)
+    @creates("create_team", TeamBody, TeamCreate, role=ADMINISTER, again=TeamBody)
     def post(self, sent: Sent) -> Response:
-        """Make a team; admins only."""
+        """Make a team; admins only. One that is there with these members answers 200."""
+        there = Team.objects.filter(name=sent["name"]).first()
+        if there and {one.username for one in there.members.all()} == set(sent["members"]):
+            return Response(TeamBody(there).data)
         row = verbs.create_team(**sent, **self.by)
         location = reverse("api:team", args=[row.name])
         return Response(TeamBody(row).data, status=201, headers={"Location": location})

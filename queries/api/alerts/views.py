@@ -129,9 +129,18 @@ class ChannelsView(ApiView):
         """List channels, newest first; admins only."""
         return Channel.objects.all()
 
-    @creates("create_alert_channel", bodies.ChannelBody, bodies.ChannelForm, role=ADMINISTER)
+    @creates(
+        "create_alert_channel",
+        bodies.ChannelBody,
+        bodies.ChannelForm,
+        role=ADMINISTER,
+        again=bodies.ChannelBody,
+    )
     def post(self, sent: Sent) -> Response:
-        """Make a channel."""
+        """Make a channel; one that is there and is the same is returned as it is."""
+        there = Channel.objects.filter(name=sent["name"]).first()
+        if there is not None and setup.is_same(there, sent):
+            return Response(bodies.ChannelBody(there).data)
         return _made("alert-channel", bodies.ChannelBody, setup.save_channel(sent, **self.by))
 
 

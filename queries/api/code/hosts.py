@@ -38,12 +38,13 @@ class CodeHostsView(ApiView):
         """List the hosts that definitions may take code from, newest first; admins only."""
         return CodeHost.objects.filter(taken_at=None)
 
-    @creates("list_code_host", CodeHostBody, CodeHostForm, role=ADMINISTER)
+    @creates("list_code_host", CodeHostBody, CodeHostForm, role=ADMINISTER, again=CodeHostBody)
     def post(self, sent: Sent) -> Response:
-        """List a host; admins only."""
+        """List a host; admins only. One that is listed is returned as it is, with 200."""
         row = list_host(sent, **self.by)
         location = reverse("api:code-host", args=[row.pk])
-        return Response(CodeHostBody(row).data, 201, headers={"Location": location})
+        status = 201 if row.given_at == self.now else 200
+        return Response(CodeHostBody(row).data, status, headers={"Location": location})
 
 
 class CodeHostView(ApiView):

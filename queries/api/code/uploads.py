@@ -1,7 +1,8 @@
 """Code that is uploaded, kept by its content, and named by definitions."""
 
-from typing import IO, Any
+from typing import IO, Any, cast
 
+from django.conf import settings
 from django.db.models import QuerySet
 from django.urls import reverse
 from drf_spectacular.types import OpenApiTypes
@@ -10,7 +11,7 @@ from rest_framework.parsers import BaseParser
 from rest_framework.response import Response
 
 from queries.api import errors
-from queries.api.base import ApiView
+from queries.api.base import ApiView, Streamed
 from queries.api.derived import Body, shows
 from queries.api.methods import answers, lists
 from queries.domain.code.digests import sha256_of
@@ -29,7 +30,7 @@ class TarParser(BaseParser):
 
     def parse(self, stream: Any, media_type: Any = None, parser_context: Any = None) -> Any:
         """Return the stream."""
-        return stream
+        return Streamed(stream, settings.CODE_UPLOAD_MOST_BYTES)
 
 
 class GzipParser(TarParser):
@@ -97,11 +98,10 @@ class UploadsView(ApiView):
         if not self.request.content_type:
             raise UnsupportedMediaType("")
         stream: Any = self.request.data
-        if not hasattr(stream, "read"):
+        if not isinstance(stream, Streamed):
             message, way_out = "is empty.", "Send a tar as the body, with its length."
             raise errors.invalid("archive", "", message, way_out)
-        found_stream: IO[bytes] = stream
-        return found_stream
+        return cast(IO[bytes], stream)
 
 
 class UploadView(ApiView):

@@ -11,7 +11,6 @@ from queries.api.errors import PROBLEM_JSON
 from queries.api.manifests import bodies
 from queries.api.methods import answers
 from queries.api.paging import word
-from queries.api.schema import describe
 from queries.domain.access.acts import Act
 from queries.domain.errors import Missing
 from queries.domain.manifests.plans import Outcome
@@ -162,7 +161,7 @@ _SCHEMA = {(200, _SCHEMA_JSON): OpenApiTypes.OBJECT}
 class ManifestSchemaView(ApiView):
     """The JSON Schema of a manifest."""
 
-    @describe(operation_id="get_manifest_schema", responses=_SCHEMA)
-    def get(self, request: Any) -> Response:
+    @answers("get_manifest_schema", None, responses=_SCHEMA)
+    def get(self) -> Response:
         """Return the JSON Schema of one manifest, for editors."""
         return Response(manifest_schema(), content_type=_SCHEMA_JSON)

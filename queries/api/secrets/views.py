@@ -39,12 +39,22 @@ class BindingsView(ApiView):
         """List which secret is bound to whom, newest first; admins only."""
         return SecretBinding.objects.filter(taken_at=None)
 
-    @creates("bind_secret", bodies.BindingBody, bodies.BindingForm, role=ADMINISTER)
+    @creates(
+        "bind_secret",
+        bodies.BindingBody,
+        bodies.BindingForm,
+        role=ADMINISTER,
+        again=bodies.BindingBody,
+    )
     def post(self, sent: Sent) -> Response:
-        """Bind a secret; what it was bound to there before is replaced."""
+        """Bind a secret; what it was bound to there before is replaced.
+
+        A binding that says the same is returned as it is, with 200.
+        """
         row = bindings.bind(sent, **self.by)
         location = reverse("api:secret-binding", args=[row.pk])
-        return Response(bodies.BindingBody(row).data, 201, headers={"Location": location})
+        status = 201 if row.given_at == self.now else 200
+        return Response(bodies.BindingBody(row).data, status, headers={"Location": location})
 
 
 class BindingView(ApiView):
@@ -83,12 +93,15 @@ class RootsView(ApiView):
         """List which root was given to which application, newest first; admins only."""
         return GivenRoot.objects.filter(taken_at=None)
 
-    @creates("give_data_root", bodies.RootBody, bodies.RootForm, role=ADMINISTER)
+    @creates(
+        "give_data_root", bodies.RootBody, bodies.RootForm, role=ADMINISTER, again=bodies.RootBody
+    )
     def post(self, sent: Sent) -> Response:
-        """Give a folder or URL prefix to an application."""
+        """Give a folder or URL prefix to an application; one that it has answers 200."""
         row = roots.give_root(sent, **self.by)
         location = reverse("api:data-root", args=[row.pk])
-        return Response(bodies.RootBody(row).data, 201, headers={"Location": location})
+        status = 201 if row.given_at == self.now else 200
+        return Response(bodies.RootBody(row).data, status, headers={"Location": location})
 
 
 class RootView(ApiView):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.urls import reverse
 from rest_framework import serializers
 from rest_framework.response import Response
 
@@ -71,7 +72,10 @@ class _ManyView(ApiView):
             about = {"selector": text} | ({"mode": sent["mode"]} if "mode" in sent else {})
             uuid = begin_many(self.verb, rows, arguments=about, **self.by).uuid
         body = ManyBody({"queries": [row.name for row in rows], "operation": uuid})
-        return Response(body.data, status=202 if uuid else 200)
+        if uuid is None:
+            return Response(body.data)
+        location = reverse("api:operation", args=[uuid])
+        return Response(body.data, status=202, headers={"Location": location})
 
 
 _ANSWERS: dict[str, Any] = {"responses": {200: ManyBody, 202: ManyBody}}

@@ -6,7 +6,7 @@ against sinks, allowed configuration keys…) is checked in `validation`, field 
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from queries.domain.restart import RestartPolicy
 
@@ -18,8 +18,13 @@ def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
+_TAKEN = [{"type": "string"}, {"type": "number"}, {"type": "boolean"}]
 #: A value of an option, of configuration or of the environment: always text for Spark.
-Text = Annotated[str, BeforeValidator(_as_text)]
+Text = Annotated[
+    str,
+    BeforeValidator(_as_text),
+    WithJsonSchema({"anyOf": _TAKEN}, mode="validation"),
+]
 
 
 class StrictForm(BaseModel):

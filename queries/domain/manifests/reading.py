@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from queries.domain.characters import refuse_characters
 from queries.domain.errors import Invalid, Problem
 from queries.domain.masking import MASK, mask, mask_text, secrets_in
 
@@ -153,8 +154,9 @@ def value_problems(values: Mapping[str, Any]) -> list[Problem]:
 def with_values(manifest: Any, values: Mapping[str, Any]) -> Any:
     """Return a manifest with `${values.NAME}` replaced in its texts, keys excepted.
 
-    Raises `Invalid` for each name that has no value.
+    Raises `Invalid` for each name that has no value, and for characters that cannot be stored.
     """
+    refuse_characters(manifest)
     problems: list[Problem] = []
     found = _filled(manifest, {name: _text(one) for name, one in values.items()}, "", problems)
     if problems:

@@ -51,6 +51,13 @@ def save_channel(
     return row
 
 
+def is_same(channel: Channel, raw: Mapping[str, Any]) -> bool:
+    """Return whether a channel is as this describes it; raise `Invalid` for its faults."""
+    form = parse_channel(raw, _SETTINGS)
+    said = (form.name, form.kind, form.enabled, _filled(form))
+    return said == (channel.name, channel.kind, channel.enabled, channel.settings)
+
+
 def _record(
     row: Channel | AlertRule | Maintenance, did: str, actor: str, now: datetime, **about: Any
 ) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from queries.domain.characters import with_escapes
 from queries.domain.errors import Forbidden, Invalid
 from queries.domain.manifests.forms import Kind, parse_manifest
 from queries.domain.manifests.plans import Change, ObjectPlan, Outcome
@@ -120,7 +121,8 @@ def _guessed(raw: Any) -> tuple[str, str]:
     held = raw if isinstance(raw, dict) else {}
     metadata = held.get("metadata")
     name = metadata.get("name", "") if isinstance(metadata, dict) else ""
-    return tuple(str(one)[:80] for one in (held.get("kind", ""), name))  # type: ignore[return-value]
+    kind = held.get("kind", "")
+    return with_escapes(str(kind))[:80], with_escapes(str(name))[:80]
 
 
 def _match(work: Work, present: Present, owner: str) -> None:

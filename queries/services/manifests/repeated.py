@@ -24,10 +24,18 @@ _LONGEST_KEY = 255
 _REMOVED_AT_ONCE = 1000
 
 
+class _Served(Conflict):
+    """The same request is being answered."""
+
+    retry_after_s = 1
+
+
 def digest_of(method: str, address: str, body: Any) -> str:
-    """Return what tells one request from another."""
-    shown = body.hex() if isinstance(body, bytes) else body
-    text = json.dumps([method, address, shown], sort_keys=True, default=str)
+    """Return what tells one request from another; raise TypeError for a body that is no JSON.
+
+    A body that is read as a stream is given by the digest of what it holds.
+    """
+    text = json.dumps([method, address, body], sort_keys=True)
     return sha256(text.encode()).hexdigest()
 
 
@@ -47,16 +55,14 @@ def take_key(*, user: str, key: str, digest: str, now: datetime) -> KeptAnswer:
     except IntegrityError:
         row = KeptAnswer.objects.filter(user=user, key=key).first()
     if row is None:
-        raise Conflict(f"The key {key} was freed just now.", way_out="Send it again.")
+        raise _Served(f"The key {key} was freed just now.", way_out="Send it again.")
     if row.digest != digest:
         raise Conflict(
             f"The key {key} belongs to another request, of {row.created_at:%H:%M:%S} UTC.",
             way_out="Use a new key for a new request; a repeated one must be the same.",
         )
     if row.status is None and row.created_at > now - _SERVED_WITHIN:
-        raise Conflict(
-            "The same request is being answered.", way_out="Wait for it, or send it again later."
-        )
+        raise _Served(way_out="Wait for it, or send it again later.")
     if row.status is None:
         raise Conflict(
             "The same request was not answered: its process has ended meanwhile.",

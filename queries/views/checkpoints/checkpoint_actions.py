@@ -15,6 +15,7 @@ from django.shortcuts import redirect, render
 from django.urls import path, reverse
 from django.utils import timezone
 
+from queries.domain.characters import refuse_characters
 from queries.domain.errors import HeadgateError, Invalid, NotAllowed, Problem
 from queries.domain.masking import mask
 from queries.domain.states import Desired
@@ -250,6 +251,7 @@ def _json(field: str, text: str) -> dict[str, Any]:
         raise Invalid([Problem(field, text[:200], f"is not JSON: {error}.")]) from error
     if not isinstance(found, dict):
         raise Invalid([Problem(field, text[:200], "is not a JSON object.")])
+    refuse_characters(found, field=field)
     return found
 
 

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.contrib import messages
 from django.http import (
@@ -16,6 +16,7 @@ from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 
 from controlplane.health.full_disk import full_disk
+from queries.domain.characters import refuse_characters
 from queries.domain.errors import (
     Busy,
     Forbidden,
@@ -57,6 +58,20 @@ class Problems:
             answer["Allow"] = response["Allow"]
             return answer
         return response
+
+    def process_view(
+        self, request: HttpRequest, view: Any, args: Any, kwargs: Any
+    ) -> HttpResponseBase | None:
+        """Refuse a form with a character that no text can hold: no browser sends one by itself."""
+        match = request.resolver_match
+        is_form = request.method == "POST" and match is not None and match.app_name != "api"
+        if not is_form or not request.user.is_authenticated:
+            return None
+        try:
+            refuse_characters(dict(request.POST.lists()))
+        except Invalid as error:
+            return self.process_exception(request, error)
+        return None
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponseBase | None:
         """Return the page or message of an error of ours; leave others to Django."""

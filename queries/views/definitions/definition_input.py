@@ -7,6 +7,7 @@ from typing import Any
 
 from django.http import QueryDict
 
+from queries.domain.characters import refuse_characters
 from queries.domain.errors import Invalid, Problem
 from queries.domain.validation.formats import CONNECTORS
 from queries.views.definitions.query_bundle import Bundle, blank, of_body, posted
@@ -84,4 +85,5 @@ def _loads(text: str) -> dict[str, Any]:
     if not isinstance(body, dict) or not isinstance(body.get("spec", {}), dict):
         way_out = 'Give an object with "name" and "spec".'
         raise Invalid([Problem("JSON", text[:200], "is not a query's definition.", way_out)])
+    refuse_characters(body)
     return body

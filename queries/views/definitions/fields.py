@@ -10,6 +10,8 @@ from typing import Any, Literal, get_args, get_origin
 
 from django import forms
 
+from queries.domain.characters import refuse_characters
+from queries.domain.errors import Invalid
 from queries.selectors.definitions.connectors import ready_connectors
 
 INPUT = {"class": "form-control form-control-sm", "autocomplete": "off", "spellcheck": "false"}
@@ -100,6 +102,11 @@ class ObjectField(forms.CharField):
             ) from error
         if not isinstance(read, dict):
             raise forms.ValidationError("Give a JSON object: names and values between { and }.")
+        try:
+            refuse_characters(read)
+        except Invalid as error:
+            said = [f"{one.field} {one.message} {one.way_out}" for one in error.problems]
+            raise forms.ValidationError(said) from None
         return read
 
     def prepare_value(self, value: Any) -> Any:

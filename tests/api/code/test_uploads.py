@@ -223,3 +223,30 @@ def test_a_draft_that_a_process_left_is_removed_and_one_that_is_at_work_is_not(
         os.utime(kept / name, (at, at))
     prune_contents(now=now)
     assert [path.name for path in kept.iterdir()] == [".draft-new"]
+
+
+# --- sent again ---------------------------------------------------------------------------
+def under_key(client: APIClient, data: bytes) -> Any:
+    """Send an archive under the key “one”."""
+    kind = "application/x-tar"
+    sent: Any = data
+    return client.generic("POST", CODE, sent, content_type=kind, HTTP_IDEMPOTENCY_KEY="one")
+
+
+def test_another_archive_under_the_same_key_is_a_conflict(as_author: APIClient) -> None:
+    first = under_key(as_author, packed(FILES))
+    again = under_key(as_author, packed(FILES))
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert again["Idempotency-Replayed"] == "true"
+    other = under_key(as_author, packed({"job.py": "another = True\n"}))
+    assert other.status_code == 409
+    assert "new key" in other.json()["way_out"]
+    assert UploadedCode.objects.count() == 1
+
+
+def test_an_archive_under_a_key_is_bounded_too(as_author: APIClient, settings: Settings) -> None:
+    settings.CODE_UPLOAD_MOST_BYTES = 20_000
+    answer = under_key(as_author, packed({"job.py": "x" * 30_000}))
+    assert (answer.status_code, UploadedCode.objects.count()) == (413, 0)
+    assert "20,000 bytes" in answer.json()["detail"]
+    assert under_key(as_author, packed({"job.py": "x"})).status_code == 201

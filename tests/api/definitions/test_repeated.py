@@ -21,6 +21,7 @@ pytestmark = pytest.mark.django_db
 
 QUERIES = "/api/v1/queries/"
 TICKS: dict[str, Any] = {"name": "ticks", "spec": SPEC}
+MAIL = {"host": "mail.example.org", "sender": "h@example.org", "recipients": ["o@example.org"]}
 
 
 def send(client: APIClient, address: str, body: Any, key: str = "one", **more: Any) -> Any:
@@ -76,6 +77,7 @@ def test_a_request_that_is_being_answered_is_not_served_beside_itself(
     answer = send(as_author, QUERIES, TICKS)
     assert (answer.status_code, answer.json()["type"]) == (409, "urn:headgate:problem:conflict")
     assert "being answered" in answer.json()["detail"]
+    assert answer["Retry-After"] == "1"
     KeptAnswer.objects.update(created_at=timezone.now() - timedelta(hours=1))
     assert "was not answered" in send(as_author, QUERIES, TICKS).json()["detail"]
 
@@ -158,6 +160,41 @@ def test_applications_pools_and_rules_are_created_once_too(as_admin: APIClient) 
     other = {"name": "flights", "spec": {"memory": "3g"}}
     assert as_admin.post("/api/v1/applications/", other, format="json").status_code == 422
     assert Application.objects.get().pools.count() == AlertRule.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "body", "other"),
+    [
+        ("teams/", {"name": "data", "members": ["aude"]}, {"members": []}),
+        ("code-hosts/", {"host": "git.example.org"}, None),
+        ("group-roles/", {"group": "Data", "role": "author"}, {"role": "viewer"}),
+        (
+            "secret-bindings/",
+            {"secret": "env:KEY", "holder": "flights", "hosts": ["a.example.org"]},
+            None,
+        ),
+        ("data-roots/", {"application": "flights", "root": "s3a://bucket/flights"}, None),
+        (
+            "alert-channels/",
+            {"name": "ops", "kind": "mail", "settings": MAIL},
+            {"enabled": False},
+        ),
+    ],
+)
+def test_what_admins_make_is_made_once_too(
+    as_admin: APIClient,
+    author: User,
+    address: str,
+    body: dict[str, Any],
+    other: dict[str, Any] | None,
+) -> None:
+    answers = [as_admin.post(f"/api/v1/{address}", body, format="json") for _ in range(2)]
+    assert [one.status_code for one in answers] == [201, 200], answers[1].json()
+    assert answers[0].json() == answers[1].json()
+    assert len(as_admin.get(f"/api/v1/{address}").json()["results"]) == 1
+    if other is not None:
+        differs = as_admin.post(f"/api/v1/{address}", body | other, format="json")
+        assert differs.status_code in (409, 422)
 
 
 # --- put ----------------------------------------------------------------------------------

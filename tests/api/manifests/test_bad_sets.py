@@ -1,5 +1,6 @@
 """Sets with faults: each is told by field, value and way out, and not one row is written."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -114,6 +115,24 @@ MANIFESTS: list[tuple[str, Any, str, str]] = [
         "not a team",
     ),
     ("no such value", of_spec(description="${values.NOPE}"), "spec.description", "names no value"),
+    (
+        "NUL in a description",
+        of_spec(description="a\x00b"),
+        "manifests.0.manifest.spec.description",
+        "U+0000",
+    ),
+    (
+        "NUL in a key",
+        of_spec(labels={"a\x00b": "c"}),
+        "manifests.0.manifest.spec.labels.a\\u0000b",
+        "U+0000",
+    ),
+    (
+        "half of a pair",
+        of_spec(description="a\ud800"),
+        "manifests.0.manifest.spec.description",
+        "U+D800",
+    ),
     ("bad memory", application("bad", memory="much"), "spec.memory", "memory"),
     ("bad master", application("bad", master="mesos://x"), "spec.master", "master"),
     (
@@ -210,6 +229,21 @@ SETS: list[tuple[str, Any, str, str]] = [
     ("a value is a list", body(values={"A": [1]}), "values.A", "plain value"),
     ("a value without a name", body(values={"": "x"}), "values.", "valid name"),
     ("prune_running alone", body(prune_running=True), "prune_running", "without prune"),
+    ("NUL in the owner", body(owner="a\x00b"), "owner", "U+0000"),
+    ("half of a pair in the owner", body(owner="\udfff"), "owner", "U+DFFF"),
+    (
+        "half of a pair in the repository",
+        body(source={"repository": "\ud800"}),
+        "source.repository",
+        "U+D800",
+    ),
+    (
+        "NUL in a path",
+        {"owner": "repo", "manifests": [{"path": "a\x00", "manifest": {}}]},
+        "manifests.0.path",
+        "U+0000",
+    ),
+    ("NUL in a value", body(values={"A": "\x00"}), "values.A", "U+0000"),
     ("dry_run is a word", body(dry_run="perhaps"), "dry_run", "boolean"),
 ]
 
@@ -223,6 +257,9 @@ TEXTS = [
     ("a number as a key", "1: 2", "not a text"),
     ("too deep", "[" * 60 + "]" * 60, "nested"),
     ("a NUL", "a: \x00", "YAML"),
+    ("a NUL by its escape", 'kind: "a\\0b"', "U+0000"),
+    ("half of a pair", "a: \ud800", "U+D800"),
+    ("half of a pair by its escape", 'a: "\\ud800"', ""),
     ("a huge number", "a: 1e999", "too large"),
     ("nothing", "", "holds no manifest"),
     ("a comment", "# nothing here", "holds no manifest"),
@@ -247,6 +284,12 @@ def unchanged(as_admin: APIClient, as_author: APIClient) -> Iterator[None]:
     before = definitions()
     yield
     assert definitions() == before
+
+
+def applied(client: APIClient, sent: Any) -> Any:
+    """Return the answer to a set, which may hold what the client's own JSON cannot."""
+    raw = json.dumps(sent)
+    return client.post("/api/v1/apply/", raw, content_type="application/json")
 
 
 def problems_of(answer: Any) -> list[dict[str, str]]:
@@ -282,7 +325,7 @@ def test_a_bad_manifest_refuses_its_set(
 ) -> None:
     files = [{"path": "bad.yaml", "manifest": manifest}]
     files.append({"path": "good.yaml", "manifest": query("good")})
-    answer = as_author.post("/api/v1/apply/", {"owner": "r", "manifests": files}, format="json")
+    answer = applied(as_author, {"owner": "r", "manifests": files})
     check(problems_of(answer), field, said, name=name)
 
 
@@ -291,17 +334,47 @@ def test_a_bad_manifest_refuses_its_set(
 def test_a_bad_set_is_refused(
     as_author: APIClient, name: str, sent: Any, field: str, said: str
 ) -> None:
-    answer = as_author.post("/api/v1/apply/", sent, format="json")
-    check(problems_of(answer), field, said, name=name)
+    check(problems_of(applied(as_author, sent)), field, said, name=name)
 
 
 @pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize(("name", "text", "said"), TEXTS, ids=[one[0] for one in TEXTS])
 def test_a_bad_text_is_refused(as_author: APIClient, name: str, text: str, said: str) -> None:
     sent = {"owner": "r", "manifests": [{"path": "bad.yaml", "text": text}]}
-    problems = problems_of(as_author.post("/api/v1/apply/", sent, format="json"))
+    problems = problems_of(applied(as_author, sent))
     assert any(said in one["message"] for one in problems), problems
     check_told(problems, nothing_given=name in NOTHING_GIVEN)
+
+
+#: Where else a body has texts: the address, what is sent, the field that is blamed.
+ELSEWHERE: list[tuple[str, dict[str, Any], str]] = [
+    ("queries/", {"name": "bad", "spec": SPEC | {"description": "a@"}}, "spec.description"),
+    ("queries/", {"name": "bad@", "spec": SPEC}, "name"),
+    ("applications/", {"name": "bad", "spec": {"conf": {"a@": "b"}}}, "spec.conf."),
+    ("applications/shared/pools/", {"name": "a@"}, "name"),
+    ("deploys/", {"apply": body(query("good")), "waves": {"canary": ["a@"]}}, "waves.canary.0"),
+    (
+        "deploys/",
+        {"apply": {"owner": "r", "manifests": [{"path": "a@", "text": "a"}]}},
+        "apply.manifests.0.path",
+    ),
+    ("queries:restart/", {"selector": "name=a@"}, "selector"),
+]
+
+
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize("character", ["\x00", "\ud800"], ids=["NUL", "surrogate"])
+@pytest.mark.parametrize(("address", "sent", "field"), ELSEWHERE)
+def test_what_no_text_can_hold_is_refused_everywhere(
+    as_author: APIClient, address: str, sent: dict[str, Any], field: str, character: str
+) -> None:
+    raw = json.dumps(sent).replace("@", json.dumps(character)[1:-1])
+    answer = as_author.post(f"/api/v1/{address}", raw, content_type="application/json")
+    assert answer.status_code == 422, answer.content
+    (problem,) = answer.json()["problems"]
+    assert problem["field"].startswith(field)
+    assert "no text can hold it" in problem["message"]
+    check_told([problem])
 
 
 @pytest.mark.usefixtures("unchanged")

@@ -1,0 +1,46 @@
+"""What no text can hold is refused by its field, and shown with escapes."""
+
+from typing import Any
+
+import pytest
+
+from queries.domain.characters import refuse_characters, with_escapes
+from queries.domain.errors import Invalid
+from queries.domain.masking import MASK
+
+
+@pytest.mark.parametrize(
+    ("value", "field", "shown"),
+    [
+        ({"spec": {"description": "a\x00b"}}, "spec.description", r"a\u0000b"),
+        ({"sources": [{"name": "x"}, {"name": "\ud800"}]}, "sources.1.name", r"\ud800"),
+        ({"labels": {"a\udfff": "b"}}, r"labels.a\udfff", r"a\udfff"),
+        ("\x00", "body", r"\u0000"),
+        ({"options": {"password": "hunter\x00"}}, "options.password", MASK),
+    ],
+)
+def test_a_character_is_told_by_its_field(value: Any, field: str, shown: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        refuse_characters(value)
+    (problem,) = caught.value.problems
+    assert (problem.field, problem.value) == (field, shown)
+    assert "no text can hold it" in problem.message
+    assert problem.way_out
+
+
+def test_the_value_itself_can_have_a_name() -> None:
+    with pytest.raises(Invalid) as caught:
+        refuse_characters({"path": "\x00"}, field="sink")
+    assert [problem.field for problem in caught.value.problems] == ["sink.path"]
+
+
+def test_a_body_full_of_them_names_twenty() -> None:
+    with pytest.raises(Invalid) as caught:
+        refuse_characters(["\x00"] * 1000)
+    assert len(caught.value.problems) == 20
+
+
+@pytest.mark.parametrize("value", ["", "é\U0001f600\n", {"a": [1, None, True, 1.5]}, []])
+def test_everything_else_is_fine(value: Any) -> None:
+    refuse_characters(value)
+    assert with_escapes(str(value)) == str(value)
