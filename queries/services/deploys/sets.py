@@ -13,6 +13,7 @@ from django.contrib.auth.models import User
 from queries.domain.errors import Invalid, NotAllowed, Problem
 from queries.domain.manifests.forms import Kind
 from queries.domain.manifests.sets import ApplySet
+from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.deploys.receipts import DeployChange
 from queries.services.deploys.turns import Turn, note
@@ -75,6 +76,8 @@ def _note_written(change: DeployChange, work: Work | None) -> None:
         return
     if isinstance(work.row, Query):
         note(change, query=work.row, application=work.row.application)
+    elif isinstance(work.row, Application):
+        note(change, application=work.row)
     note(change, to_revision=work.revision)
 
 
@@ -96,7 +99,12 @@ def _planned(turn: Turn) -> Plan:
             f"{turn.deploy.actor} has no active account any more.",
             way_out="Have somebody else deploy it.",
         )
-    return plan(asked, user=user, now=turn.now)
+    found = plan(asked, user=user, now=turn.now)
+    started = set(turn.deploy.changes.filter(runs=True).values_list("kind", "name"))
+    for work in found.works:
+        if (work.kind, work.name) in started:
+            work.desired = None  # its wave starts it, and judges it: no apply does so again
+    return found
 
 
 def _part(found: Plan, belongs: Callable[[Work], bool], *, leaving: bool = False) -> Plan:
