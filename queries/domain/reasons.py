@@ -135,6 +135,7 @@ class Detail(Enum):
     SCRIPT_RETURNED = "The script has returned; the queries that it has started go on."
     SCRIPT_DONE = "The script has ended with exit code 0, and nothing that it started runs."
     SCRIPT_ENDING = "Its queries stop after their batches in flight; then the script ends."
+    SCRIPT_OVER = "The script has failed, or asks about a query; its driver is ending."
     SCRIPT_RESTARTS = "It runs again in a new driver once this one has ended."
     SCRIPT_STARTS = "The script has not started it yet."
     SCRIPT_STOPPED = "The script has stopped it."

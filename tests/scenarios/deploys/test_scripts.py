@@ -145,6 +145,22 @@ def test_a_deploy_that_does_not_mend_a_failed_script_goes_back(
     assert stage.script.desired == Desired.RUNNING
 
 
+def test_a_script_that_has_failed_is_not_good_while_its_driver_ends(
+    way: Way, stage: ScriptStage
+) -> None:
+    """What it has started commits its batch in flight meanwhile."""
+    stage.running("counts")
+    job(way, "--raises")
+    fresh(stage)
+    stage.launcher.script_is_failing("job")
+    stage.find("counts")
+    assert stage.script.phase == Phase.STOPPING
+    assert way.work().stage == "judge"
+    stage.fail_script(NO_SUCH_SOURCE)
+    assert way.work().stage == "judge-back"
+    stage.check_history()
+
+
 def test_a_script_that_ran_no_query_before_is_judged_too(way: Way, stage: ScriptStage) -> None:
     stage.running()
     job(way, "--slow")

@@ -101,6 +101,7 @@ def test_a_new_script_is_judged_and_wrong_code_of_it_goes_back(system: System) -
     assert "the change is wrong" in str(own(wrong)["evidence"]["failures"])
     assert (own(wrong)["to_revision"], own(wrong)["back_revision"]) == (3, 4)
 
+    # It raises while its query's first batch is under way.
     raises = deployed(system, "wrong-later")
     assert raises["state"] == "ROLLED_BACK", raises
     assert "nothing is right" in str(own(raises)["evidence"]["failures"])
