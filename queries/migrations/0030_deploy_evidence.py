@@ -1,4 +1,4 @@
-"""What a deploy judges began after an epoch, and when each of its waves began and ended."""
+"""Deploys: from which epoch what is judged began, when each wave did, and what follows the end."""
 
 from django.db import migrations, models
 
@@ -9,4 +9,5 @@ class Migration(migrations.Migration):
     operations = [
         migrations.AddField("deploychange", "restart_epoch", models.BigIntegerField(null=True)),
         migrations.AddField("deploy", "spans", models.JSONField(default=list)),
+        migrations.AddField("deploy", "follows", models.JSONField(default=list)),
     ]

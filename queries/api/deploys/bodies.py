@@ -156,6 +156,7 @@ class DeployBody(DeployLineBody):
     stage: What it is doing; over once it has ended.
     diff: What the set changes, object by object.
     offers: What is left to a person.
+    follows: Operations, begun at its end, that stop what the set stops and delete what it prunes.
     """
 
     stage = serializers.ChoiceField(["", *(str(one) for one in Stage)])
@@ -167,6 +168,7 @@ class DeployBody(DeployLineBody):
     diff = ObjectBody(many=True)
     waves = WaveBody(many=True)
     offers = OfferBody(many=True)
+    follows = serializers.ListField(child=serializers.UUIDField())
 
     def to_representation(self, instance: Deploy) -> dict[str, Any]:
         """Return the deploy with its waves and offers."""

@@ -50,6 +50,8 @@ class Deploy(models.Model):
     stage_since = models.DateTimeField(null=True)  # [D]
     #: [D] of each wave that has begun: [from, to] in ISO 8601; to null while it lasts
     spans = models.JSONField(default=list)
+    #: [D] UUIDs of the operations that stop, and then delete, what the set says at its end
+    follows = models.JSONField(default=list)
     version = models.BigIntegerField(default=0)  # [D] rises with every step
 
     class Meta:

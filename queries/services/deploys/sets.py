@@ -87,8 +87,10 @@ def prepare_rest(turn: Turn) -> Plan:
 
 
 def write_rest(turn: Turn) -> None:
-    """Write what is left of the set, in the caller's transaction."""
-    apply(turn.prepared, actor=turn.deploy.actor, via=f"deploy {turn.deploy.uuid}", now=turn.now)
+    """Write what is left of the set, and note what follows, in the caller's transaction."""
+    by = {"actor": turn.deploy.actor, "via": f"deploy {turn.deploy.uuid}"}
+    turn.deploy.follows = apply(turn.prepared, **by, now=turn.now).operations
+    turn.deploy.save(update_fields=["follows"])
 
 
 def _planned(turn: Turn) -> Plan:
