@@ -69,7 +69,7 @@ class DeployedApplicationBody(Body):
     to_revision: Null until it is written.
     reason: What it waits for, or why it is bad.
     judged_by: What shows whether it is good, in plain words; empty before its first look.
-    evidence: Its driver, runs, batches, failures and lag on the new definition; `back` on the former.
+    evidence: Its driver, runs, batches, failures, lag; `back`: on the former definition.
     operations: The operation of each stage.
     restarted_at: When it was restarted on the new definition; null until then.
     proven_at: When it was first shown to run on it; null until then.

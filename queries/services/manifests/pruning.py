@@ -118,7 +118,7 @@ def _look_into_applications(
 
 
 def _look_at_scripts(rows: Mapping[int, Leaving], *, may_stop: bool) -> None:
-    """Note whose script has not ended, and refuse those where nobody said that it may be stopped."""
+    """Note whose script has not ended, and refuse those that nobody said may be stopped."""
     ended = Q(desired=Desired.STOPPED, phase__in=sorted(STOPPED_PHASES))
     for script in Script.objects.filter(application__in=rows).exclude(ended):
         one = rows[script.application_id]

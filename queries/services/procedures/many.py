@@ -66,7 +66,7 @@ def begin_many(
 ) -> Operation:
     """Insert the operation that asks each of these queries, and then of the applications.
 
-    Of these the scripts are asked; with `PRUNE` they are deleted once script and queries have ended.
+    Of these the scripts are asked; with `PRUNE` they are deleted once all in them has ended.
     Raises `TooMany` where its user asks too often.
     """
     places = list(applications)
