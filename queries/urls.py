@@ -2,7 +2,7 @@
 
 from django.urls import URLPattern, URLResolver
 
-from queries.views import async_calls, code, metrics, probes, scripts, spark_ui, system
+from queries.views import async_calls, code, manifests, metrics, probes, scripts, spark_ui, system
 from queries.views.access import activity, audit, group_roles, sign_in, single_sign_on, teams
 from queries.views.alerts import incident_page, setup_pages
 from queries.views.checkpoints import checkpoint, checkpoint_actions, checkpoint_list
@@ -50,6 +50,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *activity.urlpatterns,
     *operations.urlpatterns,
     *deploy_pages.urlpatterns,
+    *manifests.urlpatterns,
     *access.urlpatterns,
     *sign_in.urlpatterns,
     *single_sign_on.urlpatterns,

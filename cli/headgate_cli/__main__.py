@@ -34,7 +34,7 @@ for _command in (
     *(reading.get, reading.describe),
     *(manifests.diff, manifests.apply, manifests.export, deploys.deploy, deploys.rollback),
     cancel.cancel,
-    *(lifecycle.start, lifecycle.stop, lifecycle.restart, lifecycle.delete),
+    *(lifecycle.start, lifecycle.stop, lifecycle.restart, lifecycle.delete, lifecycle.release),
     *(waits.wait, logs.logs, preflight.preflight, answer.answer),
 ):
     app.command()(_command)

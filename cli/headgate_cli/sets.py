@@ -47,7 +47,7 @@ class Request:
     values: list[str]
     owner: str
     prune: bool
-    prune_running: bool = False  # of an apply alone
+    prune_running: bool = False
 
     def body(self, server: Server) -> Json:
         """Return the body of an apply without `dry_run`; code beside manifests is uploaded."""

@@ -137,6 +137,27 @@ def test_what_is_there_is_exported_and_unchanged_when_it_is_applied(
     assert "2 unchanged" in shell("diff", "-f", "out", "--owner", "ci").out
 
 
+def test_one_query_is_exported_with_its_application(shell: Shell, stage: Stage) -> None:
+    stage.application("flights")
+    for name in ("arrivals", "delays"):
+        stage.query(name, "flights")
+    printed = list(yaml.safe_load_all(shell("export", "--query", "delays").out))
+    assert [one["metadata"]["name"] for one in printed] == ["flights", "delays"]
+
+
+def test_what_is_applied_is_released_from_its_owner(shell: Shell, stage: Stage) -> None:
+    stage.application("flights")
+    stage.query("delays", "flights")
+    shell("export", "--to", "out")
+    shell("apply", "-f", "out", "--owner", "ci")
+    assert Managed.objects.count() == 2
+    assert shell("release", "query", "delays").out == "query/delays released\n"
+    assert shell("release", "application", "application/flights").out
+    assert not Managed.objects.exists()
+    assert "belongs to no owner" in shell("release", "query", "delays", code=1).err
+    assert "have no owner" in shell("release", "team", "data", code=64).err
+
+
 @pytest.mark.parametrize("path", ["/etc/passwd", "../up.yaml", "a/../../up.yaml", ""])
 def test_no_file_is_written_outside_of_the_folder(
     monkeypatch: pytest.MonkeyPatch, path: str

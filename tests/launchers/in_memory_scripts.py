@@ -87,6 +87,10 @@ class InMemoryScripts:
             driver.error = error
             driver.exit = self._exit(str(SCRIPT_FAILED), "0")
 
+    def script_is_failing(self, application: str) -> None:
+        """The script has failed, and its driver has not left yet."""
+        self._driver(application, None).script = ScriptReport(ScriptState.FAILED)
+
     def _adopt(self, driver: Any, entry: Any) -> None:
         """Give a found query's run the keys of its rows."""
         number = -entry.found

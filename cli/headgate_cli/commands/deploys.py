@@ -11,7 +11,7 @@ from headgate_cli.ends import Code, Ended
 from headgate_cli.following import Limit, Progress, code_of, follow, told_if_interrupted
 from headgate_cli.output import Form, note, plain, say, show_document
 from headgate_cli.server import Json, Server
-from headgate_cli.sets import Owner, Prune, Request, Sets, ValueFiles, show
+from headgate_cli.sets import Owner, Prune, PruneRunning, Request, Sets, ValueFiles, show
 
 #: States of a deploy that has not ended.
 _OPEN = ("PENDING", "RUNNING")
@@ -31,6 +31,7 @@ def deploy(
     values: Sets = [],  # noqa: B006
     owner: Owner = "",
     prune: Prune = False,
+    prune_running: PruneRunning = False,
     canary: Annotated[
         list[str], typer.Option(help="Queries or applications of the first wave; repeat it.")
     ] = [],  # noqa: B006
@@ -57,7 +58,7 @@ def deploy(
     Exit code 0: SUCCEEDED. 2: it failed, was rolled back or cancelled; the receipt says why.
     """
     limit, there = Limit(timeout), server(context)
-    request = Request(names, value_files, values, owner, prune)
+    request = Request(names, value_files, values, owner, prune, prune_running)
     body = {
         "apply": request.body(there),
         "waves": {"canary": canary, "size": size},

@@ -115,6 +115,24 @@ def delete(
     return _each(names, one)
 
 
+def release(
+    context: typer.Context,
+    kind: KindName,
+    names: Annotated[list[str], typer.Argument(help="Queries, applications or alert rules.")],
+) -> int:
+    """Release objects from their owner: their files no longer decide, and no prune takes them."""
+    chosen = kind_named(kind)
+    if not chosen.deletable:
+        raise Ended(Code.USAGE, f"{chosen.plural} have no owner.")
+    there = server(context)
+
+    def one(name: str) -> None:
+        there.delete(*chosen.path(chosen.bare(name)), "owner")
+        say(f"{chosen.name}/{chosen.bare(name)} released")
+
+    return _each(names, one)
+
+
 def _act(there: Server, meant: Meant, wait: bool, timeout: str, output: Form) -> int:
     """Send a verb to what is meant; wait for what begins where that is asked for."""
     limit, begun, code = Limit(timeout), list[Json](), int(Code.DONE)

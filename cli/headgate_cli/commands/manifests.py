@@ -85,6 +85,7 @@ def diff(
 def export(
     context: typer.Context,
     application: Annotated[str, typer.Option(help="Only this one and its queries.")] = "",
+    query: Annotated[str, typer.Option(help="Only this one, with its application.")] = "",
     owner: Annotated[str, typer.Option(help="Only what this owner applied.")] = "",
     to: Annotated[str, typer.Option(help="A folder for the files; else stdout.")] = "",
     output: Annotated[
@@ -92,7 +93,9 @@ def export(
     ] = Form.YAML,
 ) -> None:
     """Print what is there as manifests, or write them to files. Secrets are masked."""
-    found = server(context).get("export", application=application or None, owner=owner or None)
+    narrowed = {"application": application, "query": query, "owner": owner}
+    given: Json = {name: value for name, value in narrowed.items() if value}
+    found = server(context).get("export", **given)
     held: list[Json] = found["manifests"]
     if not to:
         if output is Form.JSON:

@@ -63,10 +63,16 @@ class RollbackForm(Form):
 
 @described
 class DeployedApplicationBody(Body):
-    """An application whose driver is replaced.
+    """An application whose driver is replaced, and what was seen of it.
 
-    from_revision: What its driver ran.
+    from_revision: What it ran; null where it is new.
     to_revision: Null until it is written.
+    reason: What it waits for, or why it is bad.
+    judged_by: What shows whether it is good, in plain words; empty before its first look.
+    evidence: Its driver, runs, batches, failures, lag; `back`: on the former definition.
+    operations: The operation of each stage.
+    restarted_at: When it was restarted on the new definition; null until then.
+    proven_at: When it was first shown to run on it; null until then.
     """
 
     name = serializers.CharField()
@@ -75,32 +81,38 @@ class DeployedApplicationBody(Body):
     back_revision = serializers.IntegerField(allow_null=True)
     state = serializers.ChoiceField(CHANGE_STATES)
     reason = MaskedText()
+    reason_code = DetailCodeField(source="reason")
+    judged_by = MaskedText()
+    evidence = MaskedObject()
+    operations = serializers.DictField(child=serializers.UUIDField())
+    restarted_at = serializers.DateTimeField(source="tried_at", allow_null=True)
+    proven_at = serializers.DateTimeField(allow_null=True)
 
 
 @described
 class DeployedQueryBody(DeployedApplicationBody):
     """A query of a deploy, and what was seen of it.
 
-    from_revision: What it ran; null where it is new.
-    reason: What it waits for, or why it is bad.
-    evidence: Its run, batches, failures and lag on the new definition.
-    operations: The operation of each stage.
     snapshot: Of its checkpoint before its wave; null where there is none.
     first_batch: The first that the new definition has committed.
     """
 
-    reason_code = DetailCodeField(source="reason")
-    evidence = MaskedObject()
-    operations = serializers.DictField(child=serializers.UUIDField())
     snapshot = serializers.IntegerField(source="snapshot_id", allow_null=True)
     first_batch = serializers.IntegerField(allow_null=True)
 
 
+@described
 class WaveBody(Body):
-    """One wave."""
+    """One wave.
+
+    began_at: Null until it has begun.
+    ended_at: When it was good, or ended the way forward; null until then.
+    """
 
     number = serializers.IntegerField()
     state = serializers.ChoiceField(CHANGE_STATES)
+    began_at = serializers.DateTimeField(allow_null=True)
+    ended_at = serializers.DateTimeField(allow_null=True)
     queries = DeployedQueryBody(many=True)
     applications = DeployedApplicationBody(many=True)
 
@@ -144,6 +156,7 @@ class DeployBody(DeployLineBody):
     stage: What it is doing; over once it has ended.
     diff: What the set changes, object by object.
     offers: What is left to a person.
+    follows: Operations, begun at its end, that stop what the set stops and delete what it prunes.
     """
 
     stage = serializers.ChoiceField(["", *(str(one) for one in Stage)])
@@ -155,6 +168,7 @@ class DeployBody(DeployLineBody):
     diff = ObjectBody(many=True)
     waves = WaveBody(many=True)
     offers = OfferBody(many=True)
+    follows = serializers.ListField(child=serializers.UUIDField())
 
     def to_representation(self, instance: Deploy) -> dict[str, Any]:
         """Return the deploy with its waves and offers."""

@@ -63,8 +63,7 @@ def _problems(form: DeployForm) -> list[Problem]:
     if not (good.first_commit or good.batches or good.minutes):
         way_out = "Ask for first_commit, batches or minutes."
         found.append(Problem("good", "", "asks for nothing that could be waited for.", way_out))
-    for name in ("dry_run", "prune_running"):
-        if form.apply.get(name):
-            way_out = "Send it to /api/v1/apply/ instead."
-            found.append(Problem(f"apply.{name}", "true", "means nothing to a deploy.", way_out))
+    if form.apply.get("dry_run"):
+        way_out = "Send it to /api/v1/apply/ instead."
+        found.append(Problem("apply.dry_run", "true", "means nothing to a deploy.", way_out))
     return found

@@ -1,8 +1,8 @@
-"""Judge a query after its restart: good, not yet, or bad, each with the reason.
+"""Judge a query, a script or an application's driver after its restart: good, not yet, or bad.
 
-An outcome that is known is told at once: a failure that is new, a query that is held, one that
-somebody stopped or started on another revision. What only time can tell is told at the deadline,
-with what is waited for.
+All are judged by one rule; `Basis` says what of `Good` is asked of each. An outcome that is known
+is told at once: a failure that is new, what is held, what somebody stopped or started on another
+revision. What only time can tell is told at the deadline, with what is waited for.
 """
 
 from dataclasses import dataclass
@@ -17,6 +17,18 @@ from queries.domain.states import HELD_PHASES, Phase
 LOOK_S = 30
 #: What counts as good on the way back: that the former definition runs.
 FORMER = Good(no_new_failures=False)
+#: For how long after its latest start a script is waited for to start what it ran before.
+STARTS_WITHIN = timedelta(seconds=60)
+
+
+class Basis(StrEnum):
+    """What a change is judged by."""
+
+    RUNS = "RUNS"  # a query: its own runs
+    FOUND = "FOUND"  # a query that its script starts: its own runs, once there are any
+    FAILURES = "FAILURES"  # a query that did not run before, and does not change
+    SCRIPT = "SCRIPT"  # an application: its script, and each query that this starts
+    DRIVER = "DRIVER"  # an application: its driver, and the first of its queries
 
 
 class Outcome(StrEnum):
@@ -60,7 +72,7 @@ class SeenFailure:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What stored events and rows say of a query since its restart."""
+    """What stored events and rows say of a query, a script or a driver since its restart."""
 
     name: str
     restarted_at: datetime
@@ -75,15 +87,22 @@ class Seen:
     lag_before: int | None = None  # records; None: not measured
     lag: int | None = None  # measured since it was proven
     arrival_rate: float = 0.0  # records a second
+    basis: Basis = Basis.RUNS
+    #: Of FOUND: since when its script has started nothing more, and not this; None: it has
+    unstarted_since: datetime | None = None
 
 
 def judge(good: Good, seen: Seen, *, now: datetime) -> Result:
-    """Return whether a query is good, and what it waits for or why it is bad."""
-    if seen.phase is Phase.COMPLETED and not seen.is_wanted:
-        return OK  # it has read all there was
+    """Return whether what changed is good, and what it waits for or why it is bad."""
     if reason := _known_bad(good, seen):
         return bad(reason)
-    missing = _missing(good, seen, now)
+    if seen.basis is Basis.FAILURES:
+        return OK
+    if seen.phase is Phase.COMPLETED and not seen.is_wanted:
+        return OK  # it has read all there was
+    if seen.unstarted_since is not None and now >= seen.unstarted_since + STARTS_WITHIN:
+        return OK  # new code does without it
+    missing = _missing(_asked(good, seen.basis), seen, now)
     if not missing:
         return OK
     if now < seen.restarted_at + timedelta(minutes=good.deadline_minutes):
@@ -92,13 +111,26 @@ def judge(good: Good, seen: Seen, *, now: datetime) -> Result:
     return bad(Because(Detail.NOT_GOOD_IN_TIME, params))
 
 
+def _asked(good: Good, basis: Basis) -> Good:
+    """Return what of it is asked: an application runs once something in it does."""
+    if basis is Basis.SCRIPT:
+        return good.model_copy(update={"first_commit": True, "lag_not_worse": False})
+    if basis is Basis.DRIVER:
+        changes = {"first_commit": True, "batches": 0, "lag_not_worse": False}
+        return good.model_copy(update=changes)
+    return good
+
+
 def _known_bad(good: Good, seen: Seen) -> Because:
-    if not seen.is_wanted:
+    counts = seen.basis is not Basis.FAILURES and not (
+        seen.phase is Phase.COMPLETED and not seen.is_wanted
+    )
+    if counts and not seen.is_wanted:
         return Because(Detail.STOPPED_MEANWHILE, {"query": seen.name})
-    if not seen.on_revision:
+    if counts and not seen.on_revision:
         return Because(Detail.CHANGED_MEANWHILE, {"query": seen.name})
     failed = [one.about for one in seen.failures if one.is_new and good.no_new_failures]
-    if not failed and seen.is_looked_at and seen.phase in HELD_PHASES:
+    if not failed and counts and seen.is_looked_at and seen.phase in HELD_PHASES:
         failed = [one.about for one in seen.failures[-1:]] or [seen.waits_for]
     if failed:
         return Because(Detail.QUERY_FAILED, {"query": seen.name, "about": failed[0].as_json()})
@@ -107,6 +139,8 @@ def _known_bad(good: Good, seen: Seen) -> Because:
 
 def _missing(good: Good, seen: Seen, now: datetime) -> Because:
     if seen.proven_at is None and (good.first_commit or good.minutes):
+        if seen.basis is not Basis.RUNS:
+            return seen.waits_for
         return Because(Detail.AWAITS_COMMIT, {"about": seen.waits_for.as_json()})
     if seen.batches < good.batches:
         return Because(Detail.AWAITS_BATCHES, {"seen": seen.batches, "wanted": good.batches})

@@ -20,6 +20,8 @@ from queries.domain.supervision.decision import DriverAction, Fault, RunEnd, Scr
 from queries.domain.supervision.draft import Draft, QueryDraft
 from queries.domain.supervision.phases import Named, silent, taken, with_run
 
+#: What a driver says of a script that has ended by itself while the driver is still there.
+_OVER = frozenset({ScriptState.FAILED, ScriptState.STOPPING})
 #: From each phase of a script, those that supervision may make of it.
 _NEXT = {
     Phase.STOPPED: "PENDING STARTING FAILED",
@@ -153,6 +155,8 @@ def _with_driver(draft: Draft) -> Named:
     if not draft.driver_ready:
         return Phase.STARTING, Reason.WAITS_DRIVER, Because(Detail.SESSION_STARTING)
     said = _report(draft)
+    if said is not None and said.state in _OVER:
+        return Phase.STOPPING, Reason.NONE, Because(Detail.SCRIPT_OVER)
     returned = said is not None and said.state is ScriptState.RETURNED
     detail = Detail.SCRIPT_RETURNED if returned else Detail.SCRIPT_RUNS
     return Phase.RUNNING, Reason.NONE, Because(detail)

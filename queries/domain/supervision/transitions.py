@@ -59,6 +59,14 @@ def start(asked: Asked) -> Change | None:
     return Change(Verb.START, Desired.RUNNING, StopMode.GRACEFUL, pin=True)
 
 
+def again(asked: Asked) -> Change | None:
+    """Return the change that tries a failed query again as it is; None where nothing holds it."""
+    _alive(asked)
+    if asked.desired is not Desired.RUNNING or asked.phase not in FAILED_PHASES:
+        return None
+    return Change(Verb.START, Desired.RUNNING, StopMode.GRACEFUL, pin=False)
+
+
 def stop(asked: Asked, mode: StopMode) -> Change | None:
     """Return the change that a stop makes, or None where it is satisfied or under way.
 

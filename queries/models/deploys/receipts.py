@@ -5,12 +5,15 @@ compare-and-set of its version.
 """
 
 import uuid
+from datetime import datetime
 from typing import ClassVar
 
 from django.db import models
 from django.db.models import Q
 
 from queries.domain.deploys.states import ChangeKind, ChangeState, DeployState, OnFailure, Stage
+from queries.domain.reasons import Because
+from queries.domain.states import Desired
 from queries.models.because import BecauseField
 
 
@@ -48,6 +51,10 @@ class Deploy(models.Model):
     wave = models.IntegerField(default=0)  # [D] from 1; 0 outside of a wave
     waves = models.IntegerField(default=0)  # [O] how many
     stage_since = models.DateTimeField(null=True)  # [D]
+    #: [D] of each wave that has begun: [from, to] in ISO 8601; to null while it lasts
+    spans = models.JSONField(default=list)
+    #: [D] UUIDs of the operations that stop, and then delete, what the set says at its end
+    follows = models.JSONField(default=list)
     version = models.BigIntegerField(default=0)  # [D] rises with every step
 
     class Meta:
@@ -83,7 +90,8 @@ class DeployChange(models.Model):
     to_revision = models.IntegerField(null=True)  # [D] null: not written yet
     back_revision = models.IntegerField(null=True)  # [D] what holds the former definition again
     spec = models.JSONField(default=dict)  # [O] what a preflight tries; empty: none does
-    former = models.JSONField(default=dict)  # [O] {pools} of an application
+    #: [O] {newest: revision, desired: state that was wanted, pools: of an application}
+    former = models.JSONField(default=dict)
     state = models.CharField(  # [D]
         max_length=12, default=ChangeState.PENDING, choices=[(one, one) for one in ChangeState]
     )
@@ -95,6 +103,9 @@ class DeployChange(models.Model):
         "queries.Snapshot", null=True, on_delete=models.SET_NULL, related_name="+"
     )
     restarted_at = models.DateTimeField(null=True)  # [D] what is judged counts from here
+    #: [D] the last before the restart: drivers and runs that came with it have higher ones; null:
+    #: an earlier release has restarted it
+    restart_epoch = models.BigIntegerField(null=True)
     first_batch = models.BigIntegerField(null=True)  # [D] that the new definition committed
     over = models.BooleanField(default=False)  # [D] its deploy has ended
 
@@ -111,3 +122,30 @@ class DeployChange(models.Model):
 
     def __str__(self) -> str:
         return f"{self.name} of {self.deploy_id}"
+
+    @property
+    def was_to_run(self) -> bool:
+        """Return whether it was to run before the deploy; on the way back it is stopped if not."""
+        if "desired" in self.former:
+            return bool(self.former["desired"] == Desired.RUNNING)
+        return self.from_revision is not None  # of an earlier release
+
+    @property
+    def judged_by(self) -> str:
+        """Return what it was judged by, as people read it; "" before its first look."""
+        return Because.of(self.evidence.get("judged_by", {})).text
+
+    @property
+    def proven_at(self) -> datetime | None:
+        """Return when it was shown to run on what the deploy wrote; None: never."""
+        found = self.evidence.get("proven_at")
+        return datetime.fromisoformat(found) if found else None
+
+    @property
+    def tried_at(self) -> datetime | None:
+        """Return when it was restarted on what the deploy wrote; None: never.
+
+        `restarted_at` is of the way back, where it went that way.
+        """
+        found = self.evidence.get("restarted_at")
+        return datetime.fromisoformat(found) if found else self.restarted_at

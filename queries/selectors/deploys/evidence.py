@@ -1,25 +1,30 @@
 """What stored events and rows say of a query since a deploy restarted it."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, Min, Q, QuerySet
+from django.db.models import Count, Max, Min, Q, QuerySet
 
 from listeners.models import Progress
-from queries.domain.deploys.judging import Seen, SeenFailure
+from queries.domain.deploys.judging import Basis, Seen, SeenFailure
 from queries.domain.masking import mask_text
 from queries.domain.reasons import Because, Detail, waited
-from queries.domain.states import Desired, Phase, RunOutcome
+from queries.domain.states import Desired, DriverKind, DriverState, Phase, RunOutcome
+from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.deploys.receipts import DeployChange
-from queries.models.drivers import Run
+from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
+from queries.models.history import Transition
 from queries.selectors.kafka.lag import lag_lines
 
 #: Characters of an error in a receipt; the failure's own page has all of it.
 _LONGEST = 500
 _MOST_FAILURES = 5
+#: Outcomes of a run that ended as it should, by its trigger or by its script.
+DONE = (RunOutcome.COMPLETED, RunOutcome.STOPPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +36,7 @@ class Evidence:
     first_batch: int | None
 
 
-def evidence(change: DeployChange, revision: int, *, now: datetime) -> Evidence:
+def of_query(change: DeployChange, revision: int, *, now: datetime) -> Evidence:
     """Return what is known of a restarted query, on the revision that it was restarted on."""
     assert change.restarted_at is not None, "only what was restarted is judged"
     query = query_of(change)
@@ -52,22 +57,49 @@ def evidence(change: DeployChange, revision: int, *, now: datetime) -> Evidence:
         on_revision=pinned is not None and pinned.number == revision,
         phase=Phase(query.phase),
         waits_for=waited(query.phase, query.phase_reason, query.phase_detail),
-        is_looked_at=query.seen_generation >= query.generation,
+        is_looked_at=query.seen_generation >= query.generation and is_seen(query.application),
         proven_at=proven,
         batches=counted["count"],
-        failures=tuple(_seen(one, change.restarted_at) for one in failures),
+        failures=tuple(seen_failure(one, change.restarted_at) for one in failures),
         lag_before=change.evidence.get("lag_before"),
         lag=lag,
         arrival_rate=rate,
     )
+    judged_by = Detail.JUDGED_RUNS
+    if query.discovered:
+        seen = _of_script(seen, change, runs)
+        judged_by = Detail.NOT_JUDGED if seen.unstarted_since else judged_by
+    elif not change.is_written and not change.ran:
+        seen, judged_by = replace(seen, basis=Basis.FAILURES), Detail.JUDGED_FAILURES
     kept = {
+        "judged_by": Because(judged_by).as_json(),
+        "restarted_at": change.restarted_at.isoformat(),
         "run": current.epoch if current else None,
         "proven_at": proven.isoformat() if proven else None,
         "batches": counted["count"],
         "lag": lag,
-        "failures": [_kept(one) for one in failures],
+        "failures": kept_failures(failures),
     }
     return Evidence(seen, kept, counted["first"])
+
+
+def _of_script(seen: Seen, change: DeployChange, runs: QuerySet[Run]) -> Seen:
+    """Return what is seen of a query that its script starts, or does without from now on."""
+    newest = runs.order_by("-epoch").first()
+    if newest is not None:
+        ended = newest.outcome in DONE
+        about = Because(Detail.AWAITS_COMMIT, {"about": seen.waits_for.as_json()})
+        phase = Phase.COMPLETED if ended else seen.phase
+        return replace(seen, basis=Basis.FOUND, is_wanted=not ended, phase=phase, waits_for=about)
+    driver = driver_since(change)
+    since = quiet_since(driver) if driver else None
+    return replace(
+        seen,
+        basis=Basis.FOUND,
+        is_wanted=True,
+        waits_for=Because(Detail.SCRIPT_STARTS),
+        unstarted_since=since,
+    )
 
 
 def query_of(change: DeployChange) -> Query:
@@ -79,9 +111,43 @@ def query_of(change: DeployChange) -> Query:
 
 def runs_since(change: DeployChange, revision: int) -> QuerySet[Run]:
     """Return the runs of a query on a revision since its restart."""
-    return Run.objects.filter(
-        query=change.query_id, revision__number=revision, created_at__gte=change.restarted_at
-    )
+    rows = Run.objects.filter(query=change.query_id, revision__number=revision)
+    if change.restart_epoch is None:
+        return rows.filter(created_at__gte=change.restarted_at)
+    if change.with_driver:  # the driver of before may start it once more, until it has left
+        rows = rows.filter(driver__epoch__gt=change.restart_epoch)
+    return rows.filter(epoch__gt=change.restart_epoch)
+
+
+def drivers_since(change: DeployChange) -> QuerySet[Driver]:
+    """Return the drivers of a change's application since its restart, newest first."""
+    rows = Driver.objects.filter(application=change.application_id, kind=DriverKind.SERVICE)
+    if change.restart_epoch is None:
+        return rows.filter(created_at__gte=change.restarted_at).order_by("-epoch")
+    return rows.filter(epoch__gt=change.restart_epoch).order_by("-epoch")
+
+
+def driver_since(change: DeployChange) -> Driver | None:
+    """Return the newest driver of a change's application since its restart."""
+    return drivers_since(change).first()
+
+
+def ready_at(driver: Driver) -> datetime | None:
+    """Return when a driver's session was up; None: not yet, or never."""
+    rows = Transition.objects.filter(driver=driver, subject="driver", after=DriverState.LIVE)
+    return rows.order_by("at").values_list("at", flat=True).first()
+
+
+def quiet_since(driver: Driver) -> datetime | None:
+    """Return when a script has last started anything; None while its driver is not ready."""
+    ready = ready_at(driver)
+    last = driver.runs.aggregate(last=Max("created_at"))["last"]
+    return max(ready, last) if ready and last else ready
+
+
+def is_seen(application: Application) -> bool:
+    """Return whether supervision has looked since the application's newest restart."""
+    return application.seen_generation >= application.generation
 
 
 def has_started(change: DeployChange) -> bool:
@@ -106,24 +172,33 @@ def _lag(query: Query, *, since: datetime | None, now: datetime) -> tuple[int | 
 
 def _failures(change: DeployChange, runs: QuerySet[Run]) -> list[Failure]:
     """Return failures since the restart, oldest first: of its runs, and of its driver itself."""
-    own = Q(run__in=runs)
-    drivers = Q(run=None, driver__application=change.application_id, at__gte=change.restarted_at)
-    rows = Failure.objects.filter(own | drivers).select_related("group")
+    return failures_of(change, Q(run__in=runs))
+
+
+def failures_of(change: DeployChange, which: Q) -> list[Failure]:
+    """Return failures of some runs, and of drivers themselves since the restart; oldest first."""
+    drivers = Q(run=None, driver__in=drivers_since(change).values("pk"))
+    rows = Failure.objects.filter(which | drivers).select_related("group")
     return list(rows.order_by("at", "pk")[:_MOST_FAILURES])
 
 
-def _seen(failure: Failure, since: datetime) -> SeenFailure:
+def seen_failure(failure: Failure, since: datetime) -> SeenFailure:
+    """Return a failure as it is judged: whether it is new since a moment."""
     group = failure.group
     came_back = group.regressed_at is not None and group.regressed_at >= since
     about = Because(Detail.GROUP, {"group": group.title})
     return SeenFailure(about, is_new=came_back or group.first_seen >= since)
 
 
-def _kept(failure: Failure) -> dict[str, Any]:
-    return {
-        "failure": failure.pk,
-        "title": failure.group.title,
-        "error_class": failure.error_class,
-        "message": mask_text(failure.root_cause or failure.message)[:_LONGEST],
-        "batch": failure.batch,
-    }
+def kept_failures(failures: Iterable[Failure]) -> list[dict[str, Any]]:
+    """Return what a receipt keeps of failures."""
+    return [
+        {
+            "failure": one.pk,
+            "title": one.group.title,
+            "error_class": one.error_class,
+            "message": mask_text(one.root_cause or one.message)[:_LONGEST],
+            "batch": one.batch,
+        }
+        for one in failures
+    ]

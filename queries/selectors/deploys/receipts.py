@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -26,6 +27,8 @@ class Wave:
     number: int
     state: str  # ChangeState of the one that decides
     changes: tuple[DeployChange, ...]
+    began_at: datetime | None = None  # None: it has not
+    ended_at: datetime | None = None  # None: it lasts, or has not begun
 
     @property
     def queries(self) -> list[DeployChange]:
@@ -85,15 +88,19 @@ def receipt(deploy: Deploy) -> Receipt:
     rows = deploy.changes.select_related("query", "application", "snapshot")
     changes = list(rows.order_by("wave", "kind", "name"))
     numbers = sorted({one.wave for one in changes})
-    waves = [_wave(number, [one for one in changes if one.wave == number]) for number in numbers]
+    waves = [
+        _wave(deploy, number, [one for one in changes if one.wave == number]) for number in numbers
+    ]
     return Receipt(deploy, waves, _offers(deploy, changes))
 
 
-def _wave(number: int, changes: Sequence[DeployChange]) -> Wave:
+def _wave(deploy: Deploy, number: int, changes: Sequence[DeployChange]) -> Wave:
     states = [ChangeState(one.state) for one in changes]
     bad = [state for state in OUT if state in states]
     going = [state for state in states if state not in SETTLED]
-    return Wave(number, (bad or going or states)[0], tuple(changes))
+    span = deploy.spans[number - 1] if number <= len(deploy.spans) else (None, None)
+    began, ended = (datetime.fromisoformat(at) if at else None for at in span)
+    return Wave(number, (bad or going or states)[0], tuple(changes), began, ended)
 
 
 def _offers(deploy: Deploy, changes: Sequence[DeployChange]) -> list[Offer]:

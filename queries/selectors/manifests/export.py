@@ -1,9 +1,9 @@
 """Objects that are there, as the manifests that would make them: what has its default is left out.
 
 Secrets are references and are written as such; a text that holds one is masked, and an apply to the
-same object puts it back. A checkpoint in its usual place is left out, and so is whether a query is
-to run: a file that is applied elsewhere starts nothing. Of a script it is written where its own
-file says it: an edited form takes that file's place.
+same object puts it back. A checkpoint in its usual place is left out. Whether a query or a script
+is to run is written where its own file says it, as an edited form takes that file's place; else a
+file that is applied elsewhere starts nothing.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,8 @@ def export(*, application: str = "", query: str = "", owner: str = "") -> list[F
     applications = Application.objects.filter(archived_at=None)
     applications = applications.select_related("script", "managed")
     # A query that a script starts is exported with its script alone.
-    queries = Query.objects.filter(archived_at=None, identity="").select_related("application")
+    queries = Query.objects.filter(archived_at=None, identity="")
+    queries = queries.select_related("application", "managed")
     rules = AlertRule.objects.prefetch_related("channels", "escalate_to").order_by("name")
     if application:
         applications = applications.filter(name=application)
@@ -88,8 +89,7 @@ def _applications(rows: list[Application]) -> list[dict[str, Any]]:
             spec["pools"] = held
         if spec or row.labels or not row.own:
             made = _manifest(Kind.APPLICATION, row.name, row.labels, spec)
-            said = row.managed.applied if hasattr(row, "managed") else {}
-            if "desired" in said and hasattr(row, "script"):
+            if hasattr(row, "script") and _says_desired(row):
                 made["desired"] = str(row.script.desired)
             found.append(made)
     return found
@@ -107,8 +107,15 @@ def _queries(rows: list[Query], applications: set[str]) -> list[dict[str, Any]]:
             spec["checkpoint"] = place
         name = row.application.name
         shown = "" if row.application.own and name not in applications else name
-        found.append(_manifest(Kind.QUERY, row.name, row.labels, spec, application=shown))
+        made = _manifest(Kind.QUERY, row.name, row.labels, spec, application=shown)
+        if _says_desired(row):
+            made["desired"] = str(row.desired)
+        found.append(made)
     return found
+
+
+def _says_desired(row: Application | Query) -> bool:
+    return "desired" in (row.managed.applied if hasattr(row, "managed") else {})
 
 
 def _manifest(

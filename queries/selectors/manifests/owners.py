@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from queries.domain.manifests.forms import Kind
 from queries.domain.manifests.plans import Drift, differences, settle
+from queries.domain.states import Phase
 from queries.models.alerts import AlertRule
 from queries.models.applications import Application
 from queries.models.definitions import Query
@@ -51,9 +52,14 @@ def _state(row: Application | Query | AlertRule) -> states.State:
         return states.of_rule(row)
     if isinstance(row, Query):
         spec = newest_revisions([row.pk])[row.pk].spec
-        return states.of_query(row.labels, states.normal_query(spec))
+        state = states.of_query(row.labels, states.normal_query(spec))
+        state = states.with_desired(state, row.desired)
+        return states.unedited(state, completed=row.phase == Phase.COMPLETED)
     spec = newest_application_revisions([row.pk])[row.pk].spec
     pools = states.pools_json(pools_of([row.pk]).get(row.pk, []))
     state = states.of_application(row.labels, states.normal_application(spec), pools)
     script = getattr(row, "script", None)
-    return states.with_desired(state, script.desired if script is not None else None)
+    if script is None:
+        return state
+    state = states.with_desired(state, script.desired)
+    return states.unedited(state, completed=script.phase == Phase.COMPLETED)

@@ -11,6 +11,7 @@ from queries.domain.definitions import parsing
 from queries.domain.definitions.spec import PoolSpec
 from queries.domain.errors import Invalid
 from queries.domain.manifests.forms import Kind, Manifest
+from queries.domain.states import Desired
 from queries.models.alerts import AlertRule
 from queries.models.applications import SchedulerPool
 from queries.selectors.supervision.drift import pool_form
@@ -36,12 +37,19 @@ def of_application(
 
 
 def with_desired(state: State, desired: str | None) -> State:
-    """Return a state with what is wanted of a script; None: its file leaves that to pages."""
+    """Return a state with whether it is to run; None: its file leaves that to pages."""
     return state if desired is None else {**state, "desired": str(desired)}
 
 
+def unedited(state: State, *, completed: bool) -> State:
+    """Return a state as drift is told from it: what has completed was stopped by nobody."""
+    if not completed or "desired" not in state:
+        return state
+    return with_desired(state, Desired.RUNNING)
+
+
 def comparable(state: State, said: State) -> State:
-    """Return a state without what a file leaves to pages: whether a script is to run."""
+    """Return a state without what a file leaves to pages: whether it is to run."""
     return state if "desired" in said else {k: v for k, v in state.items() if k != "desired"}
 
 

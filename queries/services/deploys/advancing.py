@@ -252,13 +252,25 @@ def _note_result(change: DeployChange, result: Result, stage: Stage) -> None:
 
 def _move(turn: Turn, move: Move) -> None:
     deploy = turn.deploy
+    if move.state is None and move.place is None:
+        return
+    _note_span(deploy, move.place.wave if move.place else 0, turn.now)
     if move.state is not None:
         end(deploy, move.state, move.reason, now=turn.now)
         return
-    if move.place is None:
-        return
+    assert move.place is not None
     if move.reason:
         deploy.reason = move.reason
     deploy.state, deploy.stage_since = DeployState.RUNNING, turn.now
     deploy.stage, deploy.wave = move.place.stage, move.place.wave
-    deploy.save(update_fields=["state", "reason", "stage", "wave", "stage_since"])
+    deploy.save(update_fields=["state", "reason", "stage", "wave", "stage_since", "spans"])
+
+
+def _note_span(deploy: Deploy, wave: int, now: datetime) -> None:
+    """Note that the wave of before has ended, and that another begins; 0 is none."""
+    if wave == deploy.wave:
+        return
+    if deploy.wave and deploy.spans:
+        deploy.spans[-1][1] = now.isoformat()
+    if wave:
+        deploy.spans.append([now.isoformat(), None])

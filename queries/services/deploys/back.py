@@ -7,21 +7,17 @@ snapshot, which the receipt offers, starts on it.
 
 from collections.abc import Sequence
 
-from queries.domain.deploys.judging import FORMER, OK, TODO, Outcome, Result, bad, judge
+from queries.domain.deploys.judging import FORMER, OK, TODO, Outcome, Result, bad
 from queries.domain.deploys.states import ChangeKind, ChangeState, Stage
 from queries.domain.reasons import Because, Detail
-from queries.domain.states import Desired, StopMode
 from queries.models.deploys.receipts import DeployChange
-from queries.models.history import Operation
-from queries.selectors.deploys.evidence import evidence, has_started, query_of
+from queries.selectors.deploys.evidence import has_started, query_of
 from queries.services.definitions.code_rights import parsed
 from queries.services.deploys import former
-from queries.services.deploys.forward import unit_of
-from queries.services.deploys.rollback import run_newest
+from queries.services.deploys.judgement import judged_back
+from queries.services.deploys.restarts import ask_back, restart_unit, unit_of
 from queries.services.deploys.turns import Turn, asked_for, followed, note
 from queries.services.probes.preflight import begin_trial
-from queries.services.supervision import operations
-from queries.services.supervision.application_operations import request_application_restart
 from queries.services.supervision.offset_gaps import gap_problems
 
 
@@ -116,44 +112,21 @@ def look_at_restart(turn: Turn, change: DeployChange) -> Result:
 
 
 def restart_former(turn: Turn, todo: Sequence[DeployChange]) -> bool:
-    """Restart one query, or an application with all of its queries; stop one that is new."""
-    for change in unit_of(turn.changes, todo[0]):
-        asked = _again(turn, change)
-        if asked is None:  # it never ran on the new definition, or is stopped
-            note(change, state=ChangeState.ROLLED_BACK)
-            continue
-        known = asked_for(change, Stage.RESTART_BACK, asked)
-        note(change, operations=known, restarted_at=turn.now)
+    """Restart one query, or an application with all of its queries; stop what did not run."""
+    unit = unit_of(turn.changes, todo[0])
+    for change in restart_unit(turn, unit, Stage.RESTART_BACK, ask_back):
+        note(change, state=ChangeState.ROLLED_BACK)
     return True
-
-
-def _again(turn: Turn, change: DeployChange) -> Operation | None:
-    if change.restarted_at is None:
-        return None
-    if change.kind == ChangeKind.APPLICATION:
-        assert change.application is not None, "it was restarted"
-        return request_application_restart(application=change.application, **turn.by)
-    query = query_of(change)
-    if query.desired != Desired.RUNNING or query.archived_at is not None:
-        return None  # somebody has stopped it, and it stays so
-    if change.from_revision is None:
-        return operations.request_stop(query=query, mode=StopMode.GRACEFUL, **turn.by)
-    return run_newest(query, **turn.by)
 
 
 # --- judgement ----------------------------------------------------------------------------
 
 
 def look_at_judgement(turn: Turn, change: DeployChange) -> Result:
-    """Return whether a query that ran before runs again on its former definition."""
+    """Return whether what ran before runs again on its former definition."""
     if found := _kept(change):
         return found
-    if change.state == ChangeState.ROLLED_BACK or change.kind != ChangeKind.QUERY:
+    if change.state == ChangeState.ROLLED_BACK or not change.ran:
         return OK
-    if change.from_revision is None or not change.ran:
-        return OK
-    revision = change.back_revision or change.from_revision
-    found_now = evidence(change, revision, now=turn.now)
-    change.evidence = {**change.evidence, "back": found_now.kept}
     good = FORMER.model_copy(update={"deadline_minutes": turn.good.deadline_minutes})
-    return judge(good, found_now.seen, now=turn.now)
+    return judged_back(turn, change, good)

@@ -17,7 +17,7 @@ def end(deploy: Deploy, state: DeployState, reason: Because, *, now: datetime) -
         reason = Because(Detail.NOT_BACK, params)
     deploy.reason = reason or deploy.reason
     deploy.state, deploy.stage, deploy.ended_at = state, Stage.OVER, now
-    deploy.save(update_fields=["state", "reason", "stage", "ended_at"])
+    deploy.save(update_fields=["state", "reason", "stage", "ended_at", "spans"])
     untouched = deploy.changes.filter(to_revision=None)
     untouched.exclude(state=ChangeState.BAD).update(state=ChangeState.LEFT)
     deploy.changes.update(over=True)

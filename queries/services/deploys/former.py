@@ -15,7 +15,13 @@ from queries.services.definitions.revisions import restore_application, restore_
 
 
 def is_changed(change: DeployChange) -> bool:
-    """Return whether somebody has changed a definition since the deploy wrote it."""
+    """Return whether somebody has changed a definition since the deploy wrote it.
+
+    What a deploy does not write it does not bring back either: a query that only restarts with its
+    application, whose newest definition may wait for a start, or be what its script has made of it.
+    """
+    if not change.is_written:
+        return False
     owner = _owner(change)
     newest = owner.revisions.order_by("-number").values_list("number", flat=True).first()
     return owner.archived_at is not None or newest not in (

@@ -3,17 +3,18 @@
 from collections.abc import Sequence
 from typing import Any
 
-from queries.domain.deploys.judging import OK, TODO, Result, judge
+from queries.domain.deploys.judging import OK, TODO, Result
 from queries.domain.deploys.states import ChangeKind, ChangeState, Stage
 from queries.domain.errors import NotAllowed
-from queries.domain.states import Desired, OperationOutcome, Phase
+from queries.domain.states import OperationOutcome
 from queries.models.checkpoints import Snapshot
 from queries.models.deploys.receipts import DeployChange
 from queries.models.history import Operation
-from queries.selectors.deploys.evidence import evidence, lag_before
+from queries.selectors.deploys.evidence import lag_before
 from queries.services.checkpoints.snapshot import request_snapshot
 from queries.services.deploys import sets
-from queries.services.deploys.rollback import run_newest
+from queries.services.deploys.judgement import judged, ran_before
+from queries.services.deploys.restarts import ask_forward, restart_unit, unit_of
 from queries.services.deploys.turns import (
     Turn,
     asked_for,
@@ -22,7 +23,6 @@ from queries.services.deploys.turns import (
     settled,
 )
 from queries.services.probes.preflight import begin_trial
-from queries.services.supervision.application_operations import request_application_restart
 
 #: Preflights of one deploy at the same time: each takes a start slot and a JVM's memory.
 PREFLIGHTS_AT_ONCE = 2
@@ -118,11 +118,10 @@ def write(turn: Turn, todo: Sequence[DeployChange]) -> bool:
     """Write the definitions of the wave, all of them or none."""
     for change in turn.changes:
         keep_snapshot(change)
-        if change.query is None:
-            continue
-        ran = change.query.desired == Desired.RUNNING and change.query.phase == Phase.RUNNING
-        kept = {**change.evidence, "lag_before": lag_before(change.query.pk, now=turn.now)}
-        note(change, ran=ran, evidence=kept)
+        note(change, ran=ran_before(change))
+        if change.query is not None:
+            lag = lag_before(change.query.pk, now=turn.now)
+            note(change, evidence={**change.evidence, "lag_before": lag})
     sets.write(turn, todo)
     for change in todo:
         note(change, state=ChangeState.WRITTEN)
@@ -143,47 +142,19 @@ def look_at_restart(turn: Turn, change: DeployChange) -> Result:
 
 def restart(turn: Turn, todo: Sequence[DeployChange]) -> bool:
     """Restart one query, or an application with all of its queries."""
-    _restart(turn, unit_of(turn.changes, todo[0]))
-    return True
-
-
-def unit_of(changes: Sequence[DeployChange], first: DeployChange) -> list[DeployChange]:
-    """Return what restarts together with a change; an application's own change comes last."""
-    if not first.with_driver:
-        return [first]
-    unit = [
-        one for one in changes if one.with_driver and one.application_id == first.application_id
-    ]
-    return sorted(unit, key=lambda one: one.kind == ChangeKind.APPLICATION)
-
-
-def _restart(turn: Turn, unit: Sequence[DeployChange]) -> None:
+    unit = [one for one in unit_of(turn.changes, todo[0]) if one.runs]
+    for change in restart_unit(turn, unit, Stage.RESTART, ask_forward):
+        note(change, restarted_at=turn.now)  # somebody has stopped it: its judgement tells
     for change in unit:
-        if not change.runs:
-            continue
-        asked = None
-        if change.kind == ChangeKind.APPLICATION:
-            assert change.application is not None, "it was written"
-            asked = request_application_restart(application=change.application, **turn.by)
-        elif change.is_written:
-            asked = run_newest(change.query, **turn.by)  # type: ignore[arg-type]
-        known = asked_for(change, Stage.RESTART, asked) if asked else change.operations
-        note(change, operations=known, restarted_at=turn.now, state=ChangeState.RESTARTED)
+        note(change, state=ChangeState.RESTARTED)
+    return True
 
 
 # --- judgement ----------------------------------------------------------------------------
 
 
 def look_at_judgement(turn: Turn, change: DeployChange) -> Result:
-    """Return whether a query is good on its new definition; keep what was seen."""
+    """Return whether what is to run is good on what was written; keep what was seen."""
     if found := settled(change):
         return found
-    if change.kind != ChangeKind.QUERY or not change.runs:
-        return OK
-    if not change.is_written and not change.ran:
-        return OK  # it was in trouble before, and only shares a driver with what changes
-    assert change.to_revision is not None, "it was written"
-    found_now = evidence(change, change.to_revision, now=turn.now)
-    change.evidence = {**change.evidence, **found_now.kept}
-    change.first_batch = found_now.first_batch
-    return judge(turn.good, found_now.seen, now=turn.now)
+    return judged(turn, change) if change.runs else OK

@@ -1,6 +1,6 @@
 """Ask for a deploy, and have one ended."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -154,7 +154,7 @@ def _changes(found: Plan) -> list[DeployChange]:
     driven = {
         work.name: work
         for work in found.works
-        if work.kind == Kind.APPLICATION and not work.is_new and _restarts_driver(work)
+        if work.kind == Kind.APPLICATION and _goes_in_a_wave(work)
     }
     changes = [
         _of_query(work, found.present.applications.get(work.host), with_driver=work.host in driven)
@@ -166,17 +166,20 @@ def _changes(found: Plan) -> list[DeployChange]:
     wanted = beside.filter(desired=Desired.RUNNING).select_related("application", "target_revision")
     changes += _neighbours(list(wanted), changes, driven.values())
     running = {one.application_id for one in changes if one.runs}
-    scripts = Script.objects.filter(application__name__in=driven, desired=Desired.RUNNING)
-    running |= set(scripts.values_list("application", flat=True))
     for work in driven.values():
-        changes.append(_of_application(work, runs=work.row is not None and work.row.pk in running))
+        changes.append(_of_application(work, running))
     return changes
 
 
 def _goes_in_a_wave(work: Work) -> bool:
+    """Return whether a query, or an application, is written and restarted in a wave.
+
+    What is new and does not run, and what is to stop, is written with the rest of the set.
+    """
     if work.is_new or work.desired is Desired.STOPPED:
         return work.desired is Desired.RUNNING
-    return work.spec_differs or work.desired is Desired.RUNNING
+    differs = work.spec_differs if work.kind == Kind.QUERY else _restarts_driver(work)
+    return differs or work.desired is Desired.RUNNING
 
 
 def _restarts_driver(work: Work) -> bool:
@@ -196,7 +199,7 @@ def _of_query(work: Work, application: Application | None, *, with_driver: bool)
         runs=work.desired is Desired.RUNNING
         or (row is not None and row.desired == Desired.RUNNING),
         from_revision=pinned.number if pinned else work.revision,
-        former={"newest": work.revision},
+        former={"newest": work.revision, "desired": row.desired if row else Desired.STOPPED},
         spec=work.after["spec"],
     )
 
@@ -236,21 +239,26 @@ def _of_neighbour(row: Query, pinned: QueryRevision, *, tried: bool) -> DeployCh
     )
 
 
-def _of_application(work: Work, *, runs: bool) -> DeployChange:
-    assert isinstance(work.row, Application), "it is not new"
-    pinned = work.row.target_revision
+def _of_application(work: Work, running: Collection[int | None]) -> DeployChange:
+    """Return an application's own change; `running` are those with a query that is to run."""
+    row = work.row if isinstance(work.row, Application) else None
+    script = Script.objects.filter(application=row).first() if row else None
+    ran = script.desired if script else Desired.STOPPED
+    pinned = row.target_revision if row and (script is None or ran == Desired.RUNNING) else None
     pools = [
         {"name": one.name, "weight": one.weight, "min_share": one.min_share, "mode": one.mode}
-        for one in work.row.pools.all()
+        for one in (row.pools.all() if row else ())
     ]
+    is_script = work.after["spec"].get("kind") == "script"
+    former = {"newest": work.revision, "pools": pools} | ({"desired": ran} if is_script else {})
     return DeployChange(
         kind=ChangeKind.APPLICATION,
         name=work.name,
-        application=work.row,
+        application=row,
         with_driver=True,
-        runs=runs,
+        runs=Desired.RUNNING in (ran, work.desired) or (row is not None and row.pk in running),
         from_revision=pinned.number if pinned else work.revision,
-        former={"newest": work.revision, "pools": pools},
+        former=former,
         spec=work.after["spec"],
     )
 
@@ -274,7 +282,7 @@ def _units(changes: Iterable[DeployChange]) -> list[Unit]:
 
 
 def _unit_of(change: DeployChange) -> tuple[ChangeKind, str]:
-    if change.with_driver:
+    if change.with_driver and change.kind == ChangeKind.QUERY:
         assert change.application is not None, "its driver is there to be replaced"
         return ChangeKind.APPLICATION, change.application.name
     return ChangeKind(change.kind), change.name

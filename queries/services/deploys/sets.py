@@ -11,6 +11,7 @@ from dataclasses import replace
 from queries.domain.errors import Invalid, NotAllowed, Problem
 from queries.domain.manifests.forms import Kind
 from queries.domain.manifests.sets import ApplySet
+from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.deploys.receipts import DeployChange
 from queries.services.deploys.turns import Turn, note
@@ -74,6 +75,8 @@ def _note_written(change: DeployChange, work: Work | None) -> None:
         return
     if isinstance(work.row, Query):
         note(change, query=work.row, application=work.row.application)
+    elif isinstance(work.row, Application):
+        note(change, application=work.row)
     note(change, to_revision=work.revision)
 
 
@@ -83,14 +86,20 @@ def prepare_rest(turn: Turn) -> Plan:
 
 
 def write_rest(turn: Turn) -> None:
-    """Write what is left of the set, in the caller's transaction."""
-    apply(turn.prepared, actor=turn.deploy.actor, via=f"deploy {turn.deploy.uuid}", now=turn.now)
+    """Write what is left of the set, and note what follows, in the caller's transaction."""
+    by = {"actor": turn.deploy.actor, "via": f"deploy {turn.deploy.uuid}"}
+    turn.deploy.follows = apply(turn.prepared, **by, now=turn.now).operations
+    turn.deploy.save(update_fields=["follows"])
 
 
 def _planned(turn: Turn) -> Plan:
     asked = ApplySet.model_validate(turn.deploy.asked)
-    user = user_of(turn.deploy, now=turn.now)
-    return plan(asked, user=user, now=turn.now)
+    found = plan(asked, user=user_of(turn.deploy, now=turn.now), now=turn.now)
+    started = set(turn.deploy.changes.filter(runs=True).values_list("kind", "name"))
+    for work in found.works:
+        if (work.kind, work.name) in started:
+            work.desired = None  # its wave starts it, and judges it: no apply does so again
+    return found
 
 
 def _part(found: Plan, belongs: Callable[[Work], bool], *, leaving: bool = False) -> Plan:

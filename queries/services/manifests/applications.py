@@ -7,7 +7,7 @@ from typing import Any
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.errors import Invalid, Problem
 from queries.domain.masking import unmask
-from queries.domain.states import Desired
+from queries.domain.states import Desired, Phase
 from queries.domain.validation.joining import kind_problem
 from queries.models.access.teams import Team
 from queries.models.applications import Application
@@ -103,6 +103,7 @@ def _compare(work: Work, present: Present) -> None:
     script = getattr(row, "script", None)
     if script is not None:
         work.before = states.with_desired(work.before, script.desired)
+        work.completed = script.phase == Phase.COMPLETED
     work.after = states.with_desired(states.of_manifest(manifest, spec), manifest.desired)
     if manifest.desired != (script.desired if script is not None else Desired.STOPPED):
         work.desired = manifest.desired

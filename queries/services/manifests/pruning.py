@@ -73,7 +73,7 @@ def leaving(asked: ApplySet, present: Present, kept: set[tuple[str, str]]) -> li
     _look_at_runs(queries, may_stop=asked.prune_running)
     applications = [one for one in found if one.kind is Kind.APPLICATION]
     if applications:
-        _look_into_applications(applications, queries)
+        _look_into_applications(applications, queries, may_stop=asked.prune_running)
     return found
 
 
@@ -95,11 +95,13 @@ def _look_at_runs(queries: list[Leaving], *, may_stop: bool) -> None:
             one.problems.append(Problem("metadata.name", one.name, message, way_out))
 
 
-def _look_into_applications(applications: list[Leaving], queries: list[Leaving]) -> None:
+def _look_into_applications(
+    applications: list[Leaving], queries: list[Leaving], *, may_stop: bool
+) -> None:
     """Refuse applications with queries that stay; those with queries that run go after them."""
     rows = {one.application.pk: one for one in applications if one.application is not None}
     going = {one.query.pk: one for one in queries if one.query is not None}
-    _refuse_running_scripts(rows)
+    _look_at_scripts(rows, may_stop=may_stop)
     living = Query.objects.filter(application__in=rows, archived_at=None, identity="")
     living = living.order_by("name")  # those that a script has started go with it
     for pk, name, application in living.values_list("pk", "name", "application"):
@@ -115,11 +117,13 @@ def _look_into_applications(applications: list[Leaving], queries: list[Leaving])
         rows[application].later = True
 
 
-def _refuse_running_scripts(rows: Mapping[int, Leaving]) -> None:
-    """Refuse applications whose script has not ended: only its author knows when it may."""
+def _look_at_scripts(rows: Mapping[int, Leaving], *, may_stop: bool) -> None:
+    """Note whose script has not ended, and refuse those that nobody said may be stopped."""
     ended = Q(desired=Desired.STOPPED, phase__in=sorted(STOPPED_PHASES))
     for script in Script.objects.filter(application__in=rows).exclude(ended):
         one = rows[script.application_id]
-        message = f"would be pruned, but its script is {script.phase}."
-        way_out = f"Stop application {one.name} first."
-        one.problems.append(Problem("metadata.name", one.name, message, way_out))
+        one.later = True
+        if not may_stop:
+            message = f"would be pruned, but its script is {script.phase}."
+            way_out = "Stop it first, or send prune_running: it is then stopped and deleted."
+            one.problems.append(Problem("metadata.name", one.name, message, way_out))

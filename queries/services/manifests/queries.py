@@ -11,9 +11,8 @@ from queries.domain.definitions.locations import A_LOCATION, HeldLocations, NotA
 from queries.domain.definitions.spec import HOLDING_TRIGGERS, ApplicationSpec
 from queries.domain.errors import Invalid
 from queries.domain.manifests.forms import Manifest
-from queries.domain.manifests.plans import Change
 from queries.domain.masking import unmask
-from queries.domain.states import Desired
+from queries.domain.states import Desired, Phase
 from queries.domain.triggers.cores import ground_of, held
 from queries.domain.validation.joining import joining_problems, team_problem
 from queries.models.applications import Application
@@ -64,9 +63,11 @@ def plan_queries(works: list[Work], present: Present, hosts: dict[str, Host], *,
 def _compare(work: Work, row: Query, present: Present) -> None:
     manifest, newest = work.manifest, present.query_revisions[row.pk]
     assert manifest is not None
-    work.before, work.revision = present.query_state(row), newest.number
+    work.before = states.with_desired(present.query_state(row), row.desired)
+    work.revision, work.completed = newest.number, row.phase == Phase.COMPLETED
     work.host = row.application.name
-    work.after = states.of_manifest(manifest, unmask(manifest.spec, before=newest.spec))
+    after = states.of_manifest(manifest, unmask(manifest.spec, before=newest.spec))
+    work.after = states.with_desired(after, manifest.desired)
     work.compare()
     if manifest.application and manifest.application != work.host:
         work.refuse(
@@ -79,7 +80,6 @@ def _compare(work: Work, row: Query, present: Present) -> None:
         _same_place(work, manifest, present.locations.get(row.pk, []))
     if manifest.desired is not None and manifest.desired != row.desired:
         work.desired = manifest.desired
-        work.changes.append(Change("desired", str(row.desired), str(manifest.desired)))
 
 
 def _same_place(work: Work, manifest: Manifest, locations: list[str]) -> None:
@@ -144,7 +144,7 @@ def _place(
     """Find the application and the checkpoint of a new query."""
     manifest = work.manifest
     assert manifest is not None
-    work.after = states.of_manifest(manifest, manifest.spec)
+    work.after = states.with_desired(states.of_manifest(manifest, manifest.spec), manifest.desired)
     if manifest.desired is Desired.RUNNING:
         work.desired = manifest.desired
     if manifest.application:

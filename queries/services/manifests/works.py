@@ -21,6 +21,7 @@ from queries.models.alerts import AlertRule
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.manifests.managed import Managed
+from queries.selectors.manifests import states
 from queries.selectors.manifests.states import State, comparable
 
 Row = Application | Query | AlertRule
@@ -51,6 +52,7 @@ class Work:
     location: str = ""  # of a new query's checkpoint
     team: Team | None = None  # of a new application
     desired: Desired | None = None  # where it changes
+    completed: bool = False  # its trigger has ended it, or its script itself: nobody stopped it
 
     @property
     def query(self) -> Query | None:
@@ -91,9 +93,10 @@ class Work:
         """Note each field that differs, and what was edited since its file was applied."""
         if not self.is_new:
             self.changes += differences(comparable(self.before, self.after), self.after)
-        if self.managed is not None and self.managed.applied != self.before:
+        before = states.unedited(self.before, completed=self.completed)
+        if self.managed is not None and self.managed.applied != before:
             applied = self.managed.applied
-            edited = differences(applied, comparable(self.before, applied))
+            edited = differences(applied, comparable(before, applied))
             way_out = settle(Kind(self.kind), self.name, self.managed.source)
             self.drift = Drift(edited, way_out) if edited else None
 

@@ -30,7 +30,7 @@ from queries.domain.states import (
     StopMode,
     Verb,
 )
-from queries.models.applications import Application
+from queries.models.applications import Application, Script
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.history import Operation
@@ -66,11 +66,14 @@ def begin_many(
 ) -> Operation:
     """Insert the operation that asks each of these queries, and then of the applications.
 
-    Of these the scripts are asked; with `PRUNE` they are deleted once their queries are gone.
+    Of these the scripts are asked; with `PRUNE` they are deleted once all in them has ended.
     Raises `TooMany` where its user asks too often.
     """
+    places = list(applications)
+    scripts = Script.objects.filter(application__in=places)
+    with_script = set(scripts.values_list("application", flat=True))
     lines = [_line("query", row) for row in queries]
-    lines += [_line("application", row) for row in applications]
+    lines += [_line("application", row) | {"asks": row.pk in with_script} for row in places]
     with transaction.atomic():
         begin_bulk(verb=MANY_VERBS[verb], count=len(lines), actor=actor, now=now)
         operation = Operation.objects.create(
@@ -127,7 +130,7 @@ def _take_slice(operation_id: int) -> bool:
 
 
 def _is_asked(operation: Operation, line: dict[str, Any]) -> bool:
-    deleted = operation.verb == Verb.PRUNE and line.get("of")
+    deleted = operation.verb == Verb.PRUNE and line.get("of") and not line.get("asks")
     return bool(line["outcome"] or line["operation"] or deleted)
 
 
@@ -236,12 +239,20 @@ def _delete(operation: Operation, line: dict[str, Any], now: datetime) -> None:
 
 
 def _delete_application(pk: int, **by: Any) -> bool:
-    """Delete an application without queries and drivers; tell whether it is gone."""
+    """Delete an application without queries and drivers; tell whether it is gone.
+
+    What its script has started goes with it.
+    """
     place = Application.objects.get(pk=pk)
     if place.archived_at is not None:
         return True
+    script = Script.objects.filter(application=place).first()
+    if script is not None and script.desired != Desired.STOPPED:
+        raise Conflict("Its script has been started again.")
     drivers = place.drivers.filter(state__in=sorted(OPEN_DRIVER_STATES))
-    if place.queries.filter(archived_at=None).exists() or drivers.exists():
+    defined = place.queries.filter(archived_at=None, identity="")
+    ended = script is None or script.phase in STOPPED_PHASES
+    if not ended or defined.exists() or drivers.exists():
         return False
     archive_application(application=place, **by)
     return True

@@ -89,6 +89,14 @@ def request_restart(
     return _ask(query, transitions.restart, Verb.RESTART, actor, now, within)
 
 
+def request_again(*, query: Query, actor: str, now: datetime) -> Operation:
+    """Have a query that is to run, and is held or waits after a failure, tried again now.
+
+    It stays on the revision that it was started on.
+    """
+    return _ask(query, transitions.again, Verb.START, actor, now, None)
+
+
 def archive_query(*, query: Query, actor: str, now: datetime) -> None:
     """Delete a stopped query: free its name and location; history and checkpoint files stay.
 

@@ -20,6 +20,7 @@ from queries.selectors.access.insisting import insist, reached
 from queries.selectors.access.targets import of_selector, of_selectors
 from queries.selectors.alerts.dry_view import last_week
 from queries.selectors.alerts.incidents import delivery_line
+from queries.selectors.manifests.owners import owned
 from queries.services.alerts import setup
 from queries.services.alerts.deliveries import try_channel
 from queries.views.console.guard import by, needs
@@ -174,6 +175,7 @@ def rule(request: HttpRequest, name: str = "") -> HttpResponseBase:
             return redirect("alert-rules")
     context = {
         "rule": row,
+        "owned": owned(row) if row else None,
         "typed": typed,
         "problems": problems,
         "channels": Channel.objects.all(),

@@ -1,5 +1,6 @@
 """Deploys and rollbacks over REST."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -59,6 +60,26 @@ def test_a_deploy_is_followed_to_its_receipt(ci: Client, way: Way) -> None:
     [line] = ci.get(f"{DEPLOYS}?query=delays&state=SUCCEEDED").json()["results"]
     assert line["id"] == asked["id"]
     assert ci.get(f"{DEPLOYS}?owner=others").json()["results"] == []
+
+
+def test_the_receipt_has_the_times_of_each_change_and_wave(
+    ci: Client, way: Way, stage: Stage
+) -> None:
+    asked = _post(ci, DEPLOYS, _body(way)).json()
+    assert (asked["waves"][0]["began_at"], asked["waves"][0]["ended_at"]) == (None, None)
+    way.row = _row(asked["id"])
+    way.work()
+    [wave] = ci.get(asked["links"]["self"]).json()["waves"]
+    [query] = wave["queries"]
+    assert (wave["ended_at"], query["proven_at"]) == (None, None)
+    assert wave["began_at"] == query["restarted_at"]
+    stage.now += timedelta(seconds=70)
+    way.came_up("delays")
+    [wave] = ci.get(asked["links"]["self"]).json()["waves"]
+    [query] = wave["queries"]
+    assert wave["began_at"] == query["restarted_at"]
+    assert wave["began_at"] < query["proven_at"] <= wave["ended_at"]
+    assert query["judged_by"] == "Judged by its own runs since the restart."
 
 
 def _row(uuid: str) -> Any:

@@ -64,6 +64,43 @@ def test_an_edit_elsewhere_is_drift_on_both_sides(send: Send, as_author: APIClie
     assert Query.objects.get().revisions.count() == 3
 
 
+def test_a_query_that_somebody_stops_against_its_file_has_drifted(
+    send: Send, as_author: APIClient
+) -> None:
+    send(query("delays") | {"desired": "RUNNING"})
+    Query.objects.update(desired=Desired.RUNNING)
+    owner = "/api/v1/queries/delays/owner/"
+    assert as_author.get(owner).json()["drift"] is None
+    Query.objects.update(desired=Desired.STOPPED, phase=Phase.STOPPED)
+    change = {"field": "desired", "before": "RUNNING", "after": "STOPPED"}
+    assert as_author.get(owner).json()["drift"]["changes"] == [change]
+    planned = plan_of(send(query("delays") | {"desired": "RUNNING"}, dry_run=True), "delays")
+    assert planned["drift"]["changes"] == [change]
+    assert planned["changes"] == [{"field": "desired", "before": "STOPPED", "after": "RUNNING"}]
+    [file] = as_author.get("/api/v1/export/?query=delays").json()["manifests"]
+    assert file["manifest"]["desired"] == "STOPPED", "the edited form takes the file's place"
+
+
+def test_a_query_that_has_read_all_there_was_has_not_drifted(
+    send: Send, as_author: APIClient
+) -> None:
+    send(query("delays") | {"desired": "RUNNING"})
+    Query.objects.update(desired=Desired.STOPPED, phase=Phase.COMPLETED)
+    assert as_author.get("/api/v1/queries/delays/owner/").json()["drift"] is None
+    planned = plan_of(send(query("delays") | {"desired": "RUNNING"}, dry_run=True), "delays")
+    assert (planned["outcome"], planned["drift"]) == ("changed", None), "it is started again"
+
+
+def test_a_file_that_leaves_desired_to_pages_has_no_drift_in_it(
+    send: Send, as_author: APIClient
+) -> None:
+    send(query("delays"))
+    Query.objects.update(desired=Desired.RUNNING)
+    assert as_author.get("/api/v1/queries/delays/owner/").json()["drift"] is None
+    [file] = as_author.get("/api/v1/export/?query=delays").json()["manifests"]
+    assert "desired" not in file["manifest"]
+
+
 def test_what_is_released_belongs_to_nobody(send: Send, as_author: APIClient) -> None:
     send(query("delays"))
     assert as_author.delete("/api/v1/queries/delays/owner/").status_code == 204

@@ -27,13 +27,17 @@ def test_what_is_left_out_has_its_default() -> None:
         ({"apply": SET, "good": {"first_commit": False}}, "good"),
         ({"apply": SET, "on_failure": "pray"}, "on_failure"),
         ({"apply": {**SET, "dry_run": True}}, "apply.dry_run"),
-        ({"apply": {**SET, "prune_running": True}}, "apply.prune_running"),
     ],
 )
 def test_what_cannot_be_is_refused_by_its_field(body: dict[str, Any], field: str) -> None:
     with pytest.raises(Invalid) as caught:
         parse_deploy(body)
     assert [one.field for one in caught.value.problems] == [field]
+
+
+def test_what_its_files_no_longer_hold_may_be_stopped_at_its_end() -> None:
+    held = {**SET, "prune": True, "prune_running": True}
+    assert parse_deploy({"apply": held}).apply["prune_running"] is True
 
 
 def test_each_stage_is_described_for_pages() -> None:

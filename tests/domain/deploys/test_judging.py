@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queries.domain.deploys.forms import Good
-from queries.domain.deploys.judging import Outcome, Seen, SeenFailure, judge
+from queries.domain.deploys.judging import Basis, Outcome, Seen, SeenFailure, judge
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import Phase
 
@@ -108,6 +108,58 @@ def test_what_is_known_is_told_at_once(seen: Seen, reason: str) -> None:
     assert told.startswith(reason)
 
 
+SCRIPT = replace(RUNNING, basis=Basis.SCRIPT, batches=3)
+DRIVER = replace(RUNNING, basis=Basis.DRIVER, batches=0)
+FOUND = replace(RUNNING, basis=Basis.FOUND)
+UNSTARTED = replace(FOUND, proven_at=None, batches=0, unstarted_since=AT)
+BESIDE = replace(STARTING, basis=Basis.FAILURES)
+
+
+@pytest.mark.parametrize(
+    ("seen", "good"),
+    [
+        (SCRIPT, {"first_commit": False, "batches": 3}),  # of the query with the fewest
+        (replace(SCRIPT, phase=Phase.COMPLETED, is_wanted=False), {"minutes": 3}),
+        (replace(SCRIPT, lag_before=1), {"lag_not_worse": True}),  # its queries have lag
+        (DRIVER, {"batches": 3}),  # its queries are asked
+        (DRIVER, {"first_commit": False, "batches": 1}),
+        (replace(DRIVER, failures=(KNOWN,)), {}),
+        (FOUND, {}),
+        (replace(UNSTARTED, unstarted_since=AT + timedelta(minutes=1)), {"batches": 3}),
+        (BESIDE, {"batches": 3}),
+        (replace(BESIDE, phase=Phase.FAILED, failures=(KNOWN,)), {}),
+        (replace(BESIDE, is_wanted=False), {}),
+    ],
+)
+def test_each_is_asked_for_what_it_can_show(seen: Seen, good: dict[str, Any]) -> None:
+    assert after(2, Good(**good), seen) == (Outcome.OK, "")
+
+
+@pytest.mark.parametrize(
+    ("seen", "good", "outcome", "reason"),
+    [
+        (replace(SCRIPT, proven_at=None), {"first_commit": False, "batches": 1}, "WAITS", "Pend"),
+        (replace(SCRIPT, batches=2), {"batches": 3}, "WAITS", "2 of 3 batches"),
+        (replace(SCRIPT, failures=(NEW,)), {}, "BAD", "delays failed: Division by zero."),
+        (
+            replace(SCRIPT, phase=Phase.COMPLETED, is_wanted=False, failures=(NEW,)),
+            {},
+            "BAD",
+            "delays failed: Division by zero.",
+        ),
+        (replace(DRIVER, proven_at=None), {"first_commit": False, "batches": 1}, "WAITS", "Pend"),
+        (replace(DRIVER, is_wanted=False), {}, "BAD", "delays was stopped"),
+        (replace(UNSTARTED, unstarted_since=AT + timedelta(minutes=2)), {}, "WAITS", "Pend"),
+        (replace(BESIDE, failures=(NEW,)), {}, "BAD", "delays failed: Division by zero."),
+    ],
+)
+def test_what_each_waits_for_and_is_bad_by(
+    seen: Seen, good: dict[str, Any], outcome: str, reason: str
+) -> None:
+    found, told = after(2, Good(**good), seen)
+    assert (found, told[: len(reason)]) == (outcome, reason)
+
+
 @given(
     st.builds(
         Good,
@@ -131,6 +183,8 @@ def test_what_is_known_is_told_at_once(seen: Seen, reason: str) -> None:
         failures=st.lists(st.sampled_from([NEW, KNOWN]), max_size=2).map(tuple),
         lag_before=st.none() | st.integers(0, 9),
         lag=st.none() | st.integers(0, 9),
+        basis=st.sampled_from(Basis),
+        unstarted_since=st.none() | st.just(AT),
     ),
 )
 def test_nothing_waits_beyond_the_deadline_and_all_that_is_not_good_has_a_reason(

@@ -39,6 +39,14 @@ def test_a_start_cuts_waiting_short_on_the_newest_revision(phase: Phase) -> None
     assert change == transitions.Change(Verb.START, Desired.RUNNING, StopMode.GRACEFUL, True)
 
 
+@pytest.mark.parametrize("phase", sorted(FAILED_PHASES))
+def test_a_failed_query_is_tried_again_on_the_revision_that_it_has(phase: Phase) -> None:
+    change = transitions.again(asked(Desired.RUNNING, phase))
+    assert change == transitions.Change(Verb.START, Desired.RUNNING, StopMode.GRACEFUL, False)
+    assert transitions.again(RUNNING) is None
+    assert transitions.again(asked(Desired.STOPPED, phase)) is None
+
+
 def test_a_stop_at_once_overtakes_a_graceful_one_and_not_the_other_way_round() -> None:
     stopping = asked(Desired.STOPPED, Phase.STOPPING, has_run=True)
     assert transitions.stop(stopping, StopMode.GRACEFUL) is None

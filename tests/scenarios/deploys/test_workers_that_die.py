@@ -108,6 +108,70 @@ def test_on_the_way_back(way: Deadly, stage: Scene) -> None:
     assert _asked("a", "preflight") == 1
 
 
+def _flights(way: Deadly, stage: Scene) -> None:
+    """Deploy an application with two queries that run, changed in its memory."""
+    stage.application("flights")
+    for name in ("a", "b"):
+        stage.query(name, "flights")
+        stage.start(name)
+    stage.ready("flights")
+    stage.commit("a")
+    stage.commit("b")
+    head = {"apiVersion": "headgate/v1", "kind": "Application", "metadata": {"name": "flights"}}
+    way.ask({**head, "spec": {"master": "local[2]", "memory": "2g"}})
+    _fresh(way, stage)
+
+
+def _fresh(way: Deadly, stage: Scene) -> None:
+    stage.launcher.leave("flights")
+    stage.look("flights")
+    stage.ready("flights")
+
+
+def _restarts() -> int:
+    rows = Operation.objects.filter(application__name="flights", query=None, verb="restart")
+    return rows.count()
+
+
+def test_in_a_wave_of_applications(way: Deadly, stage: Scene) -> None:
+    _flights(way, stage)
+    stage.commit("a")
+    stage.commit("b")
+    deploy = way.work()
+    assert deploy.state == DeployState.SUCCEEDED, deploy.reason
+    acting = (Stage.SNAPSHOT, Stage.WRITE, Stage.RESTART)
+    quiet = (Stage.JUDGE, Stage.SETTLE)
+    expected = dict.fromkeys(acting, ACTS) | dict.fromkeys(quiet, ("leave.",))
+    assert set(way.died_at) == _points(expected)
+    assert stage.row("a").application.revisions.count() == 2
+    assert _restarts() == 1
+    assert len(stage.launcher.epochs("flights")) == 2
+    assert len(deploy.spans) == 1
+
+
+def test_in_a_wave_of_applications_that_goes_back(way: Deadly, stage: Scene) -> None:
+    _flights(way, stage)
+    stage.commit("a")
+    stage.fail("b", DIVIDE)
+    way.work()
+    way.probe()
+    deploy = way.probe()
+    assert deploy.stage == Stage.JUDGE_BACK, deploy.reason
+    _fresh(way, stage)
+    stage.commit("a")
+    stage.commit("b")
+    deploy = way.work()
+    assert deploy.state == DeployState.ROLLED_BACK, deploy.reason
+    acting = (Stage.SNAPSHOT, Stage.WRITE, Stage.RESTART, *BACK[:-1])
+    quiet = (Stage.JUDGE, Stage.JUDGE_BACK)
+    expected = dict.fromkeys(acting, ACTS) | dict.fromkeys(quiet, ("leave.",))
+    assert set(way.died_at) == _points(expected)
+    assert stage.row("a").application.revisions.count() == 3
+    assert [stage.row(name).revisions.count() for name in ("a", "b")] == [1, 1]
+    assert _restarts() == 2
+    assert _asked("a", "preflight") == _asked("b", "preflight") == 1
+
+
 def _asked(name: str, verb: str) -> int:
     return Operation.objects.filter(query__name=name, verb=verb).count()
 

@@ -70,10 +70,17 @@ class Way:
         about = {"name": name, "application": row.application.name}
         return {"apiVersion": "headgate/v1", "kind": "Query", "metadata": about, "spec": spec}
 
-    def ask(self, *manifests: dict[str, Any], prune: bool = False, **how: Any) -> Deploy:
+    def ask(
+        self,
+        *manifests: dict[str, Any],
+        prune: bool = False,
+        prune_running: bool = False,
+        **how: Any,
+    ) -> Deploy:
         """Ask for a deploy of these manifests, and let a worker take its first steps."""
         files = [{"path": f"{at}.yaml", "manifest": one} for at, one in enumerate(manifests)]
         body = {"owner": "repo", "manifests": files, "prune": prune}
+        body["prune_running"] = prune_running
         form = parse_deploy({"apply": body, **how})
         self.row = request_deploy(form=form, user=ada(), actor="ada", now=self.stage.now)
         return self.work()

@@ -15,10 +15,10 @@ from tests.scenarios.stage import Stage
 class ScriptStage(Stage):
     """A stage with one application, `job`, that runs a script."""
 
-    def __init__(self, **spec: Any) -> None:
+    def __init__(self, code: str = "/code", **spec: Any) -> None:
         super().__init__()
-        script = {"file": "/code/job.py", "arguments": ["--fast"]}
-        self.application("job", kind="script", script=script, python_path=["/code"], **spec)
+        script = {"file": f"{code}/job.py", "arguments": ["--fast"]}
+        self.application("job", kind="script", script=script, python_path=[code], **spec)
 
     @property
     def job(self) -> Application:

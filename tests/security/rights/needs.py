@@ -125,6 +125,7 @@ alert-rules: get v
 alert-rule-new: get a post a
 alert-rule: get a post a
 alert-rule-delete: post a
+alert-rule-release: get a post a
 alert-maintenance: get v
 alert-maintenance-new: post o
 alert-maintenance-end: post o
@@ -139,6 +140,7 @@ application-delete: get d post d
 application-labels: get d post d
 application-start: post o
 application-question: get d post d
+application-release: get d post d
 application-restart: get o post o
 application-stop: get o post o
 application-team: post a
@@ -151,6 +153,7 @@ deploys: get v
 deploy: get v
 deploy-cancel: get d post d
 query-rollback: get d post d
+query-release: get d post d
 audit: get v
 audit-export: get a
 tokens: get v post a

@@ -48,6 +48,19 @@ def test_the_receipt_of_a_good_deploy(client: Client, viewer: User, way: Way) ->
     assert f"/deploys/{deploy.uuid}/" in page(client, "/deploys/?query=delays")
 
 
+def test_the_receipt_says_when_and_by_what_each_was_judged(
+    client: Client, viewer: User, way: Way
+) -> None:
+    client.force_login(viewer)
+    way.change("delays")
+    way.stage.now += timedelta(seconds=70)
+    deploy = way.came_up("delays")
+    text = page(client, f"/deploys/{deploy.uuid}/")
+    assert "Judged by its own runs since the restart." in text
+    assert "ran after 1 min" in text
+    assert text.count(f"{deploy.created_at:%H:%M}") > 2, "of the wave and of the restart too"
+
+
 def test_a_failure_is_named_with_its_own_page(
     client: Client, viewer: User, way: Way, stage: Stage
 ) -> None:

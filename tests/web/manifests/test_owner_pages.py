@@ -8,7 +8,9 @@ from django.test import Client
 from django.utils import timezone
 
 from queries.domain.manifests.sets import parse_set
+from queries.models.alerts import AlertRule, Channel
 from queries.models.definitions import Query
+from queries.services.alerts.setup import save_rule
 from queries.services.definitions.catalog import create_query, revise_query
 from queries.services.definitions.labels import relabel
 from queries.services.manifests.applying import apply_set
@@ -58,3 +60,41 @@ def test_what_no_file_owns_says_nothing(client: Client, viewer: User) -> None:
     spec = query("alone")["spec"]
     create_query(name="alone", spec=spec, actor="aude", now=timezone.now())
     assert "From a file" not in page(client, viewer, "/queries/alone/definition/")
+
+
+@pytest.mark.usefixtures("_applied")
+@pytest.mark.parametrize(
+    ("place", "release"),
+    [
+        ("/queries/delays/definition/", "/queries/delays/release/"),
+        ("/applications/flights/", "/applications/flights/release/"),
+    ],
+)
+def test_an_author_releases_an_object_from_its_owner(
+    client: Client, author: User, viewer: User, place: str, release: str
+) -> None:
+    assert release not in page(client, viewer, place)
+    assert release in page(client, author, place)
+    assert "no longer decides" in page(client, author, release)
+    answer = client.post(release, follow=True)
+    assert "belongs to no owner any more" in answer.content.decode()
+    assert "From a file" not in page(client, author, place)
+
+
+def test_a_rules_page_says_whose_it_is_and_an_admin_releases_it(
+    client: Client, admin: User
+) -> None:
+    now = timezone.now()
+    Channel.objects.create(name="ops", kind="mail", settings={}, created_at=now)
+    head = {"apiVersion": "headgate/v1", "kind": "AlertRule", "metadata": {"name": "nights"}}
+    sent = body({**head, "spec": {"channels": ["ops"], "remind_every_hours": 2}})
+    apply_set(parse_set(sent), user=admin, actor="root", via="rest", now=now)
+    assert "as applied" in page(client, admin, "/alerts/rules/nights/")
+    rule = AlertRule.objects.get()
+    save_rule({"name": "nights", "channels": ["ops"]}, rule=rule, actor="root", now=now)
+    text = page(client, admin, "/alerts/rules/nights/")
+    assert "Edited since" in text
+    assert "spec.remind_every_hours" in text
+    assert "/alerts/rules/nights/release/" in text
+    client.post("/alerts/rules/nights/release/")
+    assert "From a file" not in page(client, admin, "/alerts/rules/nights/")

@@ -1,0 +1,111 @@
+"""Restart a unit, forward and back: one query, or an application with all that its driver runs.
+
+What belongs to the application (its script, what this starts, queries that do not change) restarts
+with its driver, by the application's own operation. A query is asked by itself where its
+definition changes, or where it is held and nothing else would start it.
+"""
+
+from collections.abc import Callable, Sequence
+
+from queries.domain.deploys.states import ChangeKind, Stage
+from queries.domain.states import FAILED_PHASES, Desired, Phase, StopMode
+from queries.models.applications import Application, Script
+from queries.models.definitions import Query
+from queries.models.deploys.receipts import DeployChange
+from queries.models.history import Operation
+from queries.models.installation import Installation
+from queries.selectors.deploys.evidence import query_of
+from queries.services.deploys.rollback import run_newest
+from queries.services.deploys.turns import Turn, asked_for, note
+from queries.services.supervision import operations
+from queries.services.supervision.application_operations import (
+    request_application_restart,
+    request_script_stop,
+)
+
+Ask = Callable[[Turn, DeployChange], Operation | None]
+
+
+def unit_of(changes: Sequence[DeployChange], first: DeployChange) -> list[DeployChange]:
+    """Return what restarts together with a change; an application's own change comes last."""
+    if not first.with_driver:
+        return [first]
+    unit = [
+        one for one in changes if one.with_driver and one.application_id == first.application_id
+    ]
+    return sorted(unit, key=lambda one: one.kind == ChangeKind.APPLICATION)
+
+
+def restart_unit(
+    turn: Turn, unit: Sequence[DeployChange], stage: Stage, ask: Ask
+) -> list[DeployChange]:
+    """Ask what a unit takes, and note that on each change; return those that nothing restarts.
+
+    What is asked for nothing itself goes along with its application's driver, where that does.
+    """
+    asked = {change.pk: ask(turn, change) for change in unit}
+    epoch = Installation.get().last_epoch  # all locks are held: what comes now has a higher one
+    own = next((one for one in unit if one.kind == ChangeKind.APPLICATION), None)
+    driver = asked[own.pk] if own is not None else None
+    left = []
+    for change in unit:
+        operation = asked[change.pk] or (driver if _goes_along(change) else None)
+        if operation is None:
+            left.append(change)
+            continue
+        known = asked_for(change, stage, operation)
+        note(change, operations=known, restarted_at=turn.now, restart_epoch=epoch)
+    return left
+
+
+def _goes_along(change: DeployChange) -> bool:
+    if change.kind != ChangeKind.QUERY or not change.with_driver or change.is_written:
+        return False
+    query = query_of(change)
+    return query.archived_at is None and (query.desired == Desired.RUNNING or query.discovered)
+
+
+def ask_forward(turn: Turn, change: DeployChange) -> Operation | None:
+    """Ask that a change runs on what the deploy has written."""
+    if not change.runs:
+        return None
+    if change.kind == ChangeKind.APPLICATION:
+        assert change.application is not None, "it was written"
+        return request_application_restart(application=change.application, **turn.by)
+    query = query_of(change)
+    return run_newest(query, **turn.by) if change.is_written else _again(turn, query)
+
+
+def ask_back(turn: Turn, change: DeployChange) -> Operation | None:
+    """Ask that a change does what it did before the deploy; what somebody stopped stays so."""
+    if change.restarted_at is None:  # it never ran on the new definition
+        return None
+    if change.kind == ChangeKind.APPLICATION:
+        assert change.application is not None, "it was restarted"
+        return _application_back(turn, change, change.application)
+    query = query_of(change)
+    if query.desired != Desired.RUNNING or query.archived_at is not None:
+        return None
+    if not change.was_to_run:
+        return operations.request_stop(query=query, mode=StopMode.GRACEFUL, **turn.by)
+    return run_newest(query, **turn.by) if change.is_written else _again(turn, query)
+
+
+def _application_back(
+    turn: Turn, change: DeployChange, application: Application
+) -> Operation | None:
+    script = Script.objects.filter(application=application).first()
+    if script is not None and not change.was_to_run:
+        mode = StopMode.GRACEFUL
+        return request_script_stop(application=application, mode=mode, **turn.by)
+    completed = script is not None and script.phase == Phase.COMPLETED
+    if script is not None and script.desired != Desired.RUNNING and not completed:
+        return None
+    return request_application_restart(application=application, **turn.by)
+
+
+def _again(turn: Turn, query: Query) -> Operation | None:
+    """Have a query that is held, or waits, tried again; its definition stays as it is."""
+    if query.discovered or query.phase not in FAILED_PHASES:
+        return None
+    return operations.request_again(query=query, **turn.by)

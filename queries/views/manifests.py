@@ -1,0 +1,66 @@
+"""Release an object from the owner of its file: from then on pages alone decide."""
+
+from functools import partial
+from typing import Any
+
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import get_object_or_404, render
+from django.urls import path, reverse
+
+from queries.models.alerts import AlertRule
+from queries.roles import ADMINISTER, DEFINE
+from queries.selectors.definitions import definitions
+from queries.selectors.manifests.owners import managed_of
+from queries.selectors.supervision import applications
+from queries.services.manifests.ownership import release
+from queries.views.console.errors import answered
+from queries.views.console.guard import by, needs
+from queries.views.console.shell import next_address
+
+
+@needs(DEFINE, "GET", "POST")
+def release_query(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Say what a release does; release a query on POST."""
+    row = definitions.query(name)
+    return _release(request, row, "query-release", reverse("query-definition", args=[name]))
+
+
+@needs(DEFINE, "GET", "POST")
+def release_application(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Say what a release does; release an application on POST."""
+    row = applications.application(name)
+    return _release(request, row, "application-release", reverse("application", args=[name]))
+
+
+@needs(ADMINISTER, "GET", "POST")
+def release_rule(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Say what a release does; release an alert rule on POST."""
+    row = get_object_or_404(AlertRule, name=name)
+    return _release(request, row, "alert-rule-release", reverse("alert-rule", args=[name]))
+
+
+def _release(request: HttpRequest, row: Any, address: str, back: str) -> HttpResponseBase:
+    back = next_address(request, back)
+    managed = managed_of(row)
+    if request.method == "POST":
+        ask = partial(release, managed, **by(request))
+        return answered(request, ask, f"{row.name} belongs to no owner any more.", back)
+    context = {
+        "name": row.name,
+        "what": f"Release {row.name} from {managed.owner if managed else 'its owner'}?",
+        "consequences": [
+            "Its file no longer decides: an edit is no drift, and a prune leaves it.",
+            "Nothing of it changes, and what runs goes on.",
+            "The next apply with it in the set takes it again.",
+        ],
+        "action": reverse(address, args=[row.name]),
+        "back": back,
+    }
+    return render(request, "manifests/release.html", context)
+
+
+urlpatterns = [
+    path("queries/<query:name>/release/", release_query, name="query-release"),
+    path("applications/<str:name>/release/", release_application, name="application-release"),
+    path("alerts/rules/<str:name>/release/", release_rule, name="alert-rule-release"),
+]
