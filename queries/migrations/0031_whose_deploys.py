@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("queries", "0029_script_questions")]
+    dependencies = [("queries", "0030_deploy_evidence")]
 
     operations = [
         migrations.AddField("deploy", "asker", models.JSONField(default=dict)),
