@@ -51,6 +51,13 @@ def plain(value: Any) -> str:
     return clean(json.dumps(value, ensure_ascii=False, sort_keys=True))
 
 
+def in_cell(value: Any) -> str:
+    """Return a value as a cell of a table: names stand side by side, none as –."""
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return ", ".join(map(plain, value)) or "–"
+    return plain(value)
+
+
 def say(text: str) -> None:
     """Print a result."""
     sys.stdout.write(clean(text) + "\n")
@@ -116,7 +123,7 @@ def show_rows(
 
 def show_table(rows: Iterable[Row], columns: Columns, indent: str = "") -> None:
     """Print aligned columns below their titles."""
-    lines = [list(columns), *([plain(cell(row)) for cell in columns.values()] for row in rows)]
+    lines = [list(columns), *([in_cell(cell(row)) for cell in columns.values()] for row in rows)]
     widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
     for line in lines:
         cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))

@@ -28,7 +28,8 @@ def upload_code(server: Server, files: list[File]) -> None:
     def digest(folder: Path) -> str:
         if folder not in digests:
             found: Json = server.upload("code", content=packed(folder), kind="application/gzip")
-            note(f"{folder}: {found['files']} files, {found['bytes']} bytes, {found['digest']}")
+            files = "1 file" if found["files"] == 1 else f"{found['files']} files"
+            note(f"{folder}: {files}, {found['bytes']} bytes, {found['digest']}")
             digests[folder] = str(found["digest"])
         return digests[folder]
 

@@ -123,7 +123,7 @@ def test_the_digest_of_the_folder_is_applied_and_new_with_its_content(shell: She
     )
     shell.env["HEADGATE_OWNER"] = "repo"
     first = shell("apply", "-f", "jobs")
-    assert "1 files" in first.err
+    assert "1 file, " in first.err
     spec = Application.objects.get(name="flights").revisions.latest("number").spec
     assert spec["code"]["upload"].startswith("sha256:")
     assert spec["code"]["upload"] in first.err

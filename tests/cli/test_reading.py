@@ -30,6 +30,16 @@ def test_a_list_is_a_table_json_yaml_or_names(shell: Shell, stage: Stage) -> Non
     assert len(runs) == 1
 
 
+def test_a_cell_of_a_table_names_several_things_side_by_side(shell: Shell, stage: Stage) -> None:
+    stage.application("flights")
+    for name in ("arrivals", "delays"):
+        stage.query(name, "flights")
+    stage.application("idle")
+    flights, idle = shell("get", "applications").out.splitlines()[1:]
+    assert "arrivals, delays" in flights
+    assert "[" not in flights + idle
+
+
 def test_what_is_printed_as_a_name_can_be_given_to_other_commands(
     shell: Shell, stage: Stage
 ) -> None:
