@@ -351,6 +351,10 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
         """The driver has asked the brokers for the ids of the run's topics."""
         self._change(run, topic_ids=ids)
 
+    def warns(self, run: int, *sentences: str) -> None:
+        """The driver says what the run does otherwise than its code asks."""
+        self._change(run, warnings=sentences)
+
     def idle(self, run: int) -> None:
         """The run finds nothing to read: it is RUNNING."""
         self._change(run, state=RunState.RUNNING, first_idle_at=self._now())

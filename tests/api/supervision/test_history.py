@@ -7,8 +7,11 @@ import pytest
 from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
+from queries.domain.definitions.spec import ProcessingTime
 from queries.domain.masking import MASK
 from queries.models.failures import Failure
+from queries.runtime.build import overridden
+from queries.runtime.code.said import Said
 from tests.api.conftest import SPEC
 from tests.listeners.rows import store_batch
 from tests.scenarios.stage import DIVIDE, Stage
@@ -34,6 +37,29 @@ def test_a_run_names_its_neighbours_and_adds_up_its_batches(
     assert body["failures"] == [Failure.objects.get(run=first).pk]
     rows = as_viewer.get("/api/v1/queries/delays/runs/").json()["results"]
     assert [row["id"] for row in rows] == [second.pk, first.pk]
+
+
+def test_a_run_says_what_its_code_sets_and_does_not_get(as_viewer: APIClient, stage: Stage) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    run = stage.run("delays")
+    trigger = ProcessingTime(kind="processing_time", interval="5 seconds")
+    said = Said(name="flights", checkpoint="/tmp/mine?password=hunter2")
+    sentences = overridden(said, "delays", "file:///checkpoints/delays", trigger)
+    stage.launcher.warns(run.pk, *sentences)
+    stage.look("delays")
+    address = f"/api/v1/runs/{run.pk}/"
+    shown = as_viewer.get(address).json()["warnings"]
+    assert shown[0] == (
+        "The code sets queryName flights; delays is used instead, the query's name."
+    )
+    assert "/tmp/mine" in shown[1]
+    assert "hunter2" not in shown[1]
+    [row] = as_viewer.get("/api/v1/queries/delays/runs/").json()["results"]
+    assert row["warnings"] == shown
+    stage.launcher.end_run(run.pk)
+    stage.look("delays")
+    assert as_viewer.get(address).json()["warnings"] == shown, "the ended run keeps it"
 
 
 def test_a_runs_log_is_text_without_secrets(

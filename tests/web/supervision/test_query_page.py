@@ -7,6 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
+from django.utils.html import escape
 
 from listeners.models import Gap
 from queries.models.failures import Failure
@@ -66,6 +67,20 @@ def steps(client: Client) -> dict[str, str]:
         label: state
         for state, label in re.findall(r'<li class="way-(done|now|todo|failed)">([^<]+)<', html)
     }
+
+
+def test_what_code_sets_and_does_not_get_is_told_on_the_query_and_on_its_run(
+    vera: Client, stage: Stage
+) -> None:
+    stage.query("overridden")
+    stage.up("overridden")
+    run = stage.run("overridden")
+    told = "The code sets queryName <flights>; overridden is used instead, the query's name."
+    assert told not in words(text(vera.get("/queries/overridden/")))
+    stage.launcher.warns(run.pk, told)
+    stage.look("overridden")
+    for address in ("/queries/overridden/", f"/runs/{run.pk}/"):
+        assert escape(told) in text(vera.get(address))
 
 
 def test_the_way_of_a_start_is_followed_step_by_step(vera: Client, stage: Stage) -> None:
