@@ -27,14 +27,15 @@ _VALUE_LIMIT = 120
 
 
 def install(tell: Tell, stop_queries: Callable[[], None]) -> None:
-    """Have `getOrCreate` say what it cannot give, and `stop` end queries instead of Spark.
+    """Have each `getOrCreate` say what it cannot give, and `stop` end queries instead of Spark.
 
     The driver stops Spark itself once the program has ended: it has to see how its queries ended.
     """
-    from pyspark import SparkContext
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     given = SparkSession.Builder.getOrCreate
+    given_context = SparkContext.getOrCreate
 
     @wraps(given)
     def get_or_create(self: Any) -> Any:
@@ -44,10 +45,22 @@ def install(tell: Tell, stop_queries: Callable[[], None]) -> None:
             tell(line)
         return session
 
+    @wraps(given_context.__func__)
+    def context_get_or_create(cls: Any, conf: Any = None) -> Any:
+        context = given_context(conf)
+        session = SparkSession._instantiatedSession
+        if conf is not None and session is not None:
+            ours = dict(SparkConf().getAll())  # what each conf begins with in this process
+            asked = {name: value for name, value in conf.getAll() if ours.get(name) != value}
+            for line in missed(asked, session):
+                tell(line)
+        return context
+
     def stop(self: Any) -> None:
         stop_queries()
 
     SparkSession.Builder.getOrCreate = get_or_create
+    SparkContext.getOrCreate = classmethod(context_get_or_create)
     SparkSession.stop = stop
     SparkContext.stop = stop
 

@@ -101,7 +101,9 @@ def test_an_admin_sets_channels_up(admin: User, bound: None) -> None:
     answer = client.post("/api/v1/alert-channels/", CHANNEL, format="json")
     assert answer.status_code == 201
     assert answer["Location"] == "/api/v1/alert-channels/pager/"
-    assert client.post("/api/v1/alert-channels/", CHANNEL, format="json").status_code == 422
+    assert client.post("/api/v1/alert-channels/", CHANNEL, format="json").status_code == 200
+    taken = {**CHANNEL, "enabled": False}
+    assert client.post("/api/v1/alert-channels/", taken, format="json").status_code == 422
     got = client.get("/api/v1/alert-channels/pager/").json()
     answer = client.put("/api/v1/alert-channels/pager/", {**got, "enabled": False}, format="json")
     assert answer.json()["enabled"] is False

@@ -239,3 +239,107 @@ counts.writeStream.queryName("stateful").outputMode("update").foreachBatch(keep)
     availableNow=True
 ).start(checkpointLocation=f"{OUT}/cp").awaitTermination()
 """
+
+#: Asks for what a driver cannot give, by a context and by a session.
+ASKING = """
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+conf = (
+    SparkConf()
+    .setMaster("local[7]")
+    .setAppName("asking")
+    .set("spark.jars", "/nowhere/one.jar")
+    .set("spark.jars.packages", "org.example:nothing:1.0")
+    .set("spark.memory.fraction", "0.5")
+)
+context = SparkContext.getOrCreate(conf)
+assert context is SparkContext.getOrCreate()
+builder = SparkSession.builder.config("spark.sql.extensions", "org.example.Extensions")
+spark = builder.config("spark.sql.shuffle.partitions", "3").getOrCreate()
+assert spark.sparkContext is context
+print("PARTITIONS", spark.conf.get("spark.sql.shuffle.partitions"), flush=True)
+"""
+
+#: What the methods that wait return and raise; each line is printed for comparison.
+AWAITING = """
+import sys
+import time
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
+
+
+def say(*words):
+    print("SAID", *words, flush=True)
+
+
+def raised(name, wait):
+    try:
+        say(name, "returned", wait())
+    except StreamingQueryException as error:
+        say(name, "raised", type(error).__name__, "this batch is none" in str(error))
+
+
+def boom(batch, number):
+    raise ValueError("this batch is none")
+
+
+def started(name, function):
+    rows = spark.readStream.format("rate").load()
+    return rows.writeStream.foreachBatch(function).queryName(name).start()
+
+
+bad = started("bad", boom)
+raised("of the query", bad.awaitTermination)
+raised("again, with a limit", lambda: bad.awaitTermination(5))
+raised("of any", spark.streams.awaitAnyTermination)
+raised("of any, with a limit", lambda: spark.streams.awaitAnyTermination(5))
+spark.streams.resetTerminated()
+good = started("bad", lambda batch, number: None)
+raised("while it runs", lambda: good.awaitTermination(1))
+raised("while any runs", lambda: spark.streams.awaitAnyTermination(1))
+while not good.lastProgress:
+    time.sleep(0.2)
+good.stop()
+raised("once it was stopped", good.awaitTermination)
+raised("once it was stopped, with a limit", lambda: good.awaitTermination(5))
+raised("any, once one was stopped", lambda: spark.streams.awaitAnyTermination(5))
+spark.stop()
+"""
+
+#: Keeps what it reads in the memory sink, and says how much there is.
+REMEMBERING = """
+import sys
+
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
+rows = spark.readStream.schema("id LONG").json(sys.argv[1])
+query = rows.writeStream.format("memory").queryName("kept").trigger(availableNow=True).start()
+query.awaitTermination()
+print("REMEMBERED", spark.sql("SELECT count(*) FROM kept").first()[0], flush=True)
+"""
+
+#: Names its checkpoint, and notes which batch has read what.
+NAMING = """
+import sys
+
+from pyspark.sql import SparkSession
+
+SOURCE, OUT = sys.argv[1], sys.argv[2]
+spark = SparkSession.builder.getOrCreate()
+rows = spark.readStream.schema("id LONG").option("maxFilesPerTrigger", "1").json(SOURCE)
+
+
+def keep(batch, number):
+    with open(f"{OUT}/batches", "a") as file:
+        for row in batch.collect():
+            file.write(f"{number} {row.id}\\n")
+
+
+query = rows.writeStream.foreachBatch(keep).queryName("named").trigger(availableNow=True)
+query.option("checkpointLocation", f"{OUT}/cp").start().awaitTermination()
+"""

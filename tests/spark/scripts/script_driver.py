@@ -1,7 +1,11 @@
 """A driver that runs a script of a test's, the rows that a control plane would give it included."""
 
 import json
+import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -128,18 +132,58 @@ def line_server(lines: list[str]) -> Iterator[int]:
             one.close()
 
 
-def rows_in(folder: Path) -> list[dict[str, Any]]:
-    """Return the rows that a JSON file sink has committed."""
+def files_in(folder: Path) -> list[str]:
+    """Return the names of the files that a file sink has committed."""
     log = folder / "_spark_metadata"
     names: set[str] = set()
     for entry in sorted(log.glob("[0-9]*")):
         for text in entry.read_text().splitlines()[1:]:
             names.add(json.loads(text)["path"].rpartition("/")[2])
-    return [
-        json.loads(text)
-        for name in sorted(names)
-        for text in (folder / name).read_text().splitlines()
-    ]
+    return sorted(names)
+
+
+def rows_in(folder: Path) -> list[dict[str, Any]]:
+    """Return the rows that a JSON file sink has committed."""
+    lines = (text for name in files_in(folder) for text in (folder / name).read_text().splitlines())
+    return [json.loads(text) for text in lines]
+
+
+def plain_environment(script: Path) -> dict[str, str]:
+    """Return what `python script` runs with, without Headgate."""
+    return {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(script.parent)}
+
+
+def run_plainly(script: Path, *arguments: str) -> str:
+    """Run a script as `python script` does, and return what it prints."""
+    done = subprocess.run(
+        [sys.executable, str(script), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        cwd=script.parent,
+        env=plain_environment(script),
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@contextmanager
+def running_plainly(script: Path, log: Path, *arguments: str) -> Iterator[None]:
+    """Run a script that does not end as `python script` does, its output to a file."""
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            [sys.executable, str(script), *arguments],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            cwd=log.parent,
+            env=plain_environment(script),
+            start_new_session=True,
+        )
+    try:
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)  # its JVM too
+        process.wait()
 
 
 def example(name: str) -> Path:

@@ -1,19 +1,17 @@
 """A script of several queries gives the rows that the same script gives without Headgate."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyarrow.parquet import read_table as read_parquet
 
 from queries.domain.protocol import AssignmentEntry, RunState, ScriptState, Want
 from tests.spark.driver_under_test import holder, wait_for, write_rows
 from tests.spark.scripts.programs import COUNTING, HELPER, SEVERAL, STATEFUL
-from tests.spark.scripts.script_driver import ScriptUnderTest, rows_in
+from tests.spark.scripts.script_driver import ScriptUnderTest, files_in, rows_in, run_plainly
 
 pytestmark = pytest.mark.spark
 
@@ -41,20 +39,6 @@ def drivers(tmp_path: Path) -> Iterator[list[ScriptUnderTest]]:
             driver.end()
 
 
-def run_plainly(script: Path, *arguments: str) -> str:
-    """Run a script as `python script` does, and return what it prints."""
-    done = subprocess.run(
-        [sys.executable, str(script), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        cwd=script.parent,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(script.parent)},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
-
 def input_of(folder: Path, files: int = 3) -> Path:
     for name, word in (("left", "l"), ("right", "r")):
         for file in range(files):
@@ -76,7 +60,10 @@ def results(out: Path) -> dict[str, list[str]]:
         for name in ("loud", "joined")
     }
     kept = [line for file in out.glob("batches-*") for line in file.read_text().splitlines()]
-    return found | {"kept": sorted(kept)}
+    files = (str(out / "table" / name) for name in files_in(out / "table"))
+    table = [row for file in files for row in read_parquet(file).to_pylist()]
+    words = sorted(json.dumps(row, sort_keys=True, default=str) for row in table)
+    return found | {"kept": sorted(kept), "table": words}
 
 
 def test_its_rows_are_those_of_a_plain_run_and_it_is_completed(
@@ -106,6 +93,7 @@ def test_its_rows_are_those_of_a_plain_run_and_it_is_completed(
     run_plainly(code / "several.py", str(source), str(plain))
     assert results(ours) == results(plain)
     assert len(results(ours)["joined"]) == ROWS
+    assert len(results(ours)["table"]) == ROWS
 
 
 def test_killed_in_mid_batch_it_goes_on_without_loss(
