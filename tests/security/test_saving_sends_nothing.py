@@ -39,7 +39,10 @@ def _spec(server: socket.socket, **changes: Any) -> dict[str, Any]:
     }
 
 
-def test_a_refused_definition_reaches_no_broker(stage: Stage, listener: socket.socket) -> None:
+def test_a_refused_definition_reaches_no_broker(
+    stage: Stage, listener: socket.socket, settings: Any
+) -> None:
+    settings.BROKER_HOSTS = ["127.0.0.1"]
     stage.application("kafkas", master="local[4]", connectors=["kafka"])
     now: dict[str, Any] = {"actor": "ana", "now": stage.now}
     refused = _spec(listener, sql="SELECT nonsense FROM elsewhere")
@@ -50,7 +53,10 @@ def test_a_refused_definition_reaches_no_broker(stage: Stage, listener: socket.s
     assert not reached(listener)
 
 
-def test_a_refused_revision_reaches_no_broker(stage: Stage, listener: socket.socket) -> None:
+def test_a_refused_revision_reaches_no_broker(
+    stage: Stage, listener: socket.socket, settings: Any
+) -> None:
+    settings.BROKER_HOSTS = ["127.0.0.1"]
     stage.application("kafkas", master="local[4]", connectors=["kafka"])
     query = stage.query("delays", "kafkas")
     with pytest.raises(Invalid):

@@ -5,8 +5,8 @@ AvroOptions, …: getAllOptions).
 
 Ignoring is not all: Spark hands every option of its file formats to Hadoop as configuration, where
 `fs.file.impl` gives paths another meaning and `parquet.private.read.filter.predicate` is decoded
-into objects. So of Spark's own formats these options are all there are. A connector's formats have
-options of their own, and none that are Hadoop's.
+into objects. So for Spark's own formats of files these options are all there are. Other formats, a
+connector's among them, have options of their own, and none that are Hadoop's.
 """
 
 import difflib
@@ -68,6 +68,8 @@ KNOWN = MappingProxyType(
 )
 
 
+#: Formats whose options Spark hands to Hadoop: those that read and write files.
+_HANDED_ON = frozenset(name for name, options in _BY_FORMAT.items() if options.startswith(_FILES))
 #: Formats whose options are tuning of Parquet's or ORC's writers too ("parquet.block.size").
 _TUNED = ("parquet", "orc")
 #: Options that Spark reads of any writer (AsyncProgressTrackingMicroBatchExecution).
@@ -107,10 +109,10 @@ def _refusal(name: str, option: str, value: str) -> tuple[str, str] | None:
     """Return why an option is refused, and the way out; None where it is not."""
     if name == "kafka" or option in RESERVED_OPTIONS or option in _OF_WRITERS:
         return None  # said by their own rules
-    if name in KNOWN and option not in KNOWN[name] and not _tunes(name, option):
+    if name in _HANDED_ON and option not in KNOWN[name] and not _tunes(name, option):
         message = f"is not an option of {name}, and Spark would hand it to Hadoop."
         return message, "Remove it, or set it in the application's configuration: spark.hadoop.…"
-    if name not in KNOWN and hadoop.is_foreign(option):
+    if name not in _HANDED_ON and hadoop.is_foreign(option):
         message = "is configuration of Hadoop or Spark, not an option of a format."
         return message, "Set it in the application's configuration: spark.hadoop.…"
     if option in _CODECS and (loaded := unknown_class(value)):
