@@ -160,6 +160,7 @@ LATER = [
     ('SCRIPT_RETURNED', 'The script has returned; the queries that it has started go on.'),
     ('SCRIPT_DONE', 'The script has ended with exit code 0, and nothing that it started runs.'),
     ('SCRIPT_ENDING', 'Its queries stop after their batches in flight; then the script ends.'),
+    ('SCRIPT_OVER', 'The script has failed, or asks about a query; its driver is ending.'),
     ('SCRIPT_RESTARTS', 'It runs again in a new driver once this one has ended.'),
     ('SCRIPT_STARTS', 'The script has not started it yet.'),
     ('SCRIPT_STOPPED', 'The script has stopped it.'),
@@ -178,6 +179,16 @@ LATER = [
     ('NOT_TRIED_BACK', 'It is not shown that revision {revision} of {query} can go on from the state that is there now: {about}'),
     ('NOT_BACK', '{why} Not everything could be rolled back: {about}'),
     ('LEFT_STOPPED', '{query} is new: it is stopped, and not deleted.'),
+    ('AWAITS_DRIVER', 'Its driver is not ready yet. {about}'),
+    ('AWAITS_QUERIES', 'Of what the script has started, {queries} has neither committed a batch nor found nothing to read.'),
+    ('AWAITS_FIRST_QUERY', 'The script has not started a query yet.'),
+    ('AWAITS_ANY_QUERY', 'Its driver is ready; none of its queries has committed a batch yet.'),
+    ('JUDGED_RUNS', 'Judged by its own runs since the restart.'),
+    ('JUDGED_SCRIPT', 'Judged by its script in driver {driver}, and by each query that it started.'),
+    ('JUDGED_SCRIPT_QUERIES', 'Judged by its script in driver {driver}, which started {queries}.'),
+    ('JUDGED_DRIVER', 'Judged by its driver {driver}, and by the first of its queries that ran.'),
+    ('JUDGED_FAILURES', 'It did not run before: only a failure that is new counts against it.'),
+    ('NOT_JUDGED', 'The script has not started it since the restart: nothing of it is judged.'),
 ]
 _VALUES = {None: "(.+)", ":d": "(0|[1-9][0-9]*)", ":w": r"(\S+?)"}
 _PROBE = "probe of "
